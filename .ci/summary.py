@@ -1,0 +1,101 @@
+"""Adds up what a run of nox left under `build/`, and ends with `N passed, N failed`.
+
+Scenarios come from Behave's JUnit files, tests from Robot's output.xml, and every other session of
+nox's report counts as one. A session of tests that failed without a failed test (it could not
+start, say) counts as one failure. Exits with 1 if anything failed or no test ran.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import xml.etree.ElementTree as ET
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
+
+
+def scenarios(folder: Path) -> Counter[str]:
+    """Outcomes of the scenarios in a folder of JUnit files."""
+    outcomes: Counter[str] = Counter()
+    for report in sorted(folder.rglob("*.xml")):
+        for case in roots(report, "testcase"):
+            if case.find("skipped") is not None:
+                outcomes[SKIPPED] += 1
+            elif case.find("failure") is not None or case.find("error") is not None:
+                outcomes[FAILED] += 1
+            else:
+                outcomes[PASSED if case.get("status", PASSED) == PASSED else FAILED] += 1
+    return outcomes
+
+
+def robot_tests(output: Path) -> Counter[str]:
+    """Outcomes of the tests in Robot's output.xml."""
+    named = {"PASS": PASSED, "SKIP": SKIPPED}
+    outcomes: Counter[str] = Counter()
+    for test in roots(output, "test"):
+        status = test.find("status")
+        outcomes[named.get("" if status is None else status.get("status", ""), FAILED)] += 1
+    return outcomes
+
+
+def roots(report: Path, tag: str) -> Iterator[ET.Element]:
+    """The elements of that tag; a report that was cut off has none."""
+    try:
+        yield from ET.parse(report).iter(tag)
+    except (OSError, ET.ParseError) as error:
+        print(f"{report}: {error}")
+
+
+def sessions(report: Path) -> dict[str, str]:
+    """Outcome of each session by name; none where nox wrote no report."""
+    try:
+        listed = json.loads(report.read_text())["sessions"]
+    except (OSError, ValueError, KeyError) as error:
+        print(f"{report}: {error}")
+        return {}
+    return {session["name"]: session["result"] for session in listed}
+
+
+def is_tests(session: str) -> bool:
+    """Whether a session's own tests are counted, rather than the session."""
+    return session.startswith(("unit_tests", "integration_tests"))
+
+
+def summed_up(build: Path) -> dict[str, Counter[str]]:
+    """Outcomes by nox session."""
+    summary: dict[str, Counter[str]] = {}
+    results = {folder.name: scenarios(folder) for folder in sorted(build.glob("junit/*"))}
+    if (build / "robot").is_dir():
+        results["integration_tests"] = robot_tests(build / "robot" / "output.xml")
+    for name, result in sessions(build / "nox.json").items():
+        if result == "skipped":
+            continue
+        good = result == "success"
+        if is_tests(name):
+            summary[name] = results.pop(name, Counter())
+            if not good and not summary[name][FAILED]:
+                summary[name][FAILED] = 1
+        else:
+            summary[name] = Counter({PASSED if good else FAILED: 1})
+    # Results of sessions that nox did not live to report.
+    return {**summary, **results}
+
+
+def main(build: Path) -> int:
+    """Print the table and the sum; the exit code."""
+    summary = summed_up(build)
+    for name, outcomes in summary.items():
+        print(f"{name:<20}" + ", ".join(f"{n} {outcome}" for outcome, n in outcomes.items() if n))
+    total = sum(summary.values(), Counter[str]())
+    tests = sum(outcomes[PASSED] for name, outcomes in summary.items() if is_tests(name))
+    if not tests:
+        print("no test ran")
+    print(f"{total[PASSED]} passed, {total[FAILED]} failed")
+    return 1 if total[FAILED] or not tests else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1] if sys.argv[1:] else "build")))

@@ -1,0 +1,56 @@
+"""What surrounds every scenario: a folder and an environment of its own, and nothing left running.
+
+`context.tmp` is a folder that goes when the scenario ends. `CLAUDE_BATCH_LEDGER` and
+`CLAUDE_BATCH_STATE_DIR` lie in it; the user's own key and settings are never seen. A scenario may
+change `os.environ` as it likes: it is put back.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+from behave.model import Scenario
+from behave.runner import Context
+
+OURS = ("ANTHROPIC_", "CLAUDE_BATCH_")
+
+
+def before_all(context: Context) -> None:
+    """Forget the user's settings; also for what steps do before the first scenario."""
+    folder = Path(tempfile.mkdtemp(prefix="claude-batch-features-"))
+    context.add_cleanup(shutil.rmtree, folder, ignore_errors=True)
+    for name in list(os.environ):
+        if name.startswith(OURS):
+            del os.environ[name]
+    # A proxy of the user's must not stand between the tests and their own loopback.
+    os.environ["NO_PROXY"] = os.environ["no_proxy"] = "127.0.0.1,localhost,::1"
+    _keep_everything_in(folder)
+
+
+def before_scenario(context: Context, scenario: Scenario) -> None:
+    """A fresh folder and ledger; both cleanups run after the scenario's own."""
+    context.tmp = Path(tempfile.mkdtemp(prefix="claude-batch-scenario-"))
+    context.add_cleanup(shutil.rmtree, context.tmp, ignore_errors=True)
+    context.add_cleanup(_restore, dict(os.environ))
+    _keep_everything_in(context.tmp)
+
+
+def after_scenario(context: Context, scenario: Scenario) -> None:
+    """Park what is still running, while the servers that it talks to still answer."""
+    engine = sys.modules.get("claude_batch.lifecycle.engine")
+    if engine is not None:
+        engine.shutdown_all()
+
+
+def _keep_everything_in(folder: Path) -> None:
+    os.environ["CLAUDE_BATCH_LEDGER"] = str(folder / "ledger.db")
+    os.environ["CLAUDE_BATCH_STATE_DIR"] = str(folder / "state")
+
+
+def _restore(environ: dict[str, str]) -> None:
+    os.environ.clear()
+    os.environ.update(environ)

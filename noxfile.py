@@ -1,0 +1,290 @@
+"""The project's checks: `nox` runs them all, `nox -s unit_tests -- features/wire` a part.
+
+The tests run against the installed package, as its users have it. Each suite writes its results and
+its coverage under `build/`, where `.ci/summary.py` and `coverage_report` find them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
+import xml.etree.ElementTree as ET
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import nox
+
+ROOT = Path(__file__).parent
+BUILD = ROOT / "build"
+FEATURES = ROOT / "features"
+
+THIS_PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
+AT_A_TIME = min(4, os.cpu_count() or 1)
+"""How many rooms' features run side by side."""
+
+nox.needs_version = ">=2025.5.1"
+nox.options.default_venv_backend = "virtualenv"
+nox.options.error_on_external_run = True
+# A checkout keeps its environments; continuous integration proves that they can be made.
+nox.options.reuse_venv = "no" if "CI" in os.environ else "yes"
+nox.options.report = str(BUILD / "nox.json")
+BUILD.mkdir(exist_ok=True)
+
+
+# What pyproject.toml says
+
+
+def pyproject() -> dict[str, Any]:
+    """Its tables."""
+    return tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+
+
+def extra(name: str, only: str = "") -> list[str]:
+    """The requirements of one of pyproject.toml's extras, without the project itself."""
+    requirements = pyproject()["project"]["optional-dependencies"][name]
+    return [line for line in requirements if line.startswith(only) and "claude-batch" not in line]
+
+
+# Which Pythons
+
+
+def supported_pythons() -> list[str]:
+    """The versions that pyproject.toml's classifiers promise, oldest first."""
+    lines = pyproject()["project"]["classifiers"]
+    versions = (line.rpartition(" :: ")[2] for line in lines if "Python ::" in line)
+    return [version for version in versions if version.startswith("3.")]
+
+
+def installed_python(version: str) -> str | None:
+    """The path of an interpreter of that version, or None where the machine has none.
+
+    Looks on the PATH and beside the Python that runs nox: who keeps several versions often has them
+    in folders side by side, and only one on the PATH. Each is asked, since a name may be that of a
+    launcher which finds nothing, or of a Python that was built without what the tests need.
+    """
+    name = f"python{version}"
+    folders = [Path(folder) for folder in os.get_exec_path()]
+    folders += sorted(Path(sys.base_prefix).parent.glob("*/bin"), reverse=True)
+    question = "import sqlite3, ssl, sys; print('%d.%d' % sys.version_info[:2])"
+    for candidate in (str(folder / name) for folder in folders if (folder / name).is_file()):
+        try:
+            answer = subprocess.run(
+                [candidate, "-c", question], capture_output=True, text=True, timeout=30
+            )
+        except (OSError, subprocess.TimeoutExpired):
+            continue
+        if answer.stdout.strip() == version:
+            return candidate
+    return None
+
+
+OTHER_PYTHONS = {
+    version: path
+    for version in supported_pythons()
+    if version != THIS_PYTHON and (path := installed_python(version)) is not None
+}
+
+
+# Help for the sessions
+
+
+def environment(session: nox.Session, **more: str) -> dict[str, str | None]:
+    """Variables for a test: nothing of the user's own ledger, key or settings (None: unset)."""
+    temporary = Path(session.create_tmp())
+    inherited = [name for name in os.environ if name.startswith(("ANTHROPIC_", "CLAUDE_BATCH_"))]
+    return {
+        **dict.fromkeys(inherited),
+        "CLAUDE_BATCH_LEDGER": str(temporary / "ledger.db"),
+        "CLAUDE_BATCH_STATE_DIR": str(temporary / "state"),
+        **more,
+    }
+
+
+def emptied(folder: Path) -> Path:
+    """That folder, without what an earlier run left in it."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    return folder
+
+
+def measured(suite: str) -> tuple[list[str], dict[str, str]]:
+    """How a suite's Python is started so that coverage sees it, and the variables it needs."""
+    folder = emptied(BUILD / "coverage" / suite)
+    return ["-m", "coverage", "run"], {"COVERAGE_FILE": str(folder / "data")}
+
+
+def rooms() -> list[Path]:
+    """The folders of features, the largest first, so that the last one to end is a short one."""
+
+    def size(room: Path) -> int:
+        return sum(feature.stat().st_size for feature in room.rglob("*.feature"))
+
+    return sorted((room for room in FEATURES.iterdir() if size(room)), key=size, reverse=True)
+
+
+def behave(session: nox.Session, start: Iterable[str], *, tags: str = "", **variables: str) -> None:
+    """Run Behave, one process a room and a few at a time; each room's output comes in one piece."""
+    results = emptied(BUILD / "junit" / session.name)
+    python = str(Path(session.bin) / "python")
+    path = os.pathsep.join([session.bin, os.environ.get("PATH", "")])
+    wanted = {**os.environ, **session.env, "PATH": path, **environment(session, **variables)}
+    env = {name: value for name, value in wanted.items() if value is not None}
+
+    def run(name: str, arguments: list[str]) -> tuple[int, str]:
+        command = [python, *start, "-m", "behave", "--format", "progress", "--junit"]
+        command += ["--junit-directory", str(results / name)]
+        command += [*(("--tags", tags) if tags else ()), *arguments]
+        done = subprocess.run(
+            command,
+            cwd=ROOT,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+        )
+        return done.returncode, done.stdout
+
+    tasks = [(room.name, [str(room.relative_to(ROOT))]) for room in rooms()]
+    if session.posargs:
+        tasks = [("chosen", list(session.posargs))]
+    if not tasks:
+        session.error("there is no feature to run")
+    failed: list[str] = []
+    with ThreadPoolExecutor(AT_A_TIME) as pool:
+        running = [(name, pool.submit(run, name, arguments)) for name, arguments in tasks]
+        for name, outcome in running:
+            code, output = outcome.result()
+            print(f"── {name} ──\n{output}", flush=True)
+            if code != 0:
+                failed.append(name)
+                print("\n".join(failures(results / name)), flush=True)
+    if failed:
+        session.error(f"features failed in: {', '.join(failed)}")
+
+
+def failures(results: Path) -> Iterator[str]:
+    """Why each scenario failed: the progress format only names them."""
+    for report in sorted(results.glob("*.xml")):
+        for case in ET.parse(report).iter("testcase"):
+            for reason in (*case.iter("failure"), *case.iter("error")):
+                yield f"{case.get('name')}\n{reason.text}\n"
+
+
+# The sessions, in the order in which they run
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """Style, and the table of rooms."""
+    # The linters only read sources; `.[lint]` would install every dependency to no purpose.
+    session.install(*extra("lint"))
+    session.run("ruff", "check", ".")
+    session.run("ruff", "format", "--check", ".")
+    session.run("lint-imports", "--no-cache", env={"PYTHONPATH": str(ROOT / "src")})
+
+
+@nox.session
+def typecheck(session: nox.Session) -> None:
+    """Strict types inside, and complete types outside."""
+    session.install(".[typecheck]")
+    session.run("pyright", "--pythonpath", str(Path(session.bin) / "python"))
+    report = session.run(
+        "pyright",
+        "--verifytypes",
+        "claude_batch",
+        "--ignoreexternal",
+        "--outputjson",
+        silent=True,
+        success_codes=[0, 1],
+    )
+    verified = json.loads(str(report))
+    for finding in verified["generalDiagnostics"]:
+        print(f"{finding.get('file', '')}: {finding['message']}")
+    completeness = verified["typeCompleteness"]
+    # A symbol without a finding of its own only uses one that has.
+    for symbol in completeness["symbols"]:
+        for found in symbol["diagnostics"] if symbol["isExported"] else ():
+            if found["severity"] != "error":
+                continue  # a missing docstring is no missing type
+            line = found["range"]["start"]["line"] + 1 if "range" in found else "?"
+            print(f"{found['file']}:{line}: {symbol['name']}: {found['message']}")
+    score = completeness["completenessScore"]
+    session.log(f"public types known: {score:.2%}")
+    if score < 1 or verified["summary"]["errorCount"]:
+        session.error("the public types are not complete")
+
+
+@nox.session
+def unit_tests(session: nox.Session) -> None:
+    """Behave, measured, on the Python that runs nox."""
+    session.install(".[test]")
+    start, variables = measured("unit")
+    behave(session, start, **variables)
+
+
+def on_another_python(version: str, path: str) -> None:
+    @nox.session(name=f"unit_tests-{version}", python=path)
+    def unit_tests_elsewhere(session: nox.Session) -> None:
+        session.install(".[test]")
+        behave(session, [], tags="not @slow")
+
+    unit_tests_elsewhere.__doc__ = f"Behave on Python {version}, without what is tagged @slow."
+
+
+for other_version, other_path in OTHER_PYTHONS.items():
+    on_another_python(other_version, other_path)
+
+
+@nox.session
+def integration_tests(session: nox.Session) -> None:
+    """Robot: real processes and real HTTP."""
+    session.install(".[test]")
+    start, variables = measured("integration")
+    session.run(
+        "python",
+        *start,
+        "-m",
+        "robot",
+        *("--outputdir", str(emptied(BUILD / "robot"))),
+        *("--pythonpath", "robot/resources"),
+        *("--console", "dotted"),
+        *(session.posargs or ["robot"]),
+        env=environment(session, **variables),
+    )
+
+
+@nox.session
+def coverage_report(session: nox.Session) -> None:
+    """At least 97 % of lines and branches, over both suites."""
+    session.install(*extra("test", only="coverage"))
+    folders = [BUILD / "coverage" / suite for suite in ("unit", "integration")]
+    for folder in folders:
+        if not folder.is_dir() or not any(folder.iterdir()):
+            session.error(f"no coverage data in {folder}: run its suite first")
+    session.run("coverage", "combine", "--keep", "--quiet", *map(str, folders))
+    session.run("coverage", "html", "--quiet", "--fail-under=0")
+    session.run("coverage", "xml", "--quiet", "--fail-under=0")
+    session.run("coverage", "report")
+    # Coverage's own total mixes lines and branches: many lines may hide few branches.
+    least = pyproject()["tool"]["coverage"]["report"]["fail_under"]
+    total = ET.parse(BUILD / "coverage.xml").getroot()
+    for what, rate in (("lines", "line-rate"), ("branches", "branch-rate")):
+        covered = 100 * float(total.get(rate, 0))
+        session.log(f"{what}: {covered:.2f} %")
+        if covered < least:
+            session.error(f"less than {least} % of {what} are covered")
+
+
+@nox.session(default=False)
+def benchmarks(session: nox.Session) -> None:
+    """N requests through claude-batch, beside a floor and the bare SDK."""
+    session.install(".[test]")
+    session.run("python", "benchmarks/run.py", *session.posargs, env=environment(session))

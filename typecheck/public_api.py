@@ -1,0 +1,130 @@
+"""Pins the types of the public API; only type checkers read it, nothing runs it.
+
+Each line is a promise to the reader of the README: a type that changes here changes for users.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any, assert_type
+
+from anthropic import Anthropic, AsyncAnthropic
+from anthropic.types import Message
+from langchain_anthropic import ChatAnthropic
+
+import claude_batch as cb
+
+
+def actors() -> None:
+    configuration = cb.ActorLoader.load("reviewer.yaml")
+    assert_type(configuration, cb.ActorConfiguration)
+    assert_type(cb.ActorLoader.loads("model: m"), cb.ActorConfiguration)
+    assert_type(cb.ActorLoader.load_all(Path("all.yaml")), list[cb.ActorConfiguration])
+    assert_type(configuration.name, str)
+    assert_type(configuration.batch_processing, bool | cb.BatchProcessingMode)
+    actor = cb.load_actor("reviewer.yaml", name="local/reviewer", ledger="l.db", linger="1s")
+    assert_type(actor, cb.Actor)
+    assert_type(actor.configuration, cb.ActorConfiguration)
+    assert_type(actor.provider, cb.Provider)
+
+
+async def answers(actor: cb.Actor, requests: list[str | cb.ActorRequest]) -> None:
+    assert_type(await actor.respond("…"), cb.ActorResponse)
+    assert_type(await actor.respond(cb.ActorRequest("…"), key="k"), cb.ActorResponse)
+    assert_type(actor.respond_sync("…", key="k"), cb.ActorResponse)
+    assert_type(actor.respond_all(["a", "b"]), AsyncIterator[cb.ActorResult])
+    assert_type(actor.respond_all(requests, ordered=False), AsyncIterator[cb.ActorResult])
+    assert_type(actor.respond_all_sync(["a", "b"]), Iterator[cb.ActorResult])
+    async for result in actor.respond_all(requests):
+        assert_type(result, cb.ActorResult)
+
+
+def responses(response: cb.ActorResponse, result: cb.ActorResult) -> None:
+    assert_type(response.text, str)
+    assert_type(response.content, list[dict[str, Any]])
+    assert_type(response.stop_reason, str | None)
+    assert_type(response.model, str)
+    assert_type(response.usage, cb.Usage)
+    assert_type(response.usage.input_tokens, int)
+    assert_type(response.usage.output_tokens, int)
+    assert_type(response.usage.cache_creation_input_tokens, int)
+    assert_type(response.usage.cache_read_input_tokens, int)
+    assert_type(response.batch_id, str | None)
+    assert_type(response.attempt, int)
+    assert_type(response.raw, bytes)
+    assert_type(response.message, Message)
+    assert_type(result.key, str | None)
+    assert_type(result.position, int)
+    assert_type(result.ok, bool)
+    assert_type(result.response, cb.ActorResponse | None)
+    assert_type(result.error, cb.ActorError | None)
+    assert_type(result.unwrap(), cb.ActorResponse)
+
+
+async def runs(actor: cb.Actor) -> None:
+    assert_type(await actor.submit(["a", "b"], label="nightly", new=True), cb.Run)
+    assert_type(actor.submit_sync(["a", "b"]), cb.Run)
+    run = cb.open_run("run", ledger="l.db")
+    assert_type(run, cb.Run)
+    assert_type(run.id, str)
+    assert_type(run.status(), cb.RunStatus)
+    assert_type(await run.wait(), cb.RunStatus)
+    assert_type(run.wait_sync(), cb.RunStatus)
+    assert_type(run.results(ordered=False), AsyncIterator[cb.ActorResult])
+    assert_type(run.results_sync(), Iterator[cb.ActorResult])
+    # Checkers refuse a value of something that gives none.
+    cancelled: None = await run.cancel()
+    assert_type(cancelled, None)
+
+
+def statuses(status: cb.RunStatus) -> None:
+    assert_type(status.state, cb.RunState)
+    assert_type(status.total, int)
+    assert_type(status.counts, dict[cb.RequestState, int])
+    assert_type(status.batches, tuple[cb.BatchStatus, ...])
+    assert_type(status.batches[0].state, cb.BatchState)
+    assert_type(status.to_dict(), dict[str, Any])
+
+
+def providers(registry: cb.ProviderRegistry, configuration: cb.ActorConfiguration) -> None:
+    batched = cb.ClaudeBatchProvider(ledger="l.db", poll_interval=0.05, max_wait="24h")
+    fits: list[cb.Provider] = [batched, cb.ClaudeProvider()]
+    for provider in fits:
+        assert_type(provider.name, str)
+        assert_type(provider.capabilities, cb.ProviderCapabilities)
+    registry.register("mine", cb.ClaudeBatchProvider)
+    assert_type(registry.get("mine"), cb.Provider)
+    assert_type(registry.names(), tuple[str, ...])
+    assert_type(registry.for_actor(configuration), cb.Provider)
+    assert_type(cb.Actor(configuration, batched), cb.Actor)
+
+
+def doors() -> None:
+    assert_type(cb.client(), AsyncAnthropic)
+    assert_type(cb.client_sync(), Anthropic)
+    assert_type(cb.ClaudeBatchProvider().create_chat_model("m"), ChatAnthropic)
+
+
+def errors(
+    invalid: cb.ActorConfigurationError,
+    refused: cb.BatchRequestError,
+    late: cb.BatchTimeoutError,
+    missing: cb.MissingResultError,
+) -> None:
+    every: list[type[cb.ActorError]] = [
+        cb.AccountHaltedError,
+        cb.ActorConfigurationError,
+        cb.BatchRequestError,
+        cb.BatchTimeoutError,
+        cb.MissingResultError,
+        cb.ProviderNotFoundError,
+        cb.SubmissionUnknownError,
+    ]
+    caught: list[type[Exception]] = [*every]
+    assert_type(caught, list[type[Exception]])
+    assert_type(invalid.line, int | None)
+    assert_type(late.run_id, str)
+    assert_type(late.batch_ids, tuple[str, ...])
+    assert_type(missing.batch_id, str | None)
+    assert_type(refused.error_type, str | None)
