@@ -1,0 +1,118 @@
+Feature: The sandbox is a server, a command and a thread
+
+  Scenario: Health, log and clock
+    Given a sandbox with the settings
+      """
+      {"clock_offset": -600}
+      """
+    When the sandbox is called with GET "/sandbox/healthz"
+    Then the sandbox's answer has the fields
+      | field | value |
+      | ok    | true  |
+    When the sandbox is called with GET "/v1/messages/batches?limit=3&beta=true"
+      | header         | value     |
+      | anthropic-beta | some-beta |
+    Then the sandbox's date is -600 seconds from the machine's
+    And the sandbox's log tells the header "anthropic-beta" as "some-beta" and never the key
+    When the sandbox is called with DELETE "/sandbox/log"
+    Then the sandbox's log has the calls
+      | route | status | fault |
+    When the sandbox is called with POST "/sandbox/clock"
+      """
+      {"offset": 7000, "advance": 200}
+      """
+    Then the sandbox's answer has the fields
+      | field  | value  |
+      | offset | 7200.0 |
+    When the sandbox is called with GET "/sandbox/clock"
+    Then the sandbox's answer has the fields
+      | field  | value  |
+      | offset | 7200.0 |
+    When the sandbox is called with POST "/sandbox/clock"
+      """
+      {"forward": 1}
+      """
+    Then the sandbox answers 400 invalid_request_error saying "unknown field `forward`"
+
+  Scenario Outline: As a process it says where it listens, takes every option and ends well
+    When the sandbox is started as a process with a responder and the options
+      | option          | value |
+      | --port          | 0     |
+      | --latency       | 50ms  |
+      | --seed          | 7     |
+      | --expires-after | 24h   |
+      | --results-kept  | 29d   |
+      | --queue-limit   | 1000  |
+      | --clock-offset  | -5    |
+    Then the sandbox process prints "sandbox listening on http://127.0.0.1" and answers "echo: hello"
+    And the sandbox process ends well on signal <signal>
+
+    Examples:
+      | signal  |
+      | SIGINT  |
+      | SIGTERM |
+
+  Scenario Outline: Bad usage is told plainly, with exit code 2
+    When the sandbox command is run with "<options>"
+      """
+      <plan>
+      """
+    Then the sandbox command exits 2 saying "<message>"
+
+    Examples:
+      | options                           | plan           | message                          |
+      | --port 0 --latency soon           | {}             | 'soon' is not a duration         |
+      | --port 0 --faults /nowhere/plan   | {}             | No such file or directory        |
+      | --port 0 --faults PLAN            | {              | not valid JSON                   |
+      | --port 0 --faults PLAN            | []             | a fault plan is a JSON object    |
+      | --port 0 --faults PLAN            | {"rulez": []}  | unknown field `rulez`            |
+      | --port 0 --responder nothing      | {}             | write module:function            |
+      | --port 0 --responder nothing:much | {}             | No module named 'nothing'        |
+      | --port 0 --responder json:nothing | {}             | no attribute 'nothing'           |
+      | --port 0 --responder json:__doc__ | {}             | is no plain function             |
+      | --port TAKEN                      | {}             | in use                           |
+
+  Scenario Outline: Without the extra the command says what to install
+    Then the sandbox command without the module <module> exits 1 saying "<message>"
+
+    Examples:
+      | module    | message                                                         |
+      | starlette | the sandbox needs starlette: pip install 'claude-batch[sandbox]' |
+      | uvicorn   | the sandbox needs uvicorn: pip install 'claude-batch[sandbox]'  |
+      | msgspec   | import of msgspec halted                                        |
+
+  Scenario: Durations are read with and without a unit
+    Then the sandbox reads durations as
+      | text   | seconds   |
+      | 0.5    | 0.5       |
+      | .5     | 0.5       |
+      | 50ms   | 0.05      |
+      | 2s     | 2.0       |
+      | 10m    | 600.0     |
+      | 24 h   | 86400.0   |
+      | 29d    | 2505600.0 |
+      | -1     | refused   |
+      | soon   | refused   |
+      |        | refused   |
+
+  Scenario Outline: Settings that cannot be used are refused at the start
+    Then the sandbox refuses the settings <settings> saying "<message>"
+
+    Examples:
+      | settings                               | message              |
+      | {"faults": {"rules": [{"route": "x"}]}} | fault plan           |
+      | {"responder": "nothing"}               | write module:function |
+      | {"latencies": 1}                       | latencies            |
+
+  Scenario: The server in a thread says what it cannot do
+    Then the sandbox server tells what it is not
+
+  Scenario: It ends at once, whatever hangs
+    Given a sandbox with the fault
+      """
+      {"route": "list", "action": {"type": "hang"}}
+      """
+    Then the sandbox that is stopped while a call hangs drops it at once
+
+  Scenario: It can listen on another address
+    Then the sandbox listens on IPv6 too, where the machine has it

@@ -1,0 +1,1097 @@
+"""Steps for the sandbox: a real server, spoken to over real HTTP by the official SDK and httpx2.
+
+Batches take an hour of the sandbox's own clock, which the steps move on: nothing here sleeps.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import anthropic
+import httpx2
+from anthropic import DefaultHttpxClient
+from behave import given, then, when
+from behave.runner import Context
+from click.testing import CliRunner
+
+from claude_batch.sandbox import SandboxServer, SandboxSettings, create_app
+from claude_batch.sandbox.command import sandbox as sandbox_command
+from claude_batch.sandbox.settings import parse_duration
+
+MODEL = "claude-haiku-4-5"
+VERSION = "2026-10-21"
+HOUR = 3600.0
+
+# One pool of connections for all scenarios: a TLS context costs more than most scenarios.
+_HTTP = DefaultHttpxClient(timeout=20, trust_env=False)
+
+
+# Helpers
+
+
+def start(context: Context, **settings: Any) -> SandboxServer:
+    """A started sandbox that is stopped when the scenario ends."""
+    server = SandboxServer(**{"latency": HOUR, **settings}).start()
+    context.sandbox = server
+    context.sandbox_batches = []
+    context.add_cleanup(server.stop)
+    return server
+
+
+def sdk(context: Context, key: str = "sk-test", **options: Any) -> anthropic.Anthropic:
+    """The official client, unchanged, pointed at the sandbox."""
+    return anthropic.Anthropic(
+        base_url=context.sandbox.url, api_key=key, max_retries=0, http_client=_HTTP, **options
+    )
+
+
+def call(
+    context: Context,
+    method: str,
+    path: str,
+    body: Any = None,
+    *,
+    headers: dict[str, str] | None = None,
+) -> None:
+    """One HTTP call; leaves `sandbox_answer` or `sandbox_failure` on the context."""
+    context.sandbox_answer = context.sandbox_failure = None
+    content = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
+    sent = {"x-api-key": "sk-test", "anthropic-version": VERSION, **(headers or {})}
+    sent = {name: value for name, value in sent.items() if value != "(none)"}
+    try:
+        context.sandbox_answer = _HTTP.request(
+            method,
+            context.sandbox.url + path,
+            content=content,
+            headers=sent,
+            follow_redirects=False,
+        )
+    except httpx2.HTTPError as failure:
+        context.sandbox_failure = failure
+
+
+def params(prompt: str = "Hello", **fields: Any) -> dict[str, Any]:
+    """Small Messages params."""
+    messages = [{"role": "user", "content": prompt}]
+    return {"model": MODEL, "max_tokens": 1000, "messages": messages, **fields}
+
+
+def create(
+    context: Context, requests: list[dict[str, Any]], headers: dict[str, str] | None = None
+) -> None:
+    """Create a batch over plain HTTP; a batch that is accepted is remembered as the last one."""
+    call(context, "POST", "/v1/messages/batches", {"requests": requests}, headers=headers)
+    answer = context.sandbox_answer
+    if answer is not None and answer.status_code == 200:
+        with contextlib.suppress(ValueError):
+            context.sandbox_batches.append(answer.json()["id"])
+
+
+def end(context: Context) -> None:
+    """Let the batches' hour pass."""
+    context.sandbox.advance_clock(HOUR + 1)
+
+
+def batch_path(context: Context, tail: str = "") -> str:
+    """The path of the last batch."""
+    return f"/v1/messages/batches/{context.sandbox_batches[-1]}{tail}"
+
+
+def raw_results(context: Context) -> str:
+    """The text of the last batch's results, as far as it can be read."""
+    call(context, "GET", batch_path(context, "/results"))
+    assert context.sandbox_answer is not None, context.sandbox_failure
+    assert context.sandbox_answer.status_code == 200, context.sandbox_answer.text
+    return context.sandbox_answer.text
+
+
+def results(context: Context) -> dict[str, dict[str, Any]]:
+    """The last batch's results by custom_id, after its end."""
+    end(context)
+    lines = [json.loads(line) for line in raw_results(context).splitlines()]
+    return {line["custom_id"]: line["result"] for line in lines}
+
+
+def messages_in(results: dict[str, dict[str, Any]]) -> dict[str, str]:
+    """custom_id to outcome, or error type for what errored."""
+    return {
+        custom_id: result["error"]["error"]["type"]
+        if result["type"] == "errored"
+        else result["type"]
+        for custom_id, result in results.items()
+    }
+
+
+def equal(found: Any, wanted: Any) -> None:
+    """Assert, and say what was found."""
+    assert found == wanted, f"found {found!r}, wanted {wanted!r}"
+
+
+def contains(text: str, part: str) -> None:
+    """Assert, and say what was found."""
+    assert part in text, f"{part!r} is not in {text!r}"
+
+
+# A sandbox is there
+
+
+@given("a sandbox")
+def _(context: Context) -> None:
+    start(context)
+
+
+@given("a sandbox with the settings")
+def _(context: Context) -> None:
+    start(context, **json.loads(context.text))
+
+
+@given("a sandbox with the fault plan")
+def _(context: Context) -> None:
+    start(context, faults=json.loads(context.text))
+
+
+@given("a sandbox with the fault")
+def _(context: Context) -> None:
+    start(context, faults={"rules": [json.loads(context.text)]})
+
+
+def _echo(given: dict[str, Any]) -> Any:
+    prompt = given["messages"][0]["content"]
+    answers: dict[str, Any] = {
+        "text": "from the responder",
+        "blocks": [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}],
+        "call": [{"type": "tool_use", "id": "toolu_1", "name": "look", "input": {}}],
+        "message": {
+            "content": "whole",
+            "stop_reason": "pause_turn",
+            "usage": {"server_tool_use": {"web_search_requests": 2}},
+        },
+        "error": {"error": {"type": "overloaded_error", "message": "too much"}},
+        "thinking": [
+            {"type": "thinking", "thinking": "Let me see", "signature": "signed"},
+            {"type": "redacted_thinking", "data": "abc"},
+            {"type": "text", "text": "Seen"},
+        ],
+        "odd": ["not a block"],
+        "absent": {"stop_reason": "end_turn"},
+        "unsent": {"content": "x", "usage": {"far": object()}},
+        "own": None,
+        "wrong": 7,
+    }
+    if prompt == "raise":
+        raise KeyError("no such thing")
+    return answers[prompt]
+
+
+@given("a sandbox with a responder")
+def _(context: Context) -> None:
+    start(context, responder=_echo)
+
+
+# Calls as they are on the wire
+
+
+@when('the sandbox is called with {method} "{path}"')
+def _(context: Context, method: str, path: str) -> None:
+    path = path.replace("{batch}", (context.sandbox_batches or ["none"])[-1])
+    path = path.replace("{first}", (context.sandbox_batches or ["none"])[0])
+    body = None if context.text is None else context.text.encode()
+    headers = {}
+    for row in context.table or []:
+        headers[row["header"]] = row["value"]
+    call(context, method, path, body, headers=headers)
+
+
+@when("the sandbox is sent the batch body")
+def _(context: Context) -> None:
+    call(context, "POST", "/v1/messages/batches", context.text.encode())
+
+
+@when("the sandbox is sent the live params")
+def _(context: Context) -> None:
+    headers = {row["header"]: row["value"] for row in context.table or []}
+    call(context, "POST", "/v1/messages", context.text.encode(), headers=headers)
+
+
+@when('the sandbox is sent a live prompt "{prompt}"')
+def _(context: Context, prompt: str) -> None:
+    call(context, "POST", "/v1/messages", params(prompt))
+
+
+@given("the sandbox has a batch of {count:d} requests")
+@when("the sandbox is sent a batch of {count:d} requests")
+def _(context: Context, count: int) -> None:
+    create(
+        context,
+        [{"custom_id": f"r{each}", "params": params(f"Prompt {each}")} for each in range(count)],
+    )
+
+
+@given("the sandbox has {batches:d} batches of {count:d} requests")
+def _(context: Context, batches: int, count: int) -> None:
+    for _ in range(batches):
+        create(
+            context,
+            [
+                {"custom_id": f"r{each}", "params": params(f"Prompt {each}")}
+                for each in range(count)
+            ],
+        )
+
+
+@given("the sandbox has a batch of the prompts")
+@when("the sandbox is sent a batch of the prompts")
+def _(context: Context) -> None:
+    requests = [
+        {"custom_id": row["custom_id"], "params": params(row["prompt"])} for row in context.table
+    ]
+    create(context, requests)
+
+
+@given("the sandbox has a batch with the params")
+@when("the sandbox is sent a batch with the params")
+def _(context: Context) -> None:
+    create(context, [{"custom_id": "r0", "params": json.loads(context.text)}])
+
+
+@when('the sandbox is sent a batch with the params under "{version}" with beta "{beta}"')
+def _(context: Context, version: str, beta: str) -> None:
+    headers = {"anthropic-version": version, "anthropic-beta": beta}
+    create(context, [{"custom_id": "r0", "params": json.loads(context.text)}], headers)
+
+
+@given('the sandbox has a batch of the key "{key}"')
+def _(context: Context, key: str) -> None:
+    create(context, [{"custom_id": "r0", "params": params()}], {"x-api-key": key})
+
+
+@when("the sandbox is sent a body of {size:d} bytes in pieces")
+def _(context: Context, size: int) -> None:
+    context.sandbox_answer = context.sandbox_failure = None
+    pieces = (b" " * 1000 for _ in range(size // 1000))
+    headers = {"x-api-key": "sk-test", "anthropic-version": VERSION}
+    try:
+        context.sandbox_answer = _HTTP.post(
+            context.sandbox.url + "/v1/messages/batches", content=pieces, headers=headers
+        )
+    except httpx2.HTTPError as failure:
+        context.sandbox_failure = failure
+
+
+@when("the sandbox is left by a client in the middle of its upload")
+def _(context: Context) -> None:
+    host, port = context.sandbox.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port))) as connection:
+        connection.sendall(
+            b"POST /v1/messages/batches HTTP/1.1\r\nhost: x\r\nx-api-key: k\r\n"
+            b"anthropic-version: 2023-06-01\r\ncontent-length: 1000\r\n\r\n{"
+        )
+    deadline = time.monotonic() + 10
+    while not context.sandbox.log():
+        assert time.monotonic() < deadline, "the call never ended"
+
+
+@when("the sandbox's clock moves on by {seconds:g} seconds")
+def _(context: Context, seconds: float) -> None:
+    context.sandbox.advance_clock(seconds)
+
+
+@when("the sandbox's batches have had their time")
+@given("the sandbox's batches have had their time")
+def _(context: Context) -> None:
+    end(context)
+
+
+@when("the sandbox is given the fault plan")
+def _(context: Context) -> None:
+    call(context, "POST", "/sandbox/faults", context.text.encode())
+
+
+@when("the sandbox's fault plan is cleared")
+def _(context: Context) -> None:
+    context.sandbox.clear_faults()
+
+
+@when("the sandbox's last batch is read back")
+def _(context: Context) -> None:
+    call(context, "GET", batch_path(context))
+
+
+# What it answers
+
+
+@then('the sandbox answers {status:d} {kind} saying "{text}"')
+def _(context: Context, status: int, kind: str, text: str) -> None:
+    answer = context.sandbox_answer
+    assert answer is not None, context.sandbox_failure
+    body = answer.json()
+    equal((answer.status_code, body["error"]["type"]), (status, kind))
+    contains(body["error"]["message"], text)
+
+
+@then("the sandbox's error tells the request id of its header")
+def _(context: Context) -> None:
+    answer = context.sandbox_answer
+    equal(answer.json()["type"], "error")
+    equal(answer.json()["request_id"], answer.headers["request-id"])
+
+
+@then("the sandbox answers {status:d}")
+def _(context: Context, status: int) -> None:
+    assert context.sandbox_answer is not None, context.sandbox_failure
+    equal((context.sandbox_answer.status_code, context.sandbox_answer.text[:0]), (status, ""))
+
+
+@then('the sandbox\'s header "{name}" is "{value}"')
+def _(context: Context, name: str, value: str) -> None:
+    equal(context.sandbox_answer.headers.get(name, "(none)"), value)
+
+
+@then("the sandbox's answer has the fields")
+def _(context: Context) -> None:
+    body = context.sandbox_answer.json()
+    for row in context.table:
+        found: Any = body
+        for step in row["field"].split("."):
+            found = found[int(step)] if isinstance(found, list) else found[step]
+        equal((row["field"], found), (row["field"], json.loads(row["value"])))
+
+
+@then('the sandbox\'s answer contains "{text}"')
+def _(context: Context, text: str) -> None:
+    contains(context.sandbox_answer.text, text)
+
+
+@then("the sandbox's answer is a page of a proxy")
+def _(context: Context) -> None:
+    answer = context.sandbox_answer
+    contains(answer.headers["content-type"], "text/html")
+    contains(answer.text, "<html>")
+    assert "request-id" not in answer.headers
+
+
+@then("the sandbox drops the connection")
+def _(context: Context) -> None:
+    failure = context.sandbox_failure
+    assert isinstance(failure, httpx2.TransportError), (failure, context.sandbox_answer)
+
+
+@then("the sandbox shows {count:d} batches")
+def _(context: Context, count: int) -> None:
+    context.sandbox.clear_faults()
+    call(context, "GET", "/v1/messages/batches?limit=1000")
+    equal(len(context.sandbox_answer.json()["data"]), count)
+
+
+@then("the sandbox's list shows the batches {numbers}")
+def _(context: Context, numbers: str) -> None:
+    wanted = [] if numbers == "none" else [int(each) for each in numbers.split()]
+    body = context.sandbox_answer.json()
+    names = {batch: number for number, batch in enumerate(context.sandbox_batches, 1)}
+    equal([names[each["id"]] for each in body["data"]], wanted)
+    edges = (names.get(body["first_id"]), names.get(body["last_id"]))
+    equal(edges, (wanted[0], wanted[-1]) if wanted else (None, None))
+
+
+@then("the sandbox's results end as")
+def _(context: Context) -> None:
+    found = messages_in(results(context))
+    equal(found, {row["custom_id"]: row["ending"] for row in context.table})
+
+
+@then('the sandbox\'s line for "{custom_id}" is errored: {kind} saying "{text}"')
+def _(context: Context, custom_id: str, kind: str, text: str) -> None:
+    result = results(context)[custom_id]
+    assert result["type"] == "errored", result
+    error = result["error"]
+    equal((error["type"], error["error"]["type"]), ("error", kind))
+    contains(error["error"]["message"], text)
+    assert error["request_id"].startswith("req_")
+
+
+@then('the sandbox\'s line for "{custom_id}" succeeded')
+def _(context: Context, custom_id: str) -> None:
+    result = results(context)[custom_id]
+    equal(result["type"], "succeeded")
+    context.sandbox_message = result["message"]
+
+
+@then('the sandbox\'s message stops for "{reason}" with {count:d} blocks')
+def _(context: Context, reason: str, count: int) -> None:
+    message = getattr(context, "sandbox_message", None) or context.sandbox_answer.json()
+    equal((message["stop_reason"], len(message["content"])), (reason, count))
+
+
+@then('the sandbox\'s message says "{text}"')
+def _(context: Context, text: str) -> None:
+    contains(context.sandbox_answer.json()["content"][0]["text"], text)
+
+
+@then("the sandbox's message text as JSON is")
+def _(context: Context) -> None:
+    equal(json.loads(context.sandbox_answer.json()["content"][0]["text"]), json.loads(context.text))
+
+
+@then('the sandbox calls the tool "{name}" with')
+def _(context: Context, name: str) -> None:
+    message = context.sandbox_answer.json()
+    equal(message["stop_reason"], "tool_use")
+    block = message["content"][0]
+    equal((block["type"], block["name"]), ("tool_use", name))
+    equal(block["input"], json.loads(context.text))
+
+
+@then("the sandbox's batch answer cites {text}")
+def _(context: Context, text: str) -> None:
+    equal(context.sandbox_message["content"][0]["citations"][0]["cited_text"], json.loads(text))
+
+
+@then("the sandbox's instance of the schema {schema} is {instance}")
+def _(context: Context, schema: str, instance: str) -> None:
+    # A tool call's input is the instance itself; free strings are filled with the answer's text.
+    tool = {"name": "t", "input_schema": json.loads(schema)}
+    fields = params("Hi", tools=[tool], tool_choice={"type": "any"})
+    call(context, "POST", "/v1/messages", fields)
+    found = context.sandbox_answer.json()["content"][0]["input"]
+    text = json.dumps(found).replace(_free_text(context), "T")
+    equal(json.loads(text), json.loads(instance))
+
+
+def _free_text(context: Context) -> str:
+    call(context, "POST", "/v1/messages", params("Hi"))
+    return json.dumps(context.sandbox_answer.json()["content"][0]["text"])[1:-1]
+
+
+@then("the sandbox's instances of recursive schemas end")
+def _(context: Context) -> None:
+    reference = {"$ref": "#/$defs/N"}
+    for inner in (
+        {"anyOf": [reference, {"type": "null"}]},
+        {"type": "array", "items": reference},
+        {"type": ["array", "null"], "items": reference, "minItems": 1},
+    ):
+        node = {"type": "object", "properties": {"next": inner}, "required": ["next"]}
+        schema = {**reference, "$defs": {"N": node}}
+        wanted = {"format": {"type": "json_schema", "schema": schema}}
+        call(context, "POST", "/v1/messages", params("Hi", output_config=wanted))
+        found = json.loads(context.sandbox_answer.json()["content"][0]["text"])
+        depth = 0
+        while found:
+            found = found["next"] if isinstance(found, dict) else found[0]
+            depth += 1
+        assert depth > 1, schema
+    loop = {"$ref": "#/$defs/A", "$defs": {"A": {"$ref": "#/$defs/A"}}}
+    wanted = {"format": {"type": "json_schema", "schema": loop}}
+    call(context, "POST", "/v1/messages", params("Hi", output_config=wanted))
+    equal(context.sandbox_answer.status_code, 200)
+
+
+@then("the sandbox refuses bytes that are not UTF-8 wherever they stand")
+def _(context: Context) -> None:
+    call(
+        context, "POST", "/v1/messages/batches", b'{"requests":[{"custom_id":"\xff","params":{}}]}'
+    )
+    contains(context.sandbox_answer.json()["error"]["message"], "not valid JSON")
+    for body in (
+        b'{"model":"\xff","max_tokens":1,"messages":[]}',
+        b'{"model":"m","max_tokens":1,"messages":[{"role":"user","content":"\xff"}]}',
+    ):
+        call(context, "POST", "/v1/messages", body)
+        equal(context.sandbox_answer.status_code, 400)
+        contains(context.sandbox_answer.json()["error"]["message"], "utf-8")
+    body = b'{"requests":[{"custom_id":"a","params":{"model":"\xff"}}]}'
+    call(context, "POST", "/v1/messages/batches", body)
+    context.sandbox_batches.append(context.sandbox_answer.json()["id"])
+    equal(messages_in(results(context)), {"a": "invalid_request_error"})
+    equal(len(context.sandbox.billing()), 3)
+
+
+def _cached(context: Context) -> dict[str, int]:
+    usage = context.sandbox_answer.json()["usage"]
+    equal(sum(usage["cache_creation"].values()), usage["cache_creation_input_tokens"])
+    return {
+        "5m": usage["cache_creation"]["ephemeral_5m_input_tokens"],
+        "1h": usage["cache_creation"]["ephemeral_1h_input_tokens"],
+        "read": usage["cache_read_input_tokens"],
+    }
+
+
+@then('the sandbox\'s usage counts "{kind}" written and nothing read')
+def _(context: Context, kind: str) -> None:
+    counts = _cached(context)
+    assert counts.pop(kind) > 0, counts
+    equal(sum(counts.values()), 0)
+
+
+@then("the sandbox's usage counts everything read and nothing written")
+def _(context: Context) -> None:
+    counts = _cached(context)
+    assert counts.pop("read") > 0
+    equal(sum(counts.values()), 0)
+
+
+@then("the sandbox's batch of a shared prefix of {count:d} requests writes once and reads twice")
+def _(context: Context, count: int) -> None:
+    mark = {"type": "ephemeral", "ttl": "1h"}
+    system = [{"type": "text", "text": "A long shared prefix", "cache_control": mark}]
+    create(
+        context,
+        [
+            {"custom_id": f"r{each}", "params": params(f"Prompt {each}", system=system)}
+            for each in range(count)
+        ],
+    )
+    usages = {
+        custom_id: result["message"]["usage"] for custom_id, result in results(context).items()
+    }
+    assert usages["r0"]["cache_creation_input_tokens"] > 0
+    for each in ("r1", "r2"):
+        equal(usages[each]["cache_read_input_tokens"], usages["r0"]["cache_creation_input_tokens"])
+
+
+@then("the sandbox's results end alike under another seed, in another order")
+def _(context: Context) -> None:
+    first = raw_results(context).splitlines()
+    equal(raw_results(context).splitlines(), first)
+    order = [json.loads(line)["custom_id"] for line in first]
+    start(context, seed=8)
+    create(
+        context,
+        [
+            {"custom_id": f"r{each}", "params": params(f"Prompt {each}")}
+            for each in range(len(first))
+        ],
+    )
+    end(context)
+    other = [json.loads(line)["custom_id"] for line in raw_results(context).splitlines()]
+    equal(sorted(other), sorted(order))
+    assert other != order, "the same order under another seed"
+    assert order != sorted(order), "the results are in the order of the requests"
+
+
+@then("the sandbox's results are {count:d} lines")
+def _(context: Context, count: int) -> None:
+    equal(len(raw_results(context).splitlines()), count)
+
+
+@then("the sandbox's results break off after {count:d} lines, inside the next")
+def _(context: Context, count: int) -> None:
+    read = b""
+    broken: Exception | None = None
+    url = context.sandbox.url + batch_path(context, "/results")
+    try:
+        with _HTTP.stream("GET", url, headers=_AUTH) as answer:
+            for piece in answer.iter_raw():
+                read += piece
+    except httpx2.RemoteProtocolError as error:
+        broken = error
+    assert broken is not None, "the stream ended without an error"
+    lines = read.split(b"\n")
+    equal(len(lines) - 1, count)
+    assert lines[-1], "the stream broke between two lines"
+    for line in lines[:-1]:
+        json.loads(line)
+
+
+_AUTH = {"x-api-key": "sk-test", "anthropic-version": VERSION}
+
+
+@then("the sandbox's result lines count as")
+def _(context: Context) -> None:
+    found: Counter[str] = Counter()
+    wanted: dict[str, int] = {}
+    for line in raw_results(context).split("\n")[:-1]:
+        try:
+            told = json.loads(line)
+        except ValueError:
+            found["not JSON"] += 1
+            continue
+        found["lines"] += 1
+        found[told["result"]["type"]] += 1
+        found["foreign"] += told["custom_id"].startswith("foreign")
+        found["with unknown fields"] += "sandbox_unknown_field" in told["result"]
+        found[f"of {told['custom_id']}"] += 1
+    for row in context.table:
+        wanted[row["what"]] = int(row["count"])
+    equal({what: found[what] for what in wanted}, wanted)
+
+
+@then("the sandbox's first line for a contradicted request is the false one")
+def _(context: Context) -> None:
+    kinds = [json.loads(line)["result"]["type"] for line in raw_results(context).splitlines()]
+    equal(kinds[:2], ["errored", "succeeded"])
+
+
+# The bill and the log
+
+
+@then("the sandbox's bill sums up as")
+def _(context: Context) -> None:
+    summary = context.sandbox.billing_summary()
+    flat = {**summary, **summary["outcomes"]}
+    wanted = {row["what"]: int(row["count"]) for row in context.table}
+    equal({what: flat[what] for what in wanted}, wanted)
+
+
+@then("the sandbox's bill has {count:d} records")
+def _(context: Context, count: int) -> None:
+    equal(len(context.sandbox.billing()), count)
+
+
+@then("the sandbox's bill of the last batch has {count:d} records, live none")
+def _(context: Context, count: int) -> None:
+    path = f"/sandbox/billing?batch_id={context.sandbox_batches[-1]}"
+    call(context, "GET", path)
+    records = context.sandbox_answer.json()
+    equal(len(records), count)
+    equal({record["route"] for record in records}, {"batch"})
+    call(context, "GET", path + "&summary=true")
+    equal(context.sandbox_answer.json()["requests"], count)
+
+
+@then("the sandbox's bill names the params by their sorted compact JSON")
+def _(context: Context) -> None:
+    import hashlib
+
+    records = context.sandbox.billing()
+    wanted = {}
+    for each in range(len(records)):
+        text = json.dumps(
+            params(f"Prompt {each}"), sort_keys=True, separators=(",", ":"), ensure_ascii=False
+        )
+        wanted[f"r{each}"] = hashlib.sha256(text.encode()).hexdigest()
+    equal({record["custom_id"]: record["params_sha256"] for record in records}, wanted)
+
+
+@then("the sandbox's bill agrees with the usage of its results")
+def _(context: Context) -> None:
+    told = results(context)
+    bill = {record["custom_id"]: record for record in context.sandbox.billing()}
+    equal(bill.keys(), told.keys())
+    for custom_id, result in told.items():
+        usage = result["message"]["usage"] if result["type"] == "succeeded" else None
+        equal((bill[custom_id]["outcome"], bill[custom_id]["usage"]), (result["type"], usage))
+
+
+@then("the sandbox's log has the calls")
+def _(context: Context) -> None:
+    found = [
+        (call["route"], str(call["status"]), str(call["fault"])) for call in context.sandbox.log()
+    ]
+    equal(found, [(row["route"], row["status"], row["fault"]) for row in context.table])
+
+
+@then('the sandbox\'s log tells the header "{name}" as "{value}" and never the key')
+def _(context: Context, name: str, value: str) -> None:
+    log = context.sandbox.log()
+    equal(log[-1]["headers"][name], value)
+    assert "sk-test" not in json.dumps(log)
+
+
+@then("the sandbox's rules have fired")
+def _(context: Context) -> None:
+    call(context, "GET", "/sandbox/faults/counters")
+    counters = context.sandbox_answer.json()["rules"]
+    found = [(str(each["seen"]), str(each["fired"])) for each in counters]
+    equal(found, [(row["seen"], row["fired"]) for row in context.table])
+
+
+# The official SDK
+
+
+@then("the official SDK lives through a batch in the sandbox")
+def _(context: Context) -> None:
+    batches = sdk(context).messages.batches
+    requests: Any = [
+        {"custom_id": f"r{each}", "params": params(f"Prompt {each}")} for each in range(3)
+    ]
+    made = batches.create(requests=requests)
+    equal((made.processing_status, made.request_counts.processing), ("in_progress", 3))
+    equal((made.expires_at - made.created_at).total_seconds(), 86400.0)
+    end(context)
+    read = batches.retrieve(made.id)
+    equal((read.processing_status, read.request_counts.succeeded), ("ended", 3))
+    assert read.ended_at is not None and read.results_url is not None
+    found = {each.custom_id: each.result for each in batches.results(made.id)}
+    equal(sorted(found), ["r0", "r1", "r2"])
+    for result in found.values():
+        assert result.type == "succeeded"
+        equal(result.message.usage.service_tier, "batch")
+    equal([each.id for each in batches.list()], [made.id])
+    equal(batches.delete(made.id).type, "message_batch_deleted")
+    stopped = batches.cancel(batches.create(requests=requests).id)
+    equal(stopped.processing_status, "canceling")
+
+
+@then("the official SDK reads all {count:d} batches of the sandbox, {size:d} a page")
+def _(context: Context, count: int, size: int) -> None:
+    batches = sdk(context).messages.batches
+    forward = [each.id for each in batches.list(limit=size)]
+    equal(forward, context.sandbox_batches[::-1])
+    oldest = context.sandbox_batches[0]
+    backward = [each.id for each in batches.list(limit=size, before_id=oldest)]
+    equal(sorted(backward), sorted(context.sandbox_batches[1:]))
+    equal(len(forward), count)
+
+
+@then("the official SDK raises {name} for a batch in the sandbox")
+def _(context: Context, name: str) -> None:
+    try:
+        sdk(context).messages.batches.create(
+            requests=[{"custom_id": "r0", "params": params()}]  # type: ignore[typeddict-item]
+        )
+    except anthropic.APIError as error:
+        equal(type(error).__name__, name)
+    else:
+        raise AssertionError("nothing was raised")
+
+
+@then("the official SDK streams from the sandbox what it answers at once")
+def _(context: Context) -> None:
+    fields: dict[str, Any] = json.loads(context.text)
+    client = sdk(context)
+    whole = client.messages.create(**fields)
+    with client.messages.stream(**fields) as stream:
+        kinds = [event.type for event in stream]
+        streamed = stream.get_final_message()
+    equal(kinds[0], "message_start")
+    equal(kinds[-1], "message_stop")
+    told = json.loads(streamed.model_dump_json(exclude={"id"}))
+    wanted = json.loads(whole.model_dump_json(exclude={"id"}))
+    for block in told["content"]:
+        block.pop("parsed_output", None)
+    equal(told["content"], wanted["content"])
+    equal(told["stop_reason"], wanted["stop_reason"])
+    equal(told["stop_details"], wanted["stop_details"])
+    equal(told["usage"]["output_tokens"], wanted["usage"]["output_tokens"])
+
+
+@then("the official SDK counts the tokens that the sandbox bills")
+def _(context: Context) -> None:
+    client = sdk(context)
+    fields: Any = {**params("Count me"), "system": "Be brief."}
+    billed = client.messages.create(**fields).usage.input_tokens
+    del fields["max_tokens"]
+    equal(client.messages.count_tokens(**fields).input_tokens, billed)
+    equal(client.beta.messages.count_tokens(**fields).input_tokens, billed)
+
+
+@then("the official SDK lists the sandbox's models")
+def _(context: Context) -> None:
+    client = sdk(context)
+    contains(" ".join(model.id for model in client.models.list()), MODEL)
+    equal(client.models.retrieve("claude-opus-5-5").display_name, "Claude Opus 5 5")
+
+
+@then("the official SDK parses a structured answer of the sandbox")
+def _(context: Context) -> None:
+    from pydantic import BaseModel
+
+    class Invoice(BaseModel):
+        number: str
+        total: float
+        lines: list[str]
+        paid: bool | None
+
+    parsed = sdk(context).messages.parse(
+        model=MODEL,
+        max_tokens=1000,
+        messages=[{"role": "user", "content": "Read the invoice"}],
+        output_format=Invoice,
+    )
+    assert isinstance(parsed.parsed_output, Invoice), parsed
+
+
+@then("the sandbox takes a batch of {count:d} requests and streams all results")
+def _(context: Context, count: int) -> None:
+    one = json.dumps(params("x " * 50)).encode()
+    body = b",".join(b'{"custom_id":"r%d","params":%b}' % (each, one) for each in range(count))
+    call(context, "POST", "/v1/messages/batches", b'{"requests":[' + body + b"]}")
+    context.sandbox_batches.append(context.sandbox_answer.json()["id"])
+    end(context)
+    equal(len(set(raw_results(context).splitlines())), count)
+    summary = context.sandbox.billing_summary()
+    equal((summary["paid"], summary["paid_more_than_once"]), (count, 1))
+
+
+# The command, the settings and the server
+
+
+def environment() -> dict[str, str]:
+    """This process's environment, with the same modules in reach from any directory."""
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))}
+
+
+def launch(context: Context, *options: str, **spawn: Any) -> subprocess.Popen[str]:
+    """`python -m claude_batch.sandbox` as a process, ended with the scenario."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "claude_batch.sandbox", *options],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        **spawn,
+    )
+
+    def stop() -> None:
+        if process.poll() is None:
+            process.terminate()
+        process.communicate(timeout=20)
+
+    context.add_cleanup(stop)
+    return process
+
+
+@when("the sandbox is started as a process with a responder and the options")
+def _(context: Context) -> None:
+    folder = tempfile.TemporaryDirectory()
+    context.add_cleanup(folder.cleanup)
+    (Path(folder.name) / "echoes.py").write_text(
+        "def reply(params):\n    return 'echo: ' + params['messages'][0]['content']\n"
+    )
+    options = [
+        option for row in context.table for option in (row["option"], row["value"]) if option
+    ]
+    process = launch(
+        context, "--responder", "echoes:reply", *options, cwd=folder.name, env=environment()
+    )
+    assert process.stdout is not None
+    context.sandbox_line = process.stdout.readline().strip()
+    context.sandbox_process = process
+
+
+@then('the sandbox process prints "{line}" and answers "{text}"')
+def _(context: Context, line: str, text: str) -> None:
+    said, _, port = context.sandbox_line.rpartition(":")
+    equal(said, line)
+    client = anthropic.Anthropic(
+        base_url=f"http://127.0.0.1:{port}", api_key="k", max_retries=0, http_client=_HTTP
+    )
+    message = client.messages.create(**params("hello"))
+    equal(getattr(message.content[0], "text", None), text)
+
+
+@then("the sandbox process ends well on signal {name}")
+def _(context: Context, name: str) -> None:
+    context.sandbox_process.send_signal(getattr(signal, name))
+    out, err = context.sandbox_process.communicate(timeout=20)
+    equal((context.sandbox_process.returncode, out, err), (0, "", ""))
+
+
+@when('the sandbox command is run with "{options}"')
+def _(context: Context, options: str) -> None:
+    folder = tempfile.TemporaryDirectory()
+    context.add_cleanup(folder.cleanup)
+    plan = Path(folder.name) / "plan.json"
+    if context.text is not None:
+        plan.write_text(context.text)
+    taken = socket.create_server(("127.0.0.1", 0))
+    context.add_cleanup(taken.close)
+    given = options.replace("PLAN", str(plan)).replace("TAKEN", str(taken.getsockname()[1]))
+    context.sandbox_run = CliRunner().invoke(sandbox_command, given.split())
+
+
+@then('the sandbox command exits {code:d} saying "{text}"')
+def _(context: Context, code: int, text: str) -> None:
+    run = context.sandbox_run
+    assert type(run.exception) is SystemExit, run.exc_info
+    equal(run.exit_code, code)
+    contains(" ".join(run.output.split()), text)
+
+
+@then('the sandbox command without the module {name} exits 1 saying "{text}"')
+def _(context: Context, name: str, text: str) -> None:
+    code = (
+        f"import sys; sys.modules[{name!r}] = None\n"
+        "from claude_batch.sandbox.command import sandbox\n"
+        "sandbox(['--port', '0'])"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=30, env=environment()
+    )
+    equal(ended.returncode, 1)
+    contains(ended.stderr, text)
+
+
+@then("the sandbox reads durations as")
+def _(context: Context) -> None:
+    for row in context.table:
+        try:
+            found = str(parse_duration(row["text"]))
+        except ValueError as error:
+            found = "refused"
+            contains(str(error), "is not a duration")
+        equal((row["text"], found), (row["text"], row["seconds"]))
+    equal(parse_duration(2), 2.0)
+
+
+@then('the sandbox refuses the settings {settings} saying "{text}"')
+def _(context: Context, settings: str, text: str) -> None:
+    try:
+        SandboxServer(**json.loads(settings)).start()
+    except (ValueError, TypeError) as error:
+        contains(str(error), text)
+    else:
+        raise AssertionError("the settings were taken")
+
+
+@then("the sandbox server tells what it is not")
+def _(context: Context) -> None:
+    from claude_batch import sandbox as room
+
+    server = SandboxServer(SandboxSettings(latency=1.0))
+    for wrong, error in (
+        (lambda: server.url, RuntimeError),
+        (lambda: SandboxServer(SandboxSettings(), latency=1.0), TypeError),
+        (lambda: room.nothing, AttributeError),  # type: ignore[attr-defined]
+    ):
+        try:
+            wrong()
+        except error:
+            continue
+        raise AssertionError(f"no {error.__name__}")
+    server.stop()
+    with server as running:
+        assert running.log() == []
+        try:
+            running.set_faults({"rulez": []})
+        except ValueError as refused:
+            contains(str(refused), "rulez")
+        else:
+            raise AssertionError("the plan was taken")
+    for field in SandboxSettings.__dataclass_fields__:
+        assert hasattr(server.settings, field)
+
+
+@then("the sandbox that is stopped while a call hangs drops it at once")
+def _(context: Context) -> None:
+    host, port = context.sandbox.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=20) as connection:
+        connection.sendall(b"GET /v1/messages/batches HTTP/1.1\r\nhost: x\r\n\r\n")
+        deadline = time.monotonic() + 10
+        seen = 0
+        while not seen:
+            assert time.monotonic() < deadline, "the call never came in"
+            call(context, "GET", "/sandbox/faults/counters")
+            seen = context.sandbox_answer.json()["rules"][0]["seen"]
+        context.sandbox.stop()
+        with contextlib.suppress(ConnectionResetError):
+            equal(connection.recv(1000), b"")
+    try:
+        socket.create_connection((host, int(port))).close()
+    except ConnectionRefusedError:
+        return
+    raise AssertionError("the port is still open")
+
+
+@then("the sandbox listens on IPv6 too, where the machine has it")
+def _(context: Context) -> None:
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        return
+    with SandboxServer(host="::1") as server:
+        assert server.url.startswith("http://[::1]:")
+        equal(server.log(), [])
+
+
+@then("the sandbox under another server says that it cannot drop a connection")
+def _(context: Context) -> None:
+    import asyncio
+
+    plan = {"rules": [{"route": "list", "action": {"type": "drop_before"}}]}
+    app = create_app(SandboxSettings(faults=plan))
+
+    async def ask() -> httpx2.Response:
+        transport = httpx2.ASGITransport(app=app)
+        async with httpx2.AsyncClient(transport=transport, base_url="http://sandbox") as client:
+            return await client.get("/v1/messages/batches")
+
+    try:
+        asyncio.run(ask())
+    except RuntimeError as error:
+        contains(str(error), "SandboxServer")
+    else:
+        raise AssertionError("nothing was raised")
+
+
+@then("the sandbox hangs up after {seconds:g} seconds of a hanging call")
+def _(context: Context, seconds: float) -> None:
+    began = time.monotonic()
+    call(context, "GET", "/v1/messages/batches")
+    assert isinstance(context.sandbox_failure, httpx2.TransportError), context.sandbox_answer
+    assert time.monotonic() - began >= seconds
+
+
+@then("the sandbox keeps a hanging call until its client gives up")
+def _(context: Context) -> None:
+    try:
+        _HTTP.get(context.sandbox.url + "/v1/messages/batches", headers=_AUTH, timeout=0.2)
+    except httpx2.ReadTimeout:
+        pass
+    else:
+        raise AssertionError("the call was answered")
+    deadline = time.monotonic() + 10
+    while not context.sandbox.log():
+        assert time.monotonic() < deadline, "the call never ended"
+
+
+@then("the sandbox answers a call only after {seconds:g} seconds")
+def _(context: Context, seconds: float) -> None:
+    began = time.monotonic()
+    call(context, "GET", "/v1/messages/batches")
+    equal(context.sandbox_answer.status_code, 200)
+    assert time.monotonic() - began >= seconds
+
+
+@then("the sandbox's date is {seconds:d} seconds from the machine's")
+def _(context: Context, seconds: int) -> None:
+    from email.utils import parsedate_to_datetime
+
+    told = parsedate_to_datetime(context.sandbox_answer.headers["date"]).timestamp()
+    assert abs(told - time.time() - seconds) < 5, context.sandbox_answer.headers["date"]
+
+
+@then('the sandbox\'s redirect points to "{url}"')
+def _(context: Context, url: str) -> None:
+    equal(context.sandbox_answer.headers["location"], url)
+
+
+@then("the official SDK's calls work again")
+def _(context: Context) -> None:
+    equal(len(list(sdk(context).messages.batches.list())) < 2, True)
+
+
+@then("the sandbox's upload of {size:d} megabytes meets a 413 or a broken connection")
+def _(context: Context, size: int) -> None:
+    call(context, "POST", "/v1/messages/batches", b" " * (size * 1_000_000))
+    if context.sandbox_answer is None:
+        assert isinstance(context.sandbox_failure, httpx2.TransportError)
+    else:
+        equal(context.sandbox_answer.status_code, 413)
+
+
+@then("the sandbox draws the same chances for the same seed and others for another")
+def _(context: Context) -> None:
+    rule = {"route": "list", "probability": 0.5, "action": {"type": "error", "status": 500}}
+    drawn: list[list[int]] = []
+    for seed in (1, 1, 2):
+        context.sandbox.set_faults({"seed": seed, "rules": [rule]})
+        statuses: list[int] = []
+        for _ in range(24):
+            call(context, "GET", "/v1/messages/batches")
+            statuses.append(context.sandbox_answer.status_code)
+        drawn.append(statuses)
+    equal(drawn[0], drawn[1])
+    assert drawn[0] != drawn[2], "the same chances under another seed"
+    equal(set(drawn[0]), {200, 500})

@@ -1,0 +1,32 @@
+"""A real local HTTP server that behaves like Anthropic's Message Batches API, faults on demand.
+
+It stands apart from the rest of claude-batch, of which it imports nothing, so that it can judge it.
+The server needs the extra `sandbox` (starlette and uvicorn), which is imported on first use.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .settings import SandboxSettings
+
+if TYPE_CHECKING:
+    from .app import create_app
+    from .server import SandboxServer, serve
+
+__all__ = ["SandboxServer", "SandboxSettings", "create_app", "serve"]
+
+
+def __getattr__(name: str) -> object:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        from . import app, server
+    except ImportError as error:
+        missing = (error.name or "").partition(".")[0]
+        if missing not in ("starlette", "uvicorn", "h11"):
+            raise
+        raise ImportError(
+            f"the sandbox needs {missing}: pip install 'claude-batch[sandbox]'", name=missing
+        ) from error
+    return app.create_app if name == "create_app" else getattr(server, name)

@@ -1,0 +1,189 @@
+"""The sandbox's own routes, under `/sandbox`: its bill, its log, its fault plan and its clock.
+
+They need no key, are never faulty, and do not appear in the log.
+
+- `GET /sandbox/healthz`: `{"ok": true, "now": …}`.
+- `GET /sandbox/billing`: a JSON list of every request processed, oldest batch first; with
+  `?summary=true` only counts; with `?batch_id=…` one batch.
+- `GET /sandbox/log`: the API calls seen, oldest first; `DELETE` empties it.
+- `GET`, `POST`, `DELETE /sandbox/faults`; `GET /sandbox/faults/counters`.
+- `GET /sandbox/clock`; `POST` with `{"advance": seconds}` or `{"offset": seconds}`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from starlette.requests import Request as HttpRequest
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
+
+from .calls import json_response, stream
+from .errors import ApiError, error_body
+from .faults import FaultPlan, PlanError, load_plan
+from .results import chunks, usage_of
+from .state import OUTCOMES, Batch
+from .usage import params_sha256
+
+if TYPE_CHECKING:
+    from .app import Sandbox
+
+
+class ClockChange(msgspec.Struct, forbid_unknown_fields=True):
+    """`advance` is added to the clock's offset; `offset` replaces it. Seconds."""
+
+    advance: float | None = None
+    offset: float | None = None
+
+
+def hashes_of(batch: Batch) -> list[str]:
+    """SHA-256 of each request's params, made once a batch and only when asked for."""
+    if batch.hashes is None:
+        batch.hashes = [params_sha256(bytes(entry.params)) for entry in batch.entries]
+    return batch.hashes
+
+
+def billed(sandbox: Sandbox, batch_id: str | None) -> Iterator[dict[str, Any]]:
+    """One record for each request processed, canceled or expired, in batches and live."""
+    for batch in list(sandbox.batches):
+        if batch.ended_at is None or batch_id not in (None, batch.id):
+            continue
+        hashes = hashes_of(batch)
+        for position, entry in enumerate(batch.entries):
+            ending = batch.ending(position)
+            yield {
+                "route": "batch",
+                "batch_id": batch.id,
+                "custom_id": entry.custom_id,
+                "message_id": f"msg_{batch.id[9:]}{position:06d}",
+                "outcome": "succeeded" if ending is None else ending.outcome,
+                "usage": usage_of(batch, position, sandbox.settings.seed),
+                "params_sha256": hashes[position],
+                "processed_at": batch.ended_at,
+            }
+    for record in list(sandbox.batches.live) if batch_id is None else []:
+        yield {
+            "route": "live",
+            "batch_id": None,
+            "custom_id": None,
+            "message_id": record.message_id,
+            "outcome": record.outcome,
+            "usage": record.usage,
+            "params_sha256": params_sha256(record.raw),
+            "processed_at": record.processed_at,
+        }
+
+
+def summary(sandbox: Sandbox, batch_id: str | None) -> dict[str, Any]:
+    """Counts of the bill, without usage: quick for a batch of 100,000.
+
+    `paid_more_than_once` counts the params (by hash) that succeeded, and so were paid for, more
+    than once; `processed_more_than_once` those that were processed more than once, however they
+    ended.
+    """
+    outcomes = Counter[str](dict.fromkeys(OUTCOMES, 0))
+    processed: Counter[str] = Counter()
+    paid: Counter[str] = Counter()
+    ended = [
+        batch
+        for batch in list(sandbox.batches)
+        if batch.ended_at is not None and batch_id in (None, batch.id)
+    ]
+    for batch in ended:
+        outcomes.update(batch.counts)
+        hashes = hashes_of(batch)
+        processed.update(hashes[: batch.processed])
+        lost = {at for at, ending in batch.endings.items() if ending.outcome != "succeeded"}
+        paid.update(hashes[at] for at in range(batch.processed) if at not in lost)
+    live = list(sandbox.batches.live) if batch_id is None else []
+    for record in live:
+        outcomes[record.outcome] += 1
+        digest = params_sha256(record.raw)
+        processed[digest] += 1
+        if record.outcome == "succeeded":
+            paid[digest] += 1
+    return {
+        "requests": sum(outcomes.values()),
+        "batches": len(ended),
+        "live": len(live),
+        "outcomes": dict(outcomes),
+        "paid": paid.total(),
+        "distinct_params": len(processed),
+        "paid_more_than_once": sum(count > 1 for count in paid.values()),
+        "processed_more_than_once": sum(count > 1 for count in processed.values()),
+    }
+
+
+def admin_routes(sandbox: Sandbox) -> list[Route]:
+    """The routes under `/sandbox`."""
+
+    async def healthz(_: HttpRequest) -> Response:
+        return json_response({"ok": True, "now": sandbox.clock.now()})
+
+    async def billing(http: HttpRequest) -> Response:
+        await sandbox.batches.settle()
+        batch_id = http.query_params.get("batch_id")
+        if http.query_params.get("summary") == "true":
+            # Hashing 100,000 params takes a second or two: other calls go on meanwhile.
+            return json_response(await asyncio.to_thread(summary, sandbox, batch_id))
+        pieces = chunks(_listed(billed(sandbox, batch_id)))
+        return StreamingResponse(stream(pieces), media_type="application/json")
+
+    async def log(http: HttpRequest) -> Response:
+        if http.method == "DELETE":
+            sandbox.log.clear()
+        return json_response(list(sandbox.log))
+
+    async def faults(http: HttpRequest) -> Response:
+        if http.method == "POST":
+            sandbox.set_plan(load_plan(await http.body()))
+        elif http.method == "DELETE":
+            sandbox.set_plan(FaultPlan())
+        return json_response(sandbox.plan.as_written())
+
+    async def counters(_: HttpRequest) -> Response:
+        return json_response(sandbox.plan.counters())
+
+    async def clock(http: HttpRequest) -> Response:
+        if http.method == "POST":
+            change = msgspec.json.decode(await http.body(), type=ClockChange)
+            if change.offset is not None:
+                sandbox.clock.offset = change.offset
+            sandbox.clock.offset += change.advance or 0.0
+        return json_response({"now": sandbox.clock.now(), "offset": sandbox.clock.offset})
+
+    table: list[tuple[str, Callable[..., Any], list[str]]] = [
+        ("/sandbox/healthz", healthz, ["GET"]),
+        ("/sandbox/billing", billing, ["GET"]),
+        ("/sandbox/log", log, ["GET", "DELETE"]),
+        ("/sandbox/faults", faults, ["GET", "POST", "DELETE"]),
+        ("/sandbox/faults/counters", counters, ["GET"]),
+        ("/sandbox/clock", clock, ["GET", "POST"]),
+    ]
+    return [Route(path, _telling(handler), methods=methods) for path, handler, methods in table]
+
+
+def _telling(handler: Callable[..., Any]) -> Callable[..., Any]:
+    """The handler, with what it cannot understand told as a 400."""
+
+    async def wrapped(http: HttpRequest) -> Response:
+        try:
+            return await handler(http)
+        except (PlanError, msgspec.ValidationError, msgspec.DecodeError) as error:
+            refused = ApiError("invalid_request_error", str(error))
+            return json_response(error_body(refused.type, refused.message, "req_sandbox"), 400)
+
+    return wrapped
+
+
+def _listed(records: Iterator[dict[str, Any]]) -> Iterator[bytes]:
+    """The records as the text of one JSON list, one a line."""
+    opened = b"[\n"
+    for record in records:
+        yield opened + msgspec.json.encode(record)
+        opened = b",\n"
+    yield b"\n]\n" if opened == b",\n" else b"[]\n"

@@ -1,0 +1,335 @@
+"""The sandbox's HTTP routes: Anthropic's Messages and Message Batches API, as far as it goes here.
+
+`Sandbox` holds one sandbox's whole state; `create_app` wraps it as an ASGI application. Connection
+faults need the server of `claude_batch.sandbox.server`, which lends its transport.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Any
+from urllib.parse import unquote
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request as HttpRequest
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from .admin import admin_routes
+from .calls import Call, is_line_action, json_response, stream
+from .endings import Ending, Endings, answer_and_usage
+from .errors import ApiError, error_json
+from .faults import Delay, DropAfter, FaultPlan, Hang, Html200, load_plan
+from .responders import load_responder
+from .results import chunks, lines, message_json, spoiled
+from .settings import SandboxSettings
+from .sse import events
+from .state import Batches, Clock, LiveRecord
+from .validation import VERSIONS, CallContext, check_create, check_params
+
+LOG_LENGTH = 20_000
+"""Calls that `GET /sandbox/log` remembers."""
+
+MODELS = ("claude-opus-5-5", "claude-sonnet-5-5", "claude-haiku-5-5", "claude-haiku-4-5")
+"""Models that `GET /v1/models` lists; others are answered too."""
+
+Handler = Callable[[Call], Awaitable[Response]]
+
+
+class Sandbox:
+    """Everything that one sandbox remembers, and the handlers of the API's routes."""
+
+    def __init__(self, settings: SandboxSettings) -> None:
+        self.settings = settings
+        responder = None if settings.responder is None else load_responder(settings.responder)
+        self.endings: Endings = Endings(responder, settings.seed)
+        self.clock: Clock = Clock(settings.clock_offset)
+        self.batches: Batches = Batches(settings, self.endings, self.clock)
+        self.log: deque[dict[str, Any]] = deque(maxlen=LOG_LENGTH)
+        self._calls = 0
+        self.set_plan(FaultPlan() if settings.faults is None else load_plan(settings.faults))
+
+    @property
+    def plan(self) -> FaultPlan:
+        """The fault plan in force."""
+        return self.endings.plan
+
+    def set_plan(self, plan: FaultPlan) -> None:
+        """Replace the fault plan; all its counters begin anew."""
+        self.endings.plan = plan
+
+    def new_request_id(self) -> str:
+        """The next `request-id`."""
+        self._calls += 1
+        return f"req_sandbox_{self._calls:012d}"
+
+    @property
+    def tells_workspace(self) -> bool:
+        """Whether answers name the workspace."""
+        told = self.plan.plan.workspace_header
+        return self.settings.workspace_header if told is None else told
+
+    def authenticate(self, http: HttpRequest) -> str:
+        """The workspace of the caller's key; raises `ApiError` (401, 403)."""
+        key = http.headers.get("x-api-key") or ""
+        scheme, _, token = http.headers.get("authorization", "").partition(" ")
+        if not key and scheme.lower() == "bearer":
+            key = token.strip()
+        if not key:
+            raise ApiError("authentication_error", "x-api-key header is required")
+        if "invalid" in key:
+            raise ApiError("authentication_error", "invalid x-api-key")
+        workspaces = self.plan.plan.workspaces
+        if workspaces is None:
+            workspaces = self.settings.workspaces
+        workspace = workspaces.get(key, self.settings.default_workspace)
+        if http.headers.get("anthropic-workspace-id", workspace) != workspace:
+            raise ApiError("permission_error", "the API key belongs to another workspace")
+        return workspace
+
+    def context(self, call: Call) -> CallContext:
+        """Version and betas of the call; raises `ApiError` (400)."""
+        headers = call.http.headers
+        version = headers.get("anthropic-version")
+        if version is None:
+            raise ApiError("invalid_request_error", "anthropic-version: header is required")
+        if version not in VERSIONS:
+            raise ApiError(
+                "invalid_request_error", f'anthropic-version: "{version}" is not a valid version'
+            )
+        betas = ",".join(headers.getlist("anthropic-beta")).split(",")
+        return CallContext(
+            batch=call.route == "create",
+            version=version,
+            betas=frozenset(each.strip() for each in betas if each.strip()),
+        )
+
+    # Message batches
+
+    async def create(self, call: Call) -> Response:
+        """`POST /v1/messages/batches`."""
+        context = self.context(call)
+        body = await call.body(self.settings.max_body_bytes)
+        entries = check_create(body, max_requests=self.settings.max_requests)
+        batch = self.batches.create(entries, body, _known(call), context)
+        return json_response(self.batches.as_json(batch, call.base_url))
+
+    async def list(self, call: Call) -> Response:
+        """`GET /v1/messages/batches`."""
+        query = call.http.query_params
+        try:
+            limit = int(query.get("limit", "20"))
+        except ValueError:
+            limit = 0
+        if not 1 <= limit <= 1000:
+            raise ApiError("invalid_request_error", "limit: Input should be from 1 to 1000")
+        after_id, before_id = query.get("after_id"), query.get("before_id")
+        if after_id and before_id:
+            raise ApiError(
+                "invalid_request_error", "after_id and before_id cannot be given together"
+            )
+        shown, more = self.batches.page(_known(call), limit, after_id, before_id)
+        return json_response(
+            {
+                "data": [self.batches.as_json(batch, call.base_url) for batch in shown],
+                "has_more": more,
+                "first_id": shown[0].id if shown else None,
+                "last_id": shown[-1].id if shown else None,
+            }
+        )
+
+    async def retrieve(self, call: Call) -> Response:
+        """`GET /v1/messages/batches/{id}`."""
+        batch = self.batches.find(_batch_id(call), _known(call))
+        return json_response(self.batches.as_json(batch, call.base_url))
+
+    async def cancel(self, call: Call) -> Response:
+        """`POST /v1/messages/batches/{id}/cancel`."""
+        batch = self.batches.find(_batch_id(call), _known(call))
+        self.batches.cancel(batch)
+        return json_response(self.batches.as_json(batch, call.base_url))
+
+    async def delete(self, call: Call) -> Response:
+        """`DELETE /v1/messages/batches/{id}`."""
+        batch = self.batches.find(_batch_id(call), _known(call))
+        self.batches.delete(batch)
+        return json_response({"id": batch.id, "type": "message_batch_deleted"})
+
+    async def results(self, call: Call) -> Response:
+        """`GET /v1/messages/batches/{id}/results`: streamed, made while it is sent."""
+        batch = self.batches.find(_batch_id(call), _known(call))
+        if batch.ended_at is None:
+            raise ApiError(
+                "not_found_error", f"Results of message batch {batch.id} are not available yet."
+            )
+        if self.batches.archived_at(batch) is not None:
+            raise ApiError(
+                "not_found_error",
+                f"Results of message batch {batch.id} are no longer available: it is archived.",
+            )
+        told = lines(batch, self.settings.seed)
+        if call.action is not None and is_line_action(call.action):
+            told = spoiled(told, call.action)
+        return StreamingResponse(stream(chunks(told)), media_type="application/x-jsonl")
+
+    # Live messages
+
+    async def messages(self, call: Call) -> Response:
+        """`POST /v1/messages`, plain or streamed."""
+        context = self.context(call)
+        raw = await call.body(self.settings.max_body_bytes)
+        await asyncio.sleep(self.settings.live_latency)
+        workspace = _known(call)
+        ending = self.endings.decide(raw, None, context, workspace, call.now)
+        message_id = f"msg_live_{call.request_id[4:]}"
+        if ending is not None and ending.error is not None:
+            self._bill(message_id, raw, ending, None)
+            raise ending.error
+        request = check_params(raw, context)
+        given, usage = answer_and_usage(request, ending, self.settings.seed)
+        message = message_json(message_id, request, given, usage, "standard")
+        self._bill(message_id, raw, ending, message["usage"])
+        if request.params.stream:
+            return StreamingResponse(stream(events(message)), media_type="text/event-stream")
+        return json_response(message)
+
+    def _bill(
+        self, message_id: str, raw: bytes, ending: Ending | None, usage: dict[str, Any] | None
+    ) -> None:
+        outcome = "succeeded" if ending is None else ending.outcome
+        self.batches.live.append(LiveRecord(message_id, raw, outcome, usage, self.clock.now()))
+
+    async def count_tokens(self, call: Call) -> Response:
+        """`POST /v1/messages/count_tokens`."""
+        context = self.context(call)
+        raw = await call.body(self.settings.max_body_bytes)
+        request = check_params(raw, context, counting=True)
+        return json_response({"input_tokens": request.input_tokens})
+
+    async def models(self, call: Call) -> Response:
+        """`GET /v1/models` and `GET /v1/models/{id}`."""
+        wanted = call.http.path_params.get("model_id")
+        if wanted is not None:
+            check = msgspec.json.encode({"model": wanted, "messages": [_HELLO]})
+            check_params(check, CallContext(batch=False, version=VERSIONS[0], betas=frozenset()),
+                         counting=True)  # fmt: skip
+            return json_response(_model(wanted))
+        data = [_model(name) for name in MODELS]
+        first, last = MODELS[0], MODELS[-1]
+        return json_response({"data": data, "has_more": False, "first_id": first, "last_id": last})
+
+
+class Endpoint:
+    """One route of the API as an ASGI application: faults, caller, handler, errors, log."""
+
+    def __init__(self, sandbox: Sandbox, route: str, handler: Handler) -> None:
+        self.sandbox = sandbox
+        self.route = route
+        self.handler = handler
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """ASGI."""
+        sandbox = self.sandbox
+        started = time.monotonic()
+        call = Call(self.route, sandbox.new_request_id(), scope, receive, send, sandbox.clock.now())
+        call.tell_workspace = sandbox.tells_workspace
+        call.action = sandbox.plan.action(self.route)
+        try:
+            await self._answer(call)
+        except ConnectionError:
+            # The client went away while it was sending: nothing was processed, nobody listens.
+            pass
+        finally:
+            sandbox.log.append(call.record(started))
+
+    async def _answer(self, call: Call) -> None:
+        action = call.action
+        if action is not None:
+            await asyncio.sleep(action.delay)
+            if isinstance(action, Delay):
+                await asyncio.sleep(action.seconds)
+            if await call.instead(action):
+                return
+        try:
+            await self.sandbox.batches.settle()
+            call.workspace = self.sandbox.authenticate(call.http)
+            response = await self.handler(call)
+        except ApiError as error:
+            await call.refuse(error)
+            return
+        if isinstance(action, DropAfter):
+            await call.drop()
+        elif isinstance(action, Hang):
+            await call.hang(action.seconds)
+        elif isinstance(action, Html200):
+            await call.page_200()
+        else:
+            await call.answer(response)
+
+
+_HELLO = {"role": "user", "content": "hello"}
+
+
+def _model(name: str) -> dict[str, Any]:
+    return {
+        "type": "model",
+        "id": name,
+        "display_name": name.replace("-", " ").title(),
+        "created_at": "2026-01-01T00:00:00Z",
+        "lifecycle": "active",
+    }
+
+
+def _known(call: Call) -> str:
+    assert call.workspace is not None, "handlers run after authentication"
+    return call.workspace
+
+
+def _batch_id(call: Call) -> str:
+    return unquote(call.http.path_params["batch_id"])
+
+
+def create_app(settings: SandboxSettings | None = None) -> Starlette:
+    """A sandbox as an ASGI application.
+
+    Raises `claude_batch.sandbox.faults.PlanError` for a fault plan and
+    `claude_batch.sandbox.responders.ResponderError` for a responder that cannot be used.
+    """
+    sandbox = Sandbox(settings or SandboxSettings())
+    batches = "/v1/messages/batches"
+    batch = batches + "/{batch_id}"
+    table: list[tuple[str, str, str, Handler]] = [
+        ("POST", batches, "create", sandbox.create),
+        ("GET", batches, "list", sandbox.list),
+        ("GET", batch, "retrieve", sandbox.retrieve),
+        ("POST", batch + "/cancel", "cancel", sandbox.cancel),
+        ("DELETE", batch, "delete", sandbox.delete),
+        ("GET", batch + "/results", "results", sandbox.results),
+        ("POST", "/v1/messages", "messages", sandbox.messages),
+        ("POST", "/v1/messages/count_tokens", "count_tokens", sandbox.count_tokens),
+        ("GET", "/v1/models", "models", sandbox.models),
+        ("GET", "/v1/models/{model_id}", "models", sandbox.models),
+    ]
+    routes = [
+        Route(path, Endpoint(sandbox, route, handler), methods=[method])
+        for method, path, route, handler in table
+    ]
+
+    async def refused(_: HttpRequest, error: Exception) -> Response:
+        status = error.status_code if isinstance(error, HTTPException) else 500
+        kind = "not_found_error" if status == 404 else "invalid_request_error"
+        request_id = sandbox.new_request_id()
+        body = error_json(ApiError(kind, "Not found" if status == 404 else str(error)), request_id)
+        return Response(body, status, {"request-id": request_id}, "application/json")
+
+    app = Starlette(
+        routes=[*routes, *admin_routes(sandbox)], exception_handlers={HTTPException: refused}
+    )
+    app.state.sandbox = sandbox
+    return app

@@ -1,0 +1,139 @@
+"""The sandbox's command line, for `python -m claude_batch.sandbox` and `claude-batch sandbox`.
+
+One click command, so that both take the same options. Nothing of the server is imported before the
+command runs: `--help` answers without starlette.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, cast
+
+import click
+
+from .settings import SandboxSettings, parse_duration
+
+_DEFAULTS = SandboxSettings()
+
+
+class Duration(click.ParamType[float]):
+    """Seconds (`0.5`) or a number with a unit (`50ms`, `2s`, `10m`, `24h`, `29d`)."""
+
+    name = "duration"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """click's hook."""
+        try:
+            return parse_duration(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+DURATION = Duration()
+
+
+@click.command("sandbox")
+@click.option("--host", default=_DEFAULTS.host, show_default=True, help="Address to listen on.")
+@click.option("--port", default=8765, show_default=True, help="TCP port; 0 takes a free one.")
+@click.option(
+    "--latency",
+    type=DURATION,
+    default=_DEFAULTS.latency,
+    show_default=True,
+    help="From a batch's creation to its end.",
+)
+@click.option(
+    "--cancel-latency",
+    type=DURATION,
+    default=_DEFAULTS.cancel_latency,
+    show_default=True,
+    help="From a cancel to the batch's end.",
+)
+@click.option(
+    "--live-latency",
+    type=DURATION,
+    default=_DEFAULTS.live_latency,
+    show_default=True,
+    help="Before a live message is answered.",
+)
+@click.option(
+    "--seed",
+    default=_DEFAULTS.seed,
+    show_default=True,
+    help="Chooses the order of results and the digest in answers.",
+)
+@click.option(
+    "--faults", type=click.Path(dir_okay=False, path_type=Path), help="JSON file with a fault plan."
+)
+@click.option(
+    "--expires-after",
+    type=DURATION,
+    default=_DEFAULTS.expires_after,
+    help="Age at which an unfinished batch expires.  [default: 24h]",
+)
+@click.option(
+    "--results-kept",
+    type=DURATION,
+    default=_DEFAULTS.results_kept,
+    help="Age at which results can no longer be read.  [default: 29d]",
+)
+@click.option(
+    "--counts-after",
+    type=DURATION,
+    default=_DEFAULTS.counts_after,
+    show_default=True,
+    help="Age until which a young batch's counts are all 0.",
+)
+@click.option("--responder", metavar="MODULE:FUNCTION", help="Makes the answers.")
+@click.option(
+    "--queue-limit",
+    default=_DEFAULTS.queue_limit,
+    show_default=True,
+    help="Requests in unfinished batches, above which a create answers 429.",
+)
+@click.option(
+    "--clock-offset",
+    type=float,
+    default=_DEFAULTS.clock_offset,
+    show_default=True,
+    help="Seconds added to the machine's clock; may be negative.",
+)
+@click.option("--no-workspace-header", is_flag=True,
+              help="Do not send anthropic-workspace-id.")  # fmt: skip
+def sandbox(*, faults: Path | None, no_workspace_header: bool, **fields: Any) -> None:
+    """Serve a local imitation of the Message Batches API, with faults on demand.
+
+    Prints one line, "sandbox listening on http://127.0.0.1:PORT", and serves until it is
+    interrupted. Point ANTHROPIC_BASE_URL at that address; any key that does not contain "invalid"
+    is taken.
+    """
+    settings = SandboxSettings(
+        faults=None if faults is None else read_plan(faults),
+        workspace_header=not no_workspace_header,
+        **fields,
+    )
+    try:
+        from . import serve
+    except ImportError as error:
+        raise click.ClickException(str(error)) from error
+    try:
+        serve(settings)
+    except (ValueError, OSError) as error:
+        # A plan or a responder that cannot be used, or a port that is taken: bad usage.
+        raise click.UsageError(str(error)) from error
+
+
+def read_plan(path: Path) -> dict[str, Any]:
+    """The JSON object in a fault plan's file; raises `click.UsageError`."""
+    try:
+        plan: Any = json.loads(path.read_bytes())
+    except OSError as error:
+        raise click.UsageError(f"--faults {path}: {error.strerror}") from error
+    except ValueError as error:
+        raise click.UsageError(f"--faults {path}: not valid JSON: {error}") from error
+    if not isinstance(plan, dict):
+        raise click.UsageError(f"--faults {path}: a fault plan is a JSON object")
+    return cast(dict[str, Any], plan)

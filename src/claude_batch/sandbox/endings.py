@@ -1,0 +1,132 @@
+"""How one request ends: by the rules of validation, a directive in its prompt, or the fault plan.
+
+Directives stand anywhere in the params' text: `[[sandbox:OUTCOME]]`, where OUTCOME is `errored`,
+`errored:TYPE`, `expired`, `canceled` or `refused`; with `:once` at the end they
+hold only the first time that equal params are processed. An ending is stored only where it is not
+the ordinary success, so a large batch of ordinary requests stays lean.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from .answers import Answer, answer, refusal
+from .errors import STATUS_OF, ApiError
+from .faults import OUTCOMES, FaultPlan
+from .responders import respond
+from .settings import Responder
+from .usage import CacheUse, PromptCache, Usage, params_sha256
+from .validation import CallContext, Request, check_params
+
+DIRECTIVE_MARK = b"[[sandbox:"
+CACHE_MARK = b'"cache_control"'
+_DIRECTIVE = re.compile(rb"\[\[sandbox:([a-z_:]+)\]\]")
+
+
+@dataclass(slots=True)
+class Ending:
+    """How a request ended, where it is not the plain success of its own deterministic answer."""
+
+    outcome: str
+    """`succeeded`, `errored`, `canceled` or `expired`."""
+    error: ApiError | None = None
+    answer: Answer | None = None
+    """The answer, where it is not the one that the params give by themselves."""
+    cache: CacheUse | None = None
+
+
+CANCELED = Ending("canceled")
+EXPIRED = Ending("expired")
+
+
+class Endings:
+    """Decides endings; remembers what was told to happen once, and the prompt cache."""
+
+    def __init__(self, responder: Responder | None, seed: int) -> None:
+        self.responder = responder
+        self.seed = seed
+        self.plan: FaultPlan = FaultPlan()
+        self.cache: PromptCache = PromptCache()
+        self._once: set[tuple[str, str]] = set()
+
+    def looks_at(self, body: bytes) -> bool:
+        """Whether any request of this body may end by more than its own validity."""
+        return (
+            self.responder is not None
+            or self.plan.about_requests
+            or DIRECTIVE_MARK in body
+            or CACHE_MARK in body
+        )
+
+    def decide(
+        self, raw: bytes, custom_id: str | None, context: CallContext, workspace: str, now: float
+    ) -> Ending | None:
+        """The ending of one request, or `None` for a plain success. Counts as processing it."""
+        try:
+            told = self._told(raw, custom_id)
+            if told is not None and told.outcome != "succeeded":
+                # A live message cannot be expired or canceled: it is answered.
+                if told.outcome == "errored" or context.batch:
+                    return told
+                told = None
+            request = check_params(raw, context)
+            if told is None and self.responder is not None:
+                made = respond(self.responder, raw, request.params)
+                told = None if made is None else Ending("succeeded", answer=made)
+        except ApiError as error:
+            return Ending("errored", error=error)
+        cache = self.cache.use(workspace, raw, now) if CACHE_MARK in raw else None
+        if cache is None:
+            return told
+        told = told or Ending("succeeded")
+        told.cache = cache
+        return told
+
+    def _told(self, raw: bytes, custom_id: str | None) -> Ending | None:
+        directed = self._directed(raw) if DIRECTIVE_MARK in raw else None
+        if not self.plan.about_requests:
+            return directed
+        rule = self.plan.ending(custom_id, raw.decode("utf-8", "replace"), params_sha256(raw))
+        if rule is None or directed is not None:
+            return directed
+        if rule.error is None:
+            return _ending(rule.outcome, "api_error")
+        error = ApiError(rule.error.type, rule.error.message, details=rule.error.details)
+        return Ending("errored", error=error)
+
+    def _directed(self, raw: bytes) -> Ending | None:
+        for match in _DIRECTIVE.finditer(raw):
+            words = match[1].decode().split(":")
+            once = len(words) > 1 and words[-1] == "once"
+            if once:
+                words.pop()
+                key = (match[1].decode(), params_sha256(raw))
+                if key in self._once:
+                    continue
+                self._once.add(key)
+            outcome, error_type = words[0], words[1] if len(words) > 1 else "api_error"
+            if outcome not in OUTCOMES or error_type not in STATUS_OF or len(words) > 2:
+                raise ApiError(
+                    "invalid_request_error", f"unknown directive {match[0].decode()} in the prompt"
+                )
+            return _ending(outcome, error_type)
+        return None
+
+
+def _ending(outcome: str, error_type: str) -> Ending:
+    if outcome == "refused":
+        return Ending("succeeded", answer=refusal())
+    return Ending(outcome, error=ApiError(error_type) if outcome == "errored" else None)
+
+
+def answer_and_usage(request: Request, ending: Ending | None, seed: int) -> tuple[Answer, Usage]:
+    """The message of a request that succeeded, and what it used."""
+    given = ending.answer if ending is not None else None
+    if given is None:
+        given = answer(request, seed)
+    cache = ending.cache if ending is not None else None
+    tokens = request.input_tokens
+    if cache is not None:
+        return given, cache.of(tokens, given.output_tokens)
+    return given, Usage(tokens, given.output_tokens)

@@ -1,0 +1,76 @@
+"""The API's errors as the sandbox answers them: one table of statuses, one shape of body.
+
+Source: https://platform.claude.com/docs/en/api/errors
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+STATUS_OF = {
+    "invalid_request_error": 400,
+    "authentication_error": 401,
+    "billing_error": 402,
+    "permission_error": 403,
+    "not_found_error": 404,
+    "conflict_error": 409,
+    "request_too_large": 413,
+    "rate_limit_error": 429,
+    "api_error": 500,
+    "timeout_error": 504,
+    "overloaded_error": 529,
+}
+"""HTTP status of each error type."""
+
+TYPE_OF = {status: name for name, status in STATUS_OF.items()}
+"""Error type of each HTTP status."""
+
+MESSAGE_OF = {
+    "invalid_request_error": "The request was invalid.",
+    "authentication_error": "invalid x-api-key",
+    "billing_error": "There is an issue with your billing or payment information.",
+    "permission_error": "Your API key does not have permission to use the specified resource.",
+    "not_found_error": "Not found",
+    "conflict_error": "The request conflicts with the current state of the resource.",
+    "request_too_large": "Request exceeds the maximum size",
+    "rate_limit_error": "This request would exceed your organization's rate limit.",
+    "api_error": "Internal server error",
+    "timeout_error": "Request timed out",
+    "overloaded_error": "Overloaded",
+}
+"""What each error type says where nothing more exact is known."""
+
+
+class ApiError(Exception):
+    """An answer of the API that is an error; `status` defaults to that of its `type`."""
+
+    def __init__(
+        self,
+        type: str,
+        message: str | None = None,
+        *,
+        status: int | None = None,
+        details: Any = None,
+        headers: dict[str, str] | None = None,
+    ) -> None:
+        self.type = type
+        self.message: str = MESSAGE_OF.get(type, type) if message is None else message
+        self.status: int = STATUS_OF.get(type, 400) if status is None else status
+        self.details = details
+        self.headers: dict[str, str] = headers or {}
+        super().__init__(f"{self.status} {type}: {self.message}")
+
+
+def error_body(type: str, message: str, request_id: str, details: Any = None) -> dict[str, Any]:
+    """The body of an error answer, which is also the outer `error` of an errored result line."""
+    error: dict[str, Any] = {"type": type, "message": message}
+    if details is not None:
+        error["details"] = details
+    return {"type": "error", "error": error, "request_id": request_id}
+
+
+def error_json(error: ApiError, request_id: str) -> bytes:
+    """`error_body` of an `ApiError`, encoded."""
+    return msgspec.json.encode(error_body(error.type, error.message, request_id, error.details))

@@ -1,0 +1,210 @@
+"""The lines of a batch's results, made while they are sent, and the faults of that stream."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import Any, cast
+
+import msgspec
+
+from .answers import Answer, is_plain, plain_answer
+from .endings import answer_and_usage
+from .errors import ApiError, error_body
+from .faults import (
+    AnyAction,
+    ContradictingLines,
+    CutBetweenLines,
+    CutInsideLine,
+    DoubledLines,
+    ForeignLines,
+    GarbageLine,
+    MissingLines,
+    UnknownFields,
+)
+from .state import Batch
+from .usage import Usage
+from .validation import Request, passed_params
+
+CHUNK = 64 * 1024
+"""Least bytes of one write, but for the last."""
+
+UNKNOWN_FIELD: dict[str, Any] = {
+    "sandbox_unknown_field": {"why": "the API may add fields", "values": [1, None]}
+}
+
+_encode = msgspec.json.encode
+_PLAIN = (
+    b'{"custom_id":"%b","result":{"type":"succeeded","message":{"id":"msg_%b%06d",'
+    b'"type":"message","role":"assistant","model":%b,"content":[{"type":"text","text":%b}],'
+    b'"stop_reason":"%b","stop_sequence":null,"usage":{"input_tokens":%d,"output_tokens":%d,'
+    b'"cache_creation_input_tokens":0,"cache_read_input_tokens":0,"cache_creation":'
+    b'{"ephemeral_5m_input_tokens":0,"ephemeral_1h_input_tokens":0},"service_tier":"batch"}}}}\n'
+)
+
+
+def message_json(
+    message_id: str, request: Request, given: Answer, usage: Usage, tier: str
+) -> dict[str, Any]:
+    """The API's message object."""
+    return {
+        "id": message_id,
+        "type": "message",
+        "role": "assistant",
+        "model": request.params.model,
+        "content": given.content,
+        "stop_reason": given.stop_reason,
+        "stop_sequence": given.stop_sequence,
+        **({"stop_details": given.stop_details} if given.stop_details else {}),
+        "usage": {**usage.as_json(tier), **given.usage},
+    }
+
+
+def line(batch: Batch, position: int, seed: int) -> bytes:
+    """The result line of one request of an ended batch, newline included."""
+    entry = batch.entries[position]
+    ending = batch.ending(position)
+    if ending is None:
+        request = passed_params(entry.params)
+        if not batch.cites and is_plain(request.params):
+            text, reason, tokens = plain_answer(request, seed)
+            return _PLAIN % (
+                entry.custom_id.encode(), batch.id[9:].encode(), position,
+                _encode(request.params.model), _encode(text), reason.encode(),
+                request.input_tokens, tokens,
+            )  # fmt: skip
+    elif ending.outcome == "succeeded":
+        request = passed_params(entry.params)
+    else:
+        result: dict[str, Any] = {"type": ending.outcome}
+        if ending.error is not None:
+            result["error"] = _line_error(ending.error, batch, position)
+        return _encode({"custom_id": entry.custom_id, "result": result}) + b"\n"
+    given, usage = answer_and_usage(request, ending, seed)
+    message = message_json(f"msg_{batch.id[9:]}{position:06d}", request, given, usage, "batch")
+    result = {"type": "succeeded", "message": message}
+    return _encode({"custom_id": entry.custom_id, "result": result}) + b"\n"
+
+
+def usage_of(batch: Batch, position: int, seed: int) -> dict[str, Any] | None:
+    """The usage that was billed for one request; `None` where it did not succeed."""
+    ending = batch.ending(position)
+    if ending is not None and ending.outcome != "succeeded":
+        return None
+    request = passed_params(batch.entries[position].params)
+    given, usage = answer_and_usage(request, ending, seed)
+    return {**usage.as_json("batch"), **given.usage}
+
+
+def lines(batch: Batch, seed: int) -> Iterator[bytes]:
+    """All result lines, in an order that only the seed and the batch's number decide."""
+    order = list(range(len(batch.entries)))
+    random.Random(f"{seed}:{batch.ordinal}").shuffle(order)
+    return (line(batch, position, seed) for position in order)
+
+
+def chunks(parts: Iterator[bytes]) -> Iterator[bytes]:
+    """The same bytes in pieces of at least `CHUNK`."""
+    held: list[bytes] = []
+    size = 0
+    for part in parts:
+        held.append(part)
+        size += len(part)
+        if size >= CHUNK:
+            yield b"".join(held)
+            held.clear()
+            size = 0
+    if held:
+        yield b"".join(held)
+
+
+def spoiled(parts: Iterator[bytes], action: AnyAction) -> Iterator[bytes]:
+    """The lines as the action of the fault plan leaves them."""
+    if isinstance(action, CutInsideLine):
+        yield from _cut_inside(parts, action.after_lines)
+        return
+    for number, part in enumerate(parts):
+        if isinstance(action, CutBetweenLines) and number >= action.after_lines:
+            return
+        if isinstance(action, UnknownFields):
+            yield _encode(with_unknown_fields(msgspec.json.decode(part))) + b"\n"
+            continue
+        yield from _replaced(part, number, action)
+
+
+def _cut_inside(parts: Iterator[bytes], after_lines: int) -> Iterator[bytes]:
+    last = b""
+    for number, part in enumerate(parts):
+        if last:
+            yield last
+        last = part
+        if number >= after_lines:
+            break
+    yield last[: len(last) // 2]
+
+
+def _replaced(part: bytes, number: int, action: AnyAction) -> Iterator[bytes]:
+    """What stands in the place of line `number`, counted from 0."""
+    counted = (DoubledLines, MissingLines, ContradictingLines, GarbageLine, ForeignLines)
+    if (
+        not isinstance(action, counted)
+        or not action.after_lines <= number < action.after_lines + action.count
+    ):
+        yield part
+    elif isinstance(action, DoubledLines):
+        yield part
+        yield part
+    elif isinstance(action, ContradictingLines):
+        false = contradiction(part)
+        yield from (false, part) if action.first else (part, false)
+    elif isinstance(action, GarbageLine):
+        yield part[: len(part) // 2] + b"\x00 this is not JSON\n"
+        if not action.replace:
+            yield part
+    elif isinstance(action, ForeignLines):
+        custom_id = f"foreign-{number}"
+        yield _encode({"custom_id": custom_id, "result": {"type": "expired"}}) + b"\n"
+        yield part
+
+
+def contradiction(part: bytes) -> bytes:
+    """A line for the same `custom_id` that tells another outcome."""
+    told = msgspec.json.decode(part)
+    if told["result"]["type"] == "succeeded":
+        error = error_body("api_error", "Internal server error", "req_sandbox_contradiction")
+        told["result"] = {"type": "errored", "error": error}
+    else:
+        text = {"type": "text", "text": "A line that contradicts another."}
+        told["result"] = {
+            "type": "succeeded",
+            "message": {
+                "id": "msg_sandbox_contradiction",
+                "type": "message",
+                "role": "assistant",
+                "model": "sandbox",
+                "content": [text],
+                "stop_reason": "end_turn",
+                "stop_sequence": None,
+                "usage": Usage(1, 8).as_json("batch"),
+            },
+        }
+    return _encode(told) + b"\n"
+
+
+def with_unknown_fields(value: Any, inside: str = "") -> Any:
+    """A copy of decoded JSON with an unknown field in every object but free-form ones."""
+    if isinstance(value, list):
+        return [with_unknown_fields(each, inside) for each in cast(list[Any], value)]
+    if not isinstance(value, dict) or inside == "input":
+        # The input of a tool call belongs to its schema, not to the API.
+        return cast(Any, value)
+    fields = cast(dict[str, Any], value)
+    return {
+        **{key: with_unknown_fields(each, key) for key, each in fields.items()},
+        **UNKNOWN_FIELD,
+    }
+
+
+def _line_error(error: ApiError, batch: Batch, position: int) -> dict[str, Any]:
+    request_id = f"req_{batch.id[9:]}{position:06d}"
+    return error_body(error.type, error.message, request_id, error.details)

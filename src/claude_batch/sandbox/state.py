@@ -1,0 +1,280 @@
+"""The batches of a sandbox and its clock: what has been accepted, when it ends, what was processed.
+
+Nothing runs in the background. Whatever is due is processed when somebody looks, in the order in
+which it fell due, so a test sees the same history however often it polls.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+import time
+import uuid
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from .endings import CANCELED, EXPIRED, Ending, Endings
+from .errors import ApiError
+from .settings import SandboxSettings
+from .validation import CallContext, Entry, check_params
+
+OUTCOMES = ("succeeded", "errored", "canceled", "expired")
+_SLICE = 250
+"""Requests processed before other calls get their turn."""
+
+
+class Clock:
+    """Server time: steady between changes of its offset, whatever the machine's clock does."""
+
+    def __init__(self, offset: float) -> None:
+        self.offset = offset
+        self._started = time.time() - time.monotonic()
+
+    def now(self) -> float:
+        """Seconds since 1970."""
+        return self._started + time.monotonic() + self.offset
+
+
+def timestamp(at: float | None) -> str | None:
+    """RFC 3339 with microseconds, as the API writes times."""
+    if at is None:
+        return None
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+@dataclass(slots=True, eq=False)
+class Batch:
+    """One accepted batch; it keeps its requests after it is deleted, for the bill."""
+
+    id: str
+    ordinal: int
+    workspace: str
+    context: CallContext
+    entries: list[Entry]
+    looked_at: bool
+    """Whether requests may end by more than their validity (directives, plan, cache, responder)."""
+    cites: bool
+    """Whether any request may have citations."""
+    created_at: float
+    natural_end: float
+    expires_at: float
+    due: float
+    cancel_at: float | None = None
+    ended_at: float | None = None
+    deleted: bool = False
+    processed: int = 0
+    """Requests that were processed; the others were canceled or expired."""
+    endings: dict[int, Ending] = field(default_factory=dict[int, Ending])
+    """Endings other than plain success, by position."""
+    counts: Counter[str] = field(default_factory=Counter[str])
+    hashes: list[str] | None = None
+    """SHA-256 of each request's params, once the bill has been asked for."""
+
+    def ending(self, position: int) -> Ending | None:
+        """How the request at `position` of an ended batch ended; `None` is a plain success."""
+        if position >= self.processed:
+            return EXPIRED if self.cancel_at is None else CANCELED
+        return self.endings.get(position)
+
+
+@dataclass(frozen=True, slots=True)
+class LiveRecord:
+    """One live message that was processed."""
+
+    message_id: str
+    raw: bytes
+    outcome: str
+    usage: dict[str, Any] | None
+    processed_at: float
+
+
+class Batches:
+    """All batches, of all workspaces."""
+
+    def __init__(self, settings: SandboxSettings, endings: Endings, clock: Clock) -> None:
+        self.settings = settings
+        self.endings = endings
+        self.clock = clock
+        self.live: list[LiveRecord] = []
+        self._all: list[Batch] = []
+        self._by_id: dict[str, Batch] = {}
+        self._unfinished: dict[str, Batch] = {}
+        self._due: list[tuple[float, int, Batch]] = []
+        """A heap of ends to come; the second number keeps batches from being compared."""
+        self._ends = itertools.count()
+        self._settling = asyncio.Lock()
+
+    def __iter__(self) -> Iterator[Batch]:
+        """Every batch ever accepted, deleted ones too, oldest first."""
+        return iter(self._all)
+
+    def create(
+        self, entries: list[Entry], body: bytes, workspace: str, context: CallContext
+    ) -> Batch:
+        """Accept a batch; raises `ApiError` (429) where the queue is full."""
+        queued = sum(
+            len(batch.entries)
+            for batch in self._unfinished.values()
+            if batch.workspace == workspace
+        )
+        if queued + len(entries) > self.settings.queue_limit:
+            raise ApiError(
+                "rate_limit_error",
+                f"This batch would exceed the limit of {self.settings.queue_limit} queued batch "
+                f"requests: {queued} are queued.",
+            )
+        now = self.clock.now()
+        natural_end = now + self.settings.latency
+        expires_at = now + self.settings.expires_after
+        batch = Batch(
+            id=f"msgbatch_{uuid.uuid4().hex[:24]}",
+            ordinal=len(self._all),
+            workspace=workspace,
+            context=context,
+            entries=entries,
+            looked_at=self.endings.looks_at(body),
+            cites=b'"citations"' in body,
+            created_at=now,
+            natural_end=natural_end,
+            expires_at=expires_at,
+            due=min(natural_end, expires_at),
+        )
+        self._all.append(batch)
+        self._by_id[batch.id] = batch
+        self._unfinished[batch.id] = batch
+        self._ends_at(batch, batch.due)
+        return batch
+
+    def _ends_at(self, batch: Batch, due: float) -> None:
+        batch.due = due
+        heapq.heappush(self._due, (due, next(self._ends), batch))
+
+    def find(self, batch_id: str, workspace: str) -> Batch:
+        """The batch of this id in this workspace; raises `ApiError` (404)."""
+        batch = self._by_id.get(batch_id)
+        if batch is None or batch.deleted or batch.workspace != workspace:
+            raise ApiError("not_found_error", f"Message batch {batch_id} was not found.")
+        return batch
+
+    def cancel(self, batch: Batch) -> None:
+        """Begin to cancel; what had been processed by now keeps its outcome."""
+        if batch.ended_at is not None:
+            raise ApiError(
+                "invalid_request_error",
+                f"Message batch {batch.id} has already ended and cannot be canceled.",
+            )
+        if batch.cancel_at is None:
+            now = self.clock.now()
+            batch.cancel_at = now
+            self._ends_at(batch, now + self.settings.cancel_latency)
+
+    def delete(self, batch: Batch) -> None:
+        """Forget a batch that has ended."""
+        if batch.ended_at is None:
+            raise ApiError(
+                "invalid_request_error",
+                f"Message batch {batch.id} cannot be deleted before it has ended: cancel it first.",
+            )
+        batch.deleted = True
+
+    def archived_at(self, batch: Batch) -> float | None:
+        """When the results became unreadable, if they have."""
+        at = batch.created_at + self.settings.results_kept
+        ended = batch.ended_at
+        return max(at, ended) if ended is not None and at <= self.clock.now() else None
+
+    def page(
+        self, workspace: str, limit: int, after_id: str | None, before_id: str | None
+    ) -> tuple[list[Batch], bool]:
+        """Newest first: the batches next to a cursor, and whether there are more beyond them."""
+        newest = [batch for batch in reversed(self._all) if batch.workspace == workspace]
+        if before_id is not None:
+            newer = newest[: self._position(newest, before_id, "before_id")]
+            shown = [batch for batch in newer if not batch.deleted]
+            return shown[-limit:], len(shown) > limit
+        if after_id is not None:
+            newest = newest[self._position(newest, after_id, "after_id") + 1 :]
+        shown = [batch for batch in newest if not batch.deleted]
+        return shown[:limit], len(shown) > limit
+
+    @staticmethod
+    def _position(batches: list[Batch], batch_id: str, name: str) -> int:
+        for position, batch in enumerate(batches):
+            if batch.id == batch_id:
+                return position
+        raise ApiError("invalid_request_error", f"{name}: no message batch {batch_id!r}")
+
+    async def settle(self) -> None:
+        """Process everything that is due by now."""
+        async with self._settling:
+            while self._due and self._due[0][0] <= self.clock.now():
+                due, _, batch = heapq.heappop(self._due)
+                # A cancelled batch stands in the heap twice; the entry that counts is its own due.
+                if batch.ended_at is None and batch.due == due:
+                    await self._end(batch)
+
+    async def _end(self, batch: Batch) -> None:
+        """Process what the batch had time for; counts and end become visible at once."""
+        stopped = batch.due if batch.cancel_at is None else batch.cancel_at
+        batch.processed = share(len(batch.entries), batch.created_at, stopped, batch.natural_end)
+        for start in range(0, batch.processed, _SLICE):
+            self._process(batch, start, min(start + _SLICE, batch.processed))
+            await asyncio.sleep(0)
+        counts = Counter(ending.outcome for ending in batch.endings.values())
+        counts["succeeded"] += batch.processed - len(batch.endings)
+        unfinished = len(batch.entries) - batch.processed
+        counts["expired" if batch.cancel_at is None else "canceled"] += unfinished
+        batch.counts = counts
+        batch.ended_at = batch.due
+        del self._unfinished[batch.id]
+
+    def _process(self, batch: Batch, start: int, stop: int) -> None:
+        context, endings = batch.context, batch.endings
+        for position in range(start, stop):
+            entry = batch.entries[position]
+            if batch.looked_at or self.endings.plan.about_requests:
+                ending = self.endings.decide(
+                    bytes(entry.params), entry.custom_id, context, batch.workspace, batch.due
+                )
+                if ending is not None:
+                    endings[position] = ending
+                continue
+            try:
+                check_params(entry.params, context)
+            except ApiError as error:
+                endings[position] = Ending("errored", error=error)
+
+    def as_json(self, batch: Batch, base_url: str) -> dict[str, Any]:
+        """The API's batch object; `base_url` is where the client reached the sandbox."""
+        archived = self.archived_at(batch)
+        total = 0 if batch.ended_at is not None else len(batch.entries)
+        if self.clock.now() < batch.created_at + self.settings.counts_after:
+            total = 0
+        results_url = f"{base_url}/v1/messages/batches/{batch.id}/results"
+        status = "in_progress" if batch.cancel_at is None else "canceling"
+        return {
+            "id": batch.id,
+            "type": "message_batch",
+            "processing_status": status if batch.ended_at is None else "ended",
+            "request_counts": {
+                "processing": total,
+                **{outcome: batch.counts[outcome] for outcome in OUTCOMES},
+            },
+            "created_at": timestamp(batch.created_at),
+            "expires_at": timestamp(batch.expires_at),
+            "ended_at": timestamp(batch.ended_at),
+            "cancel_initiated_at": timestamp(batch.cancel_at),
+            "archived_at": timestamp(archived),
+            "results_url": results_url if batch.ended_at is not None and archived is None else None,
+        }
+
+
+def share(total: int, began: float, stopped: float, natural_end: float) -> int:
+    """How many of `total` requests were processed by `stopped`, at an even pace."""
+    if stopped >= natural_end:
+        return total
+    return int(total * max(stopped - began, 0.0) / (natural_end - began))

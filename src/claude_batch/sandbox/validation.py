@@ -1,0 +1,372 @@
+"""The API's rules for a batch's body (checked at once) and for Messages params (checked later).
+
+A batch is refused as a whole only for its envelope; a mistake in one request's params shows as an
+errored line after the batch has ended. Both speak in the API's own style of message,
+`path.to.field: what is wrong`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any, cast
+
+import msgspec
+from msgspec import UNSET, Raw
+
+from .errors import ApiError
+from .instances import SchemaError, instance
+
+SAMPLING_FREE_VERSION = "2026-10-21"
+"""The `anthropic-version` from which `temperature`, `top_p` and `top_k` are refused."""
+
+VERSIONS = ("2023-01-01", "2023-06-01", SAMPLING_FREE_VERSION)
+"""The API versions that the sandbox knows."""
+
+LONG_OUTPUT_BETA = "output-300k-2026-03-24"
+MAX_OUTPUT_TOKENS = 128_000
+MAX_LONG_OUTPUT_TOKENS = 300_000
+
+CUSTOM_ID = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+_PATTERN = "^[a-zA-Z0-9_-]{1,64}$"
+
+
+class Entry(msgspec.Struct, gc=False):
+    """One request of a create body; its params stay undecoded bytes."""
+
+    custom_id: str
+    params: Raw
+
+
+class CreateBody(msgspec.Struct):
+    """The body of a create call."""
+
+    requests: list[Entry]
+
+
+class Block(msgspec.Struct, gc=False):
+    """A content block of a message; fields that the sandbox does not read are skipped."""
+
+    type: str
+    text: Any = None
+    title: Any = None
+    source: Any = None
+    content: Any = None
+    citations: Any = None
+    tool_use_id: Any = None
+    name: Any = None
+
+
+class MessageParam(msgspec.Struct, gc=False):
+    """One of a request's messages."""
+
+    role: str
+    content: str | list[Block]
+
+
+def blocks_of(message: MessageParam) -> list[Block]:
+    """The message's content blocks; none where its content is a plain string."""
+    return [] if isinstance(message.content, str) else message.content
+
+
+class Params(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+    """Messages parameters, of the Messages API and its beta (from the SDK's 2.11 types)."""
+
+    model: str
+    max_tokens: int
+    messages: Raw
+    system: Raw = Raw()
+    tools: Raw = Raw()
+    tool_choice: Any = None
+    output_config: Any = None
+    stop_sequences: list[str] | None = None
+    stream: Any = None
+    temperature: Any = UNSET
+    top_p: Any = UNSET
+    top_k: Any = UNSET
+    speed: Any = UNSET
+    store: Any = UNSET
+    cache_hint: Any = UNSET
+    context_hint: Any = UNSET
+    billing_policy: Any = None
+    cache_control: Any = None
+    compaction: Any = None
+    container: Any = None
+    context_management: Any = None
+    diagnostics: Any = None
+    fallback_credit_token: Any = None
+    fallbacks: Any = None
+    inference_geo: Any = None
+    mcp_servers: Any = None
+    metadata: Any = None
+    service_tier: Any = None
+    thinking: Any = None
+    thread: Any = None
+    user_profile_id: Any = None
+
+
+class CountParams(Params, gc=False, forbid_unknown_fields=True, kw_only=True):
+    """What `count_tokens` takes: the same, but `max_tokens` may be missing."""
+
+    max_tokens: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallContext:
+    """What params are judged against: the headers of the call that brought them."""
+
+    batch: bool
+    version: str
+    betas: frozenset[str]
+
+
+@dataclass(slots=True)
+class Request:
+    """Params that passed, with their messages decoded."""
+
+    params: Params
+    messages: list[MessageParam]
+
+    @property
+    def input_tokens(self) -> int:
+        """One token for each four bytes of the JSON of messages, system and tools, rounded up."""
+        params = self.params
+        size = len(memoryview(params.messages))
+        if params.system:
+            size += len(memoryview(params.system))
+        if params.tools:
+            size += len(memoryview(params.tools))
+        return (size + 3) // 4
+
+
+_decode_body = msgspec.json.Decoder(CreateBody).decode
+_decode_params = msgspec.json.Decoder(Params).decode
+_decode_count = msgspec.json.Decoder(CountParams).decode
+_decode_messages = msgspec.json.Decoder(list[MessageParam]).decode
+
+_MISSING = re.compile(r"Object missing required field `(.+?)`")
+_UNKNOWN = re.compile(r"Object contains unknown field `(.+?)`")
+_EXPECTED = re.compile(r"Expected `(.+?)`, got `(.+?)`")
+_PATH = re.compile(r" - at `(?:key in )?\$(.*)`$")
+_KINDS = {
+    "str": "string",
+    "int": "integer",
+    "array": "list",
+    "object": "dictionary",
+    "str | array": "string or list",
+    "array | null": "list",
+}
+
+
+def api_message(problem: str, prefix: str = "") -> str:
+    """A decoder's complaint in the API's words: `requests.0.custom_id: Field required`."""
+    path = prefix
+    at = _PATH.search(problem)
+    if at is not None:
+        # `.requests[0].custom_id` becomes `requests.0.custom_id`.
+        path += at[1].replace("[", ".").replace("]", "")
+    path = path.strip(".")
+    if match := _MISSING.match(problem):
+        return f"{path}.{match[1]}: Field required".lstrip(".")
+    if match := _UNKNOWN.match(problem):
+        return f"{path}.{match[1]}: Extra inputs are not permitted".lstrip(".")
+    if match := _EXPECTED.match(problem):
+        kind = _KINDS.get(match[1], match[1])
+        return f"{path or 'body'}: Input should be a valid {kind}"
+    return f"{path or 'body'}: {problem}"
+
+
+def _invalid(message: str) -> ApiError:
+    return ApiError("invalid_request_error", message)
+
+
+def check_create(body: bytes, *, max_requests: int) -> list[Entry]:
+    """The requests of a create's body; raises `ApiError` (400) for what is refused at once."""
+    try:
+        entries = _decode_body(body).requests
+    except msgspec.ValidationError as error:
+        raise _invalid(api_message(str(error))) from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise _invalid(f"The request body is not valid JSON: {error}") from None
+    if not entries:
+        raise _invalid("requests: List should have at least 1 item after validation, not 0")
+    if len(entries) > max_requests:
+        raise _invalid(
+            f"requests: List should have at most {max_requests} items after validation, "
+            f"not {len(entries)}"
+        )
+    fullmatch = CUSTOM_ID.fullmatch
+    seen: set[str] = set()
+    for position, entry in enumerate(entries):
+        custom_id = entry.custom_id
+        if fullmatch(custom_id) is None:
+            raise _invalid(
+                f"requests.{position}.custom_id: String should match pattern '{_PATTERN}'"
+            )
+        if custom_id in seen:
+            raise _invalid(
+                f"requests.{position}.custom_id: custom_id must be unique within the batch, "
+                f"and {custom_id!r} came before"
+            )
+        seen.add(custom_id)
+    return entries
+
+
+def check_params(raw: Raw | bytes, context: CallContext, *, counting: bool = False) -> Request:
+    """The decoded request, or `ApiError` as an errored line or a live answer would tell it."""
+    try:
+        params = _decode_count(raw) if counting else _decode_params(raw)
+    except msgspec.ValidationError as error:
+        raise _invalid(api_message(str(error))) from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise _invalid(f"The request body is not valid JSON: {error}") from None
+    try:
+        messages = _decode_messages(params.messages)
+    except msgspec.ValidationError as error:
+        raise _invalid(api_message(str(error), "messages")) from None
+    except UnicodeDecodeError as error:
+        raise _invalid(f"messages: not valid UTF-8: {error}") from None
+    _check_fields(params, context)
+    if params.system and memoryview(params.system)[0] not in b'"[n':
+        raise _invalid("system: Input should be a valid string or list")
+    _check_messages(messages, context)
+    if params.output_config is not None or params.tools or params.tool_choice is not None:
+        _check_output(params, messages)
+    return Request(params, messages)
+
+
+def passed_params(raw: Raw | bytes) -> Request:
+    """The decoded request of params that `check_params` has let pass before."""
+    params = _decode_params(raw)
+    return Request(params, _decode_messages(params.messages))
+
+
+def _check_fields(params: Params, context: CallContext) -> None:
+    if params.model.startswith(("unknown-", "invalid-")) or not params.model:
+        raise ApiError("not_found_error", f"model: {params.model}")
+    if context.batch:
+        if params.stream:
+            raise _invalid("stream: Streaming is not supported in a batch")
+        for name in ("speed", "store", "cache_hint", "context_hint"):
+            if getattr(params, name) is not UNSET:
+                raise _invalid(f"{name}: Not supported in a batch")
+    least = 1 if context.batch else 0
+    if params.max_tokens < least:
+        raise _invalid(f"max_tokens: Input should be greater than or equal to {least}")
+    if params.max_tokens > MAX_OUTPUT_TOKENS:
+        long_output = context.batch and LONG_OUTPUT_BETA in context.betas
+        most = MAX_LONG_OUTPUT_TOKENS if long_output else MAX_OUTPUT_TOKENS
+        if params.max_tokens > most:
+            raise _invalid(
+                f"max_tokens: {params.max_tokens} > {most}, which is the maximum allowed number "
+                f"of output tokens for {params.model}"
+            )
+    for name, most in (("temperature", 1), ("top_p", 1), ("top_k", None)):
+        value = getattr(params, name)
+        if value is UNSET:
+            continue
+        if context.version >= SAMPLING_FREE_VERSION:
+            raise _invalid(f"{name}: Extra inputs are not permitted")
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            raise _invalid(f"{name}: Input should be a valid number")
+        if value < 0 or (most is not None and value > most):
+            raise _invalid(f"{name}: Input is out of range")
+
+
+def _check_messages(messages: list[MessageParam], context: CallContext) -> None:
+    if not messages:
+        raise _invalid("messages: at least one message is required")
+    if messages[0].role == "assistant":
+        raise _invalid('messages: first message must use the "user" role')
+    for position, message in enumerate(messages):
+        role, content = message.role, message.content
+        if role not in ("user", "assistant", "system"):
+            raise _invalid(f"messages.{position}.role: Input should be 'user' or 'assistant'")
+        if not content:
+            raise _invalid(f"messages.{position}.content: must not be empty")
+        if role == "assistant" and context.version >= SAMPLING_FREE_VERSION:
+            for number, block in enumerate(blocks_of(message)):
+                if block.type == "document":
+                    raise _invalid(
+                        f"messages.{position}.content.{number}: document blocks are not "
+                        "permitted in assistant messages"
+                    )
+
+
+def _check_output(params: Params, messages: list[MessageParam]) -> None:
+    output = params.output_config
+    if output is not None:
+        if not isinstance(output, dict):
+            raise _invalid("output_config: Input should be a valid dictionary")
+        wanted = cast(dict[str, Any], output).get("format")
+        if wanted is not None:
+            _check_format(wanted)
+            if cites(messages):
+                raise _invalid(
+                    "output_config.format: cannot be combined with citations: disable one of them"
+                )
+    names = _tool_names(params)
+    choice = params.tool_choice
+    if choice is not None:
+        if not isinstance(choice, dict):
+            raise _invalid("tool_choice: Input should be a valid dictionary")
+        choice = cast(dict[str, Any], choice)
+        kind = choice.get("type")
+        if kind not in ("auto", "any", "tool", "none"):
+            raise _invalid("tool_choice.type: Input should be 'auto', 'any', 'tool' or 'none'")
+        if not names and kind in ("any", "tool"):
+            raise _invalid("tool_choice: tool_choice may only be specified while providing tools")
+        if kind == "tool" and choice.get("name") not in names:
+            raise _invalid(f"tool_choice.name: tool {choice.get('name')!r} not found in tools")
+
+
+def _check_format(wanted: Any) -> None:
+    fields = cast(dict[str, Any], wanted) if isinstance(wanted, dict) else {}
+    if fields.get("type") != "json_schema":
+        raise _invalid("output_config.format.type: Input should be 'json_schema'")
+    _check_schema(fields.get("schema"), "output_config.format.schema")
+
+
+def _check_schema(schema: Any, path: str) -> None:
+    if not isinstance(schema, dict):
+        raise _invalid(f"{path}: Input should be a valid dictionary")
+    try:
+        instance(cast(dict[str, Any], schema))
+    except SchemaError as error:
+        raise _invalid(f"{path}: {error}") from None
+
+
+def _tool_names(params: Params) -> set[str]:
+    names: set[str] = set()
+    for position, tool in enumerate(tools_of(params)):
+        name = tool.get("name")
+        if not isinstance(name, str) or not name:
+            raise _invalid(f"tools.{position}.name: Field required")
+        if name in names:
+            raise _invalid(f"tools: Tool names must be unique, and {name!r} came before")
+        _check_schema(tool.get("input_schema", {}), f"tools.{position}.input_schema")
+        names.add(name)
+    return names
+
+
+_decode_tools = msgspec.json.Decoder(list[dict[str, Any]] | None).decode
+
+
+def tools_of(params: Params) -> list[dict[str, Any]]:
+    """The tools that the params offer, decoded."""
+    if not params.tools:
+        return []
+    try:
+        return _decode_tools(params.tools) or []
+    except msgspec.ValidationError as error:
+        raise _invalid(api_message(str(error), "tools")) from None
+
+
+def cites(messages: list[MessageParam]) -> bool:
+    """Whether any document or search result of the messages has citations enabled."""
+    for message in messages:
+        for block in blocks_of(message):
+            settings: Any = block.citations
+            if isinstance(settings, dict) and cast(dict[str, Any], settings).get("enabled"):
+                return True
+    return False
