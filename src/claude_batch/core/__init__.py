@@ -1,0 +1,1 @@
+"""What every other room shares: errors, states, durations, settings, ids and usage."""

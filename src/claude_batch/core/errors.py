@@ -1,0 +1,200 @@
+"""Every error that claude-batch raises on purpose, in one tree.
+
+::
+
+    ActorError
+    ├── ActorConfigurationError     an actor's YAML, a setting or a flag is wrong
+    ├── ProviderNotFoundError       no provider of that name is registered
+    ├── InvalidRequestError         a request that was refused before anything was sent
+    │   └── KeyConflictError        the same key was used for other params
+    ├── AccountHaltedError          sending stopped for a reason of the account
+    ├── BatchTimeoutError           max_wait passed; the batches may still end
+    ├── BatchRequestError           the API's own outcome: errored, expired, canceled
+    ├── MissingResultError          a batch ended without this request's line
+    ├── SubmissionUnknownError      it cannot be known whether the API took the request
+    ├── LiveRequestError            a live (not batched) call failed
+    ├── RunNotFoundError            the ledger has no such run
+    ├── LedgerError                 the ledger cannot be opened, read or written
+    └── EngineStoppedError          the engine ended while a caller waited
+
+All can be pickled, and come back with their fields. Messages say what happened, to which item,
+what was kept, and what to do next.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypeVar
+
+__all__ = [
+    "AccountHaltedError",
+    "ActorConfigurationError",
+    "ActorError",
+    "BatchRequestError",
+    "BatchTimeoutError",
+    "EngineStoppedError",
+    "HaltReason",
+    "InvalidRequestError",
+    "KeyConflictError",
+    "LedgerError",
+    "LiveRequestError",
+    "MissingResultError",
+    "ProviderNotFoundError",
+    "RunNotFoundError",
+    "SubmissionUnknownError",
+]
+
+HaltReason = Literal["credentials", "billing", "permission", "spend_limit", "refused"]
+"""Why sending stopped. ``refused``: the API refuses whole batches and names no request."""
+
+_E = TypeVar("_E", bound="ActorError")
+
+
+def _restore(cls: type[_E], message: str, fields: dict[str, Any]) -> _E:
+    error = cls.__new__(cls)
+    Exception.__init__(error, message)
+    error.__dict__.update(fields)
+    return error
+
+
+class ActorError(Exception):
+    """The root of the tree: catch this to catch everything that claude-batch raises."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Exceptions with keyword-only fields cannot be rebuilt by ``cls(*args)``.
+        return _restore, (type(self), str(self), dict(self.__dict__))
+
+
+class ActorConfigurationError(ActorError):
+    """An actor's YAML, a setting or a flag is wrong; the message names file, line and remedy."""
+
+    def __init__(self, message: str, *, source: str | None = None, line: int | None = None) -> None:
+        place = source or ""
+        if line is not None:
+            place = f"{place}:{line}" if place else f"line {line}"
+        super().__init__(f"{place}: {message}" if place else message)
+        self.source = source
+        """The file (or ``<string>``) that the fault stands in, where known."""
+        self.line = line
+        """The 1-based line of the fault, where known."""
+
+
+class ProviderNotFoundError(ActorError):
+    """No provider of that name is registered; ``known`` lists those that are."""
+
+    def __init__(self, name: str, known: tuple[str, ...]) -> None:
+        super().__init__(
+            f"no provider is called {name!r}; registered are: {', '.join(known) or 'none'}"
+        )
+        self.name = name
+        self.known = known
+
+
+class InvalidRequestError(ActorError):
+    """A request was refused before anything was sent; nothing was paid for it."""
+
+    def __init__(self, message: str, *, key: str | None = None) -> None:
+        super().__init__(f"request {key!r}: {message}" if key is not None else message)
+        self.reason = message
+        """What is wrong, without the key before it."""
+        self.key = key
+        """The caller's key of the refused request, where it has one."""
+
+
+class KeyConflictError(InvalidRequestError):
+    """The key is already taken by a request with other params."""
+
+
+class AccountHaltedError(ActorError):
+    """Sending stopped for a reason of the account; the request stays queued.
+
+    Nothing is marked failed for it: once the cause is gone, ``claude-batch resume`` (or the same
+    call again) goes on.
+    """
+
+    def __init__(self, message: str, *, reason: HaltReason, error_type: str | None = None) -> None:
+        super().__init__(message)
+        self.reason: HaltReason = reason
+        self.error_type = error_type
+        """The API's own error type, for example ``authentication_error``."""
+
+
+class BatchTimeoutError(ActorError):
+    """``max_wait`` passed before the answer came."""
+
+    def __init__(self, message: str, *, run_id: str, batch_ids: tuple[str, ...]) -> None:
+        super().__init__(message)
+        self.run_id = run_id
+        self.batch_ids = batch_ids
+        """The API's ids of the batches that had not ended; empty if none was submitted yet."""
+
+
+class BatchRequestError(ActorError):
+    """The API answered this request of a batch with ``errored``, ``expired`` or ``canceled``."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        outcome: Literal["errored", "expired", "canceled"],
+        error_type: str | None = None,
+        error_message: str | None = None,
+        request_id: str | None = None,
+        batch_id: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.outcome: Literal["errored", "expired", "canceled"] = outcome
+        self.error_type = error_type
+        """The API's own type, for example ``overloaded_error``; None for expired and canceled."""
+        self.error_message = error_message
+        """The API's own message; None for expired and canceled."""
+        self.request_id = request_id
+        """The API's ``request_id`` of the error, for support."""
+        self.batch_id = batch_id
+
+
+class MissingResultError(ActorError):
+    """The batch ended and its results hold no readable line for this request.
+
+    It may have been paid for, so it is sent again only on explicit order.
+    """
+
+    def __init__(self, message: str, *, batch_id: str | None = None) -> None:
+        super().__init__(message)
+        self.batch_id = batch_id
+
+
+class SubmissionUnknownError(ActorError):
+    """Whether the API accepted the batch that carries this request cannot be known.
+
+    It may have been paid for, so it is sent again only on explicit order.
+    """
+
+
+class LiveRequestError(ActorError):
+    """A live call to the Messages API failed, after the SDK's own retries."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        status: int | None = None,
+        error_type: str | None = None,
+        request_id: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        """The HTTP status, None where no answer came."""
+        self.error_type = error_type
+        self.request_id = request_id
+
+
+class RunNotFoundError(ActorError):
+    """The ledger has no run of that id."""
+
+
+class LedgerError(ActorError):
+    """The ledger cannot be opened, read or written; what it holds is untouched."""
+
+
+class EngineStoppedError(ActorError):
+    """The engine ended while a caller waited; what was queued stays in the ledger."""

@@ -1,0 +1,208 @@
+"""Settings: those of an actor's batch mode, those of the ledger, and the order they rank in.
+
+Precedence, highest first: command line and Python keywords, environment (``CLAUDE_BATCH_…``), YAML,
+default.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal, cast
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    ValidationError,
+    WithJsonSchema,
+    model_validator,
+)
+
+from claude_batch.core.durations import format_duration, parse_duration
+from claude_batch.core.errors import ActorConfigurationError
+
+__all__ = [
+    "ENVIRONMENT_PREFIX",
+    "BatchProcessingMode",
+    "Duration",
+    "LedgerSettings",
+    "default_ledger",
+    "default_state_dir",
+    "from_environment",
+    "resolve_ledger_settings",
+    "resolve_mode",
+]
+
+ENVIRONMENT_PREFIX = "CLAUDE_BATCH_"
+
+Duration = Annotated[
+    float,
+    BeforeValidator(parse_duration),
+    PlainSerializer(format_duration, return_type=str, when_used="json"),
+    WithJsonSchema({"type": ["string", "number"], "examples": ["30s", "10m", "24h", "PT10M"]}),
+]
+"""Seconds, written as `claude_batch.core.durations` says."""
+
+SHORTEST_INTERVAL = 0.05
+"""Seconds; intervals below 50 ms would only load the server."""
+
+
+class BatchProcessingMode(BaseModel):
+    """How an actor's requests are batched: the value of ``batch_processing`` in its YAML."""
+
+    model_config: ClassVar[ConfigDict] = ConfigDict(
+        frozen=True, extra="forbid", validate_default=True
+    )
+
+    linger: Duration = 2.0
+    """How long the oldest queued request waits for company before it is packed, in seconds."""
+    max_requests: int = Field(default=100_000, ge=1, le=100_000)
+    """Requests in one batch; the API takes at most 100,000."""
+    poll_interval: Duration = Field(default=30.0, ge=SHORTEST_INTERVAL)
+    """Shortest wait between two checks of a batch, in seconds."""
+    max_poll_interval: Duration = Field(default=300.0, ge=SHORTEST_INTERVAL)
+    """Longest wait between two checks of a batch, in seconds."""
+    max_wait: Duration = Field(default=26 * 3600.0, gt=0)
+    """How long an answer is waited for from enqueueing on, in seconds; a batch may take 24 h."""
+    on_timeout: Literal["park", "cancel"] = "park"
+    """After `max_wait`: leave the batches to a later ``resume``, or cancel them."""
+    max_attempts: int = Field(default=3, ge=1)
+    """How many outcomes a request may have before a passing failure becomes final."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _raise_unset_maximum(cls, data: Any) -> Any:
+        # A poll_interval above the default maximum means "poll that seldom", not a contradiction.
+        if not isinstance(data, dict):
+            return data
+        values = cast("dict[str, Any]", data)
+        if "poll_interval" not in values or "max_poll_interval" in values:
+            return values
+        try:
+            seconds = parse_duration(values["poll_interval"])
+        except ValueError:
+            return values  # the field's own validation says what is wrong
+        if seconds > cls.model_fields["max_poll_interval"].default:
+            return {**values, "max_poll_interval": seconds}
+        return values
+
+    @model_validator(mode="after")
+    def _check_intervals(self) -> BatchProcessingMode:
+        if self.max_poll_interval < self.poll_interval:
+            raise ValueError("max_poll_interval is shorter than poll_interval")
+        return self
+
+
+def from_environment(name: str, environ: Mapping[str, str] | None = None) -> str | None:
+    """The value of ``CLAUDE_BATCH_<NAME>``; None where it is unset or empty."""
+    value = (os.environ if environ is None else environ).get(ENVIRONMENT_PREFIX + name.upper())
+    return value or None
+
+
+def resolve_mode(
+    configured: bool | BatchProcessingMode = True,
+    overrides: Mapping[str, Any] | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> BatchProcessingMode:
+    """Merge keywords, environment and YAML into one mode.
+
+    ``overrides`` are keywords or flags (None: not given). Raises `ActorConfigurationError` that
+    names where the wrong value came from.
+    """
+    values: dict[str, Any] = {}
+    sources: dict[str, str] = {}
+    if isinstance(configured, BatchProcessingMode):
+        for name in configured.model_fields_set:
+            values[name], sources[name] = getattr(configured, name), "batch_processing"
+    for name in BatchProcessingMode.model_fields:
+        override = (overrides or {}).get(name)
+        if override is not None:
+            values[name], sources[name] = override, name
+        elif (variable := from_environment(name, environ)) is not None:
+            values[name], sources[name] = variable, ENVIRONMENT_PREFIX + name.upper()
+    asked, bound = sources.get("poll_interval"), sources.get("max_poll_interval")
+    if asked is not None and bound == "batch_processing" and asked != bound:
+        # A higher-ranking poll_interval pushes a lower-ranking maximum up, it does not contradict.
+        values["max_poll_interval"] = _longer(values["max_poll_interval"], values)
+    try:
+        return BatchProcessingMode.model_validate(values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = str(first["loc"][0]) if first["loc"] else "poll_interval"
+        where = sources.get(name, name)
+        raise ActorConfigurationError(f"{where}: {_plain(first['msg'])}") from None
+
+
+def _longer(maximum: float, values: Mapping[str, Any]) -> float:
+    try:
+        return max(maximum, parse_duration(values["poll_interval"]))
+    except ValueError:
+        return maximum
+
+
+def _plain(message: str) -> str:
+    return message.removeprefix("Value error, ")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerSettings:
+    """Settings of a ledger: requests that share a batch cannot differ in them. Times in seconds."""
+
+    settling: float = 900.0
+    """How long a batch whose POST had no answer may take to appear in the API's list."""
+    arm_window: float = 5.0
+    """How long after ``armed`` is on disk the last bytes of a POST may leave."""
+    not_found_after: float = 86400.0
+    """How long a batch must be answered with 404 before it counts as gone."""
+    probe_interval: float = 300.0
+    """How long a halted workspace waits before ``advance`` tries to send again."""
+
+
+def resolve_ledger_settings(
+    overrides: Mapping[str, Any] | None = None, environ: Mapping[str, str] | None = None
+) -> LedgerSettings:
+    """Merge keywords and environment into the settings of a ledger.
+
+    Raises `ActorConfigurationError` for a value that is no duration.
+    """
+    settings = LedgerSettings()
+    for field in fields(LedgerSettings):
+        value = (overrides or {}).get(field.name)
+        where = field.name
+        if value is None:
+            value = from_environment(field.name, environ)
+            where = ENVIRONMENT_PREFIX + field.name.upper()
+        if value is not None:
+            try:
+                settings = replace(settings, **{field.name: parse_duration(value)})
+            except ValueError as error:
+                raise ActorConfigurationError(f"{where}: {error}") from None
+    return settings
+
+
+def default_ledger(explicit: str | os.PathLike[str] | None = None) -> str:
+    """The ledger to use: the argument, ``CLAUDE_BATCH_LEDGER``, or the user's data directory.
+
+    A path, or a URL with ``://`` in it, as text.
+    """
+    if explicit is not None:
+        return os.fspath(explicit)
+    if (variable := from_environment("ledger")) is not None:
+        return variable
+    from platformdirs import user_data_path
+
+    return str(user_data_path("claude-batch", appauthor=False) / "ledger.db")
+
+
+def default_state_dir() -> Path:
+    """Where what must not be lost together with the ledger lies: ``CLAUDE_BATCH_STATE_DIR``."""
+    if (variable := from_environment("state_dir")) is not None:
+        return Path(variable)
+    from platformdirs import user_state_path
+
+    return user_state_path("claude-batch", appauthor=False)

@@ -1,0 +1,49 @@
+"""The states of requests, batches and runs; each value's comment says what is true in it."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+__all__ = ["BatchState", "RequestState", "RunState"]
+
+
+class RequestState(StrEnum):
+    """Where a request stands."""
+
+    QUEUED = "queued"  # stored, in no batch
+    PACKED = "packed"  # belongs to a batch that has no outcome for it yet
+    SUCCEEDED = "succeeded"  # the API answered with a message
+    ERRORED = "errored"  # the API (or a check before sending) refused it for good
+    CANCELED = "canceled"  # withdrawn before sending, or canceled at the API
+    EXPIRED = "expired"  # did not run within the batch's 24 hours, as often as was allowed
+    LOST = "lost"  # it may have been paid for, and has no answer
+
+    @property
+    def is_final(self) -> bool:
+        """True where nothing more will happen to the request by itself."""
+        return self not in (RequestState.QUEUED, RequestState.PACKED)
+
+
+class BatchState(StrEnum):
+    """Where a batch stands."""
+
+    PACKED = "packed"  # its content is chosen, nothing was sent, or the API said a definite no
+    SUBMITTING = "submitting"  # the intent is on disk; a POST may be under way
+    IN_PROGRESS = "in_progress"  # the API accepted it and gave it an id
+    CANCELING = "canceling"  # the API was asked to cancel it
+    ENDED = "ended"  # the API has finished with it; results can be read
+    COLLECTED = "collected"  # every result that can be had is in the ledger
+    REJECTED = "rejected"  # dissolved: the API refused it for good, its requests went elsewhere
+    UNKNOWN = "unknown"  # the POST may have been accepted; never sent again unproven
+    UNRESOLVED = "unresolved"  # it can no longer be learned whether the POST was accepted
+
+
+class RunState(StrEnum):
+    """Where a run stands, as ``status`` shows it."""
+
+    STORING = "storing"  # its requests are being written; nothing of it is packed
+    RUNNING = "running"  # some request has no final state, and a process drives the ledger
+    PARKED = "parked"  # some request has no final state, and no process drives the ledger
+    HALTED = "halted"  # sending stopped for a reason of the account
+    FINISHED = "finished"  # every request has a final state
+    CANCELLED = "cancelled"  # the user cancelled it, and every request has a final state

@@ -1,0 +1,425 @@
+"""`BatchesClient`: the batch endpoints, bytes in and bytes out, on the official SDK's client.
+
+The SDK brings authentication, base URL, proxies and TLS. Its own retries are off (it would send a
+create again whose answer was lost, each time for money), redirects are not followed (they would
+carry the key to another host), and ``results_url`` is never followed: the documented path on the
+configured host is read instead. Calls that may safely be repeated are repeated here.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, TypeVar
+
+import anthropic
+import httpx2
+import msgspec
+from tenacity import (
+    AsyncRetrying,
+    retry_if_exception,
+    stop_after_attempt,
+    wait_exponential_jitter,
+)
+
+from claude_batch.wire.encoding import LaneHeaders
+from claude_batch.wire.errors import ApiFault, fault_of_response, server_time
+from claude_batch.wire.limits import LIST_PAGE
+
+__all__ = [
+    "ApiError",
+    "BatchPage",
+    "BatchesClient",
+    "CreateAnswer",
+    "CredentialFault",
+    "RemoteBatch",
+    "RequestCounts",
+    "Unreachable",
+]
+
+_T = TypeVar("_T")
+_PROFILE_VARIABLES = (
+    "ANTHROPIC_PROFILE",
+    "ANTHROPIC_CONFIG_DIR",
+    "ANTHROPIC_FEDERATION_RULE_ID",
+    "ANTHROPIC_ORGANIZATION_ID",
+)
+"""What tells one profile or federation of the SDK's credentials from another."""
+
+_BATCHES = "/v1/messages/batches"
+
+
+class ApiError(Exception):
+    """The API (or something in front of it) answered a call with an error."""
+
+    def __init__(self, fault: ApiFault) -> None:
+        super().__init__(fault.describe())
+        self.fault = fault
+
+
+class Unreachable(Exception):
+    """A call got no answer, or one that is not the API's; ``reason`` says what happened."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class CredentialFault(Exception):
+    """The credential cannot be read, or cannot be one; the message never holds it."""
+
+
+class RequestCounts(msgspec.Struct, frozen=True):
+    """``request_counts``: all but ``processing`` stay 0 until the whole batch has ended."""
+
+    processing: int = 0
+    succeeded: int = 0
+    errored: int = 0
+    canceled: int = 0
+    expired: int = 0
+
+    @property
+    def finished(self) -> int:
+        """Requests that have an outcome."""
+        return self.succeeded + self.errored + self.canceled + self.expired
+
+
+class RemoteBatch(msgspec.Struct, frozen=True):
+    """The API's batch object, as far as it is used here."""
+
+    id: str
+    processing_status: str
+    request_counts: RequestCounts = RequestCounts()
+    created_at: str | None = None
+    expires_at: str | None = None
+    ended_at: str | None = None
+    archived_at: str | None = None
+
+    @property
+    def created(self) -> float | None:
+        """``created_at`` as seconds since the epoch."""
+        return _epoch(self.created_at)
+
+    @property
+    def ended(self) -> float | None:
+        """``ended_at`` as seconds since the epoch."""
+        return _epoch(self.ended_at)
+
+
+def _epoch(text: str | None) -> float | None:
+    if text is None:
+        return None
+    try:
+        return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
+    except ValueError:
+        return None
+
+
+class BatchPage(msgspec.Struct, frozen=True):
+    """One page of the list of batches, newest first."""
+
+    data: list[RemoteBatch]
+    has_more: bool = False
+    last_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateAnswer:
+    """What came back from a create call: the new batch, a fault, or neither.
+
+    Neither means that no answer came, or none that can be understood; ``reason`` says which.
+    """
+
+    batch: RemoteBatch | None = None
+    fault: ApiFault | None = None
+    reason: str = ""
+    never_connected: bool = False
+    """True where not even a connection was made."""
+    server_time: float | None = None
+
+
+_CONNECT_FAULTS = (
+    httpx2.ConnectError,
+    httpx2.ConnectTimeout,
+    httpx2.PoolTimeout,
+    httpx2.ProxyError,
+    httpx2.UnsupportedProtocol,
+)
+
+
+class BatchesClient:
+    """The batch endpoints of one base URL, with one credential. Belongs to one event loop."""
+
+    def __init__(
+        self,
+        *,
+        base_url: str | None = None,
+        api_key: str | None = None,
+        write_timeout: float = 5.0,
+        read_timeout: float = 600.0,
+        default_headers: Mapping[str, str] | None = None,
+        attempts: int = 4,
+    ) -> None:
+        """``write_timeout`` bounds each write of a body, in seconds.
+
+        ``attempts`` is how often a reading call is tried in all.
+
+        ``base_url`` and ``api_key`` default to what the SDK takes from its environment.
+        """
+        self._attempts = attempts
+        timeout = httpx2.Timeout(read_timeout, connect=10.0, write=write_timeout)
+        try:
+            self._sdk = anthropic.AsyncAnthropic(
+                base_url=base_url,
+                api_key=api_key,
+                max_retries=0,
+                timeout=timeout,
+                default_headers=dict(default_headers) if default_headers else None,
+                open_telemetry=False,
+            )
+        except anthropic.AnthropicError as error:
+            raise CredentialFault(f"the credentials cannot be used: {error}") from None
+        # A profile's tokens change by themselves; what names the profile stays.
+        self._profile = (
+            "".join(f"{name}={os.environ.get(name, '')}\n" for name in _PROFILE_VARIABLES)
+            if self._sdk.credentials is not None
+            else ""
+        )
+        if not (self._sdk.api_key or self._sdk.auth_token or "").isprintable():
+            raise CredentialFault(
+                "the API key holds characters that no key has (a line break?); set it anew"
+            )
+        self._read_timeout = httpx2.Timeout(60.0, connect=10.0)
+        self.workspace: str | None = None
+        """``anthropic-workspace-id`` of the last answer that had one."""
+        self.clock_offset: float = 0.0
+        """Server time minus local time, in seconds, by the last ``Date`` header."""
+
+    @property
+    def base_url(self) -> str:
+        """The base URL in use, with a trailing slash."""
+        return str(self._sdk.base_url)
+
+    @property
+    def credential(self) -> str:
+        """The credential in use, for fingerprinting only; never write it anywhere."""
+        return self._sdk.api_key or self._sdk.auth_token or self._profile
+
+    @property
+    def has_credential(self) -> bool:
+        """False where the SDK found no key, token or profile to send."""
+        return bool(self.credential) or self._sdk.credentials is not None
+
+    def server_now(self) -> float:
+        """The server's time, as seconds since the epoch, by the last ``Date`` header."""
+        return time.time() + self.clock_offset
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._sdk.close()
+
+    async def create(
+        self, body: AsyncIterator[bytes], length: int, headers: LaneHeaders
+    ) -> CreateAnswer:
+        """POST one batch, once: no retry, no redirect. Never raises for what the network does.
+
+        ``body`` must give exactly ``length`` bytes. An exception that ``body`` raises stops the
+        upload and is raised again.
+        """
+        guarded = _GuardedBody(body)
+        try:
+            response = await self._sdk.post(
+                _BATCHES,
+                cast_to=httpx2.Response,
+                content=guarded,
+                options={
+                    "headers": {
+                        **headers.as_headers(),
+                        "content-length": str(length),
+                        "content-type": "application/json",
+                    },
+                    "max_retries": 0,
+                    "follow_redirects": False,
+                },
+            )
+        except anthropic.APIStatusError as error:
+            self._note(error.response.headers)
+            fault = fault_of_response(
+                error.response.status_code, error.response.headers, error.response.content
+            )
+            return CreateAnswer(fault=fault, server_time=server_time(error.response.headers))
+        except anthropic.APIConnectionError as error:
+            if guarded.failure is not None:
+                raise guarded.failure from error
+            return CreateAnswer(
+                reason=_reason(error), never_connected=isinstance(error.__cause__, _CONNECT_FAULTS)
+            )
+        self._note(response.headers)
+        now = server_time(response.headers)
+        try:
+            return CreateAnswer(
+                batch=msgspec.json.decode(response.content, type=RemoteBatch), server_time=now
+            )
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            words = " ".join(response.text[:200].split())
+            return CreateAnswer(
+                reason=f"{response.status_code} without a batch id: {words!r}", server_time=now
+            )
+
+    async def list_page(self, *, after_id: str | None = None, limit: int = LIST_PAGE) -> BatchPage:
+        """One page of the list, newest first. Raises `ApiError` or `Unreachable`."""
+        query: dict[str, object] = {"limit": limit}
+        if after_id is not None:
+            query["after_id"] = after_id
+        return await self._read("GET", _BATCHES, BatchPage, query=query)
+
+    async def retrieve(self, batch_id: str) -> RemoteBatch:
+        """The batch as it stands. Raises `ApiError` or `Unreachable`."""
+        return await self._read("GET", f"{_BATCHES}/{batch_id}", RemoteBatch)
+
+    async def cancel(self, batch_id: str) -> RemoteBatch:
+        """Ask to cancel; asking again is harmless. Raises `ApiError` or `Unreachable`."""
+        return await self._read("POST", f"{_BATCHES}/{batch_id}/cancel", RemoteBatch)
+
+    @asynccontextmanager
+    async def results(self, batch_id: str) -> AsyncGenerator[AsyncIterator[bytes]]:
+        """Stream the results as raw chunks. Raises `ApiError` or `Unreachable`, also midway."""
+        response = await self._retrying(lambda: self._open_results(batch_id))
+        try:
+            yield _chunks(response)
+        finally:
+            await response.aclose()
+
+    async def _open_results(self, batch_id: str) -> httpx2.Response:
+        with _Faults():
+            response = await self._sdk.get(
+                f"{_BATCHES}/{batch_id}/results",
+                cast_to=httpx2.Response,
+                # The header by which the SDK itself asks for an unread response.
+                options={
+                    "headers": {"X-Stainless-Raw-Response": "stream"},
+                    "follow_redirects": False,
+                    "timeout": self._read_timeout,
+                },
+            )
+        self._note(response.headers)
+        return response
+
+    async def _read(
+        self, method: str, path: str, kind: type[_T], *, query: dict[str, object] | None = None
+    ) -> _T:
+        return await self._retrying(lambda: self._call(method, path, kind, query))
+
+    async def _call(
+        self, method: str, path: str, kind: type[_T], query: dict[str, object] | None
+    ) -> _T:
+        send = self._sdk.get if method == "GET" else self._sdk.post
+        with _Faults():
+            response = await send(
+                path,
+                cast_to=httpx2.Response,
+                options={
+                    "params": query or {},
+                    "follow_redirects": False,
+                    "timeout": self._read_timeout,
+                },
+            )
+        self._note(response.headers)
+        try:
+            return msgspec.json.decode(response.content, type=kind)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            words = " ".join(response.text[:200].split())
+            raise Unreachable(
+                f"{method} {path} was answered with something that is not the API's: {words!r}"
+            ) from None
+
+    async def _retrying(self, call: Callable[[], Awaitable[_T]]) -> _T:
+        # Only calls that change nothing (or, like cancel, change nothing more) come here.
+        async for attempt in AsyncRetrying(
+            retry=retry_if_exception(_passes),
+            stop=stop_after_attempt(self._attempts),
+            wait=_wait,
+            reraise=True,
+        ):
+            with attempt:
+                return await call()
+        raise AssertionError("unreachable")  # pragma: no cover - tenacity reraises
+
+    def _note(self, headers: Mapping[str, str]) -> None:
+        workspace = headers.get("anthropic-workspace-id")
+        if workspace:
+            self.workspace = workspace
+        now = server_time(headers)
+        if now is not None:
+            self.clock_offset = now - time.time()
+
+
+class _GuardedBody:
+    """Remembers what stopped the body, since the SDK wraps every exception in its own."""
+
+    def __init__(self, body: AsyncIterator[bytes]) -> None:
+        self._body = body
+        self.failure: Exception | None = None
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        try:
+            async for chunk in self._body:
+                yield chunk
+        except Exception as error:
+            self.failure = error
+            raise
+
+
+class _Faults:
+    """Turns the SDK's exceptions into `ApiError` and `Unreachable`."""
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, anthropic.APIStatusError):
+            response = error.response
+            raise ApiError(
+                fault_of_response(response.status_code, response.headers, response.content)
+            ) from None
+        if isinstance(error, anthropic.APIConnectionError):
+            raise Unreachable(_reason(error)) from error
+
+
+async def _chunks(response: httpx2.Response) -> AsyncIterator[bytes]:
+    try:
+        async for chunk in response.aiter_bytes():
+            yield chunk
+    except (httpx2.HTTPError, httpx2.StreamError) as error:
+        raise Unreachable(f"the results stream broke: {_words(error)}") from error
+
+
+def _passes(error: BaseException) -> bool:
+    if isinstance(error, ApiError):
+        return error.fault.passes
+    return isinstance(error, Unreachable)
+
+
+_backoff = wait_exponential_jitter(initial=0.2, max=8.0, jitter=0.2)
+
+
+def _wait(state: Any) -> float:
+    error = state.outcome.exception() if state.outcome else None
+    if isinstance(error, ApiError) and error.fault.retry_after is not None:
+        # A longer wait than this is the engine's to plan, not a call's to sleep through.
+        return min(error.fault.retry_after, 30.0)
+    return _backoff(state)
+
+
+def _reason(error: anthropic.APIConnectionError) -> str:
+    cause = error.__cause__
+    return _words(cause) if cause is not None else _words(error)
+
+
+def _words(error: BaseException) -> str:
+    # A header that cannot be sent is quoted in the error of who refuses it, and may be the key.
+    text = "" if isinstance(error, httpx2.LocalProtocolError) else str(error)
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

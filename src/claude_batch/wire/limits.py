@@ -1,0 +1,49 @@
+"""The API's limits and words, each written once, beside its source.
+
+Source, unless a line says otherwise: https://platform.claude.com/docs/en/build-with-claude/batch-processing
+"""
+
+from __future__ import annotations
+
+MAX_REQUESTS = 100_000
+"""Requests in one batch."""
+
+MAX_BODY_BYTES = 256_000_000
+"""Bytes of one create call's body, envelope included ("256 MB")."""
+
+LIST_PAGE = 1000
+"""Batches in one page of the list, at most (the API's ``limit`` is 1 to 1000)."""
+
+RESULTS_KEPT_DAYS = 29
+"""Days from ``created_at`` in which results can be read."""
+
+API_VERSION = "2026-10-21"
+"""The ``anthropic-version`` that anthropic SDK 2.x sends (its ``_constants.py``)."""
+
+SAMPLING_API_VERSION = "2023-06-01"
+"""The ``anthropic-version`` under which sampling parameters are still taken."""
+
+SAMPLING_PARAMETERS = ("temperature", "top_p", "top_k")
+"""Removed from the API in version 2026-10-21."""
+
+REFUSED_IN_BATCH = ("speed", "store", "cache_hint", "context_hint")
+"""Messages parameters that a batch does not take at all (``stream: true`` and ``max_tokens: 0``
+are refused for their values)."""
+
+_TAKE_NO_SAMPLING = (
+    "claude-fable-5",
+    "claude-mythos-5",
+    "claude-opus-4-7",
+    "claude-opus-4-8",
+    "claude-opus-5",
+    "claude-sonnet-5",
+    "claude-haiku-5-5",
+)
+# Source: the model profiles of pydantic-ai 2.68 (`anthropic_disallows_sampling_settings`), which
+# follow https://platform.claude.com/docs/en/about-claude/models. A dated or suffixed name belongs
+# to its prefix; a model that the table does not know passes.
+
+
+def takes_sampling(model: str) -> bool:
+    """False for the models that refuse `SAMPLING_PARAMETERS` under every API version."""
+    return not model.startswith(_TAKE_NO_SAMPLING)
