@@ -1,0 +1,143 @@
+Feature: A request and its actor become Messages params
+  Merged once, encoded once.
+
+  Background:
+    Given an actor made with {"model": "claude-haiku-4-5", "system_prompt": "You review.", "options": {"temperature": 0.2, "betas": ["b-2", "b-1"]}}
+
+  Scenario: a prompt becomes a user's turn, with the actor's model, system and options
+    Then the actor's params for "Hello" are
+      """
+      {"model": "claude-haiku-4-5", "max_tokens": 4096, "temperature": 0.2, "system": "You review.",
+       "messages": [{"role": "user", "content": "Hello"}], "betas": ["b-2", "b-1"]}
+      """
+
+  Scenario: messages are sent as they are
+    Then the actor's params for {"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]} are
+      """
+      {"model": "claude-haiku-4-5", "max_tokens": 4096, "temperature": 0.2, "system": "You review.",
+       "messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}], "betas": ["b-2", "b-1"]}
+      """
+
+  Scenario: raw params only have their gaps filled
+    Then the actor's params for {"params": {"messages": [{"role": "user", "content": "a"}], "top_k": 4}} are
+      """
+      {"model": "claude-haiku-4-5", "max_tokens": 4096, "system": "You review.", "top_k": 4,
+       "messages": [{"role": "user", "content": "a"}]}
+      """
+    And the actor's params for {"params": {"model": "m", "max_tokens": 1, "system": "s", "messages": [{"role": "user", "content": "a"}]}} are
+      """
+      {"model": "m", "max_tokens": 1, "system": "s", "messages": [{"role": "user", "content": "a"}]}
+      """
+
+  Scenario: a request is encoded once, with the headers that its lane must share
+    When the actor's request "Hello" is encoded
+    Then the actor's encoded params are
+      """
+      {"model": "claude-haiku-4-5", "max_tokens": 4096, "temperature": 0.2, "system": "You review.",
+       "messages": [{"role": "user", "content": "Hello"}]}
+      """
+    And the actor's lane has the version "2023-06-01" and the betas "b-1,b-2"
+
+  Scenario: equal requests have equal bytes
+    Then the actor's requests "Hello" and {"id": 7, "prompt": "Hello"} have equal bytes
+
+  Scenario: a user profile goes to its header
+    Given an actor made with {"model": "m", "options": {"user_profile_id": "u-1"}}
+    When the actor's request "Hello" is encoded
+    Then the actor's encoded params are
+      """
+      {"model": "m", "max_tokens": 4096, "messages": [{"role": "user", "content": "Hello"}]}
+      """
+    And the actor's lane has the user profile "u-1"
+
+  Scenario: what a provider sets by default gives way to what the actor sets
+    When the actor's request "Hello" is encoded with the defaults {"max_tokens": 9, "temperature": 0.9, "top_k": 2, "betas": ["x"]}
+    Then the actor's encoded params are
+      """
+      {"model": "claude-haiku-4-5", "max_tokens": 9, "temperature": 0.2, "system": "You review.", "top_k": 2,
+       "messages": [{"role": "user", "content": "Hello"}]}
+      """
+    And the actor's lane has the version "2023-06-01" and the betas "b-1,b-2"
+    And the actor's params for "Hello" with the defaults {"top_k": 2} have the key "top_k"
+
+  Scenario: a provider's default betas serve an actor that has none
+    Given an actor made with {"model": "m"}
+    When the actor's request "Hello" is encoded with the defaults {"betas": ["x"]}
+    Then the actor's lane has the version "2026-10-21" and the betas "x"
+
+  Scenario: the actor's max_tokens wins over the provider's, and raw params know no other defaults
+    Given an actor made with {"model": "m", "options": {"max_tokens": 3}}
+    When the actor's request {"params": {"messages": [{"role": "user", "content": "a"}]}} is encoded with the defaults {"max_tokens": 9, "top_k": 2}
+    Then the actor's encoded params are
+      """
+      {"model": "m", "max_tokens": 3, "messages": [{"role": "user", "content": "a"}]}
+      """
+
+  Scenario: a default that the model does not take is dropped, with one warning for all requests
+    Given an actor made with {"model": "claude-opus-5-5"}
+    When 50 requests of the actor are encoded with the defaults {"temperature": 0.5, "top_k": 1}
+    Then none of the actor's encoded params has "temperature" or "top_k"
+    And the actor's log has 2 warnings, which name claude-opus-5-5 and the parameter
+
+  Scenario: an option that the model does not take is refused before anything is sent
+    Given an actor made with {"model": "claude-opus-5-5", "options": {"temperature": 0.5}}
+    When the actor's request {"id": "k-1", "prompt": "Hello"} is encoded
+    Then the actor's request is refused with "request 'k-1': claude-opus-5-5 takes no `temperature`"
+
+  Scenario Outline: a request that the API would refuse hours later is refused at once
+    Then the actor's request <request> is refused with "<says>"
+
+    Examples:
+      | request                                              | says                                            |
+      | ""                                                   | the prompt is empty                             |
+      | " \n"                                                | the prompt is empty                             |
+      | {"prompt": ""}                                       | the prompt is empty                             |
+      | {"prompt": 5}                                        | a prompt is a text, not int                     |
+      | {"id": "k", "prompt": " "}                           | request 'k': the prompt is empty                |
+      | {"messages": []}                                     | `messages` is empty                             |
+      | {"messages": "hello"}                                | `messages` is a list of messages, not str       |
+      | {"messages": 5}                                      | `messages` is a list of messages, not int       |
+      | {"messages": ["hello"]}                              | message 1 is a mapping of role and content, not str |
+      | {"messages": [{"role": "user", "content": "a"}, {"role": "user"}]} | message 2 has no `content`        |
+      | {"messages": [{"content": "a"}]}                     | message 1 has no `role`                         |
+      | {"params": [1]}                                      | `params` is a mapping, not list                 |
+      | {"params": {}}                                       | `messages` is missing or empty                  |
+      | {"params": {"messages": [{"role": "user", "content": "a"}], "stream": true}} | `stream: true` is refused in a batch |
+      | {}                                                   | give exactly one of `prompt`, `messages` and `params`; none of them is given |
+      | {"prompt": "a", "messages": [{"role": "user", "content": "b"}]} | 2 of them are given                  |
+      | {"prompt": "a", "promt": "b"}                        | unknown key `promt`                             |
+      | {"id": "", "prompt": "a"}                            | a key is a text that is not empty, not ''       |
+      | {"id": true, "prompt": "a"}                          | a key is a text that is not empty, not True     |
+      | {"id": true, "promt": "a"}                           | unknown key `promt`                             |
+      | {"id": "a", "key": "b", "prompt": "a"}               | `id` and `key` mean the same, and differ        |
+      | 5                                                    | a request is a text, an ActorRequest or a mapping, not int |
+
+  Scenario: text that is no Unicode is refused with its key
+    Then the actor's request with the key "k" and a lone surrogate is refused with "request 'k': the params cannot be written as JSON"
+
+  Scenario: a key is taken from the mapping or from the caller
+    Then the actor request of "a" with the key "k" has the key "k"
+    And the actor request of {"id": 7, "prompt": "a"} has the key "7"
+    And the actor request of {"key": "x", "prompt": "a"} has the key "x"
+    And the actor request of {"prompt": "a"} with the key "k" has the key "k"
+    And the actor request of {"id": "k", "key": "k", "prompt": "a"} with the key "k" has the key "k"
+    And the actor request of {"id": "x", "prompt": "a"} with the key "k" is refused with "it has the key 'x' already"
+
+  Scenario: an actor request serves as itself
+    Then an actor request coerced twice is the same object
+
+  Scenario: what the requests of an actor share is worked out once
+    Then encoding 100 requests of the actor makes one encoder
+    And 200 actors asked in turn keep no more than 64 encoders
+
+  Scenario: an actor of another type is refused when it is asked
+    Given an actor made with {"type": "tool"}
+    Then asking the actor is refused with "is of type 'tool', which claude-batch cannot run"
+
+  Scenario Outline: one request where many are expected is refused
+    Then the actor's requests cannot be <value>, but a list of it
+
+    Examples:
+      | value             |
+      | "one prompt"      |
+      | {"prompt": "one"} |

@@ -1,0 +1,133 @@
+Feature: What is written of an actor reads back as the same actor
+
+  Scenario: a flat file keeps its form, and the host's keys
+    Given an actor file
+      """
+      name: local/reviewer
+      model: claude-haiku-4-5
+      system_prompt: |
+        You review.
+        Be brief.
+      options:
+        max_tokens: 100
+      batch_processing:
+        linger: 30s
+        max_wait: 26h
+      skills:
+      - read
+      - name: write
+        level: 2
+      tools: []
+      memory:
+        kind: none
+      """
+    When the actor file is loaded
+    Then the actor's YAML is the file, word for word
+    And the actor reads back equal from its own YAML
+
+  Scenario Outline: every form reads back equal, by YAML and by mapping
+    Given an actor file
+      """
+      <yaml>
+      """
+    When the actor file is loaded
+    Then the actor reads back equal from its own YAML
+    And the actor reads back equal from its own mapping
+    And the actor's pickled copy is equal
+
+    Examples:
+      | yaml                                                                                       |
+      | model: m                                                                                   |
+      | {model: m, batch_processing: true}                                                         |
+      | {model: m, batch_processing: false, description: null}                                     |
+      | {name: x, type: LLM, provider_type: Anthropic, model_id: Anthropic/m, context_view: full}  |
+      | {model: m, batch_processing: {poll_interval: 20m, linger: 1, max_wait: PT90M}}             |
+      | {config: {actor: anthropic/m, system_prompt: "a: b", batch_processing: true, memory: {a: 1}}} |
+      | {config: {model: m, options: {max_tokens: 4}}, options: {max_tokens: 5}}                   |
+      | {actors: {a: {config: {model: m, batch_processing: {linger: 1s}}}}, routes: {r: [a]}}      |
+      | {cleveragents: {version: "2", default_actor: b}, actors: {a: {type: tool}, b: {config: {model: m}}}} |
+      | {actors: {a/b: {name: other, config: {model: m}}}}                                         |
+      | {actors: {a: {name: a, type: llm, model: m}}}                                              |
+      | {model: m, options: {stop_sequences: ["\n", "é", "yes", "1:30", "2026-01-01"]}}            |
+      | {model: m, version: 1.10}                                                                  |
+      | {model: m, response_format: {type: json_schema, schema: {type: object}}}                   |
+
+  Scenario: unset fields stay unset
+    Given an actor file
+      """
+      model: m
+      """
+    When the actor file is loaded
+    Then the actor's mapping is {"model": "m"}
+
+  Scenario: nested stays nested, without the other actors
+    Given an actor file
+      """
+      cleveragents: {version: "2", default_actor: a}
+      actors:
+        a: {config: {model: m}}
+        b: {type: llm, config: {model: n, system_prompt: hi}, skills: [s]}
+      routes: {main: b}
+      """
+    When the actor file is loaded as "b"
+    Then the actor's mapping is {"cleveragents": {"version": "2", "default_actor": "b"}, "actors": {"b": {"type": "llm", "config": {"model": "n", "system_prompt": "hi"}, "skills": ["s"]}}, "routes": {"main": "b"}}
+
+  Scenario: durations are written as text
+    Given an actor file
+      """
+      model: m
+      batch_processing: {linger: 90, max_wait: PT2H}
+      """
+    When the actor file is loaded
+    Then the actor's mapping is {"model": "m", "batch_processing": {"linger": "90s", "max_wait": "2h"}}
+
+  Scenario: a value that YAML cannot hold is one clear error
+    Then the actor made with an option that is an object cannot be written as YAML or digested
+
+  Scenario: the digest tells what changes the answers, and nothing else
+    Given an actor file
+      """
+      name: a
+      model: claude-haiku-4-5
+      system_prompt: hi
+      options: {max_tokens: 5, stop_sequences: [x]}
+      """
+    When the actor file is loaded
+    Then the actor's digest stays the same with
+      | change                                            |
+      | {"name": "b"}                                     |
+      | {"description": "d"}                              |
+      | {"batch_processing": true}                        |
+      | {"provider": "claude"}                            |
+      | {"provider": "Anthropic"}                         |
+      | {"model": "anthropic/claude-haiku-4-5"}           |
+      | {"skills": ["s"]}                                 |
+      | {"options": {"stop_sequences": ["x"], "max_tokens": 5}} |
+    And the actor's digest changes with
+      | change                                            |
+      | {"model": "claude-opus-5-5"}                      |
+      | {"provider": "acme"}                              |
+      | {"system_prompt": "ho"}                           |
+      | {"options": {"max_tokens": 6, "stop_sequences": ["x"]}} |
+      | {"response_format": {"type": "object"}}           |
+      | {"temperature": 0.1}                              |
+    And the actor's digest is {"model":"claude-haiku-4-5","parameters":{"max_tokens":5,"stop_sequences":["x"],"system":"hi"},"provider":"anthropic"}
+
+  Scenario Outline: a response format comes down to its schema
+    Given an actor file
+      """
+      model: m
+      options: {output_config: {effort: low}}
+      response_format: <format>
+      """
+    When the actor file is loaded
+    Then the actor's output_config is <expected>
+
+    Examples:
+      | format                                                             | expected |
+      | {type: object, properties: {a: {type: string}}}                    | {"effort": "low", "format": {"type": "json_schema", "schema": {"type": "object", "properties": {"a": {"type": "string"}}}}} |
+      | {type: json_schema, schema: {type: object}}                        | {"effort": "low", "format": {"type": "json_schema", "schema": {"type": "object"}}} |
+      | {type: json_schema, json_schema: {name: n, schema: {type: object}}} | {"effort": "low", "format": {"type": "json_schema", "schema": {"type": "object"}}} |
+      | {type: json_schema, json_schema: {type: object}}                   | {"effort": "low", "format": {"type": "json_schema", "schema": {"type": "object"}}} |
+      | {anyOf: [{type: object}]}                                          | {"effort": "low", "format": {"type": "json_schema", "schema": {"anyOf": [{"type": "object"}]}}} |
+      | {type: text}                                                       | {"effort": "low"} |

@@ -1,0 +1,432 @@
+"""`ActorConfiguration`: what an actor's YAML says, checked, and written back as it was.
+
+Reading files, and naming the lines of their faults, is left to `claude_batch.actor.loader`; turning
+an actor and a request into Messages params to `claude_batch.actor.request`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, ClassVar, cast
+
+import msgspec
+import yaml
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    PrivateAttr,
+    StrictBool,
+    Tag,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+from pydantic_core import InitErrorDetails, PydanticCustomError
+
+from claude_batch.actor.keys import (
+    LOOSE_OPTIONS,
+    MESSAGES_PARAMETERS,
+    close_word,
+    hoist,
+    key_faults,
+)
+from claude_batch.core.errors import ActorConfigurationError
+from claude_batch.core.settings import BatchProcessingMode
+
+__all__ = ["CLAUDE_PROVIDERS", "DEFAULT_PROVIDER", "ActorConfiguration"]
+
+KEYS_CHECKED = "keys checked"
+"""The validation context of one who has looked at `key_faults` already."""
+
+DEFAULT_PROVIDER = "anthropic"
+"""The provider of an actor that names none."""
+
+CLAUDE_PROVIDERS = ("anthropic", "claude", "claude-batch")
+"""Names that all mean Claude; one of them before a ``/`` is no part of the model's name."""
+
+
+def _kind_of_mode(value: object) -> str | None:
+    if isinstance(value, bool):
+        return "flag"
+    return "mode" if isinstance(value, Mapping | BatchProcessingMode) else None
+
+
+_BatchProcessing = Annotated[
+    Annotated[StrictBool, Tag("flag")] | Annotated[BatchProcessingMode, Tag("mode")],
+    Discriminator(
+        _kind_of_mode,
+        custom_error_type="no_mode",
+        custom_error_message="neither true nor false nor a mapping",
+    ),
+]
+# Tagged, so that a fault is told once and of the side that was meant.
+
+
+class ActorConfiguration(BaseModel):
+    """One actor: its model, system prompt, options and mode, and the host's keys as they came.
+
+    Immutable. Keys that claude-batch does not know are the host's: they are carried unchanged
+    (``model_extra``) and written back by `to_dict` and `to_yaml`. One that looks like a
+    misspelling of a known key is refused, and so is any unknown key of ``batch_processing``.
+
+    A nested ``config`` may hold ``provider``, ``model`` or ``actor``, and any of
+    ``description``, ``system_prompt``, ``options``, ``response_format``, ``batch_processing``;
+    the latter are read as if they stood beside it (where they do, that wins).
+
+    Raises pydantic's ``ValidationError``; `ActorLoader` turns that into `ActorConfigurationError`.
+    """
+
+    model_config: ClassVar[ConfigDict] = ConfigDict(
+        extra="allow", frozen=True, validate_default=False, protected_namespaces=()
+    )
+
+    name: str = "local/actor"
+    """``namespace/name``; ``local/`` is put before a name without one."""
+    type: str = "llm"
+    """What the host calls the kind of actor. Only ``llm`` can be asked."""
+    description: str | None = None
+    """For people; never sent."""
+    version: str | int | float | None = None
+    """The host's; never sent."""
+    provider: str | None = None
+    """As written; `resolved_provider` is what it comes to."""
+    model: str | None = None
+    """As written; `resolved_model` is what is sent."""
+    provider_type: str | None = None
+    """The host's other word for ``provider``."""
+    model_id: str | None = None
+    """The host's other word for ``model``."""
+    config: dict[str, Any] | None = None
+    """The host's nested form, without what is read from it into the fields above and below."""
+    system_prompt: str | None = None
+    """Sent as ``system``. Blocks (for ``cache_control``) go into ``options.system``."""
+    options: dict[str, Any] = Field(default_factory=dict)
+    """Messages parameters, sent as they are; ``betas`` go to the header."""
+    response_format: dict[str, Any] | None = None
+    """As written; `response_schema` is the JSON schema in it."""
+    batch_processing: _BatchProcessing = False
+    """Whether, and how, requests travel in batches at half the price."""
+
+    _hoisted: tuple[str, ...] = PrivateAttr(default=())
+    _envelope: dict[str, Any] | None = PrivateAttr(default=None)
+    _identifier: str | None = PrivateAttr(default=None)
+
+    # --- checks ---------------------------------------------------------------------------------
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _read(
+        cls, data: Any, handler: Callable[[Any], ActorConfiguration], info: ValidationInfo
+    ) -> ActorConfiguration:
+        hoisted: tuple[str, ...] = ()
+        if isinstance(data, Mapping):
+            written = cast("Mapping[str, Any]", data)
+            if info.context != KEYS_CHECKED:
+                _raise_key_faults(written)
+            data, hoisted = hoist(written)
+        configuration = handler(data)
+        if hoisted:
+            configuration._hoisted = hoisted
+        return configuration
+
+    @field_validator("name")
+    @classmethod
+    def _full_name(cls, name: str) -> str:
+        namespace, slash, rest = name.strip().partition("/")
+        if not slash:
+            namespace, rest = "local", namespace
+        if not namespace or not rest or "/" in rest:
+            raise ValueError(f"{name!r} is not a name; write `namespace/name`, or just `name`")
+        return f"{namespace}/{rest}"
+
+    @field_validator("type")
+    @classmethod
+    def _lower_type(cls, value: str) -> str:
+        return value.strip().lower()
+
+    @field_validator("options")
+    @classmethod
+    def _check_options(cls, options: dict[str, Any]) -> dict[str, Any]:
+        for name in options:
+            if name == "messages":
+                raise ValueError("`messages` belong to a request, not to the actor's options")
+            if name == "model":
+                raise ValueError("`model` stands beside `options`, not in them")
+            if (meant := close_word(name, MESSAGES_PARAMETERS, cutoff=0.85)) is not None:
+                raise ValueError(f"`{name}` is no Messages parameter; did you mean `{meant}`?")
+        betas = options.get("betas")
+        if betas is not None and not _is_list_of_text(betas):
+            raise ValueError("`betas` must be a list of names, for example [context-1m-2025-08-07]")
+        return options
+
+    @field_validator("response_format")
+    @classmethod
+    def _check_response_format(cls, value: dict[str, Any] | None) -> dict[str, Any] | None:
+        _schema_of(value)
+        return value
+
+    @model_validator(mode="after")
+    def _check_whole(self) -> ActorConfiguration:
+        if self.type != "llm":
+            return self
+        if not self._find_model():
+            raise PydanticCustomError(
+                "model_missing",
+                "no model is named; add `model: claude-opus-5-5` (or another model of Anthropic's)",
+            )
+        output_config = self.options.get("output_config", {})
+        if self.response_schema is not None and (
+            not isinstance(output_config, Mapping) or "format" in output_config
+        ):
+            raise PydanticCustomError(
+                "format_twice",
+                "`response_format` and `options.output_config.format` say the same; keep one",
+            )
+        if self.system_prompt is not None and "system" in self.options:
+            raise PydanticCustomError(
+                "system_twice", "`system_prompt` and `options.system` say the same; keep one"
+            )
+        return self
+
+    # --- what it comes to -----------------------------------------------------------------------
+
+    @property
+    def resolved_provider(self) -> str:
+        """The provider's name in lower case, by the host's order; ``anthropic`` where none is.
+
+        ``provider``, then ``provider_type``, then ``config.provider``, then the part before the
+        ``/`` of ``config.actor`` or, at last, of the model.
+        """
+        named = self._find_provider()
+        if named is None:
+            prefix, slash, _ = self._find_model().partition("/")
+            named = prefix if slash else DEFAULT_PROVIDER
+        return named.strip().lower()
+
+    @property
+    def resolved_model(self) -> str:
+        """The model as it is sent, by the host's order, without the provider's prefix.
+
+        ``model``, then ``model_id``, then ``config.model``, then ``config.actor``. Empty for an
+        actor that is no ``llm`` and names none.
+        """
+        model = self._find_model()
+        prefix, slash, rest = model.partition("/")
+        provider = self.resolved_provider
+        own = CLAUDE_PROVIDERS if provider in CLAUDE_PROVIDERS else (provider,)
+        return rest if slash and prefix.strip().lower() in own else model
+
+    @property
+    def batch_mode(self) -> BatchProcessingMode | None:
+        """How requests are batched; None for an actor that is answered live.
+
+        Only what the YAML says: `claude_batch.core.settings.resolve_mode` adds flags and
+        environment.
+        """
+        if isinstance(self.batch_processing, BatchProcessingMode):
+            return self.batch_processing
+        return BatchProcessingMode() if self.batch_processing is True else None
+
+    @property
+    def response_schema(self) -> dict[str, Any] | None:
+        """The JSON schema of ``response_format``, in whichever form it is written."""
+        return _schema_of(self.response_format)
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """The actor's Messages parameters: its options, the system prompt and the format.
+
+        Without ``model``, ``messages`` and any default. ``max_tokens``, ``temperature``,
+        ``top_p``, ``top_k`` and ``stop_sequences`` count also where they stand beside ``model``.
+        """
+        loose: dict[str, Any] = {}
+        for place in (self.config or {}, self.model_extra or {}):
+            loose.update((n, place[n]) for n in LOOSE_OPTIONS if place.get(n) is not None)
+        parameters = {**loose, **self.options}
+        if self.system_prompt:
+            parameters["system"] = self.system_prompt
+        if (schema := self.response_schema) is not None:
+            output = dict(parameters.get("output_config", {}))
+            output["format"] = {"type": "json_schema", "schema": schema}
+            parameters["output_config"] = output
+        return parameters
+
+    def require_answerable(self) -> None:
+        """Raise `ActorConfigurationError` where no provider of claude-batch can answer for it."""
+        if self.type != "llm":
+            raise ActorConfigurationError(
+                f"actor {self.name} is of type {self.type!r}, which claude-batch cannot run: it "
+                "sends prompts to a model and calls no tools and walks no graphs; ask an actor "
+                "of type `llm`, or let the host run this one"
+            )
+
+    def digest_fields(self) -> bytes:
+        """What of the actor makes its answers: part of a run's identity.
+
+        Sorted compact JSON of provider, model and Messages parameters. Without name, description,
+        ``batch_processing`` and the host's keys: none of them changes what is asked. The names
+        that all mean Claude count as one. Raises `ActorConfigurationError` for options that are
+        no JSON.
+        """
+        provider = self.resolved_provider
+        fields = {
+            "provider": DEFAULT_PROVIDER if provider in CLAUDE_PROVIDERS else provider,
+            "model": self.resolved_model,
+            "parameters": self.parameters,
+        }
+        try:
+            return msgspec.json.encode(fields, order="deterministic")
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
+            raise ActorConfigurationError(
+                f"actor {self.name}: its options cannot be written as JSON: {error}"
+            ) from None
+
+    # --- writing --------------------------------------------------------------------------------
+
+    def to_dict(self) -> dict[str, Any]:
+        """What was written, in plain values: unset fields stay unset, nested stays nested.
+
+        Durations become text (``30s``) and the name is written in full. One actor of a nested
+        file comes with that file's other keys (``cleveragents``, ``routes``, …), without its
+        other actors. Reading it again gives an equal configuration.
+        """
+        written = self.model_dump(exclude_unset=True, warnings=False)
+        if isinstance(self.batch_processing, BatchProcessingMode) and "batch_processing" in written:
+            written["batch_processing"] = self.batch_processing.model_dump(
+                mode="json", exclude_unset=True
+            )
+        if self._hoisted:
+            config = written.setdefault("config", {})
+            config.update((name, written.pop(name)) for name in self._hoisted if name in written)
+        if self._identifier is None or self._envelope is None:
+            return written
+        if written.get("name") == _named_after(self._identifier):
+            del written["name"]
+        return {
+            key: {self._identifier: written} if key == "actors" else value
+            for key, value in self._envelope.items()
+        }
+
+    def to_yaml(self) -> str:
+        """`to_dict` as YAML. Raises `ActorConfigurationError` for values that YAML cannot hold."""
+        try:
+            return yaml.dump(
+                self.to_dict(), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100
+            )
+        except yaml.YAMLError as error:
+            raise ActorConfigurationError(
+                f"actor {self.name} cannot be written as YAML: {error}"
+            ) from None
+
+    def in_envelope(self, identifier: str, envelope: Mapping[str, Any]) -> ActorConfiguration:
+        """The same actor, as the one called ``identifier`` in a nested file (the loader's)."""
+        own = self.model_copy()
+        own._identifier = identifier
+        own._envelope = {**envelope, "actors": None}
+        header = envelope.get("cleveragents")
+        if isinstance(header, Mapping) and "default_actor" in header:
+            own._envelope["cleveragents"] = {
+                **cast("Mapping[str, Any]", header),
+                "default_actor": identifier,
+            }
+        return own
+
+    # --- the host's order -----------------------------------------------------------------------
+
+    def _find_provider(self) -> str | None:
+        config = self.config or {}
+        for named in (self.provider, self.provider_type, config.get("provider")):
+            if isinstance(named, str) and named.strip():
+                return named
+        # `config.actor` stands for both at once, so it names the provider only where it also
+        # names the model.
+        actor = config.get("actor")
+        if isinstance(actor, str) and "/" in actor and self._find_model() == actor:
+            return actor.partition("/")[0]
+        return None
+
+    def _find_model(self) -> str:
+        config = self.config or {}
+        for named in (self.model, self.model_id, config.get("model"), config.get("actor")):
+            if isinstance(named, str) and named.strip():
+                return named.strip()
+        return ""
+
+
+# --- small things ---------------------------------------------------------------------------------
+
+
+def _raise_key_faults(data: Mapping[str, Any]) -> None:
+    faults = [
+        InitErrorDetails(
+            type=PydanticCustomError("misspelled_key", "{text}", {"text": text}),
+            loc=path,
+            input=None,
+        )
+        for path, text in key_faults(data)
+    ]
+    if faults:
+        raise ValidationError.from_exception_data("ActorConfiguration", faults)
+
+
+def _named_after(identifier: str) -> str:
+    return identifier if "/" in identifier else f"local/{identifier}"
+
+
+def _is_list_of_text(value: object) -> bool:
+    return isinstance(value, list) and all(
+        isinstance(item, str) for item in cast("list[object]", value)
+    )
+
+
+_SCHEMA_WORDS = frozenset(
+    ("type", "properties", "anyOf", "oneOf", "allOf", "$ref", "enum", "const")
+)
+
+
+def _schema_of(value: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """The JSON schema in a ``response_format``. Raises ``ValueError`` where there is none."""
+    if value is None:
+        return None
+    kind = value.get("type")
+    if kind == "text":
+        return None
+    if kind == "json_object":
+        raise ValueError(
+            "type json_object says nothing of the answer's shape; give a JSON schema: "
+            "{type: json_schema, schema: {…}}"
+        )
+    schema: object = value
+    if kind == "json_schema":
+        schema = value.get("schema")
+        if schema is None:
+            schema = value.get("json_schema")
+            if isinstance(schema, Mapping) and "schema" in schema:
+                # OpenAI's form: {type: json_schema, json_schema: {name: …, schema: {…}}}.
+                schema = cast("Mapping[str, Any]", schema)["schema"]
+    if not isinstance(schema, Mapping) or not _SCHEMA_WORDS.intersection(
+        cast("Mapping[str, Any]", schema)
+    ):
+        raise ValueError(
+            "holds no JSON schema; write the schema itself, or {type: json_schema, schema: {…}}"
+        )
+    return dict(cast("Mapping[str, Any]", schema))
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes long texts as blocks, as people do, and repeats instead of pointing."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    return dumper.represent_scalar(  # pyright: ignore[reportUnknownMemberType] - its stubs
+        "tag:yaml.org,2002:str", text, style="|" if "\n" in text else None
+    )
+
+
+_Dumper.add_representer(str, _represent_text)

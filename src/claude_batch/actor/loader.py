@@ -1,0 +1,485 @@
+"""`ActorLoader`: actors from YAML; every fault is one clear message with file, line and remedy."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import yaml
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from claude_batch.actor.configuration import KEYS_CHECKED, ActorConfiguration
+from claude_batch.actor.keys import key_faults
+from claude_batch.core.errors import ActorConfigurationError
+from claude_batch.core.settings import BatchProcessingMode
+
+__all__ = ["ActorLoader"]
+
+_Path = tuple[str | int, ...]
+
+_BATCH_KEYS = tuple(BatchProcessingMode.model_fields)
+_MISPLACED = ("batch_processing", "system_prompt", "options", "response_format")
+# Beside `actors` these would be carried as the host's, and silently have no effect.
+
+
+class ActorLoader:
+    """Reads actors from YAML files, flat (one actor) or nested (``actors: {<id>: …}``).
+
+    Every method raises `ActorConfigurationError` alone, whatever is wrong with the file.
+    """
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], *, name: str | None = None) -> ActorConfiguration:
+        """The actor of a file; of a nested file ``name``, its default actor, or its only one."""
+        text, source = _read(path)
+        return cls.loads(text, source, name=name)
+
+    @classmethod
+    def loads(
+        cls, text: str, source: str = "<string>", *, name: str | None = None
+    ) -> ActorConfiguration:
+        """The actor of a YAML text; ``source`` is what messages call it."""
+        document = _Document.parse(text, source)
+        faults = list(document.faults())
+        if faults:
+            raise _one_of(faults, source)
+        actor, faults = document.actor(document.choose(name))
+        if actor is None or faults:
+            raise _one_of(faults, source)
+        try:
+            actor.require_answerable()
+        except ActorConfigurationError as error:
+            raise document.error(str(error), (*document.choose(name).path, "type")) from None
+        return actor
+
+    @classmethod
+    def load_all(cls, path: str | os.PathLike[str]) -> list[ActorConfiguration]:
+        """All actors of a file in its order, those of other types than ``llm`` as they are."""
+        text, source = _read(path)
+        document = _Document.parse(text, source)
+        faults = list(document.faults())
+        actors: list[ActorConfiguration] = []
+        if not faults:
+            for entry in document.entries():
+                actor, found = document.actor(entry)
+                faults.extend(found)
+                if actor is not None:
+                    actors.append(actor)
+        if faults:
+            raise _one_of(faults, source)
+        return actors
+
+    @classmethod
+    def from_mapping(
+        cls, data: Mapping[str, Any], source: str | None = None, *, name: str | None = None
+    ) -> ActorConfiguration:
+        """The actor of a mapping that was read elsewhere, for example by a host."""
+        document = _Document(source, dict(data))
+        faults = list(document.faults())
+        actor: ActorConfiguration | None = None
+        if not faults:
+            actor, faults = document.actor(document.choose(name))
+        if actor is None or faults:
+            raise _one_of(faults, source)
+        actor.require_answerable()
+        return actor
+
+    @classmethod
+    def check(cls, path: str | os.PathLike[str]) -> list[ActorConfigurationError]:
+        """All faults of a file at once, in the order of its lines; empty where it is sound.
+
+        An actor of another type than ``llm`` is no fault of the file, but the only one, or the
+        default one, is.
+        """
+        try:
+            text, source = _read(path)
+            document = _Document.parse(text, source)
+        except ActorConfigurationError as error:
+            return [error]
+        faults = list(document.faults())
+        for entry in document.entries():
+            faults.extend(document.actor(entry)[1])
+        if not faults:
+            try:
+                if len(document.entries()) == 1 or document.default_actor() is not None:
+                    cls.loads(text, source)
+            except ActorConfigurationError as error:
+                faults.append(error)
+        return sorted(faults, key=lambda fault: fault.line or 0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """One actor in a document: its id in a nested one, where it stands, and what it says."""
+
+    identifier: str | None
+    path: _Path
+    data: Mapping[str, Any]
+
+
+class _Document:
+    """A parsed file: its values beside its nodes, which know their lines."""
+
+    def __init__(
+        self,
+        source: str | None,
+        data: dict[str, Any],
+        root: yaml.MappingNode | None = None,
+        doubled: Sequence[ActorConfigurationError] = (),
+    ) -> None:
+        self.source = source
+        self.data = data
+        self.root = root
+        self.doubled = doubled
+
+    @classmethod
+    def parse(cls, text: str, source: str) -> _Document:
+        try:
+            loader = _Loader(text)
+            root = loader.get_single_node()
+            if root is None:
+                raise ActorConfigurationError(
+                    "the file is empty; an actor needs at least `model: …`", source=source
+                )
+            if not isinstance(root, yaml.MappingNode):
+                raise ActorConfigurationError(
+                    "an actor is a mapping of keys to values, not a list or a single value",
+                    source=source,
+                    line=root.start_mark.line + 1,
+                )
+            _refuse_cycles(root, source)
+            # Before values are made: merging (``<<``) puts what it overrides into the nodes.
+            doubled = list(_doubled_keys(root, source, set()))
+            data: object = loader.construct_document(root)  # pyright: ignore[reportUnknownMemberType]
+        except yaml.MarkedYAMLError as error:
+            mark = error.problem_mark or error.context_mark
+            words = " ".join(filter(None, (error.context, error.problem)))
+            raise ActorConfigurationError(
+                f"this is no valid YAML: {words}",
+                source=source,
+                line=mark.line + 1 if mark else None,
+            ) from None
+        except (yaml.YAMLError, ValueError, RecursionError) as error:
+            words = "nested too deeply" if isinstance(error, RecursionError) else _words(error)
+            raise ActorConfigurationError(
+                f"this is no valid YAML: {words}", source=source
+            ) from None
+        return cls(source, cast("dict[str, Any]", data), root, doubled)
+
+    # --- places ---------------------------------------------------------------------------------
+
+    def line(self, path: _Path) -> int | None:
+        """The line of the key at ``path``, or of the nearest one around it; from 1."""
+        if self.root is None:
+            return None
+        node: yaml.Node = self.root
+        line = node.start_mark.line
+        for step in path:
+            # No fault lies deeper than in mappings: what stands in lists is sent as it is.
+            pairs = _pairs(node) if isinstance(node, yaml.MappingNode) else []
+            found = next((pair for pair in reversed(pairs) if pair[0].value == step), None)
+            if found is None:
+                break
+            line, node = found[0].start_mark.line, found[1]
+        return line + 1
+
+    def error(self, message: str, path: _Path) -> ActorConfigurationError:
+        return ActorConfigurationError(message, source=self.source, line=self.line(path))
+
+    # --- faults of the file as a whole ----------------------------------------------------------
+
+    def faults(self) -> Iterator[ActorConfigurationError]:
+        yield from self.doubled
+        for key in self.data:
+            if not isinstance(cast("object", key), str):
+                yield ActorConfigurationError(
+                    f"the key {key!r} is no text; put it in quotes",
+                    source=self.source,
+                    line=self.line((str(key),)),
+                )
+                return
+        if not self.nested:
+            return
+        actors: object = self.data.get("actors")
+        if not isinstance(actors, Mapping) or not actors:
+            words = "`actors` is a mapping of ids to actors, with one at least"
+            yield self.error(words, ("actors",))
+            return
+        header: object = self.data.get("cleveragents")
+        if header is not None and not isinstance(header, Mapping):
+            yield self.error(
+                "`cleveragents` is a mapping of `version` and `default_actor`", ("cleveragents",)
+            )
+        for identifier, entry in cast("Mapping[object, object]", actors).items():
+            if not isinstance(entry, Mapping):
+                yield self.error(
+                    f"actor {identifier} is a mapping of `type`, `config`, …, not {_show(entry)}",
+                    ("actors", str(identifier)),
+                )
+        for key in self.data:
+            if key in _MISPLACED:
+                yield self.error(
+                    f"`{key}` stands beside `actors`, where it has no effect; move it into "
+                    f"`actors.<id>.config`",
+                    (key,),
+                )
+        for path, text in key_faults({k: v for k, v in self.data.items() if "batch" in str(k)}):
+            yield self.error(f"{text} It belongs into `actors.<id>.config`", path)
+
+    # --- actors ---------------------------------------------------------------------------------
+
+    @property
+    def nested(self) -> bool:
+        return "actors" in self.data or "cleveragents" in self.data
+
+    def entries(self) -> list[_Entry]:
+        if not self.nested:
+            return [_Entry(None, (), self.data)]
+        actors: object = self.data.get("actors")
+        if not isinstance(actors, Mapping):
+            return []
+        return [
+            _Entry(str(identifier), ("actors", str(identifier)), cast("Mapping[str, Any]", entry))
+            for identifier, entry in cast("Mapping[object, object]", actors).items()
+            if isinstance(entry, Mapping)
+        ]
+
+    def default_actor(self) -> str | None:
+        header: object = self.data.get("cleveragents")
+        if isinstance(header, Mapping):
+            default = cast("Mapping[str, Any]", header).get("default_actor")
+            return None if default is None else str(default)
+        return None
+
+    def choose(self, name: str | None) -> _Entry:
+        """The entry that is asked for. Raises where that is not one and only one."""
+        entries = self.entries()
+        wanted = name if name is not None else self.default_actor()
+        if wanted is None:
+            if len(entries) == 1:
+                return entries[0]
+            raise self.error(
+                f"it holds several actors ({_ids(entries)}); name one, or set "
+                "`cleveragents.default_actor`",
+                ("actors",),
+            )
+        for entry in entries:
+            if wanted in _names(entry):
+                return entry
+        who = "the default actor" if name is None else "an actor"
+        path: _Path = ("cleveragents", "default_actor") if name is None else ("actors",)
+        raise self.error(f"{who} called {wanted!r} is not in it; it has {_ids(entries)}", path)
+
+    def actor(
+        self, entry: _Entry
+    ) -> tuple[ActorConfiguration | None, list[ActorConfigurationError]]:
+        """The configuration of an entry, or None and all its faults."""
+        data = dict(entry.data)
+        if entry.identifier is not None and data.get("name") is None:
+            data["name"] = entry.identifier
+        faults = [self.error(text, (*entry.path, *path)) for path, text in key_faults(data)]
+        configuration: ActorConfiguration | None = None
+        try:
+            configuration = _validate(data)
+        except ValidationError as error:
+            for path, text in _translate(error):
+                place = (*entry.path, *path)
+                if path and path[0] not in entry.data:
+                    place = (*entry.path, "config", *path)
+                faults.append(self.error(text, place))
+        if faults or configuration is None:
+            return None, faults
+        if entry.identifier is not None:
+            configuration = configuration.in_envelope(entry.identifier, self.data)
+        return configuration, []
+
+
+def _validate(data: dict[str, Any]) -> ActorConfiguration:
+    kind = data.get("type")
+    if isinstance(kind, str) and kind.strip().lower() != "llm":
+        # Another kind of actor has keys of its own, which only the host can judge.
+        head = {key: data[key] for key in ("name", "type") if key in data}
+        judged = ActorConfiguration.model_validate(head)
+        return ActorConfiguration.model_construct(
+            set(data), **{**data, "type": judged.type, "name": judged.name}
+        )
+    return ActorConfiguration.model_validate(data, context=KEYS_CHECKED)
+
+
+# --- pydantic's words into ours -------------------------------------------------------------------
+
+
+def _translate(error: ValidationError) -> Iterator[tuple[_Path, str]]:
+    """Path and message of each fault that pydantic found."""
+    for detail in error.errors(include_url=False):
+        path = detail["loc"]
+        if path[:1] == ("batch_processing",):
+            path = ("batch_processing", *path[2:])  # without the tag of the union's side
+        yield path, _sentence(path, detail)
+
+
+def _sentence(path: _Path, detail: ErrorDetails) -> str:
+    key = ".".join(str(step) for step in path)
+    kind, given = detail["type"], _show(detail["input"])
+    if kind == "extra_forbidden":
+        return (
+            f"unknown key `{path[-1]}` in `batch_processing`{_meant(str(path[-1]))}; it takes "
+            f"{', '.join(_BATCH_KEYS)}"
+        )
+    if kind == "no_mode":
+        return (
+            f"`batch_processing` is true, false, or a mapping of {', '.join(_BATCH_KEYS)}; "
+            f"not {given}"
+        )
+    if kind == "value_error":
+        words = detail["msg"].removeprefix("Value error, ")
+        return f"`{key}`: {words}" if key else words
+    if kind in ("model_missing", "format_twice", "system_twice"):
+        return detail["msg"]
+    wanted = {
+        "string_type": "a text",
+        "dict_type": "a mapping",
+        "int_parsing": "a whole number",
+        "int_type": "a whole number",
+        "int_from_float": "a whole number",
+    }.get(kind)
+    if wanted is None:
+        words = detail["msg"].removeprefix("Input should be ").removeprefix("a valid ")
+        return f"`{key}` should be {words}, not {given}"
+    return f"`{key}` is {wanted}, not {given}"
+
+
+def _meant(key: str) -> str:
+    import difflib
+
+    close = difflib.get_close_matches(key.lower().replace("-", "_"), _BATCH_KEYS, n=1, cutoff=0.6)
+    return f" (did you mean `{close[0]}`?)" if close else ""
+
+
+def _show(value: object) -> str:
+    if value is None:
+        return "empty"
+    if isinstance(value, Mapping):
+        return "a mapping"
+    if isinstance(value, list):
+        return "a list"
+    if isinstance(value, bool):
+        return str(value).lower()
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "…"
+
+
+# --- reading --------------------------------------------------------------------------------------
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML as JSON can carry it: dates stay the text that they are written as."""
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in rules if tag != "tag:yaml.org,2002:timestamp"]
+    for first, rules in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+
+
+def _read(path: str | os.PathLike[str]) -> tuple[str, str]:
+    source = os.fspath(path)
+    try:
+        return Path(source).read_bytes().decode("utf-8-sig"), source
+    except UnicodeDecodeError as error:
+        raise ActorConfigurationError(
+            f"it is not UTF-8 text (byte {error.start + 1}); save it as UTF-8", source=source
+        ) from None
+    except FileNotFoundError:
+        raise ActorConfigurationError("there is no such file", source=source) from None
+    except (OSError, ValueError) as error:
+        words = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise ActorConfigurationError(f"it cannot be read: {words}", source=source) from None
+
+
+def _refuse_cycles(root: yaml.Node, source: str) -> None:
+    """A mapping that holds itself has no end, and cannot be sent."""
+    open_nodes: set[int] = set()
+    finished: set[int] = set()
+
+    def walk(node: yaml.Node) -> None:
+        if id(node) in open_nodes:
+            raise ActorConfigurationError(
+                "an anchor holds itself; write the value out",
+                source=source,
+                line=node.start_mark.line + 1,
+            )
+        if id(node) in finished or isinstance(node, yaml.ScalarNode):
+            return
+        open_nodes.add(id(node))
+        if isinstance(node, yaml.MappingNode):
+            for key, value in _pairs(node):
+                walk(key)
+                walk(value)
+        else:
+            for item in cast("list[yaml.Node]", node.value):
+                walk(item)
+        open_nodes.discard(id(node))
+        finished.add(id(node))
+
+    walk(root)
+
+
+def _doubled_keys(
+    node: yaml.Node, source: str, seen: set[int]
+) -> Iterator[ActorConfigurationError]:
+    if id(node) in seen:
+        return
+    seen.add(id(node))
+    if isinstance(node, yaml.MappingNode):
+        lines: dict[str, int] = {}
+        for key, value in _pairs(node):
+            line = key.start_mark.line + 1
+            name = f"{key.tag} {key.value}"
+            if name in lines:
+                yield ActorConfigurationError(
+                    f"the key `{key.value}` stands here again (first in line {lines[name]}); "
+                    "keep one of them",
+                    source=source,
+                    line=line,
+                )
+            lines.setdefault(name, line)
+            yield from _doubled_keys(value, source, seen)
+    elif isinstance(node, yaml.SequenceNode):
+        for item in cast("list[yaml.Node]", node.value):
+            yield from _doubled_keys(item, source, seen)
+
+
+def _pairs(node: yaml.MappingNode) -> list[tuple[yaml.Node, yaml.Node]]:
+    return cast("list[tuple[yaml.Node, yaml.Node]]", node.value)
+
+
+def _names(entry: _Entry) -> set[str]:
+    names = {entry.identifier or ""}
+    own = entry.data.get("name")
+    if isinstance(own, str):
+        names.add(own)
+    return names | {f"local/{name}" for name in names if "/" not in name}
+
+
+def _ids(entries: list[_Entry]) -> str:
+    return ", ".join(entry.identifier or str(entry.data.get("name")) for entry in entries)
+
+
+def _words(error: Exception) -> str:
+    return " ".join(str(error).split())
+
+
+def _one_of(faults: list[ActorConfigurationError], source: str | None) -> ActorConfigurationError:
+    """The first fault by line; where there are more it says how to see them."""
+    first, *others = sorted(faults, key=lambda fault: fault.line or 0)
+    if not others:
+        return first
+    more = f"(and {len(others)} more; `claude-batch actors validate {source or 'FILE'}` lists all)"
+    error = ActorConfigurationError(f"{first} {more}")
+    error.source, error.line = first.source, first.line
+    return error

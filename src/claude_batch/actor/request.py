@@ -1,0 +1,309 @@
+"""From an actor and a request to Messages params: merged once, encoded once.
+
+What is the same in all requests of an actor is worked out when a `RequestEncoder` is made, so that
+a run of 100,000 prompts pays for it once.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterable, Iterable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, replace
+from typing import Any, TypeAlias, cast
+
+from claude_batch.actor.configuration import ActorConfiguration
+from claude_batch.core.errors import InvalidRequestError
+from claude_batch.wire.encoding import EncodedRequest, encode_params
+from claude_batch.wire.limits import SAMPLING_PARAMETERS, takes_sampling
+
+__all__ = [
+    "DEFAULT_MAX_TOKENS",
+    "ActorRequest",
+    "RequestEncoder",
+    "RequestEncoders",
+    "RequestLike",
+    "Requests",
+    "build_params",
+    "check_requests",
+    "encode",
+]
+
+_log = logging.getLogger(__name__)
+
+DEFAULT_MAX_TOKENS = 4096
+"""``max_tokens`` where neither request, actor nor provider gives one (the API requires it).
+
+Small enough for every model of Anthropic's, and a bound on what an answer can cost.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class ActorRequest:
+    """One request to an actor: exactly one of ``prompt``, ``messages`` and ``params``.
+
+    Raises `InvalidRequestError` for none or several of them, and for what the API would refuse
+    only hours later: an empty prompt, no messages, messages without role or content.
+    """
+
+    prompt: str | None = None
+    """A user's turn, as text."""
+    _: KW_ONLY
+    messages: Sequence[Mapping[str, Any]] | None = None
+    """A conversation, in the API's form: ``[{"role": "user", "content": …}, …]``."""
+    params: Mapping[str, Any] | None = None
+    """Raw Messages params; only a missing model, ``max_tokens`` and ``system`` are filled in."""
+    key: str | None = None
+    """The caller's own name for the request, unique in a run; it comes back on the result."""
+
+    def __post_init__(self) -> None:
+        given = (self.prompt is not None) + (self.messages is not None) + (self.params is not None)
+        if self.key is not None and not (isinstance(cast("object", self.key), str) and self.key):
+            raise InvalidRequestError(f"a key is a text that is not empty, not {self.key!r}")
+        if given != 1:
+            what = "none of them is given" if given == 0 else f"{given} of them are given"
+            raise InvalidRequestError(
+                f"give exactly one of `prompt`, `messages` and `params`; {what}", key=self.key
+            )
+        if self.prompt is not None:
+            if (fault := _prompt_fault(self.prompt)) is not None:
+                raise InvalidRequestError(fault, key=self.key)
+        elif self.messages is not None:
+            if (fault := _messages_fault(self.messages)) is not None:
+                raise InvalidRequestError(fault, key=self.key)
+        elif not isinstance(cast("object", self.params), Mapping):
+            raise InvalidRequestError(
+                f"`params` is a mapping, not {_kind(self.params)}", key=self.key
+            )
+
+    @classmethod
+    def of(cls, value: RequestLike, *, key: str | None = None) -> ActorRequest:
+        """A request from a prompt, from a mapping (one line of an input file), or from itself.
+
+        The mapping holds one of ``prompt``, ``messages`` and ``params``, and optionally ``id`` (or
+        ``key``). ``key`` is used where the value has none. Raises `InvalidRequestError`; also
+        where two keys contradict each other.
+        """
+        if isinstance(value, str):
+            return cls(value, key=key)
+        if isinstance(value, ActorRequest):
+            request = value
+        elif isinstance(cast("object", value), Mapping):
+            request = cls._of_mapping(value)
+        else:
+            raise InvalidRequestError(
+                f"a request is a text, an ActorRequest or a mapping, not {_kind(value)}", key=key
+            )
+        if key is None or request.key == key:
+            return request
+        if request.key is not None:
+            raise InvalidRequestError(f"it has the key {request.key!r} already", key=key)
+        return replace(request, key=key)
+
+    @classmethod
+    def _of_mapping(cls, value: Mapping[str, Any]) -> ActorRequest:
+        fields = dict(value)
+        keys = [fields.pop(name) for name in ("id", "key") if fields.get(name) is not None]
+        if len(keys) == 2 and keys[0] != keys[1]:
+            raise InvalidRequestError("`id` and `key` mean the same, and differ; give one of them")
+        key: Any = keys[0] if keys else None
+        if type(key) is int:  # a line's number, as people number them
+            key = str(key)
+        if unknown := [name for name in fields if name not in _FIELDS]:
+            raise InvalidRequestError(
+                f"unknown key `{unknown[0]}`; a request has `id` and one of `prompt`, "
+                "`messages` and `params`",
+                key=key if isinstance(key, str) else None,
+            )
+        return cls(
+            fields.get("prompt"),
+            messages=fields.get("messages"),
+            params=fields.get("params"),
+            key=key,
+        )
+
+
+RequestLike: TypeAlias = str | ActorRequest | Mapping[str, Any]
+"""What serves as a request: a prompt, an `ActorRequest`, or a mapping as in an input file."""
+
+Requests: TypeAlias = Iterable[str | ActorRequest] | AsyncIterable[str | ActorRequest]
+"""Many requests, read as they are needed."""
+
+_FIELDS = frozenset(("prompt", "messages", "params", "id", "key"))
+
+
+def _kind(value: object) -> str:
+    return f"{type(value).__name__} ({str(value)[:40]!r})"
+
+
+def _prompt_fault(prompt: object) -> str | None:
+    if not isinstance(prompt, str):
+        return f"a prompt is a text, not {_kind(prompt)}"
+    # The API refuses text without a single visible character.
+    return "the prompt is empty" if not prompt or prompt.isspace() else None
+
+
+def _messages_fault(messages: object) -> str | None:
+    if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Sequence):
+        return f"`messages` is a list of messages, not {_kind(cast('object', messages))}"
+    if not messages:
+        return "`messages` is empty"
+    for number, message in enumerate(cast("Sequence[object]", messages), 1):
+        if not isinstance(message, Mapping):
+            return f"message {number} is a mapping of role and content, not {_kind(message)}"
+        for name in ("role", "content"):
+            if name not in message:
+                return f"message {number} has no `{name}`"
+    return None
+
+
+class RequestEncoder:
+    """Encodes the requests of one actor; make one, and use it for all of them. Thread-safe."""
+
+    def __init__(
+        self,
+        configuration: ActorConfiguration,
+        default_options: Mapping[str, Any] | None = None,
+        *,
+        batch: bool = True,
+    ) -> None:
+        """``default_options`` are Messages parameters that fill what the actor does not set.
+
+        One of them that the model does not take is dropped here, with one warning. ``batch``:
+        whether the rules that hold only in batches apply. Raises `ActorConfigurationError` for an
+        actor that cannot be asked.
+        """
+        configuration.require_answerable()
+        self._batch = batch
+        model = configuration.resolved_model
+        parameters = configuration.parameters
+        self._betas: tuple[str, ...] = tuple(parameters.pop("betas", None) or ())
+        defaults = dict(default_options or {})
+        if not self._betas:
+            self._betas = tuple(defaults.pop("betas", None) or ())
+        defaults.pop("betas", None)
+        for name in SAMPLING_PARAMETERS:
+            if defaults.get(name) is not None and not takes_sampling(model):
+                _log.warning("%s takes no `%s`: the default is dropped", model, name)
+                del defaults[name]
+        # A header of the SDK's, not a part of the body.
+        self._user_profile: str | None = parameters.pop("user_profile_id", None)
+        max_tokens = parameters.pop("max_tokens", None)
+        if max_tokens is None:
+            max_tokens = defaults.pop("max_tokens", None)
+        if max_tokens is None:
+            max_tokens = DEFAULT_MAX_TOKENS
+        self._constant: dict[str, Any] = {"model": model, "max_tokens": max_tokens, **parameters}
+        self._defaults: dict[str, Any] | None = {
+            name: value for name, value in defaults.items() if name not in self._constant
+        } or None
+        self._raw: dict[str, Any] = {
+            name: self._constant[name]
+            for name in ("model", "max_tokens", "system")
+            if name in self._constant
+        }
+
+    def build(self, request: RequestLike) -> dict[str, Any]:
+        """The Messages params of a request, defaults of the provider included, not yet checked."""
+        params, defaults, betas = self._parts(request)
+        built = {**defaults, **params} if defaults else params
+        return {**built, "betas": list(betas)} if betas else built
+
+    def encode(self, request: RequestLike) -> EncodedRequest:
+        """The request as bytes, with what its lane must share. Raises `InvalidRequestError`."""
+        params, defaults, betas = self._parts(request)
+        try:
+            return encode_params(
+                params,
+                defaults=defaults,
+                betas=betas,
+                user_profile=self._user_profile,
+                batch=self._batch,
+            )
+        except InvalidRequestError as error:
+            key = request.key if isinstance(request, ActorRequest) else None
+            if key is None or error.key is not None:
+                raise
+            raise InvalidRequestError(str(error), key=key) from None
+
+    def _parts(
+        self, request: RequestLike
+    ) -> tuple[dict[str, Any], dict[str, Any] | None, tuple[str, ...]]:
+        # The same keys in the same order every time: equal requests have equal bytes, and a
+        # prefix shared by all of them is cached by the API.
+        if isinstance(request, str):
+            if not request or request.isspace():
+                raise InvalidRequestError("the prompt is empty")
+            return self._with_prompt(request), self._defaults, self._betas
+        if not isinstance(request, ActorRequest):
+            request = ActorRequest.of(request)
+        if request.prompt is not None:
+            return self._with_prompt(request.prompt), self._defaults, self._betas
+        if request.messages is not None:
+            params = {**self._constant, "messages": request.messages}
+            return params, self._defaults, self._betas
+        return {**self._raw, **(request.params or {})}, None, ()
+
+    def _with_prompt(self, prompt: str) -> dict[str, Any]:
+        return {**self._constant, "messages": [{"role": "user", "content": prompt}]}
+
+
+class RequestEncoders:
+    """The encoders of the actors that were asked last, each made once. Thread-safe."""
+
+    KEPT = 64
+
+    def __init__(
+        self, default_options: Mapping[str, Any] | None = None, *, batch: bool = True
+    ) -> None:
+        """Takes what `RequestEncoder` takes beside the configuration."""
+        self._default_options = dict(default_options or {})
+        self._batch = batch
+        self._made: dict[int, tuple[ActorConfiguration, RequestEncoder]] = {}
+
+    def of(self, configuration: ActorConfiguration) -> RequestEncoder:
+        """The encoder of an actor. Raises `ActorConfigurationError` for one that is no ``llm``."""
+        # By identity, since hashing a configuration would cost more than it saves; the entry
+        # holds the configuration, so that its id cannot be another's while the entry lives.
+        made = self._made.get(id(configuration))
+        if made is None or made[0] is not configuration:
+            if len(self._made) >= self.KEPT:
+                self._made.clear()
+            encoder = RequestEncoder(configuration, self._default_options, batch=self._batch)
+            made = self._made[id(configuration)] = (configuration, encoder)
+        return made[1]
+
+
+_encoders = RequestEncoders()
+
+
+def build_params(configuration: ActorConfiguration, request: RequestLike) -> dict[str, Any]:
+    """The Messages params of one request of an actor; ``betas`` are among them, as in the SDK."""
+    return _encoders.of(configuration).build(request)
+
+
+def encode(
+    configuration: ActorConfiguration,
+    request: RequestLike,
+    default_options: Mapping[str, Any] | None = None,
+) -> EncodedRequest:
+    """Encode one request of an actor for a batch.
+
+    The work that is common to an actor's requests is remembered between calls without
+    ``default_options``. Raises `InvalidRequestError`, and `ActorConfigurationError` for an actor
+    that cannot be asked.
+    """
+    if default_options:
+        return RequestEncoder(configuration, default_options).encode(request)
+    return _encoders.of(configuration).encode(request)
+
+
+def check_requests(requests: object) -> None:
+    """Raise `InvalidRequestError` for one request where many are expected.
+
+    A text is an iterable of texts too: asked for all of it, each letter would be paid for.
+    """
+    if isinstance(requests, str | bytes | Mapping | ActorRequest):
+        one = _kind(cast("object", requests))
+        raise InvalidRequestError(
+            f"many requests are expected, in a list or another iterable, not one {one}"
+        )

@@ -1,0 +1,170 @@
+"""`ActorResponse` and `ActorResult`: an answer, decoded only when somebody looks at it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import msgspec.structs
+
+from claude_batch.core.errors import ActorError, MissingResultError
+from claude_batch.core.usage import Usage
+from claude_batch.wire.messages import DecodedMessage, UnreadableLine, decode_message
+
+if TYPE_CHECKING:
+    from anthropic.types import Message
+
+__all__ = ["ActorResponse", "ActorResult"]
+
+
+class ActorResponse:
+    """One answer. Keeps the API's bytes; equal, hashable and picklable by value.
+
+    Every property but ``raw``, ``batch_id`` and ``attempt`` raises `MissingResultError` where the
+    bytes are no Message (they can still be had as ``raw``).
+    """
+
+    __slots__ = ("_attempt", "_batch_id", "_decoded", "_raw")
+
+    def __init__(self, raw: bytes, *, batch_id: str | None = None, attempt: int = 1) -> None:
+        """``raw`` is the JSON of the API's Message object."""
+        self._raw = raw
+        self._batch_id = batch_id
+        self._attempt = attempt
+        self._decoded: DecodedMessage | None = None
+
+    @property
+    def raw(self) -> bytes:
+        """The Message object's JSON, byte for byte as the API sent it."""
+        return self._raw
+
+    @property
+    def batch_id(self) -> str | None:
+        """The API's id of the batch that it came from; None for a live answer."""
+        return self._batch_id
+
+    @property
+    def attempt(self) -> int:
+        """Which attempt succeeded, counted from 1."""
+        return self._attempt
+
+    @property
+    def id(self) -> str:
+        """The API's id of the message."""
+        return self._message().id
+
+    @property
+    def text(self) -> str:
+        """All text blocks, joined."""
+        return "".join(
+            str(block.get("text") or "") for block in self.content if block.get("type") == "text"
+        )
+
+    @property
+    def content(self) -> list[dict[str, Any]]:
+        """The content blocks, as the API has them."""
+        return self._message().content
+
+    @property
+    def stop_reason(self) -> str | None:
+        """Why the model stopped: ``end_turn``, ``max_tokens``, ``tool_use``, ``refusal``, …"""
+        return self._message().stop_reason
+
+    @property
+    def stop_sequence(self) -> str | None:
+        """The stop sequence that was met, if one was."""
+        return self._message().stop_sequence
+
+    @property
+    def model(self) -> str:
+        """The model that answered."""
+        return self._message().model
+
+    @property
+    def usage(self) -> Usage:
+        """Tokens, those of the prompt cache included."""
+        return self._message().usage
+
+    @property
+    def message(self) -> Message:
+        """The SDK's ``Message`` (imports ``anthropic``); new, and as lenient as the SDK's own."""
+        from anthropic.types import Message
+
+        self._message()
+        return Message.construct(**msgspec.json.decode(self._raw))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, as in an output line: text, content, stop_reason, model, usage, …"""
+        message = self._message()
+        return {
+            "text": self.text,
+            "content": message.content,
+            "stop_reason": message.stop_reason,
+            "model": message.model,
+            "usage": msgspec.structs.asdict(message.usage),
+            "batch_id": self._batch_id,
+            "attempt": self._attempt,
+        }
+
+    def _message(self) -> DecodedMessage:
+        if self._decoded is None:
+            try:
+                self._decoded = decode_message(self._raw)
+            except UnreadableLine as error:
+                raise MissingResultError(
+                    f"the answer cannot be read as a Message ({error}); its bytes are kept as they "
+                    "came, in `raw`",
+                    batch_id=self._batch_id,
+                ) from None
+        return self._decoded
+
+    def _value(self) -> tuple[bytes, str | None, int]:
+        return self._raw, self._batch_id, self._attempt
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, ActorResponse):
+            return NotImplemented
+        return self._value() == other._value()
+
+    def __hash__(self) -> int:
+        return hash(self._value())
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restore, self._value()
+
+    def __repr__(self) -> str:
+        words = self._raw[:60].decode("utf-8", "replace")
+        return f"ActorResponse({words!r}…, batch_id={self._batch_id!r}, attempt={self._attempt})"
+
+
+def _restore(raw: bytes, batch_id: str | None, attempt: int) -> ActorResponse:
+    return ActorResponse(raw, batch_id=batch_id, attempt=attempt)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActorResult:
+    """What became of one of many requests: a response or an error, never both or neither."""
+
+    key: str | None
+    """The caller's key of the request, where it has one."""
+    position: int
+    """Where the request stood among those asked together, from 0."""
+    response: ActorResponse | None = None
+    error: ActorError | None = None
+
+    def __post_init__(self) -> None:
+        if (self.response is None) == (self.error is None):
+            raise ValueError("a result has either a response or an error")
+
+    @property
+    def ok(self) -> bool:
+        """True where there is a response."""
+        return self.error is None
+
+    def unwrap(self) -> ActorResponse:
+        """The response; raises the error where there is none."""
+        if self.response is not None:
+            return self.response
+        assert self.error is not None
+        raise self.error
