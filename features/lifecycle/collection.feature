@@ -1,0 +1,91 @@
+Feature: Collection stores every line once, whatever the stream does
+
+  Scenario Outline: A results stream that is <action> loses and doubles nothing
+    Given an API
+    And the API has the faults
+      """
+      {"rules": [{"route": "results", "nth": [1], "action": <action>}]}
+      """
+    And a batch provider
+    When a run of 50 prompts is submitted
+    And the results are read in order
+    Then there are 50 results in the order of the prompts
+    And the API has processed 50 requests, none twice
+
+    Examples:
+      | action                                                              |
+      | {"type": "cut_inside_line", "after_lines": 7}                       |
+      | {"type": "cut_between_lines", "after_lines": 7}                     |
+      | {"type": "cut_between_lines", "after_lines": 0}                     |
+      | {"type": "cut_between_lines", "after_lines": 9, "framing": "close"} |
+      | {"type": "doubled_lines", "count": 20}                              |
+      | {"type": "missing_lines", "count": 3}                               |
+      | {"type": "contradicting_lines", "count": 5}                         |
+      | {"type": "contradicting_lines", "count": 5, "first": true}          |
+      | {"type": "unknown_fields"}                                          |
+      | {"type": "error", "status": 500}                                    |
+      | {"type": "error", "status": 404}                                    |
+      | {"type": "drop_before"}                                             |
+
+  Scenario: Lines that are no results are kept and reported
+    Given an API
+    And the API has the faults
+      """
+      {"rules": [{"route": "results", "action": {"type": "garbage_line", "count": 2}}]}
+      """
+    And a batch provider
+    When a run of 5 prompts is submitted
+    And the results are read in order
+    Then there are 5 results in the order of the prompts
+    And the ledger keeps 2 strange lines
+
+  Scenario: Foreign lines are not taken for ours
+    Given an API
+    And the API has the faults
+      """
+      {"rules": [{"route": "results", "action": {"type": "foreign_lines", "count": 3}}]}
+      """
+    And a batch provider
+    When a run of 5 prompts is submitted
+    And the results are read in order
+    Then there are 5 results in the order of the prompts
+
+  Scenario: A line that stays missing may have been paid for, and is not sent again
+    Given an API
+    And the API has the faults
+      """
+      {"rules": [{"route": "results", "action": {"type": "missing_lines", "count": 2}}]}
+      """
+    And a batch provider
+    When a run of 10 prompts is submitted
+    And the results are read in order
+    Then 8 results are answers and 2 are errors
+    And the status shows 2 requests lost
+    And the API has processed 10 requests, none twice
+
+  Scenario: A missing line of a failed request is tried again
+    Given an API
+    And the API loses the lines of failed requests once
+    And a batch provider
+    When 3 prompts are asked at once
+    Then all 3 are answered
+
+  Scenario: Lines are split whatever the chunks
+    When results of 3 lines come in chunks of every size
+    Then the lines are the same each time
+
+  Scenario: What becomes of a missing line follows from what is stored
+    Then a missing line is queued again when 5 of 5 successes are stored
+    And a missing line is lost when 4 of 5 successes are stored
+
+  Scenario: Results that are gone for good are lost, and not fetched for ever
+    Given an API
+    And the API has the faults
+      """
+      {"rules": [{"route": "results", "action": {"type": "error", "status": 404}}]}
+      """
+    And a batch provider with {"not_found_after": 0.5}
+    When a run of 2 prompts is submitted
+    And the results are read in order
+    Then 0 results are answers and 2 are errors
+    And the status shows 2 requests lost

@@ -1,0 +1,101 @@
+Feature: One engine for each ledger of a process, shared by all and owned by none
+
+  Scenario: Providers of the same ledger share batches
+    Given an API
+    And a batch provider with {"linger": 0.8}
+    When two providers of the ledger are asked at once
+    Then all 2 are answered
+    And the API has seen 1 batch
+
+  Scenario: Closing one provider leaves the others working
+    Given an API
+    And a batch provider
+    When another provider of the ledger is opened, used and closed
+    And 2 prompts are asked at once
+    Then all 2 are answered
+
+  Scenario: A ledger cannot be open with two kinds of settings
+    Given an API
+    And a batch provider
+    When 1 prompts are asked at once
+    And another provider of the ledger with other ledger settings is used
+    Then the error is a ActorConfigurationError that says
+      """
+      other settings
+      """
+
+  Scenario: A call that waits while the provider is closed is told so
+    Given an API that takes 30 seconds for a batch
+    And a batch provider
+    When the provider is closed while a call waits
+    Then every call fails with EngineStoppedError
+
+  Scenario: What nobody foresaw ends waiting calls instead of leaving them
+    Given an API
+    And a batch provider with {"linger": 0.5}
+    When the ledger loses a table while a call waits
+    Then every call fails with EngineStoppedError
+    And the error is a EngineStoppedError that says
+      """
+      no such table
+      """
+    When 1 prompts are asked at once
+    Then every call fails with EngineStoppedError
+
+  Scenario: The id of an accepted batch is noted as soon as the disk takes it
+    Given an API
+    And a batch provider
+    When the disk refuses the ids of batches for a while
+    Then all 1 are answered
+    And no batch was posted more than once
+    And the API has processed 1 requests, none twice
+
+  Scenario: Closing waits for the answer to a POST whose last bytes have left
+    Given an API
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "action": {"type": "delay", "seconds": 1}}]}
+      """
+    And a batch provider
+    When the provider is closed while a POST is under way
+    And another provider opens the run
+    And the results are read in order
+    Then there are 1 results in the order of the prompts
+    And no batch was posted more than once
+
+  Scenario: A forked child opens an engine of its own
+    Given an API
+    When a process asks, forks, and its child asks too
+    Then both are answered
+
+  Scenario: Calls with one key in the same moment share one request
+    Given an API
+    And a batch provider
+    When the same key is asked three times at once, once with other words
+    Then two are answered alike and one is a KeyConflictError
+    And the API has processed 1 requests, none twice
+
+  Scenario: A second driver waits for the seat, and takes it
+    Given an API that takes 1 seconds for a batch
+    And a batch provider
+    When another process holds the seat while a run is stored
+    Then nothing is sent until it leaves, and then all is answered
+
+  Scenario: advance leaves a ledger alone that another process drives
+    Given an API
+    And a batch provider with {"drive": false}
+    When another process holds the seat
+    Then advance says that it did not drive
+
+  Scenario: advance tells what went wrong with the first contact
+    Given a server that nobody runs
+    And a batch provider with {"drive": false}
+    When the ledger is advanced
+    Then the provider's contact is not made, with a reason
+
+  Scenario: A caller that has gone does not harm the others of its moment
+    Given an API
+    And a batch provider
+    When a keyed call that was answered before is asked again and given up, beside another call
+    Then all 1 are answered
+    And the API has processed 2 requests, none twice

@@ -1,0 +1,106 @@
+Feature: Polling looks as often as it is worth
+
+  Scenario Outline: The wait before the next check is a tenth of the age, within both intervals
+    Then a batch of age <age> is checked again after <wait> seconds
+
+    Examples:
+      | age   | wait |
+      | 0     | 30   |
+      | 299   | 30   |
+      | 600   | 60   |
+      | 7200  | 300  |
+      | 86400 | 300  |
+
+  Scenario: A clock that jumps neither stalls nor floods
+    Then a check planned for 10 is due at 10, and at 9 it is not
+    And a check planned for 5000 with a longest interval of 300 is due at 10
+    And a batch that was submitted in the future has no negative age
+
+  Scenario: Several batches are checked with one list call
+    Given an API that takes 0.7 seconds for a batch
+    And a batch provider with {"max_requests": 1, "poll_interval": 0.3}
+    When a run of 4 prompts is submitted
+    And the results are read in order
+    Then there are 4 results in the order of the prompts
+    And the list was used to check several batches
+
+  Scenario: A 404 of a young batch passes
+    Given an API
+    And the API has the faults
+      """
+      {"rules": [{"route": "retrieve", "nth": [1, 2], "action": {"type": "error", "status": 404}}]}
+      """
+    And a batch provider
+    When a run of 2 prompts is submitted
+    And the results are read in order
+    Then there are 2 results in the order of the prompts
+
+  Scenario: A batch that stays gone is lost, and not sent again
+    Given an API
+    And the API has the faults
+      """
+      {"rules": [{"route": "retrieve", "action": {"type": "error", "status": 404}}]}
+      """
+    And a batch provider with {"not_found_after": 0.5}
+    When a run of 2 prompts is submitted
+    And the results are read in order
+    Then 0 results are answers and 2 are errors
+    And result 1 failed with MissingResultError
+
+  Scenario: A check that fails is made again
+    Given an API
+    And the API has the faults
+      """
+      {"rules": [{"route": "retrieve", "nth": [1], "action": {"type": "html_200"}}]}
+      """
+    And a batch provider
+    When a run of 2 prompts is submitted
+    And the results are read in order
+    Then there are 2 results in the order of the prompts
+
+  Scenario: A list that cannot be read is replaced by single checks
+    Given an API
+    And the API has the faults
+      """
+      {"rules": [{"route": "list", "every": 3, "action": {"type": "error", "status": 400}}]}
+      """
+    And a batch provider with {"max_requests": 1}
+    When a run of 3 prompts is submitted
+    And the results are read in order
+    Then there are 3 results in the order of the prompts
+
+  Scenario: A cancellation that the API refuses ends by what the next check tells
+    Given an API that takes 1 seconds for a batch
+    And the API has the faults
+      """
+      {"rules": [{"route": "cancel", "action": {"type": "error", "status": 409}}]}
+      """
+    And a batch provider
+    When a run of 2 prompts is submitted
+    And the run is cancelled
+    And the run is waited for
+    Then there is no error
+    And the status shows 2 requests succeeded
+
+  Scenario: A batch that is shared with a live run is not cancelled at the API
+    Given an API that takes 1 seconds for a batch
+    And a batch provider with {"drive": false}
+    When two runs share a batch and one is cancelled
+    Then the other run is answered
+    And the API was not asked to cancel anything
+
+  Scenario: A batch is not given up while the rest of the workspace cannot be seen
+    Given an API
+    And the API has the faults
+      """
+      {"rules": [{"route": "retrieve", "times": 12, "action": {"type": "error", "status": 404}},
+                 {"route": "list", "nth": [3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18],
+                  "action": {"type": "error", "status": 400}}]}
+      """
+    And a batch provider with {"not_found_after": 0.1}
+    When a run of 2 prompts is submitted
+    And the results are read in order
+    Then there are 2 results in the order of the prompts
+
+  Scenario: Times of the API that cannot be read are not known
+    Then a batch whose times are missing or no times has none

@@ -1,0 +1,268 @@
+Feature: Submission sends nothing twice, and knows what it does not know
+
+  Scenario: The newest batches are listed before each create
+    Given an API
+    And a batch provider
+    When a run of 3 prompts is submitted
+    Then before each create the newest batches were listed
+
+  Scenario: Where the list cannot be read nothing is sent
+    Given an API
+    And the API has the faults
+      """
+      {"rules": [{"route": "list", "nth": [2], "action": {"type": "error", "status": 400}}]}
+      """
+    And a batch provider
+    When 2 prompts are asked at once
+    Then all 2 are answered
+    And no batch was posted more than once
+    And the API has processed 2 requests, none twice
+
+  Scenario Outline: An answer that may hide a success makes the sending unknown: <action>
+    Given an API
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "nth": [1], "action": <action>}]}
+      """
+    And a batch provider with {"max_wait": 2, "poll_interval": 0.05}
+    When a run of 4 prompts is submitted
+    Then a batch of the run becomes unknown
+    And the status says "it is unknown whether the API took"
+    And no batch was posted more than once
+    When the run is waited for
+    Then the error is a BatchTimeoutError
+    And the API has seen <seen> batches
+    And the status shows 4 requests packed
+
+    Examples:
+      | action                                              | seen |
+      | {"type": "drop_after"}                              | 1    |
+      | {"type": "html_200", "processed": true}             | 1    |
+      | {"type": "hang", "seconds": 0.2, "processed": true} | 1    |
+      | {"type": "drop_before"}                             | 0    |
+      | {"type": "error", "status": 500}                    | 0    |
+      | {"type": "error", "status": 529, "json": false}     | 0    |
+
+  Scenario: An unknown sending does not stop the others
+    Given an API
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "nth": [1], "action": {"type": "drop_after"}}]}
+      """
+    And a batch provider with {"max_requests": 2, "max_wait": 3}
+    When a run of 4 prompts is submitted
+    And the run is waited for
+    Then the error is a BatchTimeoutError
+    And the status shows 2 requests succeeded
+    And the API has processed 4 requests, none twice
+
+  Scenario Outline: A definite no is sent again: <action>
+    Given an API
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "nth": [1], "action": <action>}]}
+      """
+    And a batch provider
+    When 3 prompts are asked at once
+    Then all 3 are answered
+    And the API has processed 3 requests, none twice
+    And the API was called 2 times by POST /v1/messages/batches
+
+    Examples:
+      | action                                             |
+      | {"type": "error", "status": 429, "retry_after": 1} |
+      | {"type": "error", "status": 529}                   |
+
+  Scenario: A connection that breaks during the upload is a definite no
+    Given an API
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "nth": [1], "action": {"type": "drop_before", "after_bytes": 70000}}]}
+      """
+    And a batch provider
+    When a run of large prompts of 40 MB is submitted
+    And the results are read in order
+    Then every result is an answer
+    And the API has paid for each once
+
+  Scenario: A batch that is too large is split in two
+    Given an API
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "nth": [1], "action": {"type": "proxy_413"}}]}
+      """
+    And a batch provider
+    When a run of 5 prompts is submitted
+    And the results are read in order
+    Then there are 5 results in the order of the prompts
+    And the API has seen 2 batches
+    And the API has processed 5 requests, none twice
+
+  Scenario: A single request that is too large fails, and says so
+    Given an API
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "action": {"type": "proxy_413"}}]}
+      """
+    And a batch provider
+    When 1 prompts are asked at once
+    Then outcome 1 is a BatchRequestError that was errored with request_too_large
+
+  Scenario: A 400 that names a request fails that one, the others go on
+    Given an API
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "nth": [1], "action": {"type": "error", "status": 400,
+        "message": "requests.1.params: something is wrong with it"}}]}
+      """
+    And a batch provider
+    When a run of 3 prompts is submitted
+    And the results are read in order
+    Then 2 results are answers and 1 are errors
+    And result 2 failed with BatchRequestError
+    And the error is a BatchRequestError that says
+      """
+      something is wrong with it
+      """
+
+  Scenario Outline: What no waiting can mend halts sending: <action>
+    Given an API
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "action": <action>}]}
+      """
+    And a batch provider
+    When 2 prompts are asked at once
+    Then every call fails with AccountHaltedError
+    And the error is a AccountHaltedError that says
+      """
+      <words>
+      """
+    And the API was called 1 times by POST /v1/messages/batches
+
+    Examples:
+      | action                                                               | words     |
+      | {"type": "redirect", "location": "http://127.0.0.1:1/elsewhere"}      | elsewhere |
+      | {"type": "error", "status": 404}                                     | not_found |
+      | {"type": "error", "status": 400, "message": "the body is not valid"} | not valid |
+      | {"type": "error", "status": 429, "details": {"error_code": "enforced_spend_limit_reached"}} | spend_limit |
+
+  Scenario: A full queue is waited out
+    Given an API that admits 3 queued requests
+    And a batch provider with {"max_requests": 3}
+    When a run of 6 prompts is submitted
+    And the results are read in order
+    Then there are 6 results in the order of the prompts
+    And the API has processed 6 requests, none twice
+
+  Scenario: A halted account goes on in the next process
+    Given an API
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "action": {"type": "error", "status": 402}}]}
+      """
+    And a batch provider
+    When a run of these prompts is stored
+      | prompt   |
+      | prompt 0 |
+    Then the run's state becomes halted
+    When the API has no faults any more
+    And the provider is closed
+    And another provider opens the run
+    And the results are read in order
+    Then there are 1 results in the order of the prompts
+
+  Scenario: Resuming lifts a halt
+    Given an API
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "action": {"type": "error", "status": 402}}]}
+      """
+    And a batch provider
+    When a run of these prompts is stored
+      | prompt   |
+      | prompt 0 |
+    Then the run's state becomes halted
+    When the API has no faults any more
+    And the provider resumes
+    And the results are read in order
+    Then there are 1 results in the order of the prompts
+
+  Scenario: A halt is probed by itself after a while
+    Given an API
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "nth": [1], "action": {"type": "error", "status": 402}}]}
+      """
+    And a batch provider with {"probe_interval": 0.5}
+    When a run of these prompts is stored
+      | prompt   |
+      | prompt 0 |
+    Then the status shows 1 requests succeeded
+
+  Scenario: The disk that takes longer than the window sends nothing
+    Given an API
+    And a batch provider with {"arm_window": 0, "max_wait": 1.5}
+    When 1 prompts are asked at once
+    Then every call fails with BatchTimeoutError
+    And the API has processed 0 requests, none twice
+
+  Scenario: A process that died before the tail left is sent again, one that died after it is not
+    Given an API
+    And a batch provider with {"drive": false, "max_requests": 1, "max_wait": 3}
+    When a run of these prompts is stored
+      | prompt   |
+      | prompt 0 |
+      | prompt 1 |
+    And the process died while it sent them, the second one armed
+    And another provider opens the run
+    And the run is waited for
+    Then the status shows 1 requests succeeded
+    And a batch of the run becomes unknown
+
+  Scenario: Requests under other API versions, betas or profiles travel in other batches
+    Given an API
+    And a batch provider with {"linger": 0.6}
+    When requests with different headers are asked
+    Then all 4 are answered
+    And the API has seen 3 batches
+    And the creates had the versions 2023-06-01 2026-10-21 2026-10-21
+
+  Scenario: An unreachable server is told, and nothing is lost
+    Given a server that nobody runs
+    And a batch provider
+    When a run of these prompts is submitted
+      | prompt |
+      | kept   |
+    Then there is no error
+    And the status shows 1 requests queued
+
+  Scenario: What was cancelled after it was packed is not sent
+    Given an API
+    And a batch provider with {"drive": false}
+    When a run of these prompts is stored
+      | prompt   |
+      | prompt 0 |
+    And it is packed, and cancelled before it is sent
+    And the ledger is advanced
+    Then the status shows 1 requests canceled
+    And the API has processed 0 requests, none twice
+
+  Scenario: Only the live part of a packed batch is sent
+    Given an API
+    And a batch provider with {"drive": false}
+    When two runs are packed together, and one is cancelled before the batch is sent
+    And everything that is due is advanced until the run is finished
+    Then the API has processed 1 requests, none twice
+
+  Scenario: A request that was posted ten thousand times is not posted again
+    Given an API
+    And a batch provider with {"drive": false}
+    When a run of these prompts is stored
+      | prompt   |
+      | prompt 0 |
+    And its request was posted 9999 times before
+    And the ledger is advanced
+    Then the run's state becomes halted
+    And the status says "9999 times"
+    And the API has processed 0 requests, none twice

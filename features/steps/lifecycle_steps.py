@@ -1,0 +1,331 @@
+"""Steps about single decisions of the lifecycle, and about faults that need staging."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from behave import given, then, when
+from behave.runner import Context
+from sqlalchemy import update
+from staging import KEY, make_provider, until
+
+import claude_batch as cb
+from claude_batch.core.states import RequestState
+from claude_batch.ledger import sending
+from claude_batch.ledger.collecting import Stored
+from claude_batch.ledger.schema import requests
+from claude_batch.ledger.store import Ledger, Seat
+from claude_batch.lifecycle.collection import missing_state, split_lines
+from claude_batch.lifecycle.packing import pack_due, plan_cut
+from claude_batch.lifecycle.polling import age_of, is_due, next_check
+from claude_batch.wire.client import RemoteBatch, RequestCounts
+from claude_batch.wire.encoding import BODY_END, BODY_START, body_items, body_length, custom_id
+
+
+@given("a server that nobody runs")
+def _(context: Context) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    os.environ["ANTHROPIC_API_KEY"] = KEY
+    os.environ["ANTHROPIC_BASE_URL"] = f"http://127.0.0.1:{port}"
+
+
+@given("the API loses the lines of failed requests once")
+def _(context: Context) -> None:
+    # All three expire the first time; then the stream of that batch has one line less.
+    context.api.set_faults(
+        {
+            "rules": [
+                {
+                    "route": "results",
+                    "nth": [1, 2, 3],
+                    "action": {"type": "missing_lines", "count": 1},
+                }
+            ],
+            "requests": [{"contains": "prompt", "outcome": "expired", "once": True}],
+        }
+    )
+
+
+@when("a run of large prompts of {size:d} MB is submitted")
+def _(context: Context, size: int) -> None:
+    text = "x" * 1_000_000
+    context.run = context.actor.submit_sync(f"{n} {text}" for n in range(size))
+
+
+@when("the provider resumes")
+def _(context: Context) -> None:
+    context.provider.resume()
+
+
+@then("every result is an answer")
+def _(context: Context) -> None:
+    assert context.results and all(result.ok for result in context.results)
+
+
+@then("the API has paid for each once")
+def _(context: Context) -> None:
+    summary = context.api.billing_summary()
+    assert summary["paid"] == len(context.results), summary
+    assert summary["processed_more_than_once"] == 0, summary
+
+
+@when("the process died while it sent them, the second one armed")
+def _(context: Context) -> None:
+    # What a killed process leaves: intents on disk, and for one of them that its tail may have
+    # left. Written by the very transactions that submission makes.
+    run_id = context.run.id
+    context.provider.close()
+    ledger = Ledger(os.environ["CLAUDE_BATCH_LEDGER"])
+    with ledger.write() as tx:
+        row = ledger_run(tx, run_id)
+        seat = Seat(row.workspace_id, sending.take_seat(tx, row.workspace_id))
+    for armed in (False, True):
+        [batch_id], _later = pack_due(ledger, seat, time.time())
+        with ledger.write(seat) as tx:
+            sending.intend(tx, batch_id, snapshot=[], server_time=0.0, now=time.time())
+            if armed:
+                sending.mark_armed(tx, batch_id, time.time())
+    ledger.close()
+
+
+def ledger_run(tx: Any, run_id: str) -> Any:
+    from claude_batch.ledger import reading
+
+    return reading.run_row(tx, run_id)
+
+
+@when("requests with different headers are asked")
+def _(context: Context) -> None:
+    asked = [
+        {"max_tokens": 10, "messages": [{"role": "user", "content": "plain"}]},
+        {"max_tokens": 10, "messages": [{"role": "user", "content": "plain too"}]},
+        {"max_tokens": 10, "temperature": 0.5, "messages": [{"role": "user", "content": "warm"}]},
+        {
+            "max_tokens": 10,
+            "betas": ["files-api-2025-04-14"],
+            "messages": [{"role": "user", "content": "beta"}],
+        },
+    ]
+
+    async def ask() -> list[Any]:
+        return await asyncio.gather(
+            *(context.actor.respond(cb.ActorRequest(params=params)) for params in asked),
+            return_exceptions=True,
+        )
+
+    context.outcomes = asyncio.run(ask())
+
+
+@then("the creates had the versions {versions}")
+def _(context: Context, versions: str) -> None:
+    creates = [
+        call
+        for call in context.api.log()
+        if (call["method"], call["path"]) == ("POST", "/v1/messages/batches")
+    ]
+    seen = sorted(call["headers"]["anthropic-version"] for call in creates)
+    assert seen == versions.split(), seen
+    betas = [call["headers"].get("anthropic-beta") for call in creates]
+    assert betas.count("files-api-2025-04-14") == 1, betas
+
+
+# Polling
+
+
+@then("a batch of age {age:g} is checked again after {wait:g} seconds")
+def _(context: Context, age: float, wait: float) -> None:
+    assert next_check(age, 30.0, 300.0) == wait
+
+
+@then("a check planned for 10 is due at 10, and at 9 it is not")
+def _(context: Context) -> None:
+    assert is_due(10.0, 300.0, 10.0)
+    assert not is_due(10.0, 300.0, 9.0)
+
+
+@then("a check planned for 5000 with a longest interval of 300 is due at 10")
+def _(context: Context) -> None:
+    assert is_due(5000.0, 300.0, 10.0)
+
+
+@then("a batch that was submitted in the future has no negative age")
+def _(context: Context) -> None:
+    assert age_of(5000.0, 10.0) == 0.0
+    assert age_of(None, 10.0) == 0.0
+    assert age_of(4.0, 10.0) == 6.0
+
+
+@then("the list was used to check several batches")
+def _(context: Context) -> None:
+    calls = [(call["method"], call["path"]) for call in context.api.log()]
+    creates = [n for n, call in enumerate(calls) if call == ("POST", "/v1/messages/batches")]
+    after = calls[creates[-1] + 1 :]
+    assert ("GET", "/v1/messages/batches") in after, after
+
+
+@when("two runs share a batch and one is cancelled")
+def _(context: Context) -> None:
+    provider, configuration = context.provider, context.actor.configuration
+    one = provider.store(configuration, ["one"])
+    other = provider.store(configuration, ["other"])
+    assert provider.advance_sync()
+    until(lambda: one.status().batches and one.status().batches[0].batch_id)
+    assert one.status().batches == other.status().batches
+    one.cancel_sync()
+    provider.close()
+    make_provider(context)
+    context.run = context.provider.open_run(other.id)
+
+
+@then("the other run is answered")
+def _(context: Context) -> None:
+    [result] = list(context.run.results_sync())
+    assert result.ok
+
+
+@then("the API was not asked to cancel anything")
+def _(context: Context) -> None:
+    assert not [call for call in context.api.log() if call["path"].endswith("/cancel")]
+
+
+# Packing
+
+
+@dataclass
+class Terms:
+    max_requests: int = 100_000
+    poll_interval: float = 30.0
+    max_poll_interval: float = 300.0
+
+
+@given("{count:d} queued requests of {size:d} bytes")
+def _(context: Context, count: int, size: int) -> None:
+    context.queued = [(n + 1, size, "run-a") for n in range(count)]
+    context.terms = {"run-a": Terms()}
+
+
+@given("queued requests of runs with max_requests 5, 2 and 9")
+def _(context: Context) -> None:
+    context.queued = [(1, 1, "a"), (2, 1, "b"), (3, 1, "c")]
+    context.terms = {"a": Terms(5, 30.0), "b": Terms(2, 7.0, 70.0), "c": Terms(9, 1.0)}
+
+
+@when("a cut is planned with at most {requests:d} requests and {size:d} bytes")
+def _(context: Context, requests: int, size: int) -> None:
+    context.cut = plan_cut(context.queued, context.terms, max_requests=requests, max_body=size)
+
+
+@when("a cut is planned")
+def _(context: Context) -> None:
+    context.cut = plan_cut(context.queued, context.terms)
+
+
+@then("the cut has {count:d} requests")
+def _(context: Context, count: int) -> None:
+    assert context.cut is not None
+    assert context.cut.count == count, context.cut
+    assert context.cut.last_seq == count
+    assert context.cut.params_bytes == sum(size for _, size, _ in context.queued[:count])
+
+
+@then("its poll interval is the shortest of the runs in it")
+def _(context: Context) -> None:
+    assert (context.cut.poll_interval, context.cut.max_poll_interval) == (7.0, 70.0)
+
+
+@then("there is no cut")
+def _(context: Context) -> None:
+    assert context.cut is None
+
+
+@then("the length of a body of 0 to 5 requests equals the bytes that are sent")
+def _(context: Context) -> None:
+    for count in range(6):
+        pairs = [(custom_id(f"{n:032x}", "0" * 8, 1), b"{}" + b" " * n) for n in range(count)]
+        body = BODY_START + b"".join(body_items(pairs, first=True)) + BODY_END
+        size = sum(len(params) for _, params in pairs)
+        assert body_length(count, size) == len(body), (count, len(body))
+
+
+# Collection
+
+
+@when("results of 3 lines come in chunks of every size")
+def _(context: Context) -> None:
+    text = b'{"a": 1}\n\n{"b": "longer line"}\n{"c": 3}'
+    context.splits = []
+    for size in range(1, len(text) + 1):
+        pieces = [text[n : n + size] for n in range(0, len(text), size)]
+        context.splits.append(asyncio.run(collect(pieces)))
+
+
+async def collect(pieces: list[bytes]) -> list[bytes]:
+    async def chunks() -> Any:
+        for piece in pieces:
+            yield piece
+
+    return [line async for lines in split_lines(chunks()) for line in lines]
+
+
+@then("the lines are the same each time")
+def _(context: Context) -> None:
+    expected = [b'{"a": 1}', b'{"b": "longer line"}', b'{"c": 3}']
+    assert all(split == expected for split in context.splits), context.splits
+
+
+@then("a missing line is {fate} when {stored:d} of {counted:d} successes are stored")
+def _(context: Context, fate: str, stored: int, counted: int) -> None:
+    expected = RequestState.QUEUED if fate == "queued again" else RequestState.LOST
+    assert missing_state(Stored(stored, stored), counted) is expected
+
+
+def packed(context: Context) -> Any:
+    """Pack what is queued, as the driver of a process that ends right after it would."""
+    ledger = Ledger(os.environ["CLAUDE_BATCH_LEDGER"])
+    try:
+        with ledger.write() as tx:
+            row = ledger_run(tx, context.run.id)
+            seat = Seat(row.workspace_id, sending.take_seat(tx, row.workspace_id))
+        [batch_id], _later = pack_due(ledger, seat, time.time())
+        return batch_id
+    finally:
+        ledger.close()
+
+
+@when("it is packed, and cancelled before it is sent")
+def _(context: Context) -> None:
+    packed(context)
+    context.run.cancel_sync()
+
+
+@when("two runs are packed together, and one is cancelled before the batch is sent")
+def _(context: Context) -> None:
+    configuration = context.actor.configuration
+    gone = context.provider.store(configuration, ["gone"])
+    context.run = context.provider.store(configuration, ["stays"])
+    packed(context)
+    gone.cancel_sync()
+
+
+@when("its request was posted 9999 times before")
+def _(context: Context) -> None:
+    ledger = Ledger(os.environ["CLAUDE_BATCH_LEDGER"])
+    with ledger.write() as tx:
+        tx.execute(update(requests).values(sendings=9999))
+    ledger.close()
+
+
+@then("a batch whose times are missing or no times has none")
+def _(context: Context) -> None:
+    assert RemoteBatch("b", "in_progress").created is None
+    assert RemoteBatch("b", "ended", ended_at="yesterday").ended is None
+    told = RemoteBatch("b", "ended", ended_at="2026-11-21T10:00:00Z")
+    assert told.ended == 1795255200.0
+    assert RequestCounts(succeeded=1, errored=2, canceled=3, expired=4).finished == 10

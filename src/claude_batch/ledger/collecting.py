@@ -1,0 +1,441 @@
+"""Transactions of polling and collection: from a batch in progress to final requests."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from sqlalchemy import (
+    Connection,
+    Table,
+    and_,
+    bindparam,
+    exists,
+    func,
+    literal_column,
+    or_,
+    select,
+    update,
+)
+from sqlalchemy.dialects import postgresql, sqlite
+
+from claude_batch.core.states import BatchState, RequestState
+from claude_batch.core.usage import Usage
+from claude_batch.ledger.schema import (
+    batch_runs,
+    batches,
+    lanes,
+    requests,
+    results,
+    runs,
+    strange_lines,
+)
+from claude_batch.ledger.store import Record, insert_many, next_stamp, plain_rows
+
+__all__ = [
+    "NewResult",
+    "Stored",
+    "add_results",
+    "add_strange_line",
+    "at_the_api",
+    "cancel_request",
+    "cancel_run",
+    "checked",
+    "finish_collection",
+    "mark_ended",
+    "members",
+    "next_check_of",
+    "note_fetch",
+    "stored_counts",
+    "to_cancel",
+]
+
+_NO_USAGE = Usage()
+_OPEN_AT_API = (BatchState.IN_PROGRESS, BatchState.CANCELING)
+
+
+class NewResult(NamedTuple):
+    """A result line as it is stored."""
+
+    request_seq: int
+    sending: int
+    outcome: str
+    disposition: str
+    error_type: str | None
+    raw: bytes
+    usage: Usage | None
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """What of a batch's results is in the ledger."""
+
+    total: int
+    succeeded: int
+
+
+def _of_workspace(workspace_id: int) -> Any:
+    return and_(lanes.c.id == batches.c.lane_id, lanes.c.workspace_id == workspace_id)
+
+
+def at_the_api(tx: Connection, workspace_id: int) -> list[Record]:
+    """Batches that the API has and has not ended, as far as is known."""
+    return list(
+        tx.execute(
+            select(batches)
+            .join(lanes, _of_workspace(workspace_id))
+            .where(batches.c.state.in_(_OPEN_AT_API))
+            .order_by(batches.c.id)
+        )
+    )
+
+
+def ended_batches(tx: Connection, workspace_id: int, now: float) -> list[int]:
+    """Batches whose results wait to be collected, and may be fetched by now."""
+    return list(
+        tx.scalars(
+            select(batches.c.id)
+            .join(lanes, _of_workspace(workspace_id))
+            .where(
+                batches.c.state == BatchState.ENDED,
+                or_(batches.c.next_check.is_(None), batches.c.next_check <= now),
+            )
+            .order_by(batches.c.id)
+        )
+    )
+
+
+def next_check_of(tx: Connection, workspace_id: int) -> float | None:
+    """When the next batch of a workspace is to be checked or fetched; None where none is."""
+    return tx.scalar(
+        select(func.min(func.coalesce(batches.c.next_check, 0.0)))
+        .join(lanes, _of_workspace(workspace_id))
+        .where(batches.c.state.in_((*_OPEN_AT_API, BatchState.ENDED)))
+    )
+
+
+def checked(
+    tx: Connection,
+    batch_id: int,
+    *,
+    state: BatchState,
+    next_check: float,
+    not_found_since: float | None = None,
+    note: str | None = None,
+) -> None:
+    """Note what a check has seen, and when to check again."""
+    tx.execute(
+        update(batches)
+        .where(batches.c.id == batch_id)
+        .values(state=state, next_check=next_check, not_found_since=not_found_since, note=note)
+    )
+
+
+def mark_ended(tx: Connection, batch_id: int, *, counts: str, ended: float) -> None:
+    """The API has finished with a batch; ``counts`` is its request_counts as JSON."""
+    tx.execute(
+        update(batches)
+        .where(batches.c.id == batch_id)
+        .values(
+            state=BatchState.ENDED,
+            counts=counts,
+            ended=ended,
+            next_check=None,
+            note=None,
+            not_found_since=None,
+        )
+    )
+
+
+def note_fetch(
+    tx: Connection,
+    batch_id: int,
+    *,
+    complete: bool,
+    next_check: float,
+    note: str,
+    not_found_since: float | None,
+) -> None:
+    """A fetch of results did not bring everything: try again later."""
+    tx.execute(
+        update(batches)
+        .where(batches.c.id == batch_id)
+        .values(
+            fetches=batches.c.fetches + (1 if complete else 0),
+            next_check=next_check,
+            note=note,
+            not_found_since=not_found_since,
+        )
+    )
+
+
+_MEMBERS = 500
+_MEMBER_NAMES = tuple(f"id_{number}" for number in range(_MEMBERS))
+_MEMBERS_OF = select(requests.c.id, requests.c.seq, requests.c.batch_id).where(
+    requests.c.id.in_([bindparam(name) for name in _MEMBER_NAMES])
+)
+
+
+def members(tx: Connection, batch_id: int, ids: Sequence[str]) -> dict[str, int]:
+    """Of these request ids, those that belong to the batch, with their row numbers."""
+    # The batch is compared here: in the query it would tempt SQLite to walk the whole batch.
+    found: dict[str, int] = {}
+    for start in range(0, len(ids), _MEMBERS):
+        asked = ids[start : start + _MEMBERS]
+        values = dict.fromkeys(_MEMBER_NAMES, "") | dict(zip(_MEMBER_NAMES, asked, strict=False))
+        rows = plain_rows(tx, _MEMBERS_OF, values)
+        found |= {identifier: seq for identifier, seq, carrier in rows if carrier == batch_id}
+    return found
+
+
+def _insert(tx: Connection, table: Table) -> Any:
+    # Both dialects spell "on conflict" alike, each with an insert of its own.
+    return (postgresql if tx.dialect.name == "postgresql" else sqlite).insert(table)
+
+
+@lru_cache
+def _upsert_results(dialect: str) -> Any:
+    statement = (postgresql if dialect == "postgresql" else sqlite).insert(results)
+    replaced = {
+        name: statement.excluded[name]
+        for name in results.c.keys()  # noqa: SIM118 - a ColumnCollection, no dict
+        if name not in ("request_seq", "sending")
+    }
+    return statement.on_conflict_do_update(
+        index_elements=["request_seq", "sending"],
+        set_=replaced,
+        where=and_(
+            # Written out, since `insert_many` gives values for columns only.
+            statement.excluded.outcome == literal_column("'succeeded'"),
+            results.c.outcome != literal_column("'succeeded'"),
+        ),
+    )
+
+
+def add_results(tx: Connection, batch_id: int, new: Sequence[NewResult]) -> None:
+    """Store result lines. A line stored before stays, unless a succeeded one contradicts it."""
+    if not new:
+        return
+    rows: list[tuple[Any, ...]] = []
+    for line in new:
+        usage = line.usage or _NO_USAGE
+        rows.append(
+            (
+                line.request_seq,
+                line.sending,
+                batch_id,
+                line.outcome,
+                line.disposition,
+                line.error_type,
+                line.raw,
+                usage.input_tokens,
+                usage.output_tokens,
+                usage.cache_read_input_tokens,
+                usage.cache_creation_5m_input_tokens,
+                usage.cache_creation_1h_input_tokens,
+                usage.web_search_requests,
+                None,
+            )
+        )
+    insert_many(tx, _upsert_results(tx.dialect.name), rows)
+
+
+def add_strange_line(tx: Connection, batch_id: int, raw: bytes, reason: str) -> None:
+    """Keep a line that is no result of this batch, once."""
+    digest = hashlib.sha256(raw).hexdigest()
+    tx.execute(
+        _insert(tx, strange_lines)
+        .values(batch_id=batch_id, digest=digest, reason=reason, raw=raw)
+        .on_conflict_do_nothing(index_elements=["batch_id", "digest"])
+    )
+
+
+def stored_counts(tx: Connection, batch_id: int) -> Stored:
+    """How many requests of a batch have a stored result, and how many a succeeded one."""
+    mine = and_(results.c.batch_id == batch_id)
+    total = tx.scalar(select(func.count()).select_from(results).where(mine)) or 0
+    succeeded = (
+        tx.scalar(
+            select(func.count())
+            .select_from(results)
+            .where(mine, results.c.outcome == RequestState.SUCCEEDED)
+        )
+        or 0
+    )
+    return Stored(total, succeeded)
+
+
+@dataclass(frozen=True, slots=True)
+class Collected:
+    """What became of a batch's requests when it was collected."""
+
+    final: int
+    retried: int
+    account: int
+    missing: int
+    account_line: bytes | None
+    """One raw line that blames the account, where there is one."""
+
+
+def finish_collection(
+    tx: Connection, batch_id: int, *, missing: RequestState, now: float
+) -> Collected:
+    """Give every request of a batch its final state, or queue it again.
+
+    ``missing`` says what becomes of requests without a line: ``lost``, or ``queued`` again.
+    """
+    posts: int = tx.execute(select(batches.c.posts).where(batches.c.id == batch_id)).scalar_one()
+    stamp = next_stamp(tx)
+    # The row that counts: the succeeded one of any sending, else the latest.
+    joined = and_(
+        results.c.request_seq == requests.c.seq,
+        results.c.batch_id == batch_id,
+        requests.c.batch_id == batch_id,
+        requests.c.state == RequestState.PACKED,
+    )
+    sendings = requests.c.sendings + posts
+    stopped = or_(
+        requests.c.cancelled,
+        exists().where(runs.c.id == requests.c.run_id, runs.c.cancelled.is_not(None)),
+    )
+    max_attempts = (
+        select(runs.c.max_attempts).where(runs.c.id == requests.c.run_id).scalar_subquery()
+    )
+    again = {
+        "state": RequestState.QUEUED,
+        "batch_id": None,
+        "due": now,
+        "sendings": sendings,
+    }
+    kinds = set(
+        tx.scalars(select(results.c.disposition).where(results.c.batch_id == batch_id).distinct())
+    )
+    account_line = tx.scalar(
+        select(results.c.raw)
+        .where(results.c.batch_id == batch_id, results.c.disposition == "account")
+        .limit(1)
+    )
+    account = tx.execute(
+        update(requests).where(joined, results.c.disposition == "account", ~stopped).values(**again)
+    ).rowcount
+    retried = 0
+    if "retry" in kinds:
+        retried = tx.execute(
+            update(requests)
+            .where(
+                joined,
+                results.c.disposition == "retry",
+                ~stopped,
+                requests.c.attempts + 1 < max_attempts,
+            )
+            .values(**again, attempts=requests.c.attempts + 1)
+        ).rowcount
+    final = tx.execute(
+        update(requests)
+        .where(joined)
+        .values(
+            state=results.c.outcome,
+            answered_by=results.c.sending,
+            attempts=requests.c.attempts + 1,
+            sendings=sendings,
+            finished=stamp,
+        )
+    ).rowcount
+    rest = and_(requests.c.batch_id == batch_id, requests.c.state == RequestState.PACKED)
+    unanswered = 0
+    if missing is RequestState.QUEUED:
+        retry = and_(rest, ~stopped, requests.c.attempts + 1 < max_attempts)
+        unanswered = tx.execute(
+            update(requests).where(retry).values(**again, attempts=requests.c.attempts + 1)
+        ).rowcount
+    unanswered += tx.execute(
+        update(requests)
+        .where(rest)
+        .values(
+            state=RequestState.LOST,
+            attempts=requests.c.attempts + 1,
+            sendings=sendings,
+            finished=stamp,
+        )
+    ).rowcount
+    tx.execute(
+        update(batches)
+        .where(batches.c.id == batch_id)
+        .values(state=BatchState.COLLECTED, collected=now, next_check=None)
+    )
+    return Collected(final, retried, account, unanswered, account_line)
+
+
+def cancel_run(tx: Connection, run_id: str, now: float) -> None:
+    """Cancel a run: what was not sent ends ``canceled`` at once, the rest when its batch ends."""
+    tx.execute(
+        update(runs).where(runs.c.id == run_id, runs.c.cancelled.is_(None)).values(cancelled=now)
+    )
+    tx.execute(
+        update(requests)
+        .where(requests.c.run_id == run_id, requests.c.state == RequestState.QUEUED)
+        .values(state=RequestState.CANCELED, finished=next_stamp(tx))
+    )
+    _request_cancels(tx, select(batch_runs.c.batch_id).where(batch_runs.c.run_id == run_id), now)
+
+
+def cancel_request(tx: Connection, seq: int, now: float) -> None:
+    """Cancel a single call, like `cancel_run`."""
+    tx.execute(update(requests).where(requests.c.seq == seq).values(cancelled=True))
+    tx.execute(
+        update(requests)
+        .where(requests.c.seq == seq, requests.c.state == RequestState.QUEUED)
+        .values(state=RequestState.CANCELED, finished=next_stamp(tx))
+    )
+    _request_cancels(tx, select(requests.c.batch_id).where(requests.c.seq == seq), now)
+
+
+def _request_cancels(tx: Connection, of: Any, now: float) -> None:
+    # Only a batch in which nobody else's request waits is cancelled at the API.
+    others = exists().where(
+        requests.c.batch_id == batches.c.id,
+        requests.c.state == RequestState.PACKED,
+        ~requests.c.cancelled,
+        runs.c.id == requests.c.run_id,
+        runs.c.cancelled.is_(None),
+    )
+    tx.execute(
+        update(batches)
+        .where(
+            batches.c.id.in_(of),
+            batches.c.state.in_(
+                (
+                    BatchState.PACKED,
+                    BatchState.SUBMITTING,
+                    BatchState.IN_PROGRESS,
+                    BatchState.UNKNOWN,
+                )
+            ),
+            batches.c.cancel_requested.is_(None),
+            ~others,
+        )
+        .values(cancel_requested=now)
+    )
+
+
+def to_cancel(tx: Connection, workspace_id: int) -> list[Record]:
+    """Batches in progress whose cancellation was asked for: ``id`` and ``remote_id``."""
+    return list(
+        tx.execute(
+            select(batches.c.id, batches.c.remote_id)
+            .join(lanes, _of_workspace(workspace_id))
+            .where(
+                batches.c.state == BatchState.IN_PROGRESS,
+                batches.c.cancel_requested.is_not(None),
+            )
+        )
+    )
+
+
+def mark_lost(tx: Connection, batch_id: int, *, note: str, now: float) -> None:
+    """A batch is gone from the API: what it held may have been paid for, and has no answer."""
+    finish_collection(tx, batch_id, missing=RequestState.LOST, now=now)
+    tx.execute(update(batches).where(batches.c.id == batch_id).values(note=note))

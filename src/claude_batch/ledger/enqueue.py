@@ -1,0 +1,303 @@
+"""Transactions that bring requests in: workspaces, lanes, runs, calls and their keys."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from sqlalchemy import Connection, delete, func, insert, select, update
+
+from claude_batch.core.ids import new_run_id
+from claude_batch.core.settings import BatchProcessingMode
+from claude_batch.ledger.schema import (
+    batches,
+    call_keys,
+    credentials,
+    lanes,
+    params,
+    requests,
+    runs,
+    workspaces,
+)
+from claude_batch.ledger.store import insert_many
+
+__all__ = [
+    "NewRequest",
+    "NewRun",
+    "add_requests",
+    "adopt_refused",
+    "begin_run",
+    "drop_run",
+    "ensure_lane",
+    "ensure_workspace",
+    "find_call",
+    "finish_storing",
+    "name_workspace",
+    "remember_call",
+    "run_by_digest",
+]
+
+
+_INSERT_REQUESTS = insert(requests)
+_INSERT_PARAMS = insert(params)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewRun:
+    """What a run is made of before its requests."""
+
+    kind: str
+    """``run``, or ``calls`` for the single calls of one process."""
+    actor: str
+    workspace_id: int
+    mode: BatchProcessingMode
+    created: float
+    label: str | None = None
+    output: str | None = None
+
+
+class NewRequest(NamedTuple):
+    """One request as it is stored."""
+
+    id: str
+    position: int
+    key: str | None
+    lane_id: int
+    params: bytes
+
+
+def ensure_workspace(tx: Connection, base_url: str, fingerprint: str) -> int:
+    """The workspace that a credential belongs to; until the API names it, one of its own."""
+    known = tx.scalar(
+        select(credentials.c.workspace_id).where(
+            credentials.c.base_url == base_url, credentials.c.fingerprint == fingerprint
+        )
+    )
+    if known is not None:
+        return known
+    result = tx.execute(insert(workspaces).values(base_url=base_url, epoch=0))
+    workspace_id = _new_key(result)
+    tx.execute(
+        insert(credentials).values(
+            base_url=base_url, fingerprint=fingerprint, workspace_id=workspace_id
+        )
+    )
+    return workspace_id
+
+
+def name_workspace(tx: Connection, workspace_id: int, fingerprint: str, name: str) -> int:
+    """Note the API's name of a credential's workspace; returns the id that it has from now on.
+
+    A credential whose workspace is known already under another row (a rotated key) joins that
+    row, with all that waits in its own.
+    """
+    row = tx.execute(select(workspaces).where(workspaces.c.id == workspace_id)).one()
+    if row.name == name:
+        return workspace_id
+    other = tx.scalar(
+        select(workspaces.c.id).where(
+            workspaces.c.base_url == row.base_url, workspaces.c.name == name
+        )
+    )
+    if other is None and row.name is None:
+        tx.execute(update(workspaces).where(workspaces.c.id == workspace_id).values(name=name))
+        return workspace_id
+    if other is None:
+        # The same credential now speaks for another workspace: what it sent before stays there.
+        other = _new_key(
+            tx.execute(insert(workspaces).values(base_url=row.base_url, name=name, epoch=0))
+        )
+    elif row.name is None:
+        _move_lanes(tx, workspace_id, other)
+    tx.execute(
+        update(credentials)
+        .where(credentials.c.base_url == row.base_url, credentials.c.fingerprint == fingerprint)
+        .values(workspace_id=other)
+    )
+    return other
+
+
+def adopt_refused(tx: Connection, workspace_id: int) -> None:
+    """Bring along what was stored under keys that the API never accepted.
+
+    A key that is refused from the start learns no workspace, so what was stored under it waits in
+    a row of its own. Nothing of it was ever sent: the first key that works may send it.
+    """
+    here = tx.execute(select(workspaces).where(workspaces.c.id == workspace_id)).one()
+    untouched = ("packed", "rejected")
+    touched = (
+        select(batches.c.id)
+        .join(lanes, lanes.c.id == batches.c.lane_id)
+        .where(lanes.c.workspace_id == workspaces.c.id, batches.c.state.not_in(untouched))
+    )
+    refused = tx.scalars(
+        select(workspaces.c.id).where(
+            workspaces.c.id != workspace_id,
+            workspaces.c.base_url == here.base_url,
+            workspaces.c.name.is_(None),
+            workspaces.c.halt_reason == "credentials",
+            ~touched.exists(),
+        )
+    ).all()
+    for source in refused:
+        _move_lanes(tx, source, workspace_id)
+        # Whoever still sits there, with the refused key, writes no more.
+        tx.execute(
+            update(workspaces).where(workspaces.c.id == source).values(epoch=workspaces.c.epoch + 1)
+        )
+
+
+def _move_lanes(tx: Connection, source: int, target: int) -> None:
+    for lane in tx.execute(select(lanes).where(lanes.c.workspace_id == source)).all():
+        twin = tx.scalar(
+            select(lanes.c.id).where(
+                lanes.c.workspace_id == target,
+                lanes.c.api_version == lane.api_version,
+                lanes.c.betas == lane.betas,
+                lanes.c.user_profile == lane.user_profile,
+            )
+        )
+        if twin is None:
+            tx.execute(update(lanes).where(lanes.c.id == lane.id).values(workspace_id=target))
+            continue
+        for table in (requests, batches):
+            tx.execute(update(table).where(table.c.lane_id == lane.id).values(lane_id=twin))
+        tx.execute(delete(lanes).where(lanes.c.id == lane.id))
+    tx.execute(update(runs).where(runs.c.workspace_id == source).values(workspace_id=target))
+
+
+def ensure_lane(
+    tx: Connection, workspace_id: int, api_version: str, betas: str, user_profile: str
+) -> int:
+    """The lane of these headers in this workspace, made where it is new."""
+    where = (
+        lanes.c.workspace_id == workspace_id,
+        lanes.c.api_version == api_version,
+        lanes.c.betas == betas,
+        lanes.c.user_profile == user_profile,
+    )
+    known = tx.scalar(select(lanes.c.id).where(*where))
+    if known is not None:
+        return known
+    return _new_key(
+        tx.execute(
+            insert(lanes).values(
+                workspace_id=workspace_id,
+                api_version=api_version,
+                betas=betas,
+                user_profile=user_profile,
+            )
+        )
+    )
+
+
+def begin_run(tx: Connection, run: NewRun) -> str:
+    """Make a run; returns its id. A run of kind ``calls`` can be packed from the start."""
+    run_id = new_run_id()
+    tx.execute(
+        insert(runs).values(
+            id=run_id,
+            kind=run.kind,
+            actor=run.actor,
+            workspace_id=run.workspace_id,
+            label=run.label,
+            output=run.output,
+            created=run.created,
+            stored=run.created if run.kind == "calls" else None,
+            request_count=0,
+            **run.mode.model_dump(mode="python"),
+        )
+    )
+    return run_id
+
+
+def add_requests(
+    tx: Connection, run_id: str, new: Sequence[NewRequest], *, created: float, due: float
+) -> int:
+    """Store one request or more of a run, queued, in order of position.
+
+    Returns the row number of the first; the others follow it.
+    """
+    # Only writers give out row numbers and this transaction is one, so they can be given here.
+    first = int(tx.scalar(select(func.max(requests.c.seq))) or 0) + 1
+    insert_many(
+        tx,
+        _INSERT_REQUESTS,
+        [
+            (
+                seq,
+                request.id,
+                run_id,
+                request.position,
+                request.key,
+                request.lane_id,
+                len(request.params),
+                "queued",
+                due,
+                created,
+                False,
+                0,
+                0,
+                None,
+                None,
+                None,
+            )
+            for seq, request in enumerate(new, first)
+        ],
+    )
+    insert_many(
+        tx, _INSERT_PARAMS, [(seq, request.params) for seq, request in enumerate(new, first)]
+    )
+    tx.execute(
+        update(runs)
+        .where(runs.c.id == run_id)
+        .values(request_count=runs.c.request_count + len(new))
+    )
+    return first
+
+
+def run_by_digest(tx: Connection, digest: str) -> Any | None:
+    """The newest wholly stored run of that digest that was not cancelled; None where none is."""
+    return tx.execute(
+        select(runs)
+        .where(runs.c.digest == digest, runs.c.stored.is_not(None), runs.c.cancelled.is_(None))
+        .order_by(runs.c.created.desc())
+        .limit(1)
+    ).first()
+
+
+def finish_storing(tx: Connection, run_id: str, *, digest: str, stored: float) -> None:
+    """Say that a run is wholly stored, from when on it may be packed."""
+    tx.execute(update(runs).where(runs.c.id == run_id).values(digest=digest, stored=stored))
+
+
+def drop_run(tx: Connection, run_id: str) -> None:
+    """Forget a run that was never wholly stored, and so never sent; any other stays."""
+    stored = tx.scalar(select(runs.c.stored).where(runs.c.id == run_id))
+    if stored is not None:
+        return
+    mine = select(requests.c.seq).where(requests.c.run_id == run_id)
+    tx.execute(delete(params).where(params.c.request_seq.in_(mine)))
+    tx.execute(delete(requests).where(requests.c.run_id == run_id))
+    tx.execute(delete(runs).where(runs.c.id == run_id))
+
+
+def find_call(tx: Connection, actor: str, key: str) -> Any | None:
+    """The single call of that actor and key: ``seq``, ``run_id`` and ``body``; None where new."""
+    return tx.execute(
+        select(requests.c.seq, requests.c.run_id, params.c.body)
+        .select_from(call_keys)
+        .join(requests, requests.c.seq == call_keys.c.request_seq)
+        .join(params, params.c.request_seq == requests.c.seq)
+        .where(call_keys.c.actor == actor, call_keys.c.key == key)
+    ).first()
+
+
+def remember_call(tx: Connection, actor: str, key: str, seq: int) -> None:
+    """Bind an actor's key to the request just stored."""
+    tx.execute(insert(call_keys).values(actor=actor, key=key, request_seq=seq))
+
+
+def _new_key(result: Any) -> int:
+    return int(result.inserted_primary_key[0])

@@ -1,0 +1,253 @@
+"""What the ledger tells: answers, counts, and what runs and batches are doing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from sqlalchemy import Connection, and_, bindparam, func, or_, select
+
+from claude_batch.core.states import BatchState, RequestState
+from claude_batch.ledger.schema import (
+    batch_runs,
+    batches,
+    requests,
+    results,
+    runs,
+    strange_lines,
+    workspaces,
+)
+from claude_batch.ledger.store import Ledger, Record, plain_rows
+
+__all__ = [
+    "Answer",
+    "answers_by_position",
+    "answers_since",
+    "batches_of_run",
+    "find_run",
+    "recent_runs",
+    "request_counts",
+    "run_row",
+]
+
+
+class Answer(NamedTuple):
+    """A request as its caller sees it: where it stands and, once final, its raw result line."""
+
+    seq: int
+    run_id: str
+    position: int
+    key: str | None
+    state: RequestState
+    attempt: int
+    finished: int | None
+    raw: bytes | None
+    """The result line as the API sent it; None where there is none."""
+    batch_id: str | None
+    """The API's id of the batch that answered."""
+
+
+# The state's members, looked up without the cost of the enum's call for every row.
+_STATES = {state.value: state for state in RequestState}
+
+
+def _answers() -> Any:
+    return (
+        select(
+            requests.c.seq,
+            requests.c.run_id,
+            requests.c.position,
+            requests.c.key,
+            requests.c.state,
+            requests.c.attempts,
+            requests.c.finished,
+            results.c.raw,
+            batches.c.remote_id,
+        )
+        .outerjoin(
+            results,
+            and_(
+                results.c.request_seq == requests.c.seq,
+                results.c.sending == requests.c.answered_by,
+            ),
+        )
+        .outerjoin(batches, batches.c.id == func.coalesce(results.c.batch_id, requests.c.batch_id))
+    )
+
+
+def _answer(row: Sequence[Any]) -> Answer:
+    seq, run_id, position, key, state, attempts, finished, raw, remote_id = row
+    return Answer(seq, run_id, position, key, _STATES[state], attempts, finished, raw, remote_id)
+
+
+_BY_POSITION = (
+    _answers()
+    .where(requests.c.run_id == bindparam("run"), requests.c.position > bindparam("after"))
+    .order_by(requests.c.position)
+)
+
+
+def answers_by_position(
+    ledger: Ledger, run_id: str, *, start: int = 0, page_bytes: int = 1 << 20
+) -> Iterator[Answer]:
+    """A run's requests from a position on, in order, whatever their state."""
+    after = start - 1
+    while True:
+        page: list[Answer] = []
+        size = 0
+        with ledger.read() as tx:
+            rows = plain_rows(tx, _BY_POSITION, {"run": run_id, "after": after})
+            for row in rows:
+                answer = _answer(row)
+                page.append(answer)
+                size += len(answer.raw or b"") + 200
+                if size >= page_bytes:
+                    break
+            rows.close()
+        if not page:
+            return
+        yield from page
+        after = page[-1].position
+
+
+def answers_since(
+    tx: Connection,
+    run_ids: Sequence[str],
+    *,
+    after: tuple[int, int] = (0, 0),
+    limit: int = 500,
+) -> list[Answer]:
+    """Finished requests of runs in the order of completion, after ``(finished, seq)``."""
+    stamp, seq = after
+    rows = tx.execute(
+        _answers()
+        .where(
+            requests.c.run_id.in_(run_ids),
+            requests.c.finished.is_not(None),
+            or_(
+                requests.c.finished > stamp,
+                and_(requests.c.finished == stamp, requests.c.seq > seq),
+            ),
+        )
+        .order_by(requests.c.finished, requests.c.seq)
+        .limit(limit)
+    )
+    return [_answer(row) for row in rows]
+
+
+def answer_of(tx: Connection, seq: int) -> Answer:
+    """One request by its row number."""
+    return _answer(tx.execute(_answers().where(requests.c.seq == seq)).one())
+
+
+def find_run(tx: Connection, run_id: str) -> Record | None:
+    """A run by its id, or by a beginning of it that only one run has."""
+    exact = tx.execute(select(runs).where(runs.c.id == run_id)).first()
+    if exact is not None:
+        return exact
+    found = tx.execute(
+        select(runs).where(runs.c.id.startswith(run_id, autoescape=True)).limit(2)
+    ).all()
+    return found[0] if len(found) == 1 else None
+
+
+def run_row(tx: Connection, run_id: str) -> Record:
+    """A run that is known to exist."""
+    return tx.execute(select(runs).where(runs.c.id == run_id)).one()
+
+
+def recent_runs(tx: Connection, limit: int = 50) -> list[Record]:
+    """The newest runs that hold at least one request, newest first."""
+    return list(
+        tx.execute(
+            select(runs)
+            .where(runs.c.request_count > 0)
+            .order_by(runs.c.created.desc(), runs.c.id)
+            .limit(limit)
+        )
+    )
+
+
+def request_counts(tx: Connection, run_id: str) -> dict[RequestState, int]:
+    """How many requests of a run are in each state; states without any are left out."""
+    rows = tx.execute(
+        select(requests.c.state, func.count())
+        .where(requests.c.run_id == run_id)
+        .group_by(requests.c.state)
+    )
+    return {RequestState(state): count for state, count in rows}
+
+
+def batches_of_run(tx: Connection, run_id: str) -> list[Record]:
+    """The batches that carried requests of a run, oldest first."""
+    return list(
+        tx.execute(
+            select(batches)
+            .join(batch_runs, batch_runs.c.batch_id == batches.c.id)
+            .where(batch_runs.c.run_id == run_id, batches.c.state != BatchState.REJECTED)
+            .order_by(batches.c.id)
+        )
+    )
+
+
+def strange_count(tx: Connection, run_id: str) -> int:
+    """Lines of the run's batches that are no results."""
+    return (
+        tx.scalar(
+            select(func.count())
+            .select_from(strange_lines)
+            .join(batch_runs, batch_runs.c.batch_id == strange_lines.c.batch_id)
+            .where(batch_runs.c.run_id == run_id)
+        )
+        or 0
+    )
+
+
+def batch_of(tx: Connection, seq: int) -> str | None:
+    """The API's id of the batch that carries a request now; None where none does."""
+    return tx.scalar(
+        select(batches.c.remote_id)
+        .join(requests, requests.c.batch_id == batches.c.id)
+        .where(requests.c.seq == seq)
+    )
+
+
+def workspace_row(tx: Connection, workspace_id: int) -> Record:
+    """A workspace: base URL, name, epoch, halt and wait columns."""
+    return tx.execute(select(workspaces).where(workspaces.c.id == workspace_id)).one()
+
+
+def unfinished(tx: Connection, run_id: str) -> int:
+    """Requests of a run without a final state."""
+    # Finished ones are counted in their index alone, open ones would be looked up row by row.
+    finished = tx.scalar(
+        select(func.count())
+        .select_from(requests)
+        .where(requests.c.run_id == run_id, requests.c.finished.is_not(None))
+    )
+    total = tx.execute(select(runs.c.request_count).where(runs.c.id == run_id)).scalar_one()
+    return int(total) - int(finished or 0)
+
+
+def unsent(tx: Connection, run_id: str) -> int:
+    """Requests of a run that no POST has carried to an answer yet."""
+    waiting = select(batches.c.id).where(
+        batches.c.state.in_((BatchState.PACKED, BatchState.SUBMITTING))
+    )
+    return (
+        tx.scalar(
+            select(func.count())
+            .select_from(requests)
+            .where(
+                requests.c.run_id == run_id,
+                or_(
+                    requests.c.state == RequestState.QUEUED,
+                    and_(
+                        requests.c.state == RequestState.PACKED,
+                        requests.c.batch_id.in_(waiting),
+                    ),
+                ),
+            )
+        )
+        or 0
+    )

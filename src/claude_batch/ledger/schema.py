@@ -1,0 +1,231 @@
+"""The ledger's tables. Times are seconds since the epoch (UTC); sizes are bytes.
+
+A request's row is narrow and changes a few times; its params and its raw result line are written
+once, in tables of their own, so that a change of state never rewrites them.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Float,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    String,
+    Table,
+    Text,
+    UniqueConstraint,
+    text,
+)
+
+SCHEMA_VERSION = 1
+"""Raised with every change of a table; a ledger of another version is not written to."""
+
+metadata: MetaData = MetaData()
+
+# SQLite's own row number needs the type INTEGER exactly; other databases want 64 bits.
+_Serial = BigInteger().with_variant(Integer, "sqlite")
+
+meta: Table = Table(
+    "meta",
+    metadata,
+    Column("name", String, primary_key=True),
+    Column("value", String, nullable=False),
+)
+"""``schema_version``, ``incarnation`` (tells this ledger from its copies), ``salt``, ``stamp``."""
+
+workspaces: Table = Table(
+    "workspaces",
+    metadata,
+    Column("id", _Serial, primary_key=True),
+    Column("base_url", String, nullable=False),
+    # ``anthropic-workspace-id``; None until the API has sent it.
+    Column("name", String),
+    # Rises whenever the driver's seat changes hands.
+    Column("epoch", Integer, nullable=False, default=0),
+    # Why and since when sending is halted; None where it is not.
+    Column("halt_reason", String),
+    Column("halt_type", String),
+    Column("halt_message", Text),
+    Column("halted", Float),
+    # Nothing is uploaded before this time (a 429 or 529 asked to wait).
+    Column("wait_until", Float),
+    Column("wait_reason", Text),
+)
+
+credentials: Table = Table(
+    "credentials",
+    metadata,
+    Column("base_url", String, primary_key=True),
+    # A salted hash; the key itself is nowhere in the ledger.
+    Column("fingerprint", String, primary_key=True),
+    Column("workspace_id", _Serial, ForeignKey("workspaces.id"), nullable=False),
+)
+
+lanes: Table = Table(
+    "lanes",
+    metadata,
+    Column("id", _Serial, primary_key=True),
+    Column("workspace_id", _Serial, ForeignKey("workspaces.id"), nullable=False),
+    Column("api_version", String, nullable=False),
+    Column("betas", String, nullable=False),  # comma-separated, sorted
+    Column("user_profile", String, nullable=False),  # "" for none
+    UniqueConstraint("workspace_id", "api_version", "betas", "user_profile"),
+)
+
+runs: Table = Table(
+    "runs",
+    metadata,
+    Column("id", String, primary_key=True),
+    Column("kind", String, nullable=False),  # "run", or "calls": the single calls of one process
+    Column("digest", String),
+    Column("label", String),
+    Column("actor", String, nullable=False),
+    Column("workspace_id", _Serial, ForeignKey("workspaces.id"), nullable=False),
+    Column("output", String),  # where the command line was told to write
+    Column("created", Float, nullable=False),
+    Column("stored", Float),  # when it was wholly stored; nothing is packed before
+    Column("cancelled", Float),
+    Column("delivered", Float),
+    Column("request_count", Integer, nullable=False, default=0),
+    # The run's batch_processing, as `BatchProcessingMode` has it.
+    Column("linger", Float, nullable=False),
+    Column("max_requests", Integer, nullable=False),
+    Column("poll_interval", Float, nullable=False),
+    Column("max_poll_interval", Float, nullable=False),
+    Column("max_wait", Float, nullable=False),
+    Column("on_timeout", String, nullable=False),
+    Column("max_attempts", Integer, nullable=False),
+    Index("ix_runs_digest", "digest"),
+)
+
+requests: Table = Table(
+    "requests",
+    metadata,
+    Column("seq", _Serial, primary_key=True),
+    Column("id", String, nullable=False, unique=True),
+    Column("run_id", String, ForeignKey("runs.id"), nullable=False),
+    Column("position", Integer, nullable=False),
+    Column("key", String),
+    Column("lane_id", _Serial, ForeignKey("lanes.id"), nullable=False),
+    Column("size", Integer, nullable=False),  # bytes of its params
+    Column("state", String, nullable=False),
+    Column("due", Float, nullable=False),  # when it asks to be packed at the latest
+    Column("created", Float, nullable=False),
+    Column("cancelled", Boolean, nullable=False, default=False),
+    Column("attempts", Integer, nullable=False, default=0),  # outcomes so far
+    # POSTs that carried it in batches before the present one; those of the present one are
+    # ``batches.posts``, so that a POST changes one row and not a hundred thousand.
+    Column("sendings", Integer, nullable=False, default=0),
+    Column("batch_id", _Serial, ForeignKey("batches.id")),
+    Column("answered_by", Integer),  # the sending whose result is final
+    # The ledger-wide stamp of the transaction that made it final: the order of completion.
+    Column("finished", Integer),
+    UniqueConstraint("run_id", "position"),
+    Index("ix_requests_batch", "batch_id"),
+    Index(
+        "ix_requests_queued",
+        "lane_id",
+        sqlite_where=text("state = 'queued'"),
+        postgresql_where=text("state = 'queued'"),
+    ),
+    Index(
+        "ix_requests_finished",
+        "run_id",
+        "finished",
+        sqlite_where=text("finished IS NOT NULL"),
+        postgresql_where=text("finished IS NOT NULL"),
+    ),
+)
+
+params: Table = Table(
+    "params",
+    metadata,
+    Column("request_seq", _Serial, primary_key=True, autoincrement=False),
+    Column("body", LargeBinary, nullable=False),
+)
+
+call_keys: Table = Table(
+    "call_keys",
+    metadata,
+    Column("actor", String, primary_key=True),
+    Column("key", String, primary_key=True),
+    Column("request_seq", _Serial, nullable=False),
+)
+"""The keys of single calls: a second call with the same actor and key joins the first."""
+
+batches: Table = Table(
+    "batches",
+    metadata,
+    Column("id", _Serial, primary_key=True),
+    Column("lane_id", _Serial, ForeignKey("lanes.id"), nullable=False),
+    Column("state", String, nullable=False),
+    Column("remote_id", String, unique=True),
+    Column("request_count", Integer, nullable=False),
+    Column("params_bytes", BigInteger, nullable=False),
+    Column("poll_interval", Float, nullable=False),
+    Column("max_poll_interval", Float, nullable=False),
+    Column("created", Float, nullable=False),
+    Column("posts", Integer, nullable=False, default=0),
+    Column("broken_uploads", Integer, nullable=False, default=0),  # in a row, before ``armed``
+    # The intent: what the API's list held before the POST, and when.
+    Column("snapshot", Text),
+    Column("intended", Float),
+    Column("server_time", Float),
+    Column("armed", Float),
+    Column("submitted", Float),
+    Column("ended", Float),
+    Column("collected", Float),
+    Column("next_check", Float),
+    Column("not_found_since", Float),
+    Column("cancel_requested", Float),
+    Column("fetches", Integer, nullable=False, default=0),
+    Column("counts", Text),  # the API's request_counts once ended, as JSON
+    Column("note", Text),  # the last thing that went wrong, in words
+    Index("ix_batches_state", "state"),
+)
+
+batch_runs: Table = Table(
+    "batch_runs",
+    metadata,
+    Column("batch_id", _Serial, ForeignKey("batches.id"), primary_key=True),
+    Column("run_id", String, ForeignKey("runs.id"), primary_key=True),
+    Index("ix_batch_runs_run", "run_id"),
+)
+
+results: Table = Table(
+    "results",
+    metadata,
+    Column("request_seq", _Serial, primary_key=True, autoincrement=False),
+    Column("sending", Integer, primary_key=True, autoincrement=False),
+    Column("batch_id", _Serial, ForeignKey("batches.id"), nullable=False),
+    Column("outcome", String, nullable=False),
+    Column("disposition", String, nullable=False),
+    Column("error_type", String),
+    Column("raw", LargeBinary, nullable=False),
+    Column("input_tokens", Integer, nullable=False, default=0),
+    Column("output_tokens", Integer, nullable=False, default=0),
+    Column("cache_read_tokens", Integer, nullable=False, default=0),
+    Column("cache_5m_tokens", Integer, nullable=False, default=0),
+    Column("cache_1h_tokens", Integer, nullable=False, default=0),
+    Column("web_searches", Integer, nullable=False, default=0),
+    Column("cost", BigInteger),  # nano-dollars; None until prices are known
+    Index("ix_results_batch", "batch_id"),
+)
+
+strange_lines: Table = Table(
+    "strange_lines",
+    metadata,
+    Column("id", _Serial, primary_key=True),
+    Column("batch_id", _Serial, ForeignKey("batches.id"), nullable=False),
+    Column("digest", String, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("raw", LargeBinary, nullable=False),
+    UniqueConstraint("batch_id", "digest"),
+)
+"""Lines of a results stream that are unreadable, or speak of requests that the batch has not."""

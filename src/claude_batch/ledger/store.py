@@ -1,0 +1,328 @@
+"""`Ledger`: the open database, its two kinds of transaction, and what every ledger has."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+import sys
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import (
+    Connection,
+    Engine,
+    Insert,
+    create_engine,
+    event,
+    insert,
+    inspect,
+    select,
+    update,
+)
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError
+
+from claude_batch.core.errors import LedgerError
+from claude_batch.core.ids import new_incarnation
+from claude_batch.ledger.schema import SCHEMA_VERSION, meta, metadata, workspaces
+
+__all__ = [
+    "Deposed",
+    "Ledger",
+    "Record",
+    "Seat",
+    "Transaction",
+    "Watch",
+    "insert_many",
+    "next_stamp",
+    "plain_rows",
+]
+
+Transaction = Connection
+"""What the functions of this room work in; other rooms name it without knowing SQL."""
+
+Query = Any
+"""A SELECT; its own type counts its columns, which nobody here can use."""
+
+Record = Any
+"""A row as a query gives it: its attributes are the columns of `claude_batch.ledger.schema`."""
+
+_BUSY_SECONDS = 60.0
+"""How long a write waits for another process's transaction; none of ours lasts that long."""
+
+
+class Deposed(Exception):
+    """Another process took the driver's seat: the transaction was not made."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """The right to drive one workspace, as long as its epoch is the ledger's."""
+
+    workspace_id: int
+    epoch: int
+
+
+class Ledger:
+    """One ledger, open. Safe to share between threads; never between processes after a fork."""
+
+    def __init__(self, location: str) -> None:
+        """Open or create the ledger at a path or SQLAlchemy URL.
+
+        Raises `LedgerError` where it cannot be opened, is no ledger, or has another schema.
+        """
+        self.location = location
+        self.path: Path | None = None
+        self._engine = self._connect(location)
+        try:
+            self._prepare()
+        except DBAPIError as error:
+            self._engine.dispose()
+            raise LedgerError(
+                f"the ledger {location} cannot be used: {error.orig}; it was not changed. "
+                "Name another with --ledger, or restore it from a backup"
+            ) from error
+        except BaseException:
+            self._engine.dispose()
+            raise
+
+    def _connect(self, location: str) -> Engine:
+        if "://" in location:
+            try:
+                url = make_url(location)
+                if url.get_backend_name() == "sqlite" and url.database:
+                    self.path = Path(url.database)
+                    url = url.set(database=str(self._file(self.path)))
+                engine = create_engine(url, hide_parameters=True)
+            except (ArgumentError, ImportError) as error:
+                raise LedgerError(
+                    f"the ledger's URL {location!r} cannot be used: {error}"
+                ) from None
+            if engine.dialect.name != "sqlite":
+                raise LedgerError(
+                    f"{location}: only SQLite ledgers are supported so far; name a file"
+                )
+        else:
+            self.path = Path(location).expanduser()
+            engine = create_engine(f"sqlite:///{self._file(self.path)}", hide_parameters=True)
+        event.listen(engine, "connect", _on_connect)
+        event.listen(engine, "begin", _on_begin)
+        return engine
+
+    def _file(self, path: Path) -> Path:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            path = path.resolve()
+            if not path.exists():
+                # Created here, so that it is never readable by others, not even for a moment.
+                with suppress(FileExistsError):
+                    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+        except OSError as error:
+            raise LedgerError(
+                f"the ledger {path} cannot be opened: {error.strerror}; "
+                "name another with --ledger or CLAUDE_BATCH_LEDGER"
+            ) from None
+        # One that exists is never opened but by SQLite: closing any other descriptor would drop
+        # the locks that this process's own connections hold, and another process would take away
+        # the log that they still write to (https://www.sqlite.org/howtocorrupt.html, 2.2).
+        return path
+
+    def _prepare(self) -> None:
+        with self._engine.connect() as connection:
+            existing = inspect(connection).get_table_names()
+        if "meta" not in existing:
+            if existing:
+                raise LedgerError(
+                    f"{self.location} is a database, but no ledger of claude-batch; "
+                    "it was not changed. Name another with --ledger"
+                )
+            with self.write() as tx:
+                metadata.create_all(tx)
+                if tx.execute(select(meta.c.name)).first() is None:
+                    tx.execute(
+                        insert(meta),
+                        [
+                            {"name": "schema_version", "value": str(SCHEMA_VERSION)},
+                            {"name": "incarnation", "value": new_incarnation()},
+                            {"name": "salt", "value": secrets.token_hex(16)},
+                            {"name": "stamp", "value": "0"},
+                        ],
+                    )
+        with self.read() as tx:
+            facts = {row.name: row.value for row in tx.execute(select(meta))}
+        version = facts.get("schema_version")
+        if version != str(SCHEMA_VERSION):
+            raise LedgerError(
+                f"{self.location} has schema version {version}, this claude-batch writes "
+                f"{SCHEMA_VERSION}; it was not changed. Use the claude-batch that made it, "
+                "or name another ledger"
+            )
+        self.incarnation: str = facts["incarnation"]
+        self._salt = facts["salt"]
+
+    def close(self) -> None:
+        """Close every connection."""
+        self._engine.dispose()
+
+    @contextmanager
+    def read(self) -> Generator[Connection]:
+        """A read transaction: one consistent view. Raises `LedgerError`."""
+        with self._told("read"), self._engine.connect() as connection, connection.begin():
+            yield connection
+
+    @contextmanager
+    def write(self, seat: Seat | None = None) -> Generator[Connection]:
+        """A write transaction, durable when the block ends; undone where it raises.
+
+        With a ``seat`` it is made only if the epoch is still the seat's, else `Deposed` is raised.
+        Raises `LedgerError` where the disk is full, or the file is locked or damaged.
+        """
+        with self._told("written"), self._engine.connect() as plain:
+            connection = plain.execution_options(claude_batch_write=True)
+            with connection.begin():
+                if seat is not None:
+                    epoch = connection.scalar(
+                        select(workspaces.c.epoch).where(workspaces.c.id == seat.workspace_id)
+                    )
+                    if epoch != seat.epoch:
+                        raise Deposed
+                yield connection
+
+    @contextmanager
+    def _told(self, what: str) -> Generator[None]:
+        try:
+            yield
+        except DBAPIError as error:
+            raise LedgerError(
+                f"the ledger {self.location} cannot be {what}: {error.orig}. "
+                "What was stored before is kept; make room or repair the file, then go on"
+            ) from error
+
+    def watch(self) -> Watch:
+        """A cheap look at whether anybody has written since the last look."""
+        return Watch(self._engine)
+
+    def fingerprint(self, credential: str) -> str:
+        """A salted hash by which a credential is known again, without being written anywhere."""
+        return hashlib.blake2b(
+            credential.encode(), key=bytes.fromhex(self._salt), digest_size=12
+        ).hexdigest()
+
+    def sibling(self, suffix: str) -> Path | None:
+        """The path of a file that lies beside the ledger; None for one that is no file."""
+        if self.path is None:
+            return None
+        resolved = self.path.expanduser().resolve()
+        return resolved.with_name(resolved.name + suffix)
+
+
+class Watch:
+    """`PRAGMA data_version` on a connection of its own, which changes when another one commits."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._connection = engine.raw_connection()
+        self._last = self._version()
+
+    def _version(self) -> int:
+        cursor = self._connection.cursor()
+        try:
+            cursor.execute("PRAGMA data_version")
+            row: Any = cursor.fetchone()
+            return int(row[0])
+        finally:
+            cursor.close()
+
+    def changed(self) -> bool:
+        """True where somebody has committed since the last call."""
+        version = self._version()
+        changed, self._last = version != self._last, version
+        return changed
+
+    def close(self) -> None:
+        """Give the connection back."""
+        self._connection.close()
+
+
+_compiled_queries: dict[tuple[int, str], tuple[str, tuple[str, ...], dict[str, Any]]] = {}
+"""SQL, names of its parameters in order, and the values of those that are constants."""
+
+_compiled: dict[tuple[int, str], tuple[Insert, str]] = {}
+"""The SQL of the few statements that insert many rows, which are constants of their modules."""
+
+
+def insert_many(tx: Connection, statement: Insert, rows: Sequence[tuple[Any, ...]]) -> None:
+    """Run an insert for many rows of plain values, in the order of the table's columns.
+
+    SQLAlchemy writes the SQL; the rows go to the driver as they are. Its own way builds a
+    dictionary and walks every value of every row, which costs as much as SQLite itself.
+    """
+    key = (id(statement), tx.dialect.name)
+    known = _compiled.get(key)
+    if known is None or known[0] is not statement:
+        names = [column.name for column in statement.table.columns]
+        compiled = statement.compile(dialect=tx.dialect, column_keys=names)
+        if (order := compiled.positiontup) != names:
+            raise AssertionError(f"columns in another order than the table's: {order}")
+        known = _compiled[key] = (statement, str(compiled))
+    tx.exec_driver_sql(known[1], list(rows))
+
+
+def plain_rows(
+    tx: Connection, statement: Query, values: Mapping[str, Any] | None = None
+) -> Generator[tuple[Any, ...]]:
+    """The rows of a query as the driver gives them, lazily.
+
+    For the few queries that read every row of a batch: SQLAlchemy's own rows cost about as much as
+    reading them. ``statement`` is a constant of its module with named parameters.
+    """
+    key = (id(statement), tx.dialect.name)
+    known = _compiled_queries.get(key)
+    if known is None:
+        compiled = statement.compile(
+            dialect=tx.dialect, compile_kwargs={"render_postcompile": True}
+        )
+        order = compiled.positiontup
+        assert order is not None, "the drivers in use take positional parameters"
+        known = _compiled_queries[key] = (str(compiled), tuple(order), dict(compiled.params))
+    sql, order, constants = known
+    given = {**constants, **values} if values else constants
+    driver: Any = tx.connection.dbapi_connection
+    cursor = driver.cursor()
+    try:
+        cursor.execute(sql, [given[name] for name in order])
+        while rows := cursor.fetchmany(100):
+            yield from rows
+    finally:
+        cursor.close()
+
+
+def next_stamp(tx: Connection) -> int:
+    """The next ledger-wide stamp: the order in which transactions finished requests."""
+    value = int(tx.execute(select(meta.c.value).where(meta.c.name == "stamp")).scalar_one()) + 1
+    tx.execute(update(meta).where(meta.c.name == "stamp").values(value=str(value)))
+    return value
+
+
+def _on_connect(dbapi_connection: Any, _record: object) -> None:
+    # SQLAlchemy's recipe for SQLite: the driver must not begin transactions by itself, so that
+    # writers can begin as writers and never fail midway because somebody else wrote first.
+    dbapi_connection.isolation_level = None
+    cursor = dbapi_connection.cursor()
+    try:
+        cursor.execute(f"PRAGMA busy_timeout = {int(_BUSY_SECONDS * 1000)}")
+        cursor.execute("PRAGMA journal_mode = WAL")
+        cursor.execute("PRAGMA synchronous = FULL")
+        if sys.platform == "darwin":
+            cursor.execute("PRAGMA fullfsync = 1")
+    finally:
+        cursor.close()
+
+
+def _on_begin(connection: Connection) -> None:
+    options = connection.get_execution_options()
+    write = options.get("claude_batch_write", False)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN DEFERRED")

@@ -1,0 +1,185 @@
+"""Collection: results streamed, stored as they arrive, judged when all that can be had is there."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import AsyncIterator, Sequence
+
+from claude_batch.core.settings import LedgerSettings
+from claude_batch.core.states import RequestState
+from claude_batch.ledger import collecting, sending
+from claude_batch.ledger.collecting import NewResult, Stored
+from claude_batch.ledger.store import Ledger, Seat, Transaction
+from claude_batch.lifecycle.submission import backoff
+from claude_batch.wire.client import ApiError, BatchesClient, Unreachable
+from claude_batch.wire.encoding import parse_custom_id
+from claude_batch.wire.errors import account_reason
+from claude_batch.wire.limits import RESULTS_KEPT_DAYS
+from claude_batch.wire.messages import ResultLine, UnreadableLine, decode_line
+
+__all__ = ["Collection", "missing_state", "split_lines"]
+
+_log = logging.getLogger(__name__)
+
+CHUNK_LINES = 2000
+CHUNK_BYTES = 4 << 20
+"""Lines and bytes that are stored in one transaction."""
+
+COMPLETE_FETCHES = 3
+"""After so many fetches that ended properly, what is missing is missing for good."""
+
+
+def missing_state(stored: Stored, succeeded: int) -> RequestState:
+    """What becomes of requests without a line once fetching again is of no use.
+
+    Tried again only where every success that the API counts (and bills) is stored; otherwise a
+    missing line may be a paid one.
+    """
+    return RequestState.QUEUED if stored.succeeded >= succeeded else RequestState.LOST
+
+
+async def split_lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[list[bytes]]:
+    """Lists of whole lines, without their ends; the last line needs none."""
+    pending: list[bytes] = []
+    async for chunk in chunks:
+        head, newline, tail = chunk.rpartition(b"\n")
+        if not newline:
+            pending.append(chunk)
+            continue
+        pending.append(head)
+        lines = [line for line in b"".join(pending).split(b"\n") if line.strip()]
+        pending = [tail] if tail else []
+        if lines:
+            yield lines
+    rest = b"".join(pending)
+    if rest.strip():
+        yield [rest]
+
+
+class Collection:
+    """Fetches the results of one workspace's ended batches."""
+
+    def __init__(self, ledger: Ledger, client: BatchesClient, settings: LedgerSettings) -> None:
+        self._ledger = ledger
+        self._client = client
+        self._settings = settings
+
+    async def collect(self, seat: Seat, batch_id: int) -> None:
+        """Fetch the results of an ended batch and, once they are complete, judge its requests.
+
+        A fetch that breaks leaves what it brought, and is repeated later. Raises `Deposed`.
+        """
+        with self._ledger.read() as tx:
+            row = sending.batch(tx, batch_id)
+        complete, note = True, ""
+        not_found_since: float | None = None
+        try:
+            async with self._client.results(row.remote_id) as chunks:
+                await self._store(seat, batch_id, chunks)
+        except (ApiError, Unreachable) as error:
+            complete, note = False, str(error)
+            if isinstance(error, ApiError) and error.fault.status == 404:
+                not_found_since = row.not_found_since or time.time()
+        counts = json.loads(row.counts or "{}")
+        with self._ledger.read() as tx:
+            stored = collecting.stored_counts(tx, batch_id)
+        gaps = row.request_count - stored.total
+        fetches = row.fetches + (1 if complete else 0)
+        now = time.time()
+        gone = not_found_since is not None and (
+            now - not_found_since >= self._settings.not_found_after
+            or now - (row.submitted or now) >= RESULTS_KEPT_DAYS * 86400
+        )
+        if gaps > 0 and not gone and (not complete or fetches < COMPLETE_FETCHES):
+            words = note or f"{gaps} of {row.request_count} results were not in the stream"
+            wait = min(backoff(row.fetches + 1), row.max_poll_interval)
+            with self._ledger.write(seat) as tx:
+                collecting.note_fetch(
+                    tx,
+                    batch_id,
+                    complete=complete,
+                    next_check=now + wait,
+                    note=words,
+                    not_found_since=not_found_since,
+                )
+            _log.info("batch %s: %s; fetched again", row.remote_id, words)
+            return
+        missing = missing_state(stored, int(counts.get("succeeded", 0)))
+        with self._ledger.write(seat) as tx:
+            collected = collecting.finish_collection(tx, batch_id, missing=missing, now=now)
+            if collected.account_line is not None and collected.account:
+                self._halt(tx, seat, collected.account_line, now)
+        _log.info(
+            "batch %s: %d final, %d queued again, %d missing",
+            row.remote_id,
+            collected.final,
+            collected.retried + collected.account,
+            collected.missing,
+        )
+
+    async def _store(self, seat: Seat, batch_id: int, chunks: AsyncIterator[bytes]) -> None:
+        lines: list[bytes] = []
+        size = 0
+        async for part in split_lines(chunks):
+            lines += part
+            size += sum(map(len, part))
+            if len(lines) >= CHUNK_LINES or size >= CHUNK_BYTES:
+                self._store_chunk(seat, batch_id, lines)
+                lines, size = [], 0
+        if lines:
+            self._store_chunk(seat, batch_id, lines)
+
+    def _store_chunk(self, seat: Seat, batch_id: int, lines: Sequence[bytes]) -> None:
+        decoded: dict[str, list[tuple[int, ResultLine, bytes]]] = {}
+        strange: list[tuple[bytes, str]] = []
+        for raw in lines:
+            try:
+                line = decode_line(raw)
+            except UnreadableLine as error:
+                strange.append((raw, f"unreadable: {error}"))
+                continue
+            parts = parse_custom_id(line.custom_id)
+            if parts is None or parts[1] != self._ledger.incarnation:
+                strange.append((raw, f"unknown custom_id {line.custom_id!r}"))
+                continue
+            decoded.setdefault(parts[0], []).append((parts[2], line, raw))
+        with self._ledger.write(seat) as tx:
+            known = collecting.members(tx, batch_id, list(decoded))
+            new: list[NewResult] = []
+            for identifier, found in decoded.items():
+                seq = known.get(identifier)
+                for sent, line, raw in found:
+                    if seq is None:
+                        strange.append((raw, f"no request of this batch: {line.custom_id!r}"))
+                        continue
+                    new.append(
+                        NewResult(
+                            seq,
+                            sent,
+                            line.outcome,
+                            line.disposition,
+                            line.error.type if line.error else None,
+                            raw,
+                            line.usage,
+                        )
+                    )
+            # In the order of the requests: results come shuffled, and are read in order later.
+            new.sort()
+            collecting.add_results(tx, batch_id, new)
+            for raw, reason in strange:
+                collecting.add_strange_line(tx, batch_id, raw, reason)
+
+    def _halt(self, tx: Transaction, seat: Seat, raw: bytes, now: float) -> None:
+        error = decode_line(raw).error
+        assert error is not None
+        reason = account_reason(None, error.type, error.message, error.details) or "billing"
+        sending.halt(
+            tx,
+            seat.workspace_id,
+            reason=reason,
+            error_type=error.type,
+            message=error.message,
+            now=now,
+        )

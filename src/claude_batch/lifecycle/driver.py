@@ -1,0 +1,288 @@
+"""The driver of one workspace: who sits in the seat packs, submits, polls and collects.
+
+One process at a time drives a workspace of a ledger. The seat is an OS file lock, which its
+holder's death frees, and an epoch in the ledger, which excludes a deposed holder that wakes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+
+from filelock import Timeout
+
+from claude_batch.core.settings import LedgerSettings
+from claude_batch.ledger import collecting, enqueue, reading, sending
+from claude_batch.ledger.store import Deposed, Ledger, Seat, Transaction
+from claude_batch.lifecycle.collection import Collection
+from claude_batch.lifecycle.packing import pack_due
+from claude_batch.lifecycle.polling import Polling
+from claude_batch.lifecycle.seat import seat_lock
+from claude_batch.lifecycle.submission import LONGEST_WAIT, Submission, backoff
+from claude_batch.wire.client import ApiError, BatchesClient, Unreachable
+
+__all__ = ["Contact", "Driver"]
+
+_log = logging.getLogger(__name__)
+
+SEAT_RETRY = 0.5
+"""Seconds between two tries to take a seat that another process holds."""
+
+RESTS_PER_LOOK = 20
+LONGEST_REST = 1.0
+"""After a look at the queue that found nothing to send a driver rests that many times as long."""
+
+LONGEST_SLEEP = 60.0
+"""Seconds; a driver looks around at least this often, whatever its clock says."""
+
+
+@dataclass(slots=True)
+class Contact:
+    """Whether the API has answered this process at all."""
+
+    made: bool = False
+    failures: int = 0
+    last_failure: str = ""
+
+
+class Driver:
+    """Drives one workspace with one credential, while it holds the seat."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        client: BatchesClient,
+        settings: LedgerSettings,
+        changed: Callable[[], None],
+    ) -> None:
+        """``changed`` is called after each step that may have changed the ledger."""
+        self._ledger = ledger
+        self._client = client
+        self._settings = settings
+        self._changed = changed
+        self._fingerprint = ledger.fingerprint(client.credential)
+        with ledger.write() as tx:
+            self.workspace_id: int = enqueue.ensure_workspace(
+                tx, client.base_url, self._fingerprint
+            )
+        self.contact: Contact = Contact()
+        self._stopping = False
+        self._send_task: asyncio.Task[None] | None = None
+        self._poll_task: asyncio.Task[None] | None = None
+        self._wake_send = asyncio.Event()
+        self._wake_poll = asyncio.Event()
+        self._submission = Submission(ledger, client, settings, lambda: self._stopping)
+        self._polling = Polling(ledger, client, settings)
+        self._collection = Collection(ledger, client, settings)
+
+    def wake(self) -> None:
+        """Look around now: something was queued, cancelled or resumed."""
+        self._wake_send.set()
+        self._wake_poll.set()
+
+    def stop(self) -> None:
+        """End soon: an upload under way is given up where it is still a definite no."""
+        self._stopping = True
+        self.wake()
+        # What is being fetched can be fetched again; a POST under way must be known about first.
+        if self._poll_task is not None:
+            self._poll_task.cancel()
+        if self._send_task is not None and not self._submission.under_way:
+            self._send_task.cancel()
+
+    async def run(self) -> None:
+        """Drive until `stop`, taking the seat whenever it is free."""
+        while not self._stopping:
+            rest = await self._make_contact()
+            if rest:
+                await self._rest(rest)
+                continue
+            # Cleared before looking, or a wake-up of long ago would make this a busy loop.
+            self._wake_poll.clear()
+            with self._sit() as seat:
+                if seat is None:
+                    await self._sleep(self._wake_poll, SEAT_RETRY)
+                    continue
+                try:
+                    await self._drive(seat)
+                except* Deposed:
+                    _log.warning("another process drives this ledger now; waiting for the seat")
+
+    async def advance(self) -> bool:
+        """One pass over everything that is due; False where another process holds the seat."""
+        if await self._make_contact():
+            return True
+        with self._sit() as seat:
+            if seat is None:
+                return False
+            await self._poll_pass(seat)
+            while await self._send_pass(seat) == 0.0 and not self._stopping:
+                pass
+            await self._poll_pass(seat)
+        return True
+
+    async def _make_contact(self) -> float:
+        """Learn the workspace by a list call with our own key.
+
+        Returns 0, or the seconds after which to try again.
+        """
+        if self.contact.made:
+            return 0.0
+        try:
+            await self._client.list_page(limit=1)
+        except ApiError as error:
+            if not error.fault.from_api:
+                return self._no_contact(str(error))
+            if error.fault.account_reason is not None:
+                self._halt_at_once(error)
+                return self._settings.probe_interval
+            # It is the API, and it will say again what it dislikes.
+        except Unreachable as error:
+            return self._no_contact(error.reason)
+        here = self.workspace_id
+        with self._ledger.write() as tx:
+            if self._client.workspace is not None:
+                here = enqueue.name_workspace(tx, here, self._fingerprint, self._client.workspace)
+            enqueue.adopt_refused(tx, here)
+            if sending.halt_of(tx, here).halt_reason == "credentials":
+                # That was said of another key of this workspace: ours has just been taken.
+                sending.clear_halt(tx, here)
+        # Not before it is written: whoever sees these takes the workspace's halt for our own.
+        self.workspace_id, self.contact.made = here, True
+        self._changed()
+        return 0.0
+
+    async def _rest(self, seconds: float) -> None:
+        """Wait before the next try, whatever others write, unless somebody lifts the halt."""
+        end = time.monotonic() + seconds
+        was_halted = self._is_halted()
+        while not self._stopping and time.monotonic() < end:
+            self._wake_poll.clear()
+            await self._sleep(self._wake_poll, end - time.monotonic())
+            if was_halted and not self._is_halted():
+                return
+
+    def _is_halted(self) -> bool:
+        with self._ledger.read() as tx:
+            return reading.workspace_row(tx, self.workspace_id).halted is not None
+
+    def _halt_at_once(self, error: ApiError) -> None:
+        fault = error.fault
+        with self._ledger.write() as tx:
+            sending.halt(
+                tx,
+                self.workspace_id,
+                reason=fault.account_reason or "credentials",
+                error_type=fault.error_type,
+                message=fault.message,
+                now=time.time(),
+            )
+        self._changed()
+
+    def _no_contact(self, reason: str) -> float:
+        self.contact.failures += 1
+        self.contact.last_failure = reason
+        _log.warning("%s cannot be reached: %s", self._client.base_url, reason)
+        self._changed()
+        return min(backoff(self.contact.failures), LONGEST_SLEEP)
+
+    @contextlib.contextmanager
+    def _sit(self) -> Generator[Seat | None]:
+        """The seat, while the block lasts; None where another process holds it."""
+        lock = seat_lock(self._ledger, self.workspace_id)
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            yield None
+            return
+        try:
+            with self._ledger.write() as tx:
+                seat = Seat(self.workspace_id, sending.take_seat(tx, self.workspace_id))
+                self._settle_interrupted(tx, seat)
+            yield seat
+        finally:
+            lock.release()
+
+    def _settle_interrupted(self, tx: Transaction, seat: Seat) -> None:
+        # The last driver ended during a POST: without ``armed`` its tail never left.
+        for row in sending.interrupted(tx, seat.workspace_id):
+            if row.armed is None:
+                sending.mark_definite_no(tx, row.id, note="the sending process ended before it")
+            else:
+                sending.mark_unknown(
+                    tx, row.id, note="the sending process ended before the API's answer"
+                )
+
+    async def _drive(self, seat: Seat) -> None:
+        async with asyncio.TaskGroup() as group:
+            self._send_task = group.create_task(self._send_loop(seat))
+            self._poll_task = group.create_task(self._poll_loop(seat))
+
+    async def _send_loop(self, seat: Seat) -> None:
+        while not self._stopping:
+            self._wake_send.clear()
+            begun = time.monotonic()
+            rest = await self._send_pass(seat)
+            if rest:
+                # While a run of a million requests is being stored every look costs; look seldom.
+                await asyncio.sleep(min(LONGEST_REST, RESTS_PER_LOOK * (time.monotonic() - begun)))
+            await self._sleep(self._wake_send, rest)
+
+    async def _poll_loop(self, seat: Seat) -> None:
+        while not self._stopping:
+            self._wake_poll.clear()
+            await self._sleep(self._wake_poll, await self._poll_pass(seat))
+
+    async def _send_pass(self, seat: Seat) -> float:
+        """Pack what is due and send one batch; returns the seconds until the next pass."""
+        with self._ledger.read() as tx:
+            state = reading.workspace_row(tx, seat.workspace_id)
+        now = time.time()
+        if state.halted is not None:
+            rest = state.halted + self._settings.probe_interval - now
+            if 0 < rest <= self._settings.probe_interval:
+                return rest
+            with self._ledger.write(seat) as tx:
+                sending.clear_halt(tx, seat.workspace_id)
+        packed, next_due = pack_due(self._ledger, seat, now)
+        if packed:
+            self._changed()
+        # A longer wait was planned before the clock jumped.
+        if state.wait_until is not None and 0 < state.wait_until - now <= LONGEST_WAIT:
+            return state.wait_until - now
+        with self._ledger.read() as tx:
+            batch_id = sending.next_packed(tx, seat.workspace_id)
+        if batch_id is not None:
+            await self._submission.send(seat, batch_id)
+            self._changed()
+            self._wake_poll.set()
+            return 0.0
+        return LONGEST_SLEEP if next_due is None else max(0.0, next_due - time.time())
+
+    async def _poll_pass(self, seat: Seat) -> float:
+        """Cancel, check and collect what is due; returns the seconds until the next pass."""
+        await self._polling.cancel_requested(seat)
+        await self._polling.check_due(seat, time.time())
+        with self._ledger.read() as tx:
+            ended = collecting.ended_batches(tx, seat.workspace_id, time.time())
+        for batch_id in ended:
+            if self._stopping:
+                break
+            await self._collection.collect(seat, batch_id)
+            self._changed()
+            self._wake_send.set()
+        with self._ledger.read() as tx:
+            due = collecting.next_check_of(tx, seat.workspace_id)
+        return LONGEST_SLEEP if due is None else max(0.0, due - time.time())
+
+    async def _sleep(self, wake: asyncio.Event, seconds: float) -> None:
+        if self._stopping:
+            return
+        # Others get their turn even where the event is set already.
+        await asyncio.sleep(0)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(wake.wait(), min(seconds, LONGEST_SLEEP))

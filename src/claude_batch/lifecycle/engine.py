@@ -1,0 +1,439 @@
+"""The engine: one for each ledger in a process, a thread with its own event loop.
+
+Every provider, event loop and thread of the process shares it. Callers hand over encoded requests
+and get futures; nothing here runs on a caller's loop. Closing the last user parks the work.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import logging
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+from claude_batch.core.errors import (
+    AccountHaltedError,
+    ActorConfigurationError,
+    ActorError,
+    BatchTimeoutError,
+    EngineStoppedError,
+)
+from claude_batch.core.settings import BatchProcessingMode, LedgerSettings
+from claude_batch.ledger import collecting, reading, sending
+from claude_batch.ledger.reading import Answer
+from claude_batch.ledger.store import Ledger, Watch
+from claude_batch.lifecycle.calls import Call, CallStore
+from claude_batch.lifecycle.driver import Driver
+from claude_batch.lifecycle.waiting import Waiter, Waiting, settle
+from claude_batch.wire.client import BatchesClient, CredentialFault
+from claude_batch.wire.encoding import EncodedRequest
+
+__all__ = ["Door", "Engine", "halted_error", "shutdown_all"]
+
+_log = logging.getLogger(__name__)
+_T = TypeVar("_T")
+
+WATCH_INTERVAL = 0.1
+"""Seconds between two looks at whether another process has written to the ledger."""
+
+STOP_SECONDS = 90.0
+"""How long closing waits for the answer to a POST whose last bytes have left."""
+
+_engines: dict[str, Engine] = {}
+_engines_lock = threading.Lock()
+
+
+@dataclass(slots=True, eq=False)
+class Door:
+    """A base URL and a credential, through which requests enter an engine."""
+
+    client: BatchesClient
+    driver: Driver
+    users: int = 0
+    task: asyncio.Task[None] | None = None
+
+    @property
+    def workspace_id(self) -> int:
+        """The workspace that the credential belongs to, as far as is known."""
+        return self.driver.workspace_id
+
+
+class Engine:
+    """Drives one ledger; made by `Engine.acquire`, given back by `release`."""
+
+    def __init__(self, ledger: Ledger, settings: LedgerSettings) -> None:
+        self.ledger = ledger
+        self.settings = settings
+        self._users = 0
+        self._doors: dict[tuple[str, str], Door] = {}
+        self._inbox: deque[Call] = deque()
+        self._flush_planned = False
+        self._calls = CallStore(ledger)
+        self._subscribers: list[tuple[int, Future[int]]] = []
+        self._version = 0
+        self._failure: ActorError | None = None
+        self._stopped = False
+        self._waiting = Waiting(ledger)
+        self._readers = ThreadPoolExecutor(4, thread_name_prefix="claude-batch-read")
+        self._loop = asyncio.new_event_loop()
+        self._stop: asyncio.Event | None = None
+        started = threading.Event()
+        self._thread = threading.Thread(
+            target=self._run, args=(started,), name="claude-batch-engine", daemon=True
+        )
+        self._thread.start()
+        started.wait()
+
+    # Opening and closing ---------------------------------------------------------------------
+
+    @classmethod
+    def acquire(cls, location: str, settings: LedgerSettings) -> Engine:
+        """The process's engine of a ledger, started by its first user.
+
+        Raises `LedgerError`, and `ActorConfigurationError` where another user of the same ledger
+        runs with other ledger settings.
+        """
+        name = location if "://" in location else str(Path(location).expanduser().resolve())
+        with _engines_lock:
+            engine = _engines.get(name)
+            if engine is not None and not engine._stopped:
+                if engine.settings != settings:
+                    raise ActorConfigurationError(
+                        f"the ledger {location} is open in this process with other settings "
+                        f"({engine.settings}); give all its providers the same"
+                    )
+            else:
+                engine = _engines[name] = cls(Ledger(location), settings)
+            engine._users += 1
+            return engine
+
+    def release(self) -> None:
+        """One user less; the last one parks the work and ends the thread."""
+        with _engines_lock:
+            self._users -= 1
+            if self._users > 0:
+                return
+            for name, engine in list(_engines.items()):
+                if engine is self:
+                    del _engines[name]
+        self._end()
+
+    def _end(self) -> None:
+        if self._stopped:
+            return
+        self._stopped = True
+
+        def stop() -> None:
+            for door in self._doors.values():
+                door.driver.stop()
+            assert self._stop is not None
+            self._stop.set()
+
+        self._loop.call_soon_threadsafe(stop)
+        if threading.current_thread() is not self._thread:
+            self._thread.join(STOP_SECONDS)
+        self._readers.shutdown(wait=False)
+
+    def open_door(self, base_url: str | None, api_key: str | None, *, drive: bool = True) -> Door:
+        """A way in with this base URL and credential; the same pair shares one.
+
+        ``drive=False`` only registers it: nothing is sent or polled until `advance`.
+        """
+        return self._call_soon(self._open_door(base_url, api_key, drive)).result()
+
+    async def _open_door(self, base_url: str | None, api_key: str | None, drive: bool) -> Door:
+        try:
+            client = BatchesClient(
+                base_url=base_url, api_key=api_key, write_timeout=self.settings.arm_window
+            )
+        except CredentialFault as error:
+            raise ActorConfigurationError(str(error)) from None
+        if not client.has_credential:
+            await client.close()
+            raise ActorConfigurationError(
+                "no API key: set ANTHROPIC_API_KEY, or name the variable that holds it "
+                "with --api-key-env"
+            )
+        name = (client.base_url, self.ledger.fingerprint(client.credential))
+        door = self._doors.get(name)
+        if door is None:
+            door = Door(client, Driver(self.ledger, client, self.settings, self._notify))
+            self._doors[name] = door
+        else:
+            await client.close()
+        door.users += 1
+        if drive and door.task is None:
+            # A new process, or a new key, is a reason to try again what was halted.
+            with self.ledger.write() as tx:
+                sending.clear_halt(tx, door.workspace_id)
+            door.task = asyncio.create_task(self._guard(door.driver.run()))
+        return door
+
+    def close_door(self, door: Door) -> None:
+        """One user of a door less; it is driven on until the engine ends."""
+        door.users -= 1
+
+    async def _guard(self, work: Coroutine[Any, Any, None]) -> None:
+        """A driver that fails for a reason nobody foresaw must not leave callers waiting."""
+        try:
+            await work
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:
+            cause = _first_cause(error)
+            _log.error("the engine stopped", exc_info=cause)
+            self._failure = EngineStoppedError(
+                f"the engine stopped: {type(cause).__name__}: {cause}. What was stored is in the "
+                f"ledger {self.ledger.location}; once the cause is gone, `claude-batch resume` "
+                "goes on"
+            )
+            self._waiting.fail(self._waiting.all(), lambda _: self._require_failure())
+            self._notify()
+
+    def _require_failure(self) -> ActorError:
+        assert self._failure is not None
+        return self._failure
+
+    def _run(self, started: threading.Event) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_until_complete(self._main(started))
+        finally:
+            self._loop.close()
+
+    async def _main(self, started: threading.Event) -> None:
+        self._stop = asyncio.Event()
+        watch = self.ledger.watch()
+        started.set()
+        watching = asyncio.create_task(self._watch(watch))
+        try:
+            await self._stop.wait()
+        finally:
+            watching.cancel()
+            tasks = [door.task for door in self._doors.values() if door.task is not None]
+            if tasks:
+                # An upload whose tail has left waits for its answer; all else ends at once.
+                await asyncio.wait(tasks, timeout=STOP_SECONDS)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(watching, *tasks, return_exceptions=True)
+            stopped = EngineStoppedError(
+                "the provider was closed while the call waited; its request stays in the ledger"
+            )
+            self._waiting.fail(self._waiting.all(), lambda _: stopped)
+            for call in self._inbox:
+                settle(call.future, stopped)
+            self._notify()
+            for door in self._doors.values():
+                await door.client.close()
+            watch.close()
+            self.ledger.close()
+
+    def _call_soon(self, work: Coroutine[Any, Any, _T]) -> Future[_T]:
+        if self._stopped:
+            work.close()
+            raise EngineStoppedError("the provider is closed; make a new one")
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    # Changes ---------------------------------------------------------------------------------
+
+    async def _watch(self, watch: Watch) -> None:
+        while True:
+            await asyncio.sleep(WATCH_INTERVAL)
+            if watch.changed():
+                self._notify()
+                for door in self._doors.values():
+                    door.driver.wake()
+
+    def _notify(self) -> None:
+        self._version += 1
+        self._waiting.deliver()
+        self._fail_halted()
+        if self._subscribers:
+            ready = [f for seen, f in self._subscribers if seen < self._version]
+            self._subscribers.clear()
+            for future in ready:
+                settle(future, self._version)
+
+    def _fail_halted(self) -> None:
+        for door in self._doors.values():
+            waiters = self._waiting.of(door)
+            if not waiters:
+                continue
+            with self.ledger.read() as tx:
+                row = reading.workspace_row(tx, door.workspace_id)
+            if row.halted is not None:
+                self._waiting.fail(waiters, lambda _, row=row: halted_error(row))
+
+    @property
+    def version(self) -> int:
+        """Rises with every change that the engine has seen."""
+        return self._version
+
+    def change_after(self, version: int) -> Future[int]:
+        """A future that is done once the version is higher than the given one."""
+        future: Future[int] = Future()
+
+        def subscribe() -> None:
+            if self._version > version or self._failure is not None or self._stopped:
+                settle(future, self._version)
+            else:
+                self._subscribers.append((version, future))
+
+        if self._stopped:
+            future.set_result(self._version)
+        else:
+            self._loop.call_soon_threadsafe(subscribe)
+        return future
+
+    def check(self) -> None:
+        """Raise what made the engine stop, where something did."""
+        if self._failure is not None:
+            raise self._failure
+
+    def read(self, work: Callable[[], _T]) -> Future[_T]:
+        """Run a function that reads the ledger on a thread of the engine's own."""
+        return self._readers.submit(work)
+
+    def wake(self) -> None:
+        """Look around now: a run was stored, cancelled or resumed."""
+
+        def wake() -> None:
+            for door in self._doors.values():
+                door.driver.wake()
+            self._notify()
+
+        if not self._stopped:
+            self._loop.call_soon_threadsafe(wake)
+
+    def advance(self, door: Door) -> Future[bool]:
+        """One pass over everything that is due; False where another process drives."""
+        return self._call_soon(door.driver.advance())
+
+    # Single calls ----------------------------------------------------------------------------
+
+    def call(
+        self,
+        door: Door,
+        encoded: EncodedRequest,
+        *,
+        actor: str,
+        key: str | None,
+        mode: BatchProcessingMode,
+    ) -> Future[Answer]:
+        """Store a single request and return the future of its answer; never blocks."""
+        future: Future[Answer] = Future()
+        if self._failure is not None:
+            future.set_exception(self._failure)
+            return future
+        if self._stopped:
+            future.set_exception(EngineStoppedError("the provider is closed; make a new one"))
+            return future
+        self._inbox.append(Call(door, encoded, actor, key, mode, time.time(), future))
+        if not self._flush_planned:
+            self._flush_planned = True
+            self._loop.call_soon_threadsafe(self._flush)
+        return future
+
+    def _flush(self) -> None:
+        # All calls that came in since the last flush share one transaction, and one fsync.
+        self._flush_planned = False
+        calls: list[Call] = []
+        while self._inbox:
+            calls.append(self._inbox.popleft())
+        if not calls:
+            return
+        try:
+            added = self._calls.store(calls)
+        except Exception as error:
+            _log.exception("calls could not be stored")
+            failure = EngineStoppedError(f"the request could not be stored: {error}")
+            for call in calls:
+                settle(call.future, failure)
+            return
+        for call, waiter in added:
+            self._waiting.add(
+                waiter,
+                seconds=call.begun + call.mode.max_wait - time.time(),
+                on_timeout=lambda waiter, mode=call.mode: self._time_out(waiter, mode),
+            )
+        for door in self._doors.values():
+            door.driver.wake()
+        self._fail_halted()
+
+    def _time_out(self, waiter: Waiter, mode: BatchProcessingMode) -> None:
+        if mode.on_timeout == "cancel":
+            with self.ledger.write() as tx:
+                collecting.cancel_request(tx, waiter.seq, time.time())
+            self.wake()
+        with self.ledger.read() as tx:
+            batch_id = reading.batch_of(tx, waiter.seq)
+        ids = (batch_id,) if batch_id else ()
+        kept = (
+            "it was cancelled; what had finished is kept"
+            if mode.on_timeout == "cancel"
+            else "it stays in the ledger; `claude-batch resume` goes on with it"
+        )
+        self._waiting.fail(
+            [waiter],
+            lambda w: BatchTimeoutError(
+                f"no answer within max_wait ({mode.max_wait:g} s), "
+                f"run {w.run_id}, {'batch ' + batch_id if batch_id else 'not yet submitted'}: "
+                f"{kept}",
+                run_id=w.run_id,
+                batch_ids=ids,
+            ),
+        )
+
+    def resume(self) -> None:
+        """Lift the halts of every workspace that this process has a key for, and go on."""
+        for door in list(self._doors.values()):
+            with self.ledger.write() as tx:
+                sending.clear_halt(tx, door.workspace_id)
+        self.wake()
+
+
+def _first_cause(error: BaseException) -> BaseException:
+    while isinstance(error, BaseExceptionGroup):
+        error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
+    return error
+
+
+def halted_error(row: Any) -> AccountHaltedError:
+    """The error of a halted workspace, from its row."""
+    words = f"{row.halt_type}: {row.halt_message}" if row.halt_type else row.halt_message
+    return AccountHaltedError(
+        f"sending is halted ({row.halt_reason}): {words}. Nothing was marked failed: every request "
+        "stays queued. Once the cause is gone, `claude-batch resume` or the same call goes on",
+        reason=row.halt_reason,
+        error_type=row.halt_type,
+    )
+
+
+def shutdown_all() -> None:
+    """Park the work of every engine of this process, and end their threads."""
+    with _engines_lock:
+        engines = list(_engines.values())
+        _engines.clear()
+    for engine in engines:
+        engine._end()  # pyright: ignore[reportPrivateUsage]
+
+
+def _after_fork() -> None:
+    # The parent's engine thread does not exist here, and its connections must not be used.
+    global _engines_lock
+    _engines_lock = threading.Lock()
+    _engines.clear()
+
+
+atexit.register(shutdown_all)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

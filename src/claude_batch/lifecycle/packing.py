@@ -1,0 +1,102 @@
+"""Packing: which queued requests travel together in the next batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from claude_batch.ledger import sending
+from claude_batch.ledger.store import Ledger, Seat
+from claude_batch.wire.encoding import body_length
+from claude_batch.wire.limits import MAX_BODY_BYTES, MAX_REQUESTS
+
+__all__ = ["Cut", "Policy", "Queued", "pack_due", "plan_cut"]
+
+
+Queued = tuple[int, int, str]
+"""A queued request, as packing sees it: row number, bytes of its params, run id."""
+
+
+class Policy(Protocol):
+    """What of a run's `BatchProcessingMode` matters to the batch that carries its requests."""
+
+    @property
+    def max_requests(self) -> int: ...
+    @property
+    def poll_interval(self) -> float: ...
+    @property
+    def max_poll_interval(self) -> float: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """The beginning of a lane's queue that makes one batch."""
+
+    last_seq: int
+    count: int
+    params_bytes: int
+    poll_interval: float
+    max_poll_interval: float
+
+
+def plan_cut(
+    queued: Iterable[Queued],
+    policies: Mapping[str, Policy],
+    *,
+    max_requests: int = MAX_REQUESTS,
+    max_body: int = MAX_BODY_BYTES,
+) -> Cut | None:
+    """Take queued requests in order, until the next would pass a limit; None where none is queued.
+
+    The number of requests is the smallest that any of them asks for; the intervals of polling are
+    the shortest. The body is counted exactly, envelope included.
+    """
+    count = total = last = 0
+    limit, poll, max_poll = max_requests, float("inf"), float("inf")
+    run: str | None = None
+    for seq, size, run_id in queued:
+        if run_id != run:
+            # Requests of a run mostly follow each other: its policy is looked at once.
+            run, policy = run_id, policies[run_id]
+            if count + 1 > min(limit, policy.max_requests) and count:
+                break
+            limit = min(limit, policy.max_requests)
+            poll = min(poll, policy.poll_interval)
+            max_poll = min(max_poll, policy.max_poll_interval)
+        if count and (count + 1 > limit or body_length(count + 1, total + size) > max_body):
+            break
+        count, total, last = count + 1, total + size, seq
+    return Cut(last, count, total, poll, max(max_poll, poll)) if count else None
+
+
+def pack_due(ledger: Ledger, seat: Seat, now: float) -> tuple[list[int], float | None]:
+    """Pack every lane whose time has come, each as far as one batch reaches.
+
+    Returns the new batches and the time at which the next lane is due (None: no lane waits).
+    """
+    with ledger.read() as tx:
+        lanes = sending.due_lanes(tx, seat.workspace_id)
+    packed: list[int] = []
+    later: list[float] = []
+    for lane_id, due in lanes:
+        if due > now:
+            later.append(due)
+            continue
+        with ledger.write(seat) as tx:
+            cut = plan_cut(sending.queued_of_lane(tx, lane_id), sending.policies(tx, lane_id))
+            if cut is None:
+                continue
+            packed.append(
+                sending.pack(
+                    tx,
+                    lane_id,
+                    last_seq=cut.last_seq,
+                    count=cut.count,
+                    params_bytes=cut.params_bytes,
+                    poll_interval=cut.poll_interval,
+                    max_poll_interval=cut.max_poll_interval,
+                    now=now,
+                )
+            )
+    return packed, min(later, default=None)

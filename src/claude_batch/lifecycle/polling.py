@@ -1,0 +1,160 @@
+"""Polling: when to look at a batch again, and what a look changes."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from typing import Any
+
+import msgspec
+
+from claude_batch.core.settings import LedgerSettings
+from claude_batch.core.states import BatchState
+from claude_batch.ledger import collecting, sending
+from claude_batch.ledger.store import Ledger, Seat
+from claude_batch.wire.client import ApiError, BatchesClient, RemoteBatch, Unreachable
+
+__all__ = ["Polling", "age_of", "is_due", "next_check"]
+
+_log = logging.getLogger(__name__)
+
+MANY = 2
+"""From so many batches on, one list call checks them all."""
+
+
+def next_check(age: float, poll_interval: float, max_poll_interval: float) -> float:
+    """Seconds until the next look at a batch of that age: a tenth of it, within both intervals.
+
+    A batch of one minute is worth a look soon, one of ten hours is not.
+    """
+    return min(max(age / 10, poll_interval), max_poll_interval)
+
+
+def is_due(next_check: float, max_poll_interval: float, now: float) -> bool:
+    """Whether a check is due: its time has come, or lies further ahead than any interval.
+
+    The latter was planned before the clock jumped back.
+    """
+    return next_check <= now or next_check > now + max_poll_interval + 1
+
+
+def age_of(submitted: float | None, now: float) -> float:
+    """Seconds since a batch was submitted; a clock that jumped back gives no negative age."""
+    return 0.0 if submitted is None else max(0.0, now - submitted)
+
+
+class Polling:
+    """Checks and cancels the batches of one workspace."""
+
+    def __init__(self, ledger: Ledger, client: BatchesClient, settings: LedgerSettings) -> None:
+        self._ledger = ledger
+        self._client = client
+        self._settings = settings
+
+    async def check_due(self, seat: Seat, now: float) -> None:
+        """Look at every batch whose check is due. Raises `Deposed` where the seat was lost."""
+        with self._ledger.read() as tx:
+            waiting = collecting.at_the_api(tx, seat.workspace_id)
+        due = [row for row in waiting if is_due(row.next_check, row.max_poll_interval, now)]
+        if not due:
+            return
+        seen: dict[str, RemoteBatch] = {}
+        if len(waiting) >= MANY:
+            # The list tells of those that are not due yet as well, at the same price.
+            seen = await self._list({row.remote_id for row in waiting})
+        for row in waiting:
+            remote = seen.get(row.remote_id)
+            if remote is None and row in due:
+                # Absence from a list proves nothing: ask for the batch itself.
+                remote = await self._retrieve(seat, row)
+            if remote is not None:
+                self._note(seat, row, remote)
+
+    async def _list(self, wanted: set[str]) -> dict[str, RemoteBatch]:
+        seen: dict[str, RemoteBatch] = {}
+        after: str | None = None
+        try:
+            while wanted - seen.keys():
+                page = await self._client.list_page(after_id=after)
+                seen.update({batch.id: batch for batch in page.data if batch.id in wanted})
+                if not page.has_more or page.last_id is None:
+                    break
+                after = page.last_id
+        except (ApiError, Unreachable) as error:
+            _log.info("the list of batches cannot be read: %s", error)
+        return seen
+
+    async def _retrieve(self, seat: Seat, row: Any) -> RemoteBatch | None:
+        note: str
+        missing_since: float | None = row.not_found_since
+        now = time.time()
+        try:
+            return await self._client.retrieve(row.remote_id)
+        except ApiError as error:
+            note = str(error)
+            if error.fault.status == 404:
+                # Reported right after create and after the end: final only after a day of them.
+                missing_since = missing_since if missing_since is not None else now
+                if now - missing_since >= self._settings.not_found_after and await self._sees():
+                    with self._ledger.write(seat) as tx:
+                        collecting.mark_lost(tx, row.id, note=note, now=now)
+                    return None
+        except Unreachable as error:
+            note = str(error)
+        with self._ledger.write(seat) as tx:
+            collecting.checked(
+                tx,
+                row.id,
+                state=BatchState(row.state),
+                next_check=now + self._wait(row, now),
+                not_found_since=missing_since,
+                note=note,
+            )
+        return None
+
+    async def _sees(self) -> bool:
+        try:
+            return bool((await self._client.list_page(limit=1)).data)
+        except (ApiError, Unreachable):
+            return False
+
+    def _note(self, seat: Seat, row: Any, remote: RemoteBatch) -> None:
+        now = time.time()
+        if remote.processing_status == "ended":
+            counts = json.dumps(msgspec.to_builtins(remote.request_counts))
+            with self._ledger.write(seat) as tx:
+                collecting.mark_ended(tx, row.id, counts=counts, ended=remote.ended or now)
+                # An ended batch makes room in the API's queue: what waits for room may try.
+                sending.wait_until(tx, seat.workspace_id, None, None)
+            return
+        state = (
+            BatchState.CANCELING
+            if remote.processing_status == "canceling"
+            else BatchState.IN_PROGRESS
+        )
+        with self._ledger.write(seat) as tx:
+            collecting.checked(tx, row.id, state=state, next_check=now + self._wait(row, now))
+
+    def _wait(self, row: Any, now: float) -> float:
+        return next_check(age_of(row.submitted, now), row.poll_interval, row.max_poll_interval)
+
+    async def cancel_requested(self, seat: Seat) -> None:
+        """Cancel at the API what the user has cancelled. Raises `Deposed`."""
+        with self._ledger.read() as tx:
+            rows = collecting.to_cancel(tx, seat.workspace_id)
+        for row in rows:
+            now = time.time()
+            try:
+                remote = await self._client.cancel(row.remote_id)
+            except (ApiError, Unreachable) as error:
+                # A batch that has just ended cannot be cancelled any more; the check tells.
+                _log.info("batch %s cannot be cancelled: %s", row.remote_id, error)
+                with self._ledger.write(seat) as tx:
+                    collecting.checked(
+                        tx, row.id, state=BatchState.CANCELING, next_check=now, note=str(error)
+                    )
+                continue
+            with self._ledger.read() as tx:
+                full = sending.batch(tx, row.id)
+            self._note(seat, full, remote)

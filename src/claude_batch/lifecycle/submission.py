@@ -1,0 +1,327 @@
+"""Submission: look first, put the intent on disk, hold back the tail, judge the answer.
+
+PROTOCOL: a POST without its last two bytes cannot have been accepted, so everything that fails
+before they leave is a definite no; only between ``armed`` and an understood answer can a batch
+become *unknown*, and an unknown batch is never sent again by itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import time
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from claude_batch.core.errors import InvalidRequestError, LedgerError
+from claude_batch.core.settings import LedgerSettings
+from claude_batch.ledger import sending
+from claude_batch.ledger.store import Ledger, Seat, Transaction
+from claude_batch.lifecycle.polling import next_check
+from claude_batch.wire.client import ApiError, BatchesClient, CreateAnswer, Unreachable
+from claude_batch.wire.encoding import (
+    BODY_END,
+    BODY_START,
+    LaneHeaders,
+    body_items,
+    body_length,
+    custom_id,
+)
+from claude_batch.wire.errors import ApiFault, CreateVerdict, classify_create
+
+__all__ = ["Submission", "backoff"]
+
+_log = logging.getLogger(__name__)
+
+CHUNK_BYTES = 1 << 16
+"""Bytes that leave at once: small enough for the write time-out to mean a stalled connection."""
+
+LONGEST_WAIT = 3600.0
+"""Seconds; whatever an answer asks for, sending is tried again after an hour."""
+
+BROKEN_UPLOADS_ARE_413 = 3
+"""A proxy's early 413 can look like a broken upload; so many in a row count as one."""
+
+_NAMED_REQUEST = re.compile(r"requests\.(\d+)\b")
+
+
+class _NotArmed(Exception):
+    """The upload was given up before its last bytes left."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Upload:
+    batch_id: int
+    incarnation: str
+    posts: int
+    length: int
+
+
+def backoff(failures: int) -> float:
+    """Seconds to wait after so many failures in a row: 1, 2, 4 … 300."""
+    return float(min(300, 2 ** min(max(failures, 1) - 1, 9)))
+
+
+class Submission:
+    """Sends the packed batches of one workspace, one at a time."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        client: BatchesClient,
+        settings: LedgerSettings,
+        stopping: Callable[[], bool],
+    ) -> None:
+        self._ledger = ledger
+        self._client = client
+        self._settings = settings
+        self._stopping = stopping
+        self._failures = 0
+        self._armed = False
+        self.under_way: bool = False
+        """True from the intent on disk until what became of it is there too."""
+
+    async def send(self, seat: Seat, batch_id: int) -> None:
+        """Send one batch, once, and record what is known of it afterwards.
+
+        Raises `Deposed` where the seat was lost.
+        """
+        try:
+            await self._send(seat, batch_id)
+        finally:
+            self.under_way = False
+
+    async def _send(self, seat: Seat, batch_id: int) -> None:
+        try:
+            page = await self._client.list_page()
+        except (ApiError, Unreachable) as error:
+            # Without the snapshot an unknown sending could not be told from others: do not send.
+            self._failed_look(seat, error)
+            return
+        now = time.time()
+        with self._ledger.write(seat) as tx:
+            if not sending.withdraw_cancelled(tx, batch_id):
+                return
+            row = sending.batch(tx, batch_id)
+            posts = sending.intend(
+                tx,
+                batch_id,
+                snapshot=[batch.id for batch in page.data],
+                server_time=self._client.server_now(),
+                now=now,
+            )
+        upload = _Upload(
+            batch_id,
+            self._ledger.incarnation,
+            posts,
+            body_length(row.request_count, row.params_bytes),
+        )
+        headers = LaneHeaders(
+            row.api_version,
+            tuple(row.betas.split(",")) if row.betas else (),
+            row.user_profile or None,
+        )
+        self._armed = False
+        self.under_way = True
+        try:
+            answer = await self._client.create(self._body(seat, upload), upload.length, headers)
+        except _NotArmed as reason:
+            self._armed = False
+            answer = CreateAnswer(reason=str(reason))
+        except InvalidRequestError as error:
+            self._halt(seat, batch_id, "refused", None, str(error))
+            return
+        await self._record(seat, row, answer)
+
+    async def _body(self, seat: Seat, upload: _Upload) -> AsyncIterator[bytes]:
+        buffer = bytearray(BODY_START)
+        first = True
+        for page in sending.body_pages(self._ledger, upload.batch_id):
+            if self._stopping():
+                raise _NotArmed("stopped before the batch was sent; it waits in the ledger")
+            items = (
+                (custom_id(request_id, upload.incarnation, earlier + upload.posts), body)
+                for request_id, earlier, body in page
+            )
+            for piece in body_items(items, first=first):
+                buffer += piece
+                while len(buffer) >= CHUNK_BYTES:
+                    yield bytes(buffer[:CHUNK_BYTES])
+                    del buffer[:CHUNK_BYTES]
+            first = False
+        if buffer:
+            yield bytes(buffer)
+        before = time.monotonic()
+        with self._ledger.write(seat) as tx:
+            sending.mark_armed(tx, upload.batch_id, time.time())
+        if self._stopping():
+            raise _NotArmed("stopped before the batch was sent; it waits in the ledger")
+        # Measured from before the commit: the flush to disk is part of the window.
+        if time.monotonic() - before > self._settings.arm_window:
+            raise _NotArmed(
+                f"the disk took longer than {self._settings.arm_window:g} s to note the sending"
+            )
+        self._armed = True
+        yield BODY_END
+
+    async def _record(self, seat: Seat, row: Any, answer: CreateAnswer) -> None:
+        batch_id: int = row.id
+        now = time.time()
+        if answer.batch is not None and answer.batch.id and self._armed:
+            self._failures = 0
+            await self._note_accepted(seat, row, answer.batch.id, now)
+            _log.info("batch %s: %d requests submitted", answer.batch.id, row.request_count)
+            return
+        if answer.fault is not None:
+            self._refused(seat, row, answer.fault)
+            return
+        if not self._armed:
+            self._broken(seat, row, answer)
+            return
+        note = answer.reason or "the answer to the create call was lost"
+        with self._ledger.write(seat) as tx:
+            sending.mark_unknown(tx, batch_id, note=note)
+        _log.warning(
+            "%d requests: it is unknown whether the API took them (%s); they are not sent again",
+            row.request_count,
+            note,
+        )
+
+    async def _note_accepted(self, seat: Seat, row: Any, remote_id: str, now: float) -> None:
+        first = next_check(0.0, row.poll_interval, row.max_poll_interval)
+        failures = 0
+        while True:
+            try:
+                with self._ledger.write(seat) as tx:
+                    sending.mark_submitted(tx, row.id, remote_id, now=now, next_check=now + first)
+                    sending.wait_until(tx, seat.workspace_id, None, None)
+                return
+            except LedgerError as error:
+                # The id is known here alone: while this process lives it must not be lost, and
+                # nothing else is sent meanwhile.
+                failures += 1
+                _log.error("the id of batch %s cannot be noted: %s", remote_id, error)
+                await asyncio.sleep(backoff(failures) / 4)
+
+    def _broken(self, seat: Seat, row: Any, answer: CreateAnswer) -> None:
+        # Where no connection was made nothing was uploaded, so it is no broken upload either.
+        upload_broke = not answer.never_connected and not self._stopping()
+        self._failures += 1
+        with self._ledger.write(seat) as tx:
+            broken = sending.mark_definite_no(
+                tx, row.id, note=answer.reason, broken_upload=upload_broke
+            )
+            if broken >= BROKEN_UPLOADS_ARE_413:
+                self._too_large(tx, row, "the upload broke three times in a row")
+            else:
+                self._wait(tx, seat, backoff(self._failures), answer.reason)
+
+    def _refused(self, seat: Seat, row: Any, fault: ApiFault) -> None:
+        verdict = classify_create(fault)
+        note = fault.describe()
+        if verdict is CreateVerdict.UNKNOWN and self._armed:
+            with self._ledger.write(seat) as tx:
+                sending.mark_unknown(tx, row.id, note=note)
+            _log.warning("%d requests: unknown after %s", row.request_count, note)
+            return
+        if verdict is CreateVerdict.ACCOUNT:
+            reason = fault.account_reason or "permission"
+            with self._ledger.write(seat) as tx:
+                sending.mark_definite_no(tx, row.id, note=note)
+            self._halt(seat, row.id, reason, fault.error_type, fault.message)
+            return
+        self._failures += 1
+        with self._ledger.write(seat) as tx:
+            sending.mark_definite_no(tx, row.id, note=note)
+            if verdict is CreateVerdict.TOO_LARGE:
+                self._too_large(tx, row, note)
+                return
+            if verdict is CreateVerdict.BAD_REQUEST and self._fail_named(tx, row, fault):
+                return
+            if verdict in (CreateVerdict.WAIT, CreateVerdict.UNKNOWN):
+                self._wait(tx, seat, fault.retry_after or backoff(self._failures), note)
+                return
+        words = note if fault.location is None else f"{note}; it points to {fault.location}"
+        self._halt(seat, row.id, "refused", fault.error_type, words)
+
+    def _too_large(self, tx: Transaction, row: Any, note: str) -> None:
+        if sending.split(tx, row.id, time.time()) is None:
+            request = sending.seq_at(tx, row.id, 0)
+            assert request is not None
+            self._fail(tx, row, request, "request_too_large", note)
+
+    def _fail_named(self, tx: Transaction, row: Any, fault: ApiFault) -> bool:
+        named = _NAMED_REQUEST.search(fault.message)
+        request = sending.seq_at(tx, row.id, int(named[1])) if named else None
+        if request is None:
+            return False
+        self._fail(
+            tx,
+            row,
+            request,
+            fault.error_type or "invalid_request_error",
+            fault.message,
+            fault.request_id,
+        )
+        return True
+
+    def _fail(
+        self,
+        tx: Transaction,
+        row: Any,
+        request: Any,
+        error_type: str,
+        message: str,
+        request_id: str | None = None,
+    ) -> None:
+        # Written as the line that the API would have sent, so that one reader serves both.
+        line = {
+            "custom_id": custom_id(
+                request.id, self._ledger.incarnation, request.sendings + max(row.posts, 1)
+            ),
+            "result": {
+                "type": "errored",
+                "error": {
+                    "type": "error",
+                    "error": {"type": error_type, "message": message},
+                    "request_id": request_id,
+                },
+            },
+        }
+        sending.fail_packed(
+            tx, row.id, request.seq, raw=msgspec.json.encode(line), error_type=error_type
+        )
+
+    def _failed_look(self, seat: Seat, error: ApiError | Unreachable) -> None:
+        self._failures += 1
+        if isinstance(error, ApiError) and error.fault.account_reason is not None:
+            fault = error.fault
+            self._halt(seat, None, fault.account_reason or "", fault.error_type, fault.message)
+            return
+        wait = error.fault.retry_after if isinstance(error, ApiError) else None
+        with self._ledger.write(seat) as tx:
+            self._wait(tx, seat, wait or backoff(self._failures), str(error))
+
+    def _wait(self, tx: Transaction, seat: Seat, seconds: float, reason: str) -> None:
+        until = time.time() + min(seconds, LONGEST_WAIT)
+        sending.wait_until(tx, seat.workspace_id, until, reason)
+
+    def _halt(
+        self, seat: Seat, batch_id: int | None, reason: str, error_type: str | None, message: str
+    ) -> None:
+        with self._ledger.write(seat) as tx:
+            if batch_id is not None:
+                sending.mark_definite_no(tx, batch_id, note=message)
+            sending.halt(
+                tx,
+                seat.workspace_id,
+                reason=reason,
+                error_type=error_type,
+                message=message,
+                now=time.time(),
+            )
+        _log.error("sending halted (%s): %s", reason, message)

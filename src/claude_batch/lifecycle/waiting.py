@@ -1,0 +1,114 @@
+"""Callers that wait: which future belongs to which request, and when to give up on it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future, InvalidStateError
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from claude_batch.core.errors import ActorError
+from claude_batch.ledger import reading
+from claude_batch.ledger.reading import Answer
+from claude_batch.ledger.store import Ledger
+
+_T = TypeVar("_T")
+
+__all__ = ["Waiter", "Waiting", "settle"]
+
+
+def settle(future: Future[_T], outcome: _T | ActorError) -> None:
+    """Tell a caller what became of its call; one that has gone meanwhile is no error."""
+    # Not by asking `done()` first: callers cancel from threads of their own, at any moment.
+    with contextlib.suppress(InvalidStateError):
+        if isinstance(outcome, ActorError):
+            future.set_exception(outcome)
+        else:
+            future.set_result(outcome)
+
+
+@dataclass(slots=True, eq=False)
+class Waiter:
+    """One caller that waits for one request."""
+
+    future: Future[Answer]
+    seq: int
+    run_id: str
+    workspace: object
+    """Who speaks for the account: a halt of it ends the wait."""
+    timer: asyncio.TimerHandle | None = None
+
+
+@dataclass(slots=True)
+class _Cursor:
+    after: tuple[int, int] = (0, 0)
+    waiting: int = 0
+
+
+@dataclass(slots=True)
+class Waiting:
+    """All waiters of an engine. Belongs to the engine's loop."""
+
+    ledger: Ledger
+    _by_seq: dict[int, list[Waiter]] = field(default_factory=dict[int, list[Waiter]])
+    _cursors: dict[str, _Cursor] = field(default_factory=dict[str, _Cursor])
+
+    def add(
+        self,
+        waiter: Waiter,
+        *,
+        seconds: float,
+        on_timeout: Callable[[Waiter], None],
+    ) -> None:
+        """Wait for a request, at most so many seconds."""
+        self._by_seq.setdefault(waiter.seq, []).append(waiter)
+        self._cursors.setdefault(waiter.run_id, _Cursor()).waiting += 1
+        loop = asyncio.get_running_loop()
+        waiter.timer = loop.call_later(max(0.0, seconds), on_timeout, waiter)
+
+    def deliver(self) -> None:
+        """Hand every answer that is in the ledger by now to those who wait for it."""
+        for run_id, cursor in list(self._cursors.items()):
+            while cursor.waiting:
+                with self.ledger.read() as tx:
+                    answers = reading.answers_since(tx, [run_id], after=cursor.after)
+                if not answers:
+                    break
+                for answer in answers:
+                    assert answer.finished is not None
+                    cursor.after = (answer.finished, answer.seq)
+                    self._resolve(answer)
+
+    def _resolve(self, answer: Answer) -> None:
+        for waiter in self._by_seq.pop(answer.seq, ()):
+            self._release(waiter)
+            settle(waiter.future, answer)
+
+    def fail(self, waiters: Iterable[Waiter], error: Callable[[Waiter], ActorError]) -> None:
+        """End waits with an error; the requests stay as they are."""
+        for waiter in list(waiters):
+            mine = self._by_seq.get(waiter.seq)
+            if mine is None or waiter not in mine:
+                continue
+            mine.remove(waiter)
+            if not mine:
+                del self._by_seq[waiter.seq]
+            self._release(waiter)
+            settle(waiter.future, error(waiter))
+
+    def of(self, workspace: object) -> list[Waiter]:
+        """The waiters who depend on an account."""
+        return [w for waiters in self._by_seq.values() for w in waiters if w.workspace is workspace]
+
+    def all(self) -> list[Waiter]:
+        """Every waiter."""
+        return [waiter for waiters in self._by_seq.values() for waiter in waiters]
+
+    def _release(self, waiter: Waiter) -> None:
+        if waiter.timer is not None:
+            waiter.timer.cancel()
+        cursor = self._cursors.get(waiter.run_id)
+        if cursor is not None:
+            cursor.waiting -= 1
