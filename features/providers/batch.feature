@@ -1,0 +1,173 @@
+Feature: ClaudeBatchProvider answers single calls from shared batches
+
+  Scenario: 5,000 concurrent calls make one batch
+    Given an API
+    And a batch provider with {"linger": 2}
+    When 5000 prompts are asked at once
+    Then all 5000 are answered
+    And the API has seen 1 batch
+    And the API has processed 5000 requests, none twice
+
+  Scenario: Calls of several threads and event loops share a batch
+    Given an API
+    And a batch provider with {"linger": 1}
+    When 20 prompts are asked by each of 4 threads with loops of their own
+    Then all 80 are answered
+    And the API has seen 1 batch
+
+  Scenario: A synchronous call works inside a running event loop
+    Given an API
+    And a batch provider
+    When a prompt is asked synchronously inside a running event loop
+    Then all 1 are answered
+
+  Scenario: Failures come back beside successes, in the API's own words
+    Given an API
+    And a batch provider with {"max_attempts": 1}
+    When the prompts are asked at once
+      | prompt                                          |
+      | good                                            |
+      | [[sandbox:errored:invalid_request_error]] bad   |
+      | [[sandbox:expired]] late                        |
+      | [[sandbox:canceled]] gone                       |
+      | [[sandbox:errored:overloaded_error]] busy       |
+    Then outcome 1 is an answer
+    And outcome 2 is a BatchRequestError that was errored with invalid_request_error
+    And outcome 3 is a BatchRequestError that was expired with None
+    And outcome 4 is a BatchRequestError that was canceled with None
+    And outcome 5 is a BatchRequestError that was errored with overloaded_error
+
+  Scenario: Passing failures are tried again in a next batch, others are not
+    Given an API
+    And a batch provider
+    When the prompts are asked at once
+      | prompt                                             |
+      | [[sandbox:errored:overloaded_error:once]] busy     |
+      | [[sandbox:expired:once]] late                      |
+      | [[sandbox:errored:invalid_request_error:once]] bad |
+    Then outcome 1 is an answer
+    And outcome 2 is an answer
+    And outcome 3 is a BatchRequestError that was errored with invalid_request_error
+    And the API has seen 2 batches
+
+  Scenario: max_attempts ends the tries
+    Given an API
+    And a batch provider with {"max_attempts": 2}
+    When the prompts are asked at once
+      | prompt                                    |
+      | [[sandbox:errored:overloaded_error]] busy |
+    Then outcome 1 is a BatchRequestError that was errored with overloaded_error
+    And the API has seen 2 batches
+
+  Scenario: A call with the key of an earlier one joins it, at no cost
+    Given an API
+    And a batch provider
+    When "what?" is asked with the key "k1"
+    And "what?" is asked with the key "k1"
+    Then all 1 are answered
+    And the API has processed 1 requests, none twice
+
+  Scenario: Other params under the same key are an error
+    Given an API
+    And a batch provider
+    When "what?" is asked with the key "k1"
+    And "something else?" is asked with the key "k1"
+    Then every call fails with KeyConflictError
+
+  Scenario: A caller that goes away leaves its request to be answered
+    Given an API
+    And a batch provider
+    When a waiting call is cancelled by its caller
+    Then the caller sees its own cancellation, and the request is answered in the ledger
+
+  Scenario: max_wait ends the wait, and the request stays
+    Given an API that takes 30 seconds for a batch
+    And a batch provider with {"max_wait": 1}
+    When 1 prompts are asked at once
+    Then every call fails with BatchTimeoutError
+    And the error names the run and its batch
+
+  Scenario: A wrong key ends waiting calls at once, and nothing is marked failed
+    Given an API
+    And the API has the faults
+      """
+      {"rules": [{"route": "any", "action": {"type": "error", "status": 401}}]}
+      """
+    And a batch provider
+    When 3 prompts are asked at once
+    Then every call fails with AccountHaltedError
+
+  Scenario: A billing error on create halts sending
+    Given an API
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "action": {"type": "error", "status": 402}}]}
+      """
+    And a batch provider
+    When 2 prompts are asked at once
+    Then every call fails with AccountHaltedError
+    And the error is a AccountHaltedError that says
+      """
+      billing
+      stays queued
+      """
+
+  Scenario: Low credit on single lines returns them to the queue and halts
+    Given an API
+    And the API has the faults
+      """
+      {"requests": [{"contains": "prompt", "outcome": "errored",
+        "error": {"type": "invalid_request_error",
+                  "message": "Your credit balance is too low to access the API."}}]}
+      """
+    And a batch provider
+    When 2 prompts are asked at once
+    Then every call fails with AccountHaltedError
+
+  Scenario: A closed provider says so
+    Given an API
+    And a batch provider
+    When the provider is closed
+    And "late" is asked with the key "k"
+    Then every call fails with ActorConfigurationError
+
+  Scenario: Two processes share a ledger, and one drives
+    Given an API
+    And a batch provider
+    When 1 prompts are asked at once
+    And a process of its own asks a prompt on the same ledger
+    Then the API has processed 2 requests, none twice
+
+  Scenario: The key is written nowhere
+    Given an API
+    And a batch provider
+    When 3 prompts are asked at once
+    Then all 3 are answered
+    And the key is nowhere in the ledger's files
+
+  Scenario: A refused key is not tried again and again
+    Given an API
+    And the API has the faults
+      """
+      {"rules": [{"route": "any", "action": {"type": "error", "status": 401}}]}
+      """
+    And a batch provider
+    When 3 prompts are asked at once
+    Then every call fails with AccountHaltedError
+    And for 1 second the API is called at most 2 times
+
+  Scenario: A key that is accepted after all lifts the halt
+    Given an API
+    And the API has the faults
+      """
+      {"rules": [{"route": "any", "action": {"type": "error", "status": 401}}]}
+      """
+    And a batch provider
+    When a run of these prompts is stored
+      | prompt   |
+      | prompt 0 |
+    Then the run's state becomes halted
+    When the API has no faults any more
+    And the provider resumes
+    And the results are read in order
+    Then there are 1 results in the order of the prompts

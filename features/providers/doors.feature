@@ -1,0 +1,90 @@
+Feature: Providers are opened and closed as their users expect
+
+  Scenario: A provider closes with its block
+    Given an API
+    When a provider is used as a context manager, and another as an asynchronous one
+    Then all 2 are answered
+    And both are closed
+
+  Scenario: The key can come from a variable of its own
+    Given an API
+    When a provider takes its key from OTHER_KEY
+    Then all 1 are answered
+
+  Scenario Outline: A credential that cannot be used is told before anything is sent: <what>
+    Given an API
+    When a provider is used with <what>
+    Then the error is a ActorConfigurationError that says
+      """
+      <words>
+      """
+
+    Examples:
+      | what                       | words               |
+      | no key                     | ANTHROPIC_API_KEY   |
+      | an unset variable          | NOT_SET_ANYWHERE    |
+      | a key with a line break    | characters          |
+      | a profile that is not there | credentials        |
+
+  Scenario Outline: A setting that cannot be used is told at once: <settings>
+    When a provider is made with <settings>
+    Then the error is a ActorConfigurationError that says
+      """
+      <words>
+      """
+
+    Examples:
+      | settings                                               | words             |
+      | {"linger": "soon"}                                     | linger            |
+      | {"poll_interval": 0.01}                                | poll_interval     |
+      | {"max_requests": 0}                                    | max_requests      |
+      | {"poll_interval": 10, "max_poll_interval": 5}          | max_poll_interval |
+      | {"on_timeout": "explode"}                              | on_timeout        |
+      | {"settling": "later"}                                  | settling          |
+
+  Scenario: A mode is checked however it is made
+    Then a mode of no mapping, or with an interval that is none, is refused
+
+  Scenario: Defaults of the provider fill what requests leave open
+    Given an API
+    And a batch provider with {"default_options": {"max_tokens": 7}}
+    When 1 prompts are asked at once
+    Then all 1 are answered
+
+  Scenario: A text is not taken for a list of its letters
+    Given an API
+    And a batch provider
+    When a text is submitted in place of a list
+    Then the error is a InvalidRequestError
+
+  Scenario: An unknown run is told
+    Given an API
+    When the run run-nowhere is opened
+    Then the error is a RunNotFoundError that says
+      """
+      run-nowhere
+      """
+
+  Scenario: A run is found by the beginning of its id
+    Given an API
+    And a batch provider
+    When a run of 1 prompts is submitted
+    Then it is found by the beginning of its id, by open_run too
+
+  Scenario: The same run asked with another output remembers the newer one
+    Given an API
+    And a batch provider
+    When the same run is stored with two outputs
+    Then its output is the second
+
+  Scenario: A run can be waited for without a loop
+    Given an API that takes 30 seconds for a batch
+    And a batch provider with {"max_wait": 1}
+    When a run of 1 prompts is submitted
+    And the run is waited for without a loop
+    Then the error is a BatchTimeoutError
+    And the run can be cancelled and marked delivered without a loop
+
+  Scenario: Every public name can be had, and no other
+    Then every name in __all__ resolves
+    And a name that does not exist is an AttributeError

@@ -1,0 +1,275 @@
+Feature: An actor without batch_processing is answered live
+  Through the Messages API, at once, at the full price; against a real HTTP server.
+
+  Background:
+    Given a live server, and a live actor of model "claude-haiku-4-5"
+
+  Scenario: a prompt is answered
+    When the live actor is asked "Say hello"
+    Then the live answer has text, its model is "claude-haiku-4-5", and it came from no batch
+    And the live server was called once, with the version "2026-10-21", and sent
+      """
+      {"model": "claude-haiku-4-5", "max_tokens": 4096, "messages": [{"role": "user", "content": "Say hello"}]}
+      """
+
+  Scenario: without a running event loop the sync twin answers
+    When the live actor is asked "Say hello" synchronously
+    Then the live answer has text, its model is "claude-haiku-4-5", and it came from no batch
+
+  Scenario: inside a running event loop the sync twins answer too
+    When the live actor is asked synchronously inside a running event loop, once and for many
+    Then the live answers are those to the prompts asked
+
+  Scenario: several event loops and threads share one provider
+    When the live actor is asked from 6 threads, each with an event loop of its own
+    Then the live answers are those to the prompts asked
+
+  Scenario: messages, raw params and keys are taken as everywhere
+    When the live actor is asked the requests one by one
+      | request                                                                        |
+      | {"messages": [{"role": "user", "content": "a"}]}                               |
+      | {"params": {"model": "m", "max_tokens": 5, "messages": [{"role": "user", "content": "b"}]}} |
+    Then the live server was sent the models "claude-haiku-4-5, m"
+
+  Scenario: sampling parameters and betas travel in the headers that they need
+    Given the live actor has the options {"temperature": 0.5, "betas": ["b-1"]}
+    When the live actor is asked "Say hello"
+    Then the live server was called once, with the version "2023-06-01" and the beta "b-1"
+
+  Scenario: a provider's default options fill what the actor leaves open
+    Given a live provider with {"default_options": {"max_tokens": 7, "temperature": 0.1}}
+    When the live actor is asked "Say hello"
+    Then the live server was called once, with the version "2023-06-01", and sent
+      """
+      {"model": "claude-haiku-4-5", "max_tokens": 7, "temperature": 0.1, "messages": [{"role": "user", "content": "Say hello"}]}
+      """
+
+  Scenario Outline: many are answered, with position and key, failures beside successes
+    When the live actor is asked for all of 20 prompts <how>, of which every fifth is empty
+    Then the live results are complete, <order>, with keys, and every fifth is an invalid request
+
+    Examples:
+      | how                                    | order               |
+      | in order                               | in order            |
+      | as completed                           | in some order       |
+      | synchronously in order                 | in order            |
+      | synchronously as completed             | in some order       |
+      | from an async iterable in order        | in order            |
+      | from an async iterable synchronously   | in order            |
+
+  Scenario Outline: no more than concurrency requests are read ahead or under way
+    Given a live provider with {"concurrency": 3}
+    And the live server takes 20 ms to answer
+    When the live actor is asked for all of 30 prompts <how>, counting what is outstanding
+    Then never more than 3 live requests were outstanding, and 3 were at times
+
+    Examples:
+      | how                        |
+      | in order                   |
+      | as completed               |
+      | synchronously in order     |
+      | synchronously as completed |
+
+  Scenario Outline: as completed, a quick answer does not wait for a slow one
+    Given the live server answers the first call with the fault {"type": "delay", "seconds": 1.0}
+    When the live actor is asked for all of "one, two" <how>
+    Then the first live result came within 0.8 seconds, and the second after 1.0
+
+    Examples:
+      | how                        |
+      | as completed               |
+      | synchronously as completed |
+
+  Scenario: an answer does not wait for a request that is slow to come
+    When the live actor is asked for all of an async iterable whose second request never comes
+    Then the first live result came, and ending the iteration ended the iterable
+
+  Scenario Outline: ending the iteration cancels what is under way and reads no more
+    Given the live server takes 20 ms to answer
+    When the live actor's results of 1000 prompts <how> are left after the first
+    Then fewer than 20 live prompts were read
+
+    Examples:
+      | how                        |
+      | in order                   |
+      | as completed               |
+      | synchronously in order     |
+
+  Scenario: a fault of the caller's own iterable reaches the caller
+    Then a fault in the live actor's iterable is raised as it is, async and sync
+
+  Scenario: one prompt where many are expected is refused
+    Then a single prompt for many live requests is refused, async and sync
+
+  Scenario Outline: a fault of the account raises AccountHaltedError with its reason
+    Given the live server answers with the fault <fault>
+    When the live actor is asked "Say hello"
+    Then the live call halted for "<reason>", with the error type "<type>"
+
+    Examples:
+      | fault                                                                                                  | reason      | type                  |
+      | {"type": "error", "status": 401}                                                                       | credentials | authentication_error  |
+      | {"type": "error", "status": 402}                                                                       | billing     | billing_error         |
+      | {"type": "error", "status": 403}                                                                       | permission  | permission_error      |
+      | {"type": "error", "status": 429, "details": {"error_code": "enforced_spend_limit_reached"}}            | spend_limit | rate_limit_error      |
+      | {"type": "error", "status": 400, "message": "You have reached your specified API usage limits. x"}     | spend_limit | invalid_request_error |
+      | {"type": "error", "status": 400, "message": "Your credit balance is too low to access"}                | billing     | invalid_request_error |
+
+  Scenario: after a halt nothing more is sent, and every request that is left says why
+    Given a live provider with {"concurrency": 2}
+    And the live server answers with the fault {"type": "error", "status": 402}
+    When the live actor is asked for all of 50 prompts in order
+    Then all 50 live results are halted for "billing", and the server was called at most 2 times
+
+  Scenario Outline: every other failure is a LiveRequestError that says what happened
+    Given a live provider with {"max_retries": 0}
+    And the live server answers with the fault <fault>
+    When the live actor is asked "Say hello"
+    Then the live call failed with status <status>, type "<type>" and the words "<words>"
+
+    Examples:
+      | fault                                                     | status | type                  | words                      |
+      | {"type": "error", "status": 529}                          | 529    | overloaded_error      | 529 overloaded_error       |
+      | {"type": "error", "status": 400, "message": "bad thing"}  | 400    | invalid_request_error | bad thing                  |
+      | {"type": "error", "status": 500, "json": false}           | 500    |                       | 500                        |
+      | {"type": "proxy_413"}                                     | 413    |                       | Too Large                  |
+      | {"type": "html_200"}                                      | 200    |                       | something that is no Message |
+      | {"type": "redirect", "location": "http://127.0.0.1:9/"}   | 307    |                       | a redirect, which is not followed |
+      | {"type": "drop_before"}                                   |        |                       | no answer from http://127  |
+      | {"type": "drop_after"}                                    |        |                       | no answer from http://127  |
+
+  Scenario: a failure of one request among many ends that one alone
+    Given a live provider with {"max_retries": 0, "concurrency": 1}
+    And the live server answers the first call with the fault {"type": "error", "status": 529}
+    When the live actor is asked for all of 3 prompts in order
+    Then the first of 3 live results failed with status 529, and the others have text
+
+  Scenario: a failure of the API keeps its request id
+    Given a live provider with {"max_retries": 0}
+    And the live server answers with the fault {"type": "error", "status": 529}
+    When the live actor is asked "Say hello"
+    Then the live failure's request id is that of the server's log
+
+  Scenario: passing faults are retried by the SDK
+    Given the live server answers the first call with the fault {"type": "error", "status": 529, "retry_after": 0.01}
+    When the live actor is asked "Say hello"
+    Then the live answer has text, its model is "claude-haiku-4-5", and it came from no batch
+    And the live server was called 2 times
+
+  Scenario: a silent server is given up after the timeout
+    Given a live provider with {"max_retries": 0, "timeout": "300ms"}
+    And the live server answers with the fault {"type": "hang", "seconds": 5}
+    When the live actor is asked "Say hello"
+    Then the live call failed with status none and the words "ReadTimeout"
+
+  Scenario Outline: a call may be silent for as long as its answer may take
+    Then a live call with max_tokens <tokens> may be silent for <seconds> seconds
+
+    Examples:
+      | tokens | seconds |
+      | 4096   | 600     |
+      | 64000  | 1800    |
+      | 128000 | 3600    |
+      | "many" | 600     |
+
+  Scenario Outline: what cannot be asked live is refused before anything is sent
+    Given the live actor has the options <options>
+    When the live actor is asked "Say hello"
+    Then the live request was invalid: "<says>", and the server was not called
+
+    Examples:
+      | options                | says                       |
+      | {"stream": true}       | `stream: true` asks for    |
+
+  Scenario: rules that hold only in batches do not hold here
+    Given the live actor has the options {"speed": "standard"}
+    When the live actor is asked "Say hello"
+    Then the live server was called 1 times
+
+  Scenario Outline: a key that is missing or cannot be one halts at once
+    Given a live provider of key <key>
+    When the live actor is asked "Say hello"
+    Then the live call halted for "credentials" with the words "<words>", and the key is not told
+
+    Examples:
+      | key                           | words                                  |
+      | none                          | no API key: set ANTHROPIC_API_KEY      |
+      | in the variable NO_SUCH_KEY   | the variable NO_SUCH_KEY is not set    |
+      | "secret\nkey"                 | the API key holds a space, a line break |
+      | "secret key"                  | the API key holds a space, a line break |
+
+  Scenario Outline: credentials that the SDK cannot load halt at once
+    Given the live environment variable "<name>" is "<value>"
+    And the live environment variable "ANTHROPIC_FEDERATION_RULE_ID" is "r"
+    And the live environment variable "ANTHROPIC_ORGANIZATION_ID" is "o"
+    And a live provider of key none
+    When the live actor is asked "Say hello"
+    Then the live call halted for "credentials" with the words "<words>", and the key is not told
+
+    Examples:
+      | name                          | value      | words                         |
+      | ANTHROPIC_PROFILE             | nobodys    | (profile 'nobodys')           |
+      | ANTHROPIC_IDENTITY_TOKEN_FILE | /nowhere   | Identity token file not found |
+
+  Scenario: the key may come from a variable of another name
+    Given the live environment variable "MY_KEY" is "k-1"
+    And a live provider of key in the variable MY_KEY
+    When the live actor is asked "Say hello"
+    Then the live answer has text, its model is "claude-haiku-4-5", and it came from no batch
+
+  Scenario: the server may come from CLAUDE_BATCH_BASE_URL
+    Given the live environment names the server
+    When the live actor is asked "Say hello"
+    Then the live answer has text, its model is "claude-haiku-4-5", and it came from no batch
+
+  Scenario Outline: a server that cannot be reached, or is none, is one clear message
+    Given a live provider with {"max_retries": 0, "base_url": "<url>"}
+    When the live actor is asked "Say hello"
+    Then the live call failed with the words "<words>"
+
+    Examples:
+      | url                | words                                   |
+      | http://127.0.0.1:9 | no answer from http://127.0.0.1:9       |
+      | nonsense           | UnsupportedProtocol                     |
+      | http://x:port      | no URL                                  |
+
+  Scenario Outline: a wrong setting is refused when the provider is made
+    Then a live provider made with <settings> is refused with "<says>"
+
+    Examples:
+      | settings             | says                         |
+      | {"concurrency": 0}   | concurrency: 0 is less than 1 |
+      | {"max_retries": -1}  | max_retries: -1 is less than 0 |
+      | {"timeout": "soon"}  | timeout: 'soon' is not a duration |
+
+  Scenario: a closed provider says so, and may be closed again
+    When the live provider is used and closed, in every way
+    Then the live call was refused with "the provider is closed; make a new one"
+
+  Scenario: a provider that was never used closes without a trace
+    Then an unused live provider closes, and has started no thread
+
+  Scenario Outline: closing ends the calls that wait, and tells them why
+    Given the live server answers with the fault {"type": "hang", "seconds": 5}
+    When the live provider is closed while a call waits <how>
+    Then the live call was ended with "the provider was closed while it waited"
+
+    Examples:
+      | how            |
+      | asynchronously |
+      | synchronously  |
+
+  Scenario: cancelling the caller cancels the call
+    Given the live server answers with the fault {"type": "hang", "seconds": 5}
+    Then cancelling a live call raises CancelledError, and the provider goes on
+
+  Scenario: Ctrl-C during a synchronous call cancels it
+    Given the live server answers with the fault {"type": "hang", "seconds": 5}
+    Then an interrupt during a synchronous live call cancels the call
+
+  Scenario: after a fork the child opens its own connections
+    When the live actor is asked "Say hello"
+    Then a forked child of the live provider is answered too
+
+  Scenario: the chat model is made by the integration, with the provider's server and key
+    Then the live provider's chat model is made with its server, its key and the caller's words

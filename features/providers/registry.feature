@@ -1,0 +1,117 @@
+Feature: The registry finds who answers for an actor
+  A table of names and factories; nothing is made before it is needed.
+
+  Scenario: the default registry knows Claude, live and in batches, without importing either
+    Then the registry by default knows "anthropic, claude, claude-batch"
+    And importing the registry imports neither "anthropic" nor "sqlalchemy" nor "httpx2"
+
+  Scenario: a factory is called when its provider is first needed, and once
+    Given a registry with the provider "acme"
+    Then the registry has called no factory
+    When the registry is asked for "acme" 3 times
+    Then the registry has called the factory of "acme" once, without settings
+    And the registry gave one and the same provider
+
+  Scenario: names count without case
+    Given a registry with the provider "Acme"
+    When the registry is asked for " ACME " 1 times
+    Then the registry has called the factory of "acme" once, without settings
+    And the registry's names are "acme"
+
+  Scenario: equal settings share a provider, others do not
+    Given a registry with the provider "acme"
+    Then the registry gives one provider for "acme" with the equal settings
+      | settings                                                                |
+      | {"linger": "2s", "default_options": {"a": [1, {"b": 2}], "c": 3}}       |
+      | {"default_options": {"c": 3, "a": [1, {"b": 2}]}, "linger": "2s"}       |
+      | {"default_options": {"c": 3, "a": [1, {"b": 2}]}, "linger": "2s", "ledger": null} |
+    And the registry gives a provider of its own for "acme" with each of the settings
+      | settings                              |
+      | {}                                    |
+      | {"linger": "3s"}                      |
+      | {"linger": 1}                         |
+      | {"linger": true}                      |
+      | {"default_options": {"a": [1]}}       |
+      | {"default_options": {"a": {"1": 1}}}  |
+
+  Scenario: settings that cannot be compared are the same only as the same object
+    Given a registry with the provider "acme"
+    Then the registry tells two unhashable settings apart, and knows each again
+
+  Scenario: another environment is another provider
+    Given a registry with the provider "acme"
+    Then the registry gives another provider for "acme" after "ANTHROPIC_BASE_URL" changed
+    And the registry gives another provider for "acme" after "CLAUDE_BATCH_LEDGER" changed
+    And the registry gives the same provider for "acme" after "SOMETHING_ELSE" changed
+
+  Scenario: a provider that was closed is not given again
+    Given a registry with the provider "acme"
+    Then the registry gives a new provider for "acme" once the old one is closed
+
+  Scenario: many threads that ask at once get one provider
+    Given a registry with a provider "slow" that takes 50 ms to make
+    Then the registry gives 16 threads that ask for "slow" one provider
+
+  Scenario: an unknown name is told with those that are known
+    Given a registry with the provider "acme"
+    Then the registry refuses to get "openai", naming "acme"
+    And a registry without providers refuses to get "openai", naming "none"
+
+  Scenario: a doubled registration is an error unless it replaces
+    Given a registry with the provider "acme"
+    When the registry is asked for "acme" 1 times
+    Then registering "ACME" in the registry again is refused with "is registered already"
+    And registering "acme" in the registry with replace gives a new provider
+    And registering " " in the registry again is refused with "needs a name"
+
+  Scenario Outline: the actor's mode chooses between live and batched Claude
+    Given a registry with the providers "claude, claude-batch, acme"
+    When the registry is asked who answers for {"model": "m", <actor>}
+    Then the registry's answer is "<provider>"
+
+    Examples:
+      | actor                                                    | provider     |
+      | "name": "x"                                              | claude       |
+      | "provider": "anthropic"                                  | claude       |
+      | "provider": "Claude"                                     | claude       |
+      | "batch_processing": false                                | claude       |
+      | "batch_processing": true                                 | claude-batch |
+      | "provider": "anthropic", "batch_processing": true        | claude-batch |
+      | "provider": "claude", "batch_processing": {"linger": 1}  | claude-batch |
+      | "provider": "claude-batch"                               | claude-batch |
+      | "provider": "claude-batch", "batch_processing": true     | claude-batch |
+      | "provider": "ACME"                                       | acme         |
+
+  Scenario: settings reach the provider that an actor gets
+    Given a registry with the provider "acme"
+    When the registry is asked who answers for {"model": "m", "provider": "acme"} with {"region": "eu", "ledger": null}
+    Then the registry has called the factory of "acme" once, with {"region": "eu"}
+
+  Scenario Outline: an actor that contradicts itself, or cannot be asked, is refused
+    Given a registry with the providers "claude, claude-batch, acme"
+    When the registry is asked who answers for <actor>
+    Then the registry's refusal says "<says>"
+
+    Examples:
+      | actor                                                                        | says                     |
+      | {"model": "m", "provider": "claude-batch", "batch_processing": false}        | remove one of them       |
+      | {"model": "m", "provider": "acme", "batch_processing": true}                 | has no batches           |
+      | {"model": "m", "provider": "openai"}                                         | registered are: acme, anthropic, claude, claude-batch |
+      | {"type": "graph"}                                                            | of type 'graph'          |
+
+  Scenario: a host may put its own provider in the place of anthropic
+    Given a registry with the providers "claude, anthropic"
+    When the registry is asked who answers for {"model": "m", "provider": "anthropic"}
+    Then the registry's answer is "anthropic"
+
+  Scenario: a setting that only the other Claude takes is no fault
+    Then the registry by default gives an actor without batches ClaudeProvider with {"ledger": "x.db", "linger": "1s", "concurrency": 3}
+    And the registry by default gives an actor with batches ClaudeBatchProvider with {"concurrency": 3, "linger": "1s"}
+
+  Scenario: a setting that no Claude takes is refused with what may be meant
+    Then the registry by default refuses an actor without batches the setting "lingre" with "did you mean 'linger'?"
+    And the registry by default refuses an actor with batches the setting "lingre" with "did you mean 'linger'?"
+    And the registry by default refuses an actor with batches the setting "zzz" with "no setting 'zzz'"
+
+  Scenario: both of Claude's providers keep the protocol
+    Then the registry by default gives providers that keep the protocol, each under its name

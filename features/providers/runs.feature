@@ -1,0 +1,169 @@
+Feature: Runs are durable: stored, sent, and answered whichever process asks
+
+  Scenario: A run comes back complete and in order
+    Given an API
+    And a batch provider
+    When a run of 300 prompts is submitted
+    And the results are read in order
+    Then there are 300 results in the order of the prompts
+    And the API has seen 1 batch
+
+  Scenario: Results can be read as they come
+    Given an API
+    And a batch provider with {"max_requests": 40}
+    When a run of 100 prompts is submitted
+    And the results are read as they come
+    Then there are 100 results, each once
+    And the API has seen 3 batches
+
+  Scenario: respond_all gives every result in order
+    Given an API
+    And a batch provider
+    When 20 prompts are answered by respond_all, in order
+    Then there are 20 results in the order of the prompts
+
+  Scenario: respond_all gives every result as it comes
+    Given an API
+    And a batch provider
+    When 20 prompts are answered by respond_all, as they come
+    Then there are 20 results, each once
+
+  Scenario: Failures are results too
+    Given an API
+    And a batch provider with {"max_attempts": 1}
+    When a run of these prompts is submitted
+      | prompt                                        |
+      | good                                          |
+      | [[sandbox:errored:invalid_request_error]] bad |
+      | also good                                     |
+    And the results are read in order
+    Then 2 results are answers and 1 are errors
+    And result 2 failed with BatchRequestError
+
+  Scenario: The same run asked again is the same run, and costs nothing
+    Given an API
+    And a batch provider
+    When a run of 5 prompts is submitted
+    And the run is waited for
+    And the same run is submitted again
+    And the results are read in order
+    Then it is the same run
+    And there are 5 results in the order of the prompts
+    And the API has processed 5 requests, none twice
+
+  Scenario: A run can be asked anew
+    Given an API
+    And a batch provider
+    When a run of 2 prompts is submitted
+    And the same run is submitted anew
+    Then it is another run
+
+  Scenario: A killed process's run is finished by the next one
+    Given an API
+    When a process of its own submits a run of 50 prompts and is killed at once
+    And this process opens that run
+    And the results are read in order
+    Then there are 50 results in the order of the prompts
+    And the API has processed 50 requests, none twice
+
+  Scenario: A provider that closes parks its run, and another goes on
+    Given an API that takes 1 seconds for a batch
+    And a batch provider
+    When a run of 5 prompts is submitted
+    And the provider is closed
+    And another provider opens the run
+    And the results are read in order
+    Then there are 5 results in the order of the prompts
+    And the API has processed 5 requests, none twice
+
+  Scenario: Without a driving process the work advances pass by pass
+    Given an API
+    And a batch provider with {"drive": false}
+    When a run of these prompts is stored
+      | prompt   |
+      | prompt 0 |
+      | prompt 1 |
+    Then the run's state becomes parked
+    When everything that is due is advanced until the run is finished
+    And the results are read in order
+    Then there are 2 results in the order of the prompts
+
+  Scenario: A cancelled run ends, and keeps what had finished
+    Given an API that takes 30 seconds for a batch
+    And a batch provider
+    When a run of 3 prompts is submitted
+    And the run is cancelled
+    And the run is waited for
+    Then there is no error
+    And the run's state becomes cancelled
+    And the status shows 3 requests canceled
+
+  Scenario: What was not sent is withdrawn
+    Given an API
+    And a batch provider with {"drive": false}
+    When a run of these prompts is stored
+      | prompt |
+      | never  |
+    And the run is cancelled
+    Then the status shows 1 requests canceled
+    And the API has processed 0 requests, none twice
+
+  Scenario: A run that passes max_wait is parked
+    Given an API that takes 30 seconds for a batch
+    And a batch provider with {"max_wait": 1}
+    When a run of 2 prompts is submitted
+    And the run is waited for
+    Then the error is a BatchTimeoutError
+    And the error names the run and its batch
+    And the status shows 2 requests packed
+
+  Scenario: A run that passes max_wait can be cancelled by itself
+    Given an API that takes 30 seconds for a batch
+    And a batch provider with {"max_wait": 1, "on_timeout": "cancel"}
+    When a run of 2 prompts is submitted
+    And the run is waited for
+    Then the error is a BatchTimeoutError
+    And the status shows 2 requests canceled
+
+  Scenario: An empty run is refused
+    Given an API
+    And a batch provider
+    When an empty run is submitted
+    Then the error is a InvalidRequestError that says
+      """
+      no request
+      """
+
+  Scenario: A doubled key is refused before anything is sent
+    Given an API
+    And a batch provider
+    When a run with the keys a b a is submitted
+    Then the error is a InvalidRequestError that says
+      """
+      'a'
+      twice
+      """
+    And the API has processed 0 requests, none twice
+
+  Scenario: A halted account is an error of the submission, and the run is kept
+    Given an API
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "action": {"type": "error", "status": 403}}]}
+      """
+    And a batch provider
+    When a run of these prompts is submitted
+      | prompt |
+      | kept   |
+    Then the error is a AccountHaltedError that says
+      """
+      permission
+      """
+
+  Scenario: Requests that expire at the API are tried again, then reported
+    Given an API that lets a batch expire after 0.3 seconds
+    And a batch provider with {"max_attempts": 2}
+    When a run of 2 prompts is submitted
+    And the results are read in order
+    Then 0 results are answers and 2 are errors
+    And the status shows 2 requests expired

@@ -1,0 +1,732 @@
+"""Steps for the live provider, against the sandbox over real HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+import threading
+import time
+import types
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+from behave import given, then, use_step_matcher, when
+from behave.runner import Context
+
+from claude_batch.actor import ActorConfiguration, ActorRequest, ActorResponse, ActorResult
+from claude_batch.core.errors import (
+    AccountHaltedError,
+    ActorConfigurationError,
+    ActorError,
+    EngineStoppedError,
+    InvalidRequestError,
+    LiveRequestError,
+)
+from claude_batch.providers.live import ClaudeProvider
+from claude_batch.sandbox import SandboxServer, SandboxSettings
+
+use_step_matcher("parse")
+
+
+class _Responder:
+    """The sandbox's own mind for a scenario: notes the params, and may take its time."""
+
+    def __init__(self) -> None:
+        self.params: list[dict[str, Any]] = []
+        self.delay = 0.0
+
+    def __call__(self, params: dict[str, Any]) -> str:
+        self.params.append(params)
+        prompt = params["messages"][-1]["content"]
+        time.sleep(self.delay)
+        return f"answer to {prompt}"
+
+
+@given('a live server, and a live actor of model "{model}"')
+def _(context: Context, model: str) -> None:
+    context.live_responder = _Responder()
+    settings = SandboxSettings(responder=context.live_responder)
+    context.live_server = SandboxServer(settings).start()
+    context.add_cleanup(context.live_server.stop)
+    context.live_actor = ActorConfiguration(name="live", model=model)
+    _provide(context)
+
+
+def _provide(context: Context, **settings: Any) -> None:
+    settings = {"base_url": context.live_server.url, "api_key": "k-live", **settings}
+    context.live_provider = ClaudeProvider(**settings)
+    context.add_cleanup(context.live_provider.close)
+
+
+@given("a live provider with {settings}")
+def _(context: Context, settings: str) -> None:
+    _provide(context, **json.loads(settings))
+
+
+@given("a live provider of key none")
+def _(context: Context) -> None:
+    _provide(context, api_key=None)
+
+
+@given("a live provider of key in the variable {name}")
+def _(context: Context, name: str) -> None:
+    _provide(context, api_key=None, api_key_env=name)
+
+
+@given('a live provider of key "{key}"')
+def _(context: Context, key: str) -> None:
+    context.live_secret = key.replace("\\n", "\n")
+    _provide(context, api_key=context.live_secret)
+
+
+@given("the live actor has the options {options}")
+def _(context: Context, options: str) -> None:
+    context.live_actor = context.live_actor.model_copy(update={"options": json.loads(options)})
+
+
+@given('the live environment variable "{name}" is "{value}"')
+def _(context: Context, name: str, value: str) -> None:
+    os.environ[name] = value
+
+
+@given("the live environment names the server")
+def _(context: Context) -> None:
+    os.environ["CLAUDE_BATCH_BASE_URL"] = context.live_server.url
+    _provide(context, base_url=None)
+
+
+@given("the live server takes {milliseconds:d} ms to answer")
+def _(context: Context, milliseconds: int) -> None:
+    context.live_responder.delay = milliseconds / 1000
+
+
+def _faults(context: Context, fault: str, **selector: Any) -> None:
+    rule = {"route": "messages", "action": json.loads(fault), **selector}
+    context.live_server.set_faults({"rules": [rule]})
+
+
+@given("the live server answers with the fault {fault}")
+def _(context: Context, fault: str) -> None:
+    _faults(context, fault)
+
+
+@given("the live server answers the first call with the fault {fault}")
+def _(context: Context, fault: str) -> None:
+    _faults(context, fault, nth=1)
+
+
+# --- single calls ---------------------------------------------------------------------------------
+
+
+def _keep(context: Context, ask: Any) -> None:
+    context.live_answer = context.live_error = None
+    try:
+        context.live_answer = ask()
+    except ActorError as error:
+        context.live_error = error
+
+
+def _ask(context: Context, request: Any) -> ActorResponse:
+    return asyncio.run(context.live_provider.respond(context.live_actor, request))
+
+
+@when('the live actor is asked "{prompt}"')
+def _(context: Context, prompt: str) -> None:
+    _keep(context, lambda: _ask(context, prompt))
+
+
+@when('the live actor is asked "{prompt}" synchronously')
+def _(context: Context, prompt: str) -> None:
+    _keep(context, lambda: context.live_provider.respond_sync(context.live_actor, prompt))
+
+
+@when("the live actor is asked synchronously inside a running event loop, once and for many")
+def _(context: Context) -> None:
+    provider, actor = context.live_provider, context.live_actor
+
+    async def inside() -> list[ActorResponse]:
+        one = provider.respond_sync(actor, "p0")
+        return [one, *(r.unwrap() for r in provider.respond_all_sync(actor, ["p1", "p2"]))]
+
+    context.live_answers = asyncio.run(inside())
+
+
+@when("the live actor is asked from {count:d} threads, each with an event loop of its own")
+def _(context: Context, count: int) -> None:
+    answers: dict[int, ActorResponse] = {}
+
+    def ask(number: int) -> None:
+        answers[number] = _ask(context, f"p{number}")
+
+    threads = [threading.Thread(target=ask, args=(number,)) for number in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(answers) == count
+    context.live_answers = [answers[number] for number in range(count)]
+
+
+@then("the live answers are those to the prompts asked")
+def _(context: Context) -> None:
+    texts = [answer.text for answer in context.live_answers]
+    assert len(texts) > 1
+    assert texts == [f"answer to p{number}" for number in range(len(texts))], texts
+
+
+@when("the live actor is asked the requests one by one")
+def _(context: Context) -> None:
+    for row in context.table:
+        request = ActorRequest.of(json.loads(row["request"]))
+        assert _ask(context, request).text
+
+
+@then('the live answer has text, its model is "{model}", and it came from no batch')
+def _(context: Context, model: str) -> None:
+    assert context.live_error is None, context.live_error
+    answer = context.live_answer
+    assert answer.text == "answer to Say hello" and answer.model == model, answer
+    assert answer.batch_id is None and answer.attempt == 1
+    assert answer.usage.output_tokens > 0
+
+
+def _calls(context: Context) -> list[dict[str, Any]]:
+    return [call for call in context.live_server.log() if call["route"] == "messages"]
+
+
+@then('the live server was called once, with the version "{version}", and sent')
+def _(context: Context, version: str) -> None:
+    [call] = _calls(context)
+    assert call["headers"]["anthropic-version"] == version, call
+    assert "anthropic-beta" not in call["headers"], call
+    assert context.live_responder.params == [json.loads(context.text)], context.live_responder
+
+
+@then('the live server was called once, with the version "{version}" and the beta "{beta}"')
+def _(context: Context, version: str, beta: str) -> None:
+    assert context.live_error is None, context.live_error
+    [call] = _calls(context)
+    assert call["headers"]["anthropic-version"] == version, call
+    assert call["headers"]["anthropic-beta"] == beta, call
+    assert "betas" not in context.live_responder.params[0]
+
+
+@then("the live server was called {count:d} times")
+def _(context: Context, count: int) -> None:
+    assert context.live_error is None, context.live_error
+    assert len(_calls(context)) == count, _calls(context)
+
+
+@then('the live server was sent the models "{models}"')
+def _(context: Context, models: str) -> None:
+    sent = [params["model"] for params in context.live_responder.params]
+    assert sent == models.split(", "), sent
+
+
+# --- many calls -----------------------------------------------------------------------------------
+
+
+class _Source:
+    """Requests to read, which counts how many were read."""
+
+    def __init__(self, requests: list[Any]) -> None:
+        self.requests = requests
+        self.read = 0
+
+    def __iter__(self) -> Iterator[Any]:
+        for request in self.requests:
+            self.read += 1
+            yield request
+
+
+async def _later(source: _Source) -> AsyncIterator[Any]:
+    for request in source:
+        await asyncio.sleep(0)
+        yield request
+
+
+def _all(
+    context: Context, source: _Source, how: str, note: Any = None, leave: bool = False
+) -> list[ActorResult]:
+    provider, actor = context.live_provider, context.live_actor
+    ordered = "as completed" not in how
+    requests: Any = _later(source) if "async iterable" in how else source
+    results: list[ActorResult] = []
+
+    def take(result: ActorResult) -> None:
+        results.append(result)
+        if note is not None:
+            note(len(results))
+
+    async def run() -> None:
+        iterator = provider.respond_all(actor, requests, ordered=ordered)
+        async for result in iterator:
+            take(result)
+            if leave:
+                break
+        await iterator.aclose()
+
+    if "synchronously" in how:
+        iterator = provider.respond_all_sync(actor, requests, ordered=ordered)
+        for result in iterator:
+            take(result)
+            if leave:
+                break
+        iterator.close()
+    else:
+        asyncio.run(run())
+    return results
+
+
+@when("the live actor is asked for all of {count:d} prompts {how}, of which every fifth is empty")
+def _(context: Context, count: int, how: str) -> None:
+    requests: list[Any] = [
+        {"prompt": "" if n % 5 == 4 else f"p{n}", "id": f"k{n}"}
+        if n % 2
+        else ActorRequest(f"p{n}", key=f"k{n}")
+        if n % 5 != 4
+        else ""
+        for n in range(count)
+    ]
+    context.live_results = _all(context, _Source(requests), how)
+
+
+@then("the live results are complete, {order}, with keys, and every fifth is an invalid request")
+def _(context: Context, order: str) -> None:
+    results: list[ActorResult] = context.live_results
+    positions = [result.position for result in results]
+    assert sorted(positions) == list(range(20)), positions
+    if order == "in order":
+        assert positions == sorted(positions), positions
+    for result in results:
+        if result.position % 5 == 4:
+            assert isinstance(result.error, InvalidRequestError), result
+            assert "the prompt is empty" in str(result.error)
+            assert result.key == (f"k{result.position}" if result.position % 2 else None)
+        else:
+            assert result.key == f"k{result.position}", result
+            assert result.unwrap().text == f"answer to p{result.position}"
+
+
+@when("the live actor is asked for all of {count:d} prompts {how}, counting what is outstanding")
+def _(context: Context, count: int, how: str) -> None:
+    source = _Source([f"p{n}" for n in range(count)])
+    context.live_outstanding = []
+
+    def note(given_back: int) -> None:
+        # The one given back last is out of the window, but the next was not read yet.
+        context.live_outstanding.append(source.read - given_back + 1)
+
+    assert len(_all(context, source, how, note)) == count
+    assert source.read == count
+
+
+@then("never more than {count:d} live requests were outstanding, and {count2:d} were at times")
+def _(context: Context, count: int, count2: int) -> None:
+    assert count == count2
+    assert max(context.live_outstanding) == count, context.live_outstanding
+
+
+@when('the live actor is asked for all of "{prompts}" {how}')
+def _(context: Context, prompts: str, how: str) -> None:
+    context.live_times = []
+    started = time.monotonic()
+
+    def note(_: int) -> None:
+        context.live_times.append(time.monotonic() - started)
+
+    results = _all(context, _Source(prompts.split(", ")), how, note)
+    assert all(result.ok for result in results), results
+
+
+@when("the live actor is asked for all of {count:d} prompts in order")
+def _(context: Context, count: int) -> None:
+    source = _Source([f"p{number}" for number in range(count)])
+    context.live_results = _all(context, source, "in order")
+
+
+@then("the first live result came within {soon:g} seconds, and the second after {late:g}")
+def _(context: Context, soon: float, late: float) -> None:
+    first, second = context.live_times
+    assert first < soon and second >= late, context.live_times
+
+
+@when("the live actor is asked for all of an async iterable whose second request never comes")
+def _(context: Context) -> None:
+    ended: list[str] = []
+
+    async def endless() -> AsyncIterator[str]:
+        try:
+            yield "p0"
+            await asyncio.sleep(3600)
+        finally:
+            ended.append("ended")
+
+    async def run() -> ActorResult:
+        iterator = context.live_provider.respond_all(context.live_actor, endless())
+        first = await asyncio.wait_for(anext(iterator), 20)
+        await iterator.aclose()
+        return first
+
+    context.live_first, context.live_ended = asyncio.run(run()), ended
+
+
+@then("the first live result came, and ending the iteration ended the iterable")
+def _(context: Context) -> None:
+    assert context.live_first.unwrap().text == "answer to p0"
+    assert context.live_ended == ["ended"]
+
+
+@when("the live actor's results of {count:d} prompts {how} are left after the first")
+def _(context: Context, count: int, how: str) -> None:
+    context.live_source = _Source([f"p{number}" for number in range(count)])
+    results = _all(context, context.live_source, how, leave=True)
+    assert len(results) == 1 and results[0].ok, results
+
+
+@then("fewer than {count:d} live prompts were read")
+def _(context: Context, count: int) -> None:
+    assert 1 <= context.live_source.read < count, context.live_source.read
+
+
+@then("a fault in the live actor's iterable is raised as it is, async and sync")
+def _(context: Context) -> None:
+    def broken() -> Iterator[str]:
+        yield "p0"
+        raise ZeroDivisionError("the caller's own")
+
+    for how in ("in order", "as completed", "synchronously in order"):
+        source = _Source([])
+        source.__class__ = type("Broken", (_Source,), {"__iter__": lambda self: broken()})
+        try:
+            _all(context, source, how)
+        except ZeroDivisionError as error:
+            assert str(error) == "the caller's own"
+        else:
+            raise AssertionError(how)
+
+
+@then("a single prompt for many live requests is refused, async and sync")
+def _(context: Context) -> None:
+    provider, actor = context.live_provider, context.live_actor
+
+    async def run() -> None:
+        await anext(provider.respond_all(actor, "prompt"))
+
+    for ask in (
+        lambda: asyncio.run(run()),
+        lambda: next(provider.respond_all_sync(actor, "prompt")),
+    ):
+        try:
+            ask()
+        except InvalidRequestError as error:
+            assert "many requests are expected" in str(error)
+        else:
+            raise AssertionError("each letter was asked")
+    assert _calls(context) == []
+
+
+# --- failures -------------------------------------------------------------------------------------
+
+
+@then('the live call halted for "{reason}", with the error type "{kind}"')
+def _(context: Context, reason: str, kind: str) -> None:
+    error = context.live_error
+    assert isinstance(error, AccountHaltedError), repr(error)
+    assert (error.reason, error.error_type) == (reason, kind), vars(error)
+    assert "request-id" in str(error), error
+
+
+@then('the live call halted for "{reason}" with the words "{words}", and the key is not told')
+def _(context: Context, reason: str, words: str) -> None:
+    error = context.live_error
+    assert isinstance(error, AccountHaltedError) and error.reason == reason, repr(error)
+    assert words in str(error), error
+    assert "secret" not in repr(error)
+    assert _calls(context) == []
+
+
+@then(
+    'all {count:d} live results are halted for "{reason}", and the server was called '
+    "at most {calls:d} times"
+)
+def _(context: Context, count: int, reason: str, calls: int) -> None:
+    assert len(context.live_results) == count
+    for result in context.live_results:
+        assert isinstance(result.error, AccountHaltedError), result
+        assert result.error.reason == reason
+    assert 1 <= len(_calls(context)) <= calls, len(_calls(context))
+
+
+use_step_matcher("re")
+
+
+@then(
+    r'the live call failed with status (?P<status>\d*), type "(?P<kind>\w*)" '
+    r'and the words "(?P<words>.*)"'
+)
+def _(context: Context, status: str, kind: str, words: str) -> None:
+    error = context.live_error
+    assert isinstance(error, LiveRequestError), repr(error)
+    assert error.status == (int(status) if status else None), vars(error)
+    assert error.error_type == (kind or None), vars(error)
+    assert words in str(error) and "\n" not in str(error), error
+    assert len(_calls(context)) == 1, "it was retried, or followed"
+
+
+use_step_matcher("parse")
+
+
+@then('the live call failed with status none and the words "{words}"')
+def _(context: Context, words: str) -> None:
+    error = context.live_error
+    assert isinstance(error, LiveRequestError) and error.status is None, repr(error)
+    assert words in str(error), error
+
+
+@then('the live call failed with the words "{words}"')
+def _(context: Context, words: str) -> None:
+    assert isinstance(context.live_error, LiveRequestError | ActorConfigurationError), repr(
+        context.live_error
+    )
+    assert words in str(context.live_error), context.live_error
+
+
+@then("the first of 3 live results failed with status {status:d}, and the others have text")
+def _(context: Context, status: int) -> None:
+    first, *others = context.live_results
+    assert isinstance(first.error, LiveRequestError) and first.error.status == status, first
+    assert [result.unwrap().text for result in others] == ["answer to p1", "answer to p2"]
+
+
+@then("the live failure's request id is that of the server's log")
+def _(context: Context) -> None:
+    [call] = _calls(context)
+    assert context.live_error.request_id == call["request_id"] and call["request_id"]
+
+
+@then("a live call with max_tokens {tokens} may be silent for {seconds:d} seconds")
+def _(context: Context, tokens: str, seconds: int) -> None:
+    seen: list[Any] = []
+    actor = context.live_actor.model_copy(update={"options": {"max_tokens": json.loads(tokens)}})
+
+    async def run() -> None:
+        sdk = context.live_provider._client()
+
+        async def post(*_: Any, options: Any, **__: Any) -> Any:
+            seen.append(options["timeout"])
+            raise LiveRequestError("enough")
+
+        sdk.post = post
+        await context.live_provider._ask(actor, "hello", None)
+
+    try:
+        asyncio.run(run())
+    except LiveRequestError as error:
+        assert str(error) == "enough", error
+    [timeout] = seen
+    assert timeout.read == seconds and timeout.connect == 10, timeout
+
+
+@then('the live request was invalid: "{text}", and the server was not called')
+def _(context: Context, text: str) -> None:
+    assert isinstance(context.live_error, InvalidRequestError), repr(context.live_error)
+    assert text in str(context.live_error), context.live_error
+    assert _calls(context) == []
+
+
+@then('a live provider made with {settings} is refused with "{text}"')
+def _(context: Context, settings: str, text: str) -> None:
+    try:
+        ClaudeProvider(**json.loads(settings))
+    except ActorConfigurationError as error:
+        assert text in str(error), error
+    else:
+        raise AssertionError("it was made")
+
+
+# --- life and death -------------------------------------------------------------------------------
+
+
+def _live_threads() -> int:
+    return sum(thread.name == "claude-live" for thread in threading.enumerate())
+
+
+@when("the live provider is used and closed, in every way")
+def _(context: Context) -> None:
+    before = _live_threads()
+    _ask(context, "hello")
+    assert _live_threads() == before + 1
+    context.live_provider.close()
+    context.live_provider.close()
+    assert context.live_provider.closed and _live_threads() == before
+
+    async def inside() -> None:
+        async with ClaudeProvider(base_url=context.live_server.url, api_key="k") as provider:
+            assert (await provider.respond(context.live_actor, "hello")).text
+        assert provider.closed
+
+    asyncio.run(inside())
+    with ClaudeProvider(base_url=context.live_server.url, api_key="k") as provider:
+        assert provider.respond_sync(context.live_actor, "hello").text
+    assert provider.closed and _live_threads() == before
+    _keep(context, lambda: _ask(context, "hello"))
+
+
+@then('the live call was refused with "{text}"')
+def _(context: Context, text: str) -> None:
+    assert isinstance(context.live_error, ActorConfigurationError), repr(context.live_error)
+    assert text in str(context.live_error)
+
+
+@then("an unused live provider closes, and has started no thread")
+def _(context: Context) -> None:
+    before = _live_threads()
+    provider = ClaudeProvider(api_key="k")
+    assert not provider.closed
+    provider.close()
+    assert provider.closed and _live_threads() == before
+
+
+def _close_soon(context: Context) -> threading.Thread:
+    def close() -> None:
+        _until_called(context)
+        context.live_provider.close()
+
+    thread = threading.Thread(target=close)
+    thread.start()
+    return thread
+
+
+def _until_called(context: Context) -> None:
+    """Until the server holds a call: a hang is logged when it ends, so its counter is asked."""
+    for _ in range(400):
+        counters = context.live_server._call("GET", "/sandbox/faults/counters")
+        if '"fired":1' in json.dumps(counters).replace(" ", ""):
+            return
+        time.sleep(0.01)
+    raise AssertionError(f"the server was never called: {counters}")
+
+
+@when("the live provider is closed while a call waits asynchronously")
+def _(context: Context) -> None:
+    closing = _close_soon(context)
+    _keep(context, lambda: _ask(context, "hello"))
+    closing.join()
+
+
+@when("the live provider is closed while a call waits synchronously")
+def _(context: Context) -> None:
+    closing = _close_soon(context)
+    _keep(context, lambda: context.live_provider.respond_sync(context.live_actor, "hello"))
+    closing.join()
+
+
+@then('the live call was ended with "{text}"')
+def _(context: Context, text: str) -> None:
+    assert isinstance(context.live_error, EngineStoppedError), repr(context.live_error)
+    assert text in str(context.live_error)
+
+
+def _running_calls(provider: ClaudeProvider) -> int:
+    assert provider._thread is not None
+    return len(asyncio.all_tasks(provider._thread._loop))
+
+
+def _until_idle(provider: ClaudeProvider) -> None:
+    for _ in range(200):
+        if _running_calls(provider) == 0:
+            return
+        time.sleep(0.01)
+    raise AssertionError("the call still runs")
+
+
+@then("cancelling a live call raises CancelledError, and the provider goes on")
+def _(context: Context) -> None:
+    provider = context.live_provider
+
+    async def run() -> None:
+        call = asyncio.ensure_future(provider.respond(context.live_actor, "hello"))
+        await asyncio.to_thread(_until_called, context)
+        assert _running_calls(provider) == 1
+        call.cancel()
+        try:
+            await call
+        except asyncio.CancelledError:
+            return
+        raise AssertionError("it was not cancelled")
+
+    asyncio.run(run())
+    _until_idle(provider)
+    context.live_server.clear_faults()
+    assert _ask(context, "again").text == "answer to again"
+
+
+@then("an interrupt during a synchronous live call cancels the call")
+def _(context: Context) -> None:
+    provider = context.live_provider
+
+    def interrupt() -> None:
+        _until_called(context)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        thread.start()
+        provider.respond_sync(context.live_actor, "hello")
+    except KeyboardInterrupt:
+        _until_idle(provider)
+    else:
+        raise AssertionError("it was answered")
+    finally:
+        thread.join()
+        signal.signal(signal.SIGINT, before)
+
+
+@then("a forked child of the live provider is answered too")
+def _(context: Context) -> None:
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:  # pragma: no cover - another process
+        try:
+            answer = context.live_provider.respond_sync(context.live_actor, "from the child")
+            os.write(writing, answer.text.encode())
+            context.live_provider.close()
+        finally:
+            os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as pipe:
+        said = pipe.read().decode()
+    os.waitpid(child, 0)
+    assert said == "answer to from the child", said
+    assert _ask(context, "again").text == "answer to again"
+
+
+@then("the live provider's chat model is made with its server, its key and the caller's words")
+def _(context: Context) -> None:
+    asked: list[Any] = []
+
+    def create_live_chat_model(model: str, **words: Any) -> str:
+        asked.append((model, words))
+        return "the chat model"
+
+    name = "claude_batch.integrations.langchain"
+    before = sys.modules.get(name)
+    stand_in = types.ModuleType(name)
+    stand_in.create_live_chat_model = create_live_chat_model  # type: ignore[attr-defined]
+    sys.modules[name] = stand_in
+    try:
+        made = context.live_provider.create_chat_model("m", temperature=0.5, max_tokens=3)
+    finally:
+        if before is None:
+            del sys.modules[name]
+        else:
+            sys.modules[name] = before
+    assert made == "the chat model"
+    url = context.live_server.url
+    words = {"temperature": 0.5, "base_url": url, "api_key": "k-live", "max_tokens": 3}
+    assert asked == [("m", words)], asked

@@ -1,0 +1,138 @@
+"""claude-batch: agents that use Claude at half the price, through Anthropic's Message Batches API.
+
+Names are imported on first use, so that ``import claude_batch`` and ``claude-batch --help`` cost
+next to nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+from typing import TYPE_CHECKING
+
+from claude_batch._version import __version__
+
+if TYPE_CHECKING:
+    from claude_batch.actor.configuration import ActorConfiguration
+    from claude_batch.actor.loader import ActorLoader
+    from claude_batch.actor.request import ActorRequest
+    from claude_batch.actor.response import ActorResponse, ActorResult
+    from claude_batch.core.errors import (
+        AccountHaltedError,
+        ActorConfigurationError,
+        ActorError,
+        BatchRequestError,
+        BatchTimeoutError,
+        EngineStoppedError,
+        InvalidRequestError,
+        KeyConflictError,
+        LedgerError,
+        LiveRequestError,
+        MissingResultError,
+        ProviderNotFoundError,
+        RunNotFoundError,
+        SubmissionUnknownError,
+    )
+    from claude_batch.core.settings import BatchProcessingMode
+    from claude_batch.core.states import BatchState, RequestState, RunState
+    from claude_batch.core.usage import Usage
+    from claude_batch.integrations.client import client, client_sync
+    from claude_batch.providers.actor import Actor, load_actor
+    from claude_batch.providers.batch import ClaudeBatchProvider, open_run
+    from claude_batch.providers.live import ClaudeProvider
+    from claude_batch.providers.protocol import Provider, ProviderCapabilities
+    from claude_batch.providers.registry import ProviderRegistry
+    from claude_batch.providers.run import Run
+    from claude_batch.providers.status import BatchStatus, RunStatus
+
+# A library is silent unless its user configures logging.
+logging.getLogger(__name__).addHandler(logging.NullHandler())
+
+_HOMES = {
+    "actor.configuration": ("ActorConfiguration",),
+    "actor.loader": ("ActorLoader",),
+    "actor.request": ("ActorRequest",),
+    "actor.response": ("ActorResponse", "ActorResult"),
+    "core.errors": (
+        "AccountHaltedError",
+        "ActorConfigurationError",
+        "ActorError",
+        "BatchRequestError",
+        "BatchTimeoutError",
+        "EngineStoppedError",
+        "InvalidRequestError",
+        "KeyConflictError",
+        "LedgerError",
+        "LiveRequestError",
+        "MissingResultError",
+        "ProviderNotFoundError",
+        "RunNotFoundError",
+        "SubmissionUnknownError",
+    ),
+    "core.settings": ("BatchProcessingMode",),
+    "core.states": ("BatchState", "RequestState", "RunState"),
+    "core.usage": ("Usage",),
+    "integrations.client": ("client", "client_sync"),
+    "providers.actor": ("Actor", "load_actor"),
+    "providers.batch": ("ClaudeBatchProvider", "open_run"),
+    "providers.live": ("ClaudeProvider",),
+    "providers.protocol": ("Provider", "ProviderCapabilities"),
+    "providers.registry": ("ProviderRegistry",),
+    "providers.run": ("Run",),
+    "providers.status": ("BatchStatus", "RunStatus"),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = [
+    "AccountHaltedError",
+    "Actor",
+    "ActorConfiguration",
+    "ActorConfigurationError",
+    "ActorError",
+    "ActorLoader",
+    "ActorRequest",
+    "ActorResponse",
+    "ActorResult",
+    "BatchProcessingMode",
+    "BatchRequestError",
+    "BatchState",
+    "BatchStatus",
+    "BatchTimeoutError",
+    "ClaudeBatchProvider",
+    "ClaudeProvider",
+    "EngineStoppedError",
+    "InvalidRequestError",
+    "KeyConflictError",
+    "LedgerError",
+    "LiveRequestError",
+    "MissingResultError",
+    "Provider",
+    "ProviderCapabilities",
+    "ProviderNotFoundError",
+    "ProviderRegistry",
+    "RequestState",
+    "Run",
+    "RunNotFoundError",
+    "RunState",
+    "RunStatus",
+    "SubmissionUnknownError",
+    "Usage",
+    "__version__",
+    "client",
+    "client_sync",
+    "load_actor",
+    "open_run",
+]
+
+
+def __getattr__(name: str) -> object:
+    home = _HOME_OF.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value: object = getattr(importlib.import_module(f"{__name__}.{home}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

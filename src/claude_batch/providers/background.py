@@ -1,0 +1,66 @@
+"""An event loop in a thread: what lets any thread and any loop use one asynchronous client."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import os
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+__all__ = ["LoopThread", "wait_for"]
+
+_T = TypeVar("_T")
+
+
+class LoopThread:
+    """An event loop in a thread of its own, which starts at once and ends with `stop`."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._process = os.getpid()
+        # A daemon, so that a program which never closes its provider can end.
+        self._thread = threading.Thread(target=self._run, name="claude-live", daemon=True)
+        self._thread.start()
+
+    @property
+    def alive(self) -> bool:
+        """False after a fork: threads stay with the parent."""
+        return self._process == os.getpid() and self._thread.is_alive()
+
+    def run(self, call: Coroutine[Any, Any, _T]) -> concurrent.futures.Future[_T]:
+        """Start a call from any thread; cancelling the future cancels the call."""
+        return asyncio.run_coroutine_threadsafe(call, self._loop)
+
+    def stop(self, last: Callable[[], Coroutine[Any, Any, None]] | None) -> None:
+        """Cancel what runs, run ``last``, and end the thread."""
+
+        async def end() -> None:
+            await asyncio.sleep(0)  # what was handed over last begins, so that it can be told
+            others = asyncio.all_tasks() - {asyncio.current_task()}
+            for task in others:
+                task.cancel()
+            await asyncio.gather(*others, return_exceptions=True)
+            if last is not None:
+                await last()
+
+        try:
+            self.run(end()).result()
+        finally:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop.close()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._loop.run_forever()
+
+
+def wait_for(future: concurrent.futures.Future[_T]) -> _T:
+    """The future's result; a wait that is interrupted (Ctrl-C) cancels it."""
+    try:
+        return future.result()
+    except BaseException:
+        future.cancel()  # of no effect where it is done
+        raise

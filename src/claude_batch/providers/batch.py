@@ -1,0 +1,460 @@
+"""`ClaudeBatchProvider`: answers an actor's requests through Anthropic's Message Batches API."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+from claude_batch.actor.configuration import ActorConfiguration
+from claude_batch.actor.request import ActorRequest, RequestEncoders, check_requests
+from claude_batch.actor.response import ActorResponse, ActorResult
+from claude_batch.core.durations import parse_duration
+from claude_batch.core.errors import ActorConfigurationError, InvalidRequestError
+from claude_batch.core.settings import (
+    BatchProcessingMode,
+    default_ledger,
+    from_environment,
+    resolve_ledger_settings,
+    resolve_mode,
+)
+from claude_batch.ledger import reading
+from claude_batch.ledger.reading import Answer
+from claude_batch.lifecycle.driver import Contact
+from claude_batch.lifecycle.engine import Door, Engine
+from claude_batch.providers.mapping import response_of
+from claude_batch.providers.protocol import ProviderCapabilities
+from claude_batch.providers.run import Run
+from claude_batch.providers.storing import RunWriter
+from claude_batch.wire.encoding import EncodedRequest
+
+if TYPE_CHECKING:
+    from langchain_anthropic import ChatAnthropic
+
+__all__ = ["ClaudeBatchProvider", "open_run"]
+
+_Duration = str | float | int
+_Requests = Iterable[str | ActorRequest] | AsyncIterable[str | ActorRequest]
+
+
+class ClaudeBatchProvider:
+    """Submits to ``/v1/messages/batches``, polls, and maps results, for any number of callers.
+
+    All providers of a process that name the same ledger share one engine: their requests travel
+    in shared batches. Nothing is opened before the first use. Keywords rank with the command line,
+    above environment variables and an actor's YAML.
+    """
+
+    name: str = "claude-batch"
+    provider_name: str = "claude-batch"
+    capabilities: ProviderCapabilities = ProviderCapabilities(
+        batch=True, streaming=False, sync=True, durable=True
+    )
+
+    def __init__(
+        self,
+        *,
+        ledger: str | os.PathLike[str] | None = None,
+        base_url: str | None = None,
+        api_key: str | None = None,
+        api_key_env: str | None = None,
+        linger: _Duration | None = None,
+        max_requests: int | None = None,
+        poll_interval: _Duration | None = None,
+        max_poll_interval: _Duration | None = None,
+        max_wait: _Duration | None = None,
+        on_timeout: Literal["park", "cancel"] | None = None,
+        max_attempts: int | None = None,
+        settling: _Duration | None = None,
+        arm_window: _Duration | None = None,
+        not_found_after: _Duration | None = None,
+        probe_interval: _Duration | None = None,
+        default_options: Mapping[str, Any] | None = None,
+        drive: bool = True,
+    ) -> None:
+        """``default_options`` are Messages parameters for requests that do not set them.
+
+        ``api_key_env`` names the environment variable that holds the key (``ANTHROPIC_API_KEY``).
+        ``drive=False`` stores and reads only: another process, or `advance`, sends and polls.
+        Raises `ActorConfigurationError` for a value that cannot be used.
+        """
+        self._location = default_ledger(ledger)
+        self._base_url = base_url or from_environment("base_url")
+        self._api_key = api_key
+        self._api_key_env = api_key_env or from_environment("api_key_env")
+        self.default_options: dict[str, Any] = dict(default_options or {})
+        """Messages parameters for requests that do not set them."""
+        self._drive = drive
+        self.overrides: dict[str, Any] = {
+            name: value
+            for name, value in {
+                "linger": linger,
+                "max_requests": max_requests,
+                "poll_interval": poll_interval,
+                "max_poll_interval": max_poll_interval,
+                "max_wait": max_wait,
+                "on_timeout": on_timeout,
+                "max_attempts": max_attempts,
+            }.items()
+            if value is not None
+        }
+        """The settings given as keywords, durations in seconds."""
+        resolve_mode(True, self.overrides)  # a wrong value fails here, not at the first request
+        for name in ("linger", "poll_interval", "max_poll_interval", "max_wait"):
+            if name in self.overrides:
+                self.overrides[name] = parse_duration(self.overrides[name])
+        self._settings = resolve_ledger_settings(
+            {
+                "settling": settling,
+                "arm_window": arm_window,
+                "not_found_after": not_found_after,
+                "probe_interval": probe_interval,
+            }
+        )
+        self._lock = threading.Lock()
+        self._opened: Engine | None = None
+        self._entered: Door | None = None
+        self._closed = False
+        self._encoders = RequestEncoders(self.default_options)
+
+    # Opening and closing ---------------------------------------------------------------------
+
+    @property
+    def closed(self) -> bool:
+        """True after `close`: it answers no more."""
+        return self._closed
+
+    @property
+    def ledger(self) -> str:
+        """The ledger's path or URL."""
+        return self._location
+
+    @property
+    def _engine(self) -> Engine:
+        with self._lock:
+            if self._opened is None:
+                if self._closed:
+                    raise ActorConfigurationError("the provider is closed; make a new one")
+                self._opened = Engine.acquire(self._location, self._settings)
+            return self._opened
+
+    def credentials(self) -> dict[str, str]:
+        """``base_url`` and ``api_key`` for a client of the SDK; what is not set it finds itself.
+
+        Raises `ActorConfigurationError` where ``api_key_env`` names a variable that is not set.
+        """
+        found: dict[str, str] = {}
+        if self._base_url is not None:
+            found["base_url"] = self._base_url
+        if self._api_key is not None:
+            found["api_key"] = self._api_key
+        elif self._api_key_env is not None:
+            key = os.environ.get(self._api_key_env)
+            if not key:
+                raise ActorConfigurationError(
+                    f"no API key: the variable {self._api_key_env} is not set"
+                )
+            found["api_key"] = key
+        return found
+
+    def _door(self) -> Door:
+        engine = self._engine
+        with self._lock:
+            if self._entered is None:
+                found = self.credentials()
+                self._entered = engine.open_door(
+                    found.get("base_url"), found.get("api_key"), drive=self._drive
+                )
+            return self._entered
+
+    def close(self) -> None:
+        """Give the engine back. The last provider of a ledger parks what is not finished: batches
+        go on at the API, and the next process collects them."""
+        with self._lock:
+            self._closed = True
+            engine, self._opened = self._opened, None
+            door, self._entered = self._entered, None
+        if engine is not None:
+            if door is not None:
+                engine.close_door(door)
+            engine.release()
+
+    async def aclose(self) -> None:
+        """`close`, without blocking the event loop."""
+        await asyncio.to_thread(self.close)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    # Single calls ----------------------------------------------------------------------------
+
+    async def respond(
+        self, actor: ActorConfiguration, request: str | ActorRequest, *, key: str | None = None
+    ) -> ActorResponse:
+        """Ask once. Concurrent calls of any task, thread and loop share batches.
+
+        Raises `InvalidRequestError` before anything is stored, `BatchRequestError` for the API's
+        own errors, `BatchTimeoutError` after ``max_wait``, `AccountHaltedError` at once when
+        sending halts (the request stays queued). ``key`` joins an earlier call of the same actor.
+        """
+        return response_of(await asyncio.wrap_future(self._ask(actor, request, key)))
+
+    def respond_sync(
+        self, actor: ActorConfiguration, request: str | ActorRequest, *, key: str | None = None
+    ) -> ActorResponse:
+        """`respond`, with or without a running event loop."""
+        return response_of(self._ask(actor, request, key).result())
+
+    def _ask(
+        self, actor: ActorConfiguration, request: str | ActorRequest, key: str | None
+    ) -> Future[Answer]:
+        asked = ActorRequest.of(request, key=key)
+        encoded = self._encoders.of(actor).encode(asked)
+        return self.call(encoded, actor=actor.name, key=asked.key, mode=self._mode(actor))
+
+    def call(
+        self,
+        encoded: EncodedRequest,
+        *,
+        actor: str,
+        key: str | None = None,
+        mode: BatchProcessingMode | None = None,
+    ) -> Future[Answer]:
+        """Ask with encoded params: the entrance for integrations that need no actor."""
+        return self._engine.call(
+            self._door(),
+            encoded,
+            actor=actor,
+            key=key,
+            mode=mode or resolve_mode(True, self.overrides),
+        )
+
+    def _mode(self, actor: ActorConfiguration) -> BatchProcessingMode:
+        return resolve_mode(actor.batch_processing or True, self.overrides)
+
+    # Runs ------------------------------------------------------------------------------------
+
+    async def respond_all(
+        self, actor: ActorConfiguration, requests: _Requests, *, ordered: bool = True
+    ) -> AsyncIterator[ActorResult]:
+        """Ask many at once, as one run; gives every result, failures included.
+
+        The same requests asked again go on with the same run.
+        """
+        run = await self._store(actor, requests)
+        async for result in run.results(ordered=ordered):
+            yield result
+
+    def respond_all_sync(
+        self,
+        actor: ActorConfiguration,
+        requests: Iterable[str | ActorRequest],
+        *,
+        ordered: bool = True,
+    ) -> Iterator[ActorResult]:
+        """`respond_all`, with or without a running event loop."""
+        run = self._store_sync(actor, requests)
+        yield from run.results_sync(ordered=ordered)
+
+    async def submit(
+        self,
+        actor: ActorConfiguration,
+        requests: _Requests,
+        *,
+        label: str | None = None,
+        new: bool = False,
+        output: str | None = None,
+    ) -> Run:
+        """Store a run and send it; returns once every batch that the API's queue admits is taken.
+
+        The process may end then: any process that opens the run goes on. The same requests find
+        the run they made before, unless ``new``. Raises `InvalidRequestError` for the first
+        request that would be refused, with nothing sent, and `AccountHaltedError`.
+        """
+        run = await self._store(actor, requests, label=label, new=new, output=output)
+        await run.wait_until_sent()
+        return run
+
+    def submit_sync(
+        self,
+        actor: ActorConfiguration,
+        requests: Iterable[str | ActorRequest],
+        *,
+        label: str | None = None,
+        new: bool = False,
+        output: str | None = None,
+    ) -> Run:
+        """`submit`, with or without a running event loop."""
+        run = self._store_sync(actor, requests, label=label, new=new, output=output)
+        run.wait_until_sent_sync()
+        return run
+
+    def store(
+        self,
+        actor: ActorConfiguration,
+        requests: Iterable[str | ActorRequest],
+        *,
+        label: str | None = None,
+        new: bool = False,
+        output: str | None = None,
+        on_invalid: Callable[[InvalidRequestError], None] | None = None,
+    ) -> Run:
+        """Store a run without waiting for its sending; what drives the ledger sends it.
+
+        ``on_invalid`` is told of each request that is left out because it would be refused; without
+        it the first one raises, with nothing stored.
+        """
+        return self._store_sync(
+            actor, requests, label=label, new=new, output=output, on_invalid=on_invalid
+        )
+
+    def _writer(
+        self, actor: ActorConfiguration, label: str | None, output: str | None
+    ) -> RunWriter:
+        door = self._door()
+        encoder = self._encoders.of(actor)
+        identity = b"\n".join(
+            (
+                door.client.base_url.encode(),
+                actor.digest_fields(),
+                repr(sorted(self.default_options.items())).encode(),
+            )
+        )
+        return RunWriter(
+            self._engine.ledger,
+            encoder.encode,
+            workspace_id=door.workspace_id,
+            actor=actor.name,
+            identity=identity,
+            mode=self._mode(actor),
+            label=label,
+            output=output,
+        )
+
+    async def _store(
+        self,
+        actor: ActorConfiguration,
+        requests: _Requests,
+        *,
+        label: str | None = None,
+        new: bool = False,
+        output: str | None = None,
+    ) -> Run:
+        check_requests(requests)
+        engine = self._engine
+        writer = await asyncio.to_thread(self._writer, actor, label, output)
+        try:
+            # Encoded on this thread, where the caller's iterator belongs; stored on another.
+            if isinstance(requests, AsyncIterable):
+                async for request in requests:
+                    writer.add(ActorRequest.of(request))
+                    if writer.is_full:
+                        await asyncio.wrap_future(engine.read(writer.flush))
+            else:
+                for request in requests:
+                    writer.add(ActorRequest.of(request))
+                    if writer.is_full:
+                        await asyncio.wrap_future(engine.read(writer.flush))
+            run_id, _ = await asyncio.wrap_future(engine.read(lambda: writer.finish(new=new)))
+        except BaseException:
+            writer.abort()
+            raise
+        engine.wake()
+        return Run(self, run_id)
+
+    def _store_sync(
+        self,
+        actor: ActorConfiguration,
+        requests: Iterable[str | ActorRequest],
+        *,
+        label: str | None = None,
+        new: bool = False,
+        output: str | None = None,
+        on_invalid: Callable[[InvalidRequestError], None] | None = None,
+    ) -> Run:
+        check_requests(requests)
+        writer = self._writer(actor, label, output)
+        try:
+            for request in requests:
+                try:
+                    writer.add(ActorRequest.of(request))
+                except InvalidRequestError as error:
+                    if on_invalid is None:
+                        raise
+                    on_invalid(error)
+                if writer.is_full:
+                    writer.flush()
+            run_id, _ = writer.finish(new=new)
+        except BaseException:
+            writer.abort()
+            raise
+        self._engine.wake()
+        return Run(self, run_id)
+
+    @property
+    def contact(self) -> Contact:
+        """Whether the API has answered this process yet, and what went wrong where it has not."""
+        return self._door().driver.contact
+
+    @property
+    def drives(self) -> bool:
+        """True where this process drives the ledger, or takes its seat as soon as it is free."""
+        return self._drive and self._entered is not None
+
+    @property
+    def version(self) -> int:
+        """Rises with every change of the ledger that this process has seen."""
+        return self._engine.version
+
+    @property
+    def address(self) -> str:
+        """The API's base URL in use."""
+        return self._door().client.base_url
+
+    def answers(self, run_id: str) -> Iterator[Answer]:
+        """A run's requests in order, as the ledger holds them, undecoded: for output files."""
+        return reading.answers_by_position(self._engine.ledger, run_id)
+
+    def open_run(self, run_id: str) -> Run:
+        """A run of this ledger by its id; raises `RunNotFoundError`."""
+        return Run(self, run_id)
+
+    def resume(self) -> None:
+        """Drive the ledger, lifting a halt of this key's workspace."""
+        self._door()
+        self._engine.resume()
+
+    def advance_sync(self) -> bool:
+        """One pass over everything that is due; False where another process drives."""
+        return self._engine.advance(self._door()).result()
+
+    def create_chat_model(
+        self, model: str, temperature: float | None = None, **kwargs: Any
+    ) -> ChatAnthropic:
+        """LangChain's ``ChatAnthropic``, answered from batches (extra ``langchain``).
+
+        Raises `InvalidRequestError` for a ``temperature`` that the model does not take.
+        """
+        from claude_batch.integrations.langchain import create_chat_model
+
+        return create_chat_model(self, model, temperature=temperature, **kwargs)
+
+
+def open_run(run_id: str, *, ledger: str | os.PathLike[str] | None = None, **settings: Any) -> Run:
+    """A run by its id, in any process, on any day; needs no YAML.
+
+    ``settings`` are those of `ClaudeBatchProvider`. Raises `RunNotFoundError`.
+    """
+    return ClaudeBatchProvider(ledger=ledger, **settings).open_run(run_id)

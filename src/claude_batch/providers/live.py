@@ -1,0 +1,461 @@
+"""`ClaudeProvider`: answers at once, through the live Messages API, at the full price.
+
+Calls run on an event loop of the provider's own, in a thread that starts with the first call: so
+one client with its connections serves every thread and event loop that asks, and the sync twins
+work whether or not a loop runs. Retries are the SDK's, which here cost nothing but patience.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import importlib
+import os
+import threading
+from collections import deque
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    AsyncIterator,
+    Coroutine,
+    Iterator,
+    Mapping,
+)
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from claude_batch.actor.configuration import ActorConfiguration
+from claude_batch.actor.request import (
+    ActorRequest,
+    RequestEncoders,
+    RequestLike,
+    Requests,
+    check_requests,
+)
+from claude_batch.actor.response import ActorResponse, ActorResult
+from claude_batch.core.durations import parse_duration
+from claude_batch.core.errors import (
+    AccountHaltedError,
+    ActorConfigurationError,
+    ActorError,
+    EngineStoppedError,
+    InvalidRequestError,
+    LiveRequestError,
+    MissingResultError,
+)
+from claude_batch.core.settings import from_environment
+from claude_batch.providers.background import LoopThread, wait_for
+from claude_batch.providers.protocol import ProviderCapabilities
+from claude_batch.wire.errors import account_reason, fault_of_response
+
+if TYPE_CHECKING:
+    import anthropic
+
+__all__ = ["ClaudeProvider"]
+
+_T = TypeVar("_T")
+
+_SHORTEST_TIMEOUT = 600.0
+_SECONDS_PER_TOKEN = 3600.0 / 128_000
+# The SDK's own expectation of an answer that is not streamed (`_calculate_nonstreaming_timeout`
+# in its `_base_client.py`), and its default below.
+
+
+class ClaudeProvider:
+    """The live Messages API, for actors without ``batch_processing``.
+
+    Nothing is opened before the first call. Usable from any number of threads and event loops.
+    """
+
+    name = "claude"
+    provider_name = "claude"
+    capabilities: ProviderCapabilities = ProviderCapabilities(sync=True)
+
+    def __init__(
+        self,
+        *,
+        base_url: str | None = None,
+        api_key: str | None = None,
+        api_key_env: str | None = None,
+        concurrency: int = 8,
+        timeout: str | float | None = None,
+        max_retries: int = 2,
+        default_options: Mapping[str, Any] | None = None,
+    ) -> None:
+        """``base_url`` and ``api_key`` default to the SDK's environment.
+
+        ``api_key_env`` names another variable for the key. ``concurrency`` bounds the calls that
+        one `respond_all` has under way. ``timeout``, a duration, bounds the silence of one call
+        (default: ten minutes, or the hour per 128,000 tokens that ``max_tokens`` may take, if that
+        is more). ``max_retries`` are the SDK's, for faults that pass. ``default_options`` are
+        Messages parameters for requests that do not set them. Raises `ActorConfigurationError`.
+        """
+        if concurrency < 1:
+            raise ActorConfigurationError(f"concurrency: {concurrency} is less than 1")
+        if max_retries < 0:
+            raise ActorConfigurationError(f"max_retries: {max_retries} is less than 0")
+        try:
+            self._timeout = None if timeout is None else parse_duration(timeout)
+        except ValueError as error:
+            raise ActorConfigurationError(f"timeout: {error}") from None
+        self._base_url = base_url or from_environment("base_url")
+        self._api_key = api_key
+        self._api_key_env = api_key_env or from_environment("api_key_env")
+        self._concurrency = concurrency
+        self._max_retries = max_retries
+        self._encoders = RequestEncoders(default_options, batch=False)
+        self._lock = threading.Lock()
+        self._thread: LoopThread | None = None
+        self._sdk: anthropic.AsyncAnthropic | None = None
+        self._closed = False
+
+    # Opening and closing --------------------------------------------------------------------------
+
+    @property
+    def closed(self) -> bool:
+        """True once it has been closed."""
+        return self._closed
+
+    def close(self) -> None:
+        """Close the connections; calls under way are cancelled. Closing again does nothing."""
+        with self._lock:
+            self._closed = True
+            thread, self._thread = self._thread, None
+            sdk, self._sdk = self._sdk, None
+        if thread is not None and thread.alive:
+            thread.stop(sdk.close if sdk is not None else None)
+
+    async def aclose(self) -> None:
+        """`close`, without blocking the event loop."""
+        await asyncio.to_thread(self.close)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    # Single calls ---------------------------------------------------------------------------------
+
+    async def respond(
+        self, actor: ActorConfiguration, request: str | ActorRequest, *, key: str | None = None
+    ) -> ActorResponse:
+        """Ask once. Cancelling the caller cancels the call.
+
+        Raises `InvalidRequestError` before anything is sent, `AccountHaltedError` where the
+        account is at fault (credentials, billing, permission, spend limit), and `LiveRequestError`
+        for everything else that went wrong.
+        """
+        return await asyncio.wrap_future(self._start(self._ask(actor, request, key)))
+
+    def respond_sync(
+        self, actor: ActorConfiguration, request: str | ActorRequest, *, key: str | None = None
+    ) -> ActorResponse:
+        """`respond`, with or without a running event loop (one that runs here is blocked)."""
+        return wait_for(self._start(self._ask(actor, request, key)))
+
+    # Many calls -----------------------------------------------------------------------------------
+
+    async def respond_all(
+        self, actor: ActorConfiguration, requests: Requests, *, ordered: bool = True
+    ) -> AsyncIterator[ActorResult]:
+        """Ask many; gives every result, failures included.
+
+        ``requests`` is read as answers are taken: no more than ``concurrency`` requests are ever
+        sent and not yet given back. Once the account is at fault nothing more is sent: every
+        request that is left ends in that `AccountHaltedError`. Ending the iteration cancels what
+        is under way.
+        """
+        check_requests(requests)
+        many = _Many(self, actor)
+        source = _as_async(requests)
+        window: deque[asyncio.Future[ActorResult]] = deque()
+        pulling: asyncio.Task[RequestLike | None] | None = None
+        exhausted = False
+        try:
+            while True:
+                if not exhausted and pulling is None and len(window) < self._concurrency:
+                    pulling = asyncio.ensure_future(anext(source, None))
+                if not window and pulling is None:
+                    return
+                first = [window[0]] if window and ordered else list(window)
+                await asyncio.wait(
+                    [*first, *([pulling] if pulling else [])],
+                    return_when=asyncio.FIRST_COMPLETED,
+                )
+                if pulling is not None and pulling.done():
+                    request, pulling = pulling.result(), None
+                    if request is None:
+                        exhausted = True
+                    else:
+                        window.append(asyncio.wrap_future(many.start(request)))
+                for done in [future for future in first if future.done()]:
+                    window.remove(done)
+                    yield done.result()
+        finally:
+            for left in window:
+                left.cancel()
+            if pulling is not None:
+                pulling.cancel()
+                await asyncio.wait([pulling])
+            await source.aclose()
+
+    def respond_all_sync(
+        self, actor: ActorConfiguration, requests: Requests, *, ordered: bool = True
+    ) -> Iterator[ActorResult]:
+        """`respond_all`, with or without a running event loop.
+
+        A plain iterable is read in the calling thread, an asynchronous one on the provider's loop.
+        """
+        check_requests(requests)
+        many = _Many(self, actor)
+        source = self._as_sync(requests) if isinstance(requests, AsyncIterable) else iter(requests)
+        window: deque[concurrent.futures.Future[ActorResult]] = deque()
+        exhausted = False
+        try:
+            while True:
+                while not exhausted and len(window) < self._concurrency:
+                    request = next(source, None)
+                    if request is None:
+                        exhausted = True
+                    else:
+                        window.append(many.start(request))
+                if not window:
+                    return
+                if ordered:
+                    done = window[0]
+                else:
+                    finished, _ = concurrent.futures.wait(
+                        window, return_when=concurrent.futures.FIRST_COMPLETED
+                    )
+                    done = next(iter(finished))
+                result = wait_for(done)
+                window.remove(done)
+                yield result
+        finally:
+            for left in window:
+                left.cancel()
+
+    def _as_sync(self, requests: AsyncIterable[RequestLike]) -> Iterator[RequestLike]:
+        source = aiter(requests)
+
+        async def pull() -> RequestLike | None:
+            return await anext(source, None)
+
+        while (request := wait_for(self._start(pull()))) is not None:
+            yield request
+
+    def create_chat_model(self, model: str, temperature: float | None = None, **kwargs: Any) -> Any:
+        """LangChain's ``ChatAnthropic``, on this provider's server and key (an extra)."""
+        integration = importlib.import_module("claude_batch.integrations.langchain")
+        return integration.create_live_chat_model(
+            model,
+            temperature=temperature,
+            base_url=self._base_url,
+            api_key=self._key(),
+            **kwargs,
+        )
+
+    # One call -------------------------------------------------------------------------------------
+
+    def _start(self, call: Coroutine[Any, Any, _T]) -> concurrent.futures.Future[_T]:
+        try:
+            with self._lock:
+                if self._closed:
+                    raise ActorConfigurationError("the provider is closed; make a new one")
+                if self._thread is None or not self._thread.alive:
+                    # Not alive: a fork left the thread, and the sockets, with the parent.
+                    self._thread, self._sdk = LoopThread(), None
+                return self._thread.run(self._unless_closed(call))
+        except BaseException:
+            call.close()
+            raise
+
+    async def _unless_closed(self, call: Coroutine[Any, Any, _T]) -> _T:
+        try:
+            return await call
+        except asyncio.CancelledError:
+            if self._closed:
+                # The caller was not cancelled, so it must not look as if it had been.
+                raise EngineStoppedError(
+                    "the provider was closed while it waited for an answer"
+                ) from None
+            raise
+
+    async def _ask(
+        self, actor: ActorConfiguration, request: RequestLike, key: str | None
+    ) -> ActorResponse:
+        import anthropic
+        import httpx2
+
+        encoder = self._encoders.of(actor)
+        asked = ActorRequest.of(request, key=key)
+        encoded = encoder.encode(asked)
+        params = encoder.build(asked)
+        if params.get("stream"):
+            raise InvalidRequestError(
+                "`stream: true` asks for an answer in pieces, which no actor gives; remove it",
+                key=asked.key,
+            )
+        sdk = self._client()
+        try:
+            response = await sdk.post(
+                "/v1/messages",
+                cast_to=httpx2.Response,
+                content=encoded.params,
+                options={
+                    "headers": {
+                        **encoded.headers.as_headers(),
+                        "content-type": "application/json",
+                    },
+                    "timeout": httpx2.Timeout(self._patience(params), connect=10.0),
+                    # A redirect would carry the key to another host.
+                    "follow_redirects": False,
+                },
+            )
+        except anthropic.AnthropicError as error:
+            raise self._translated(error, sdk) from None
+        answer = ActorResponse(response.content)
+        try:
+            _ = answer.usage
+        except MissingResultError:
+            words = " ".join(response.text[:200].split())
+            raise LiveRequestError(
+                f"the server answered {response.status_code} with something that is no Message: "
+                f"{words!r}; check the base URL",
+                status=response.status_code,
+                request_id=response.headers.get("request-id"),
+            ) from None
+        return answer
+
+    def _patience(self, params: Mapping[str, Any]) -> float:
+        if self._timeout is not None:
+            return self._timeout
+        max_tokens: object = params.get("max_tokens")
+        tokens = max_tokens if isinstance(max_tokens, int) else 0
+        return max(_SHORTEST_TIMEOUT, tokens * _SECONDS_PER_TOKEN)
+
+    # The client -----------------------------------------------------------------------------------
+
+    def _key(self) -> str | None:
+        if self._api_key is not None or self._api_key_env is None:
+            return self._api_key
+        key = os.environ.get(self._api_key_env)
+        if not key:
+            raise AccountHaltedError(
+                f"no API key: the variable {self._api_key_env} is not set", reason="credentials"
+            )
+        return key
+
+    def _client(self) -> anthropic.AsyncAnthropic:
+        # Only ever called on the provider's own loop, so two calls cannot make two.
+        if self._sdk is None:
+            import anthropic
+            import httpx2
+
+            try:
+                sdk = anthropic.AsyncAnthropic(
+                    base_url=self._base_url,
+                    api_key=self._key(),
+                    max_retries=self._max_retries,
+                    open_telemetry=False,
+                )
+            except anthropic.AnthropicError as error:
+                raise AccountHaltedError(f"no API key: {error}", reason="credentials") from None
+            except httpx2.InvalidURL as error:
+                raise ActorConfigurationError(
+                    f"base_url: {self._base_url!r} is no URL: {error}"
+                ) from None
+            if not (sdk.api_key or sdk.auth_token or sdk.credentials):
+                raise AccountHaltedError(
+                    "no API key: set ANTHROPIC_API_KEY, or give api_key=…", reason="credentials"
+                )
+            secret = sdk.api_key or sdk.auth_token or ""
+            if not secret.isprintable() or " " in secret:
+                # Found here, since the HTTP library quotes a header that it cannot send.
+                raise AccountHaltedError(
+                    "the API key holds a space, a line break or another character that no key "
+                    "has; set it again",
+                    reason="credentials",
+                )
+            self._sdk = sdk
+        return self._sdk
+
+    def _translated(
+        self, error: anthropic.AnthropicError, sdk: anthropic.AsyncAnthropic
+    ) -> ActorError:
+        import anthropic
+
+        if isinstance(error, anthropic.APIStatusError):
+            response = error.response
+            fault = fault_of_response(response.status_code, response.headers, response.content)
+            words = fault.describe()
+            if fault.location is not None:
+                words = f"{words} (a redirect, which is not followed: check the base URL)"
+            reason = account_reason(fault.status, fault.error_type, fault.message, fault.details)
+            if reason is not None:
+                return AccountHaltedError(words, reason=reason, error_type=fault.error_type)
+            return LiveRequestError(
+                words,
+                status=fault.status,
+                error_type=fault.error_type,
+                request_id=fault.request_id,
+            )
+        if isinstance(error, anthropic.CredentialsError):
+            return AccountHaltedError(f"no API key: {error}", reason="credentials")
+        return LiveRequestError(f"no answer from {sdk.base_url}: {_reason(error)}")
+
+
+class _Many:
+    """The calls of one `respond_all`: results instead of exceptions, and a halt for all."""
+
+    def __init__(self, provider: ClaudeProvider, actor: ActorConfiguration) -> None:
+        self._provider = provider
+        self._actor = actor
+        self._halt: AccountHaltedError | None = None
+        self._position = 0
+
+    def start(self, request: RequestLike) -> concurrent.futures.Future[ActorResult]:
+        position, self._position = self._position, self._position + 1
+        return self._provider._start(  # pyright: ignore[reportPrivateUsage]
+            self._result(request, position)
+        )
+
+    async def _result(self, request: RequestLike, position: int) -> ActorResult:
+        key = request.key if isinstance(request, ActorRequest) else None
+        try:
+            if not isinstance(request, str | ActorRequest):
+                request = ActorRequest.of(request)
+                key = request.key
+            if self._halt is not None:
+                raise self._halt
+            response = await self._provider._ask(  # pyright: ignore[reportPrivateUsage]
+                self._actor, request, None
+            )
+        except ActorError as error:
+            if isinstance(error, AccountHaltedError):
+                self._halt = error
+            elif isinstance(error, InvalidRequestError) and key is None:
+                key = error.key
+            return ActorResult(key=key, position=position, error=error)
+        return ActorResult(key=key, position=position, response=response)
+
+
+async def _as_async(requests: Requests) -> AsyncGenerator[RequestLike, None]:
+    if isinstance(requests, AsyncIterable):
+        async for request in requests:
+            yield request
+    else:
+        for request in requests:
+            yield request
+
+
+def _reason(error: BaseException) -> str:
+    cause = error.__cause__ or error
+    text = str(cause)
+    return f"{type(cause).__name__}: {text}" if text else type(cause).__name__

@@ -1,0 +1,66 @@
+"""From what the ledger remembers to what callers get: responses, and errors as errors."""
+
+from __future__ import annotations
+
+from claude_batch.actor.response import ActorResponse, ActorResult
+from claude_batch.core.errors import ActorError, BatchRequestError, MissingResultError
+from claude_batch.core.states import RequestState
+from claude_batch.ledger.reading import Answer
+from claude_batch.wire.messages import decode_line, message_of_line
+
+__all__ = ["response_of", "result_of"]
+
+
+def result_of(answer: Answer) -> ActorResult:
+    """The result of a request that has its final state."""
+    outcome = _outcome(answer)
+    if isinstance(outcome, ActorError):
+        return ActorResult(key=answer.key, position=answer.position, response=None, error=outcome)
+    return ActorResult(key=answer.key, position=answer.position, response=outcome, error=None)
+
+
+def response_of(answer: Answer) -> ActorResponse:
+    """The response of a request that has its final state; raises its error instead."""
+    outcome = _outcome(answer)
+    if isinstance(outcome, ActorError):
+        raise outcome
+    return outcome
+
+
+def _outcome(answer: Answer) -> ActorResponse | ActorError:
+    if answer.state is RequestState.SUCCEEDED and answer.raw is not None:
+        return ActorResponse(
+            message_of_line(answer.raw), batch_id=answer.batch_id, attempt=answer.attempt
+        )
+    who = f"request {answer.key!r}" if answer.key is not None else f"request {answer.position + 1}"
+    batch = f" in batch {answer.batch_id}" if answer.batch_id else ""
+    if answer.state is RequestState.ERRORED and answer.raw is not None:
+        error = decode_line(answer.raw).error
+        assert error is not None
+        tries = f" after {answer.attempt} attempts" if answer.attempt > 1 else ""
+        return BatchRequestError(
+            f"{who}{batch} errored{tries}: {error.type}: {error.message}",
+            outcome="errored",
+            error_type=error.type,
+            error_message=error.message,
+            request_id=error.request_id,
+            batch_id=answer.batch_id,
+        )
+    if answer.state is RequestState.EXPIRED:
+        return BatchRequestError(
+            f"{who}{batch} expired {answer.attempt} times: the API did not run it within 24 hours; "
+            "nothing was billed for it",
+            outcome="expired",
+            batch_id=answer.batch_id,
+        )
+    if answer.state is RequestState.CANCELED:
+        return BatchRequestError(
+            f"{who}{batch} was canceled before it ran; nothing was billed for it",
+            outcome="canceled",
+            batch_id=answer.batch_id,
+        )
+    return MissingResultError(
+        f"{who}{batch} has no result: the batch ended without a readable line for it. It may have "
+        "been paid for, so it is not sent again by itself; ask anew to send it again",
+        batch_id=answer.batch_id,
+    )

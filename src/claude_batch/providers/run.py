@@ -1,0 +1,292 @@
+"""`Run`: what was asked for together, from any process, on any day."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import AsyncIterator, Generator, Iterator
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from claude_batch.actor.response import ActorResult
+from claude_batch.core.errors import BatchTimeoutError, RunNotFoundError
+from claude_batch.core.states import BatchState
+from claude_batch.ledger import collecting, delivery, reading
+from claude_batch.lifecycle.engine import Door, Engine, halted_error
+from claude_batch.providers.mapping import result_of
+from claude_batch.providers.status import RunStatus, status_of
+from claude_batch.providers.stepping import Pause, step_async, step_sync
+
+if TYPE_CHECKING:
+    from claude_batch.providers.batch import ClaudeBatchProvider
+
+__all__ = ["Run"]
+
+_T = TypeVar("_T")
+
+PAGE = 500
+"""Results that are read at once."""
+
+RESTS_PER_LOOK = 20
+LONGEST_REST = 1.0
+"""A waiting caller rests that many times as long as its look at the ledger took."""
+
+CANCEL_GRACE = 600.0
+"""Seconds that a run which timed out with ``on_timeout: cancel`` waits for its batches to end."""
+
+_AT_API = (BatchState.SUBMITTING, BatchState.IN_PROGRESS, BatchState.CANCELING, BatchState.ENDED)
+
+
+class Run:
+    """A run of a ledger. Made by `submit` and `open_run`, not by hand."""
+
+    def __init__(self, provider: ClaudeBatchProvider, run_id: str) -> None:
+        """Raises `RunNotFoundError` where the ledger has no run of that id."""
+        self._provider = provider
+        engine = provider._engine  # pyright: ignore[reportPrivateUsage]
+        with engine.ledger.read() as tx:
+            row = reading.find_run(tx, run_id)
+        if row is None:
+            raise RunNotFoundError(
+                f"the ledger {engine.ledger.location} has no run {run_id!r}; "
+                "`claude-batch status` lists what it has"
+            )
+        self.id: str = row.id
+        """The run's id: ``run-`` and ten characters."""
+        self._row = row
+        wait: float = provider.overrides.get("max_wait") or row.max_wait
+        self._max_wait = wait
+        # Counted from enqueueing, across restarts; once it has passed, who opens the run again
+        # (``resume``) waits as long once more.
+        deadline = row.created + wait
+        self._deadline = deadline if deadline > time.time() else time.time() + wait
+        self._on_timeout: str = provider.overrides.get("on_timeout") or row.on_timeout
+
+    def __repr__(self) -> str:
+        return f"<Run {self.id}>"
+
+    @property
+    def provider(self) -> ClaudeBatchProvider:
+        """The provider that the run was opened with; closing it parks the run."""
+        return self._provider
+
+    @property
+    def _engine(self) -> Engine:
+        return self._provider._engine  # pyright: ignore[reportPrivateUsage]
+
+    def _drive(self) -> Door:
+        return self._provider._door()  # pyright: ignore[reportPrivateUsage]
+
+    def status(self) -> RunStatus:
+        """Where the run stands now; needs no API key."""
+        driven = True if self._provider.drives else None
+        return status_of(self._engine.ledger, self.id, driven=driven)
+
+    async def wait(self) -> RunStatus:
+        """Wait until every request has its final state.
+
+        Raises `AccountHaltedError` where sending halts and nothing of the run is at the API, and
+        `BatchTimeoutError` after ``max_wait``.
+        """
+        async for _ in step_async(self._until_final()):
+            pass
+        return await _first(step_async(self._read(self.status)))
+
+    def wait_sync(self) -> RunStatus:
+        """`wait`, with or without a running event loop."""
+        for _ in step_sync(self._until_final()):
+            pass
+        return self.status()
+
+    async def wait_until_sent(self) -> None:
+        """Wait until the API has every batch of the run that its queue admits.
+
+        Raises `AccountHaltedError`.
+        """
+        async for _ in step_async(self._until_sent()):
+            pass
+
+    def wait_until_sent_sync(self) -> None:
+        """`wait_until_sent`, with or without a running event loop."""
+        for _ in step_sync(self._until_sent()):
+            pass
+
+    async def results(self, *, ordered: bool = True) -> AsyncIterator[ActorResult]:
+        """Results in input order, or as they come; waits for those that are not there yet.
+
+        Raises what `wait` raises.
+        """
+        async for page in step_async(self._pages(ordered)):
+            for result in page:
+                yield result
+
+    def results_sync(self, *, ordered: bool = True) -> Iterator[ActorResult]:
+        """`results`, with or without a running event loop."""
+        for page in step_sync(self._pages(ordered)):
+            yield from page
+
+    async def cancel(self) -> None:
+        """Withdraw what was not sent, and cancel batches that hold nobody else's requests.
+
+        Returns at once; what had finished keeps its results. `wait` tells when all has ended.
+        """
+        await _first(step_async(self._read(self.cancel_sync)))
+
+    def cancel_sync(self) -> None:
+        """`cancel`, with or without a running event loop."""
+        with self._engine.ledger.write() as tx:
+            collecting.cancel_run(tx, self.id, time.time())
+        self._engine.wake()
+
+    def mark_delivered(self) -> None:
+        """Say that the results have reached their reader: the same input asked later is answered
+        from the ledger either way, and `status` shows that nothing is outstanding."""
+        with self._engine.ledger.write() as tx:
+            delivery.mark_delivered(tx, self.id, time.time())
+
+    # What waits, written once for both kinds of callers ---------------------------------------
+
+    def _read(self, work: Any) -> Generator[Pause | Any, Any, None]:
+        yield [(yield Pause(self._engine.read(work)))]
+
+    def _until_final(self) -> Generator[Pause | None, Any, None]:
+        cancelled_at: float | None = None
+        while True:
+            version = self._engine.version
+            self._engine.check()
+            begun = time.monotonic()
+            left = yield Pause(self._engine.read(self._unfinished))
+            looked = time.monotonic() - begun
+            if not left:
+                if cancelled_at is not None:
+                    raise self._timed_out((), 0)
+                return
+            self._drive()
+            cancelled_at = yield from self._check_patience(cancelled_at)
+            # Counting a run of a million requests costs; do not count for every change.
+            yield Pause(Future(), min(LONGEST_REST, RESTS_PER_LOOK * looked))
+            yield Pause(self._engine.change_after(version), self._patience(cancelled_at))
+
+    def _until_sent(self) -> Generator[Pause | None, Any, None]:
+        """Until the API has all of the run that its queue admits."""
+        while True:
+            version = self._engine.version
+            self._engine.check()
+            unsent, workspace = yield Pause(self._engine.read(self._sending))
+            if not unsent:
+                return
+            if workspace.halted is not None:
+                raise halted_error(workspace)
+            if (workspace.wait_until or 0) > time.time() or self._drive().driver.contact.failures:
+                return
+            yield Pause(self._engine.change_after(version), 1.0)
+
+    def _pages(self, ordered: bool) -> Generator[Pause | list[ActorResult], Any, None]:
+        cancelled_at: float | None = None
+        after = (0, 0)
+        position = 0
+        while True:
+            version = self._engine.version
+            self._engine.check()
+            if ordered:
+                page, left = yield Pause(self._engine.read(lambda p=position: self._in_order(p)))
+                position += len(page)
+            else:
+                page, left, after = yield Pause(
+                    self._engine.read(lambda a=after: self._as_completed(a))
+                )
+            if page:
+                yield page
+                continue
+            if not left:
+                return
+            self._drive()
+            cancelled_at = yield from self._check_patience(cancelled_at)
+            yield Pause(self._engine.change_after(version), self._patience(cancelled_at))
+
+    def _in_order(self, position: int) -> tuple[list[ActorResult], int]:
+        answers = reading.answers_by_position(self._engine.ledger, self.id, start=position)
+        ready = itertools.takewhile(lambda answer: answer.state.is_final, answers)
+        page = [result_of(answer) for answer in itertools.islice(ready, PAGE)]
+        return page, 0 if page else self._row.request_count - position
+
+    def _as_completed(
+        self, after: tuple[int, int]
+    ) -> tuple[list[ActorResult], int, tuple[int, int]]:
+        with self._engine.ledger.read() as tx:
+            answers = reading.answers_since(tx, [self.id], after=after, limit=PAGE)
+            left = 0 if answers else reading.unfinished(tx, self.id)
+        if answers:
+            after = (answers[-1].finished or 0, answers[-1].seq)
+        return [result_of(answer) for answer in answers], left, after
+
+    def _unfinished(self) -> int:
+        with self._engine.ledger.read() as tx:
+            return reading.unfinished(tx, self.id)
+
+    def _sending(self) -> tuple[int, Any]:
+        own = self._untried()
+        with self._engine.ledger.read() as tx:
+            row = reading.run_row(tx, self.id)
+            return reading.unsent(tx, self.id), reading.workspace_row(tx, own or row.workspace_id)
+
+    def _untried(self) -> int | None:
+        """The workspace of our own key as long as it was not tried: until then, what an earlier
+        key was refused for is history. Asked before the ledger is, which then is no older."""
+        door = self._drive()
+        own = door.workspace_id
+        return own if self._provider.drives and not door.driver.contact.made else None
+
+    def _at_api(self) -> tuple[Any, tuple[str, ...], bool, int]:
+        own = self._untried()
+        with self._engine.ledger.read() as tx:
+            row = reading.run_row(tx, self.id)
+            batches = reading.batches_of_run(tx, self.id)
+            workspace = reading.workspace_row(tx, own or row.workspace_id)
+        waiting = [batch for batch in batches if batch.state in _AT_API]
+        ids = tuple(batch.remote_id for batch in waiting if batch.remote_id)
+        unknown = sum(batch.request_count for batch in batches if batch.state == BatchState.UNKNOWN)
+        return workspace, ids, bool(waiting), unknown
+
+    def _patience(self, cancelled_at: float | None) -> float:
+        until = self._deadline if cancelled_at is None else cancelled_at + CANCEL_GRACE
+        return max(0.0, until - time.time())
+
+    def _check_patience(
+        self, cancelled_at: float | None
+    ) -> Generator[Pause | Any, Any, float | None]:
+        workspace, batch_ids, at_api, unknown = yield Pause(self._engine.read(self._at_api))
+        if workspace.halted is not None and not at_api:
+            raise halted_error(workspace)
+        if time.time() < self._deadline:
+            return None
+        if self._on_timeout == "cancel":
+            if cancelled_at is None:
+                yield Pause(self._engine.read(self.cancel_sync))
+                return time.time()
+            if time.time() < cancelled_at + CANCEL_GRACE:
+                return cancelled_at
+        raise self._timed_out(batch_ids, unknown)
+
+    def _timed_out(self, batch_ids: tuple[str, ...], unknown: int) -> BatchTimeoutError:
+        kept = (
+            "it was cancelled; what had finished is kept"
+            if self._on_timeout == "cancel"
+            else f"everything is kept; `claude-batch resume {self.id}` goes on"
+        )
+        if unknown:
+            kept += (
+                f". Of {unknown} requests it is unknown whether the API took them; they are not "
+                "sent again, since they may have been paid for"
+            )
+        return BatchTimeoutError(
+            f"run {self.id} did not finish within max_wait ({self._max_wait:g} s): {kept}",
+            run_id=self.id,
+            batch_ids=batch_ids,
+        )
+
+
+async def _first(items: AsyncIterator[list[_T]]) -> _T:
+    async for item in items:
+        return item[0]
+    raise AssertionError("a read gives one item")  # pragma: no cover

@@ -1,0 +1,195 @@
+"""What a run is doing: states, batches, what is waited for, and what would change it."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from claude_batch.core.durations import format_duration
+from claude_batch.core.errors import RunNotFoundError
+from claude_batch.core.states import BatchState, RequestState, RunState
+from claude_batch.ledger import reading
+from claude_batch.ledger.store import Ledger
+from claude_batch.lifecycle.seat import seat_is_taken
+
+__all__ = ["BatchStatus", "Halt", "RunStatus", "all_statuses", "status_of"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchStatus:
+    """One batch of a run. Times are seconds since the epoch (UTC)."""
+
+    batch_id: str | None
+    """The API's id; None until it has accepted the batch."""
+    state: BatchState
+    requests: int
+    """Requests in the batch, those of other runs included."""
+    submitted: float | None
+    ended: float | None
+    next_check: float | None
+    note: str | None
+    """What last went wrong with it, in words."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Halt:
+    """Why sending has stopped."""
+
+    reason: str
+    error_type: str | None
+    message: str
+    since: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunStatus:
+    """Where a run stands. Times are seconds since the epoch (UTC)."""
+
+    run_id: str
+    state: RunState
+    actor: str
+    label: str | None
+    kind: str
+    """``run``, or ``calls`` for the single calls of one process."""
+    created: float
+    delivered: float | None
+    output: str | None
+    total: int
+    counts: dict[RequestState, int]
+    """Requests by state; states without any are left out."""
+    batches: tuple[BatchStatus, ...]
+    halt: Halt | None
+    waiting_for: str
+    """What the run waits for and what would change it, in words; empty for a finished run."""
+    strange_lines: int
+    """Lines of its batches' results that are no results; they are kept in the ledger."""
+
+    @property
+    def finished(self) -> bool:
+        """True where every request has its final state."""
+        return sum(n for state, n in self.counts.items() if state.is_final) == self.total
+
+    @property
+    def failed(self) -> int:
+        """Requests that ended in anything but ``succeeded``."""
+        good = (RequestState.SUCCEEDED, RequestState.QUEUED, RequestState.PACKED)
+        return sum(n for state, n in self.counts.items() if state not in good)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as plain values, for JSON."""
+        values = asdict(self)
+        values["counts"] = {str(state): count for state, count in self.counts.items()}
+        return values
+
+
+def status_of(ledger: Ledger, run_id: str, *, driven: bool | None = None) -> RunStatus:
+    """The status of a run by its id, or by a beginning of it that only one run has.
+
+    ``driven``: whether a process drives its workspace, where the caller knows. Raises
+    `RunNotFoundError`.
+    """
+    with ledger.read() as tx:
+        run = reading.find_run(tx, run_id)
+        if run is None:
+            raise RunNotFoundError(
+                f"the ledger {ledger.location} has no run {run_id!r}; "
+                "`claude-batch status` lists what it has"
+            )
+        counts = reading.request_counts(tx, run.id)
+        batches = tuple(
+            BatchStatus(
+                batch_id=row.remote_id,
+                state=BatchState(row.state),
+                requests=row.request_count,
+                submitted=row.submitted,
+                ended=row.ended,
+                next_check=row.next_check,
+                note=row.note,
+            )
+            for row in reading.batches_of_run(tx, run.id)
+        )
+        workspace = reading.workspace_row(tx, run.workspace_id)
+        strange = reading.strange_count(tx, run.id)
+    halt = None
+    if workspace.halted is not None:
+        halt = Halt(
+            reason=workspace.halt_reason,
+            error_type=workspace.halt_type,
+            message=workspace.halt_message,
+            since=workspace.halted,
+        )
+    still_open = any(not state.is_final for state in counts)
+    if still_open and driven is None:
+        driven = seat_is_taken(ledger, run.workspace_id)
+    state = _state(run, still_open, halt, bool(driven))
+    return RunStatus(
+        run_id=run.id,
+        state=state,
+        actor=run.actor,
+        label=run.label,
+        kind=run.kind,
+        created=run.created,
+        delivered=run.delivered,
+        output=run.output,
+        total=run.request_count,
+        counts=counts,
+        batches=batches,
+        halt=halt if still_open else None,
+        waiting_for=_waiting_for(state, batches, workspace) if still_open else "",
+        strange_lines=strange,
+    )
+
+
+def _state(run: Any, still_open: bool, halt: Halt | None, driven: bool) -> RunState:
+    if run.stored is None:
+        return RunState.STORING
+    if not still_open:
+        return RunState.CANCELLED if run.cancelled is not None else RunState.FINISHED
+    if halt is not None:
+        return RunState.HALTED
+    return RunState.RUNNING if driven else RunState.PARKED
+
+
+def _waiting_for(state: RunState, batches: tuple[BatchStatus, ...], workspace: Any) -> str:
+    words: list[str] = []
+    if state is RunState.HALTED:
+        words.append(
+            f"sending is halted ({workspace.halt_reason}): {workspace.halt_message}; "
+            "once the cause is gone, `claude-batch resume`"
+        )
+    unknown = [batch for batch in batches if batch.state is BatchState.UNKNOWN]
+    if unknown:
+        count = sum(batch.requests for batch in unknown)
+        words.append(
+            f"it is unknown whether the API took {len(unknown)} sending(s) with {count} requests "
+            f"({unknown[0].note}); they are not sent again, since they may have been paid for"
+        )
+    left = (workspace.wait_until or 0) - time.time()
+    if left > 0:
+        words.append(
+            f"sending waits {format_duration(round(left) or 1)} more: {workspace.wait_reason}"
+        )
+    at_api = [
+        batch
+        for batch in batches
+        if batch.state in (BatchState.IN_PROGRESS, BatchState.CANCELING, BatchState.ENDED)
+    ]
+    if at_api:
+        words.append(f"{len(at_api)} batch(es) at the API, which may take up to 24 hours")
+    if state is RunState.PARKED:
+        words.append("no process drives it: `claude-batch resume` goes on")
+    return "; ".join(words) or "its turn to be sent"
+
+
+def all_statuses(ledger: Ledger, *, limit: int = 50) -> list[RunStatus]:
+    """The newest runs, newest first."""
+    with ledger.read() as tx:
+        rows = reading.recent_runs(tx, limit)
+    driven: dict[int, bool] = {}
+    found: list[RunStatus] = []
+    for row in rows:
+        if row.workspace_id not in driven:
+            driven[row.workspace_id] = seat_is_taken(ledger, row.workspace_id)
+        found.append(status_of(ledger, row.id, driven=driven[row.workspace_id]))
+    return found

@@ -1,0 +1,71 @@
+"""One protocol for callers with and without an event loop.
+
+What waits for the engine is written once, as a generator that yields `Pause` and items and does no
+waiting of its own; `step_async` and `step_sync` do the waiting, each in its own way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Generator, Iterator
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+__all__ = ["TIMED_OUT", "Pause", "step_async", "step_sync"]
+
+_T = TypeVar("_T")
+
+TIMED_OUT: Any = object()
+"""What a generator receives where a pause ended by its time-out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Wait for a future, at most ``seconds`` (None: as long as it takes)."""
+
+    future: Future[Any]
+    seconds: float | None = None
+
+
+async def step_async(work: Generator[Pause | _T, Any, None]) -> AsyncIterator[_T]:
+    """Run a generator's pauses on the caller's loop; gives its items."""
+    value: Any = None
+    try:
+        while True:
+            try:
+                step = work.send(value)
+            except StopIteration:
+                return
+            value = None
+            if not isinstance(step, Pause):
+                yield step
+                continue
+            try:
+                value = await asyncio.wait_for(asyncio.wrap_future(step.future), step.seconds)
+            except TimeoutError:
+                value = TIMED_OUT
+    finally:
+        work.close()
+
+
+def step_sync(work: Generator[Pause | _T, Any, None]) -> Iterator[_T]:
+    """Run a generator's pauses by blocking this thread; gives its items."""
+    value: Any = None
+    try:
+        while True:
+            try:
+                step = work.send(value)
+            except StopIteration:
+                return
+            value = None
+            if not isinstance(step, Pause):
+                yield step
+                continue
+            try:
+                value = step.future.result(step.seconds)
+            except TimeoutError:
+                step.future.cancel()
+                value = TIMED_OUT
+    finally:
+        work.close()

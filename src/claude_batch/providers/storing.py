@@ -1,0 +1,152 @@
+"""Storing a run: requests go to the ledger in chunks as they come, and become one run at the end.
+
+A run's identity is a digest of what it asks, so the same requests find the same run again: an
+unfinished one goes on, a finished one is delivered at no cost.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable
+
+from claude_batch.actor.request import ActorRequest
+from claude_batch.core.errors import InvalidRequestError
+from claude_batch.core.ids import new_request_id
+from claude_batch.core.settings import BatchProcessingMode
+from claude_batch.ledger import delivery, enqueue
+from claude_batch.ledger.enqueue import NewRequest, NewRun
+from claude_batch.ledger.store import Ledger
+from claude_batch.wire.encoding import EncodedRequest, LaneHeaders
+
+__all__ = ["RunWriter"]
+
+CHUNK_REQUESTS = 2000
+CHUNK_BYTES = 8 << 20
+"""Requests and bytes that are stored in one transaction."""
+
+
+class RunWriter:
+    """Writes one run. `add` until all are there, then `finish`; `abort` leaves no trace."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        encode: Callable[[ActorRequest], EncodedRequest],
+        *,
+        workspace_id: int,
+        actor: str,
+        identity: bytes,
+        mode: BatchProcessingMode,
+        label: str | None = None,
+        output: str | None = None,
+    ) -> None:
+        """``identity`` is what of base URL, actor and options takes part in the run's digest."""
+        self._ledger = ledger
+        self._encode = encode
+        self._output = output
+        self._workspace_id = workspace_id
+        self._digest = hashlib.blake2b(identity, digest_size=20)
+        self._lanes: dict[LaneHeaders, int] = {}
+        self._keys: set[str] = set()
+        self._pending: list[tuple[str | None, EncodedRequest]] = []
+        self._pending_bytes = 0
+        self._count = 0
+        self._stored = 0
+        self._now = time.time()
+        with ledger.write() as tx:
+            self.run_id: str = enqueue.begin_run(
+                tx,
+                NewRun(
+                    kind="run",
+                    actor=actor,
+                    workspace_id=workspace_id,
+                    mode=mode,
+                    created=self._now,
+                    label=label,
+                    output=output,
+                ),
+            )
+
+    @property
+    def count(self) -> int:
+        """Requests added so far."""
+        return self._count
+
+    @property
+    def is_full(self) -> bool:
+        """True where `flush` is due."""
+        return len(self._pending) >= CHUNK_REQUESTS or self._pending_bytes >= CHUNK_BYTES
+
+    def add(self, request: ActorRequest) -> None:
+        """Encode a request and keep it for the next `flush`.
+
+        Raises `InvalidRequestError` for one that the API would refuse, and for a doubled key.
+        """
+        encoded = self._encode(request)
+        key = request.key
+        if key is not None:
+            if key in self._keys:
+                raise InvalidRequestError("this key stands twice in the same run", key=key)
+            self._keys.add(key)
+        self._pending.append((key, encoded))
+        self._pending_bytes += len(encoded.params)
+        self._count += 1
+        # Lengths keep two neighbours from being taken for one.
+        name = b"" if key is None else key.encode("utf-8", "surrogatepass")
+        headers = repr(encoded.headers).encode() if encoded.headers.betas else b""
+        self._digest.update(
+            b"%d,%d,%d:" % (-1 if key is None else len(name), len(headers), len(encoded.params))
+        )
+        self._digest.update(name)
+        self._digest.update(headers)
+        self._digest.update(encoded.params)
+
+    def flush(self) -> None:
+        """Store what was added since the last flush."""
+        if not self._pending:
+            return
+        pending, self._pending, self._pending_bytes = self._pending, [], 0
+        with self._ledger.write() as tx:
+            new: list[NewRequest] = []
+            for position, (key, encoded) in enumerate(pending, self._stored):
+                lane_id = self._lanes.get(encoded.headers)
+                if lane_id is None:
+                    headers = encoded.headers
+                    lane_id = self._lanes[headers] = enqueue.ensure_lane(
+                        tx,
+                        self._workspace_id,
+                        headers.api_version,
+                        ",".join(headers.betas),
+                        headers.user_profile or "",
+                    )
+                new.append(NewRequest(new_request_id(), position, key, lane_id, encoded.params))
+            enqueue.add_requests(tx, self.run_id, new, created=self._now, due=self._now)
+        self._stored += len(pending)
+
+    def finish(self, *, new: bool = False) -> tuple[str, bool]:
+        """Make it a run that can be sent; returns its id, and whether it was asked before.
+
+        Where the same was asked before and ``new`` is not set, the earlier run's id comes back and
+        nothing of this one is kept. Raises `InvalidRequestError` for a run without requests.
+        """
+        self.flush()
+        if not self._count:
+            self.abort()
+            raise InvalidRequestError("there is no request in the input; nothing was sent")
+        digest = self._digest.hexdigest()
+        with self._ledger.write() as tx:
+            known = None if new else enqueue.run_by_digest(tx, digest)
+            if known is None:
+                enqueue.finish_storing(tx, self.run_id, digest=digest, stored=time.time())
+                return self.run_id, False
+            enqueue.drop_run(tx, self.run_id)
+            if self._output is not None:
+                # Who asks again may want the answers elsewhere.
+                delivery.set_output(tx, known.id, self._output)
+        return known.id, True
+
+    def abort(self) -> None:
+        """Forget what was stored; nothing of it was sent."""
+        with self._ledger.write() as tx:
+            enqueue.drop_run(tx, self.run_id)
