@@ -1,0 +1,235 @@
+Feature: Code on the SDK's client is batched without a change
+
+  Background:
+    Given an API for the batched client
+
+  Scenario: A message comes back as the API sent it, and tells its batch
+    Given the batched client
+    When the batched client asks for a raw answer
+    Then the batched client's answer is the message of the batch, byte for byte
+    And the batched client's answer names its batch, its attempt and a request id
+
+  Scenario: Several clients of a process, asynchronous and not, share one batch
+    When three batched clients of one process ask 5 prompts each at once
+    Then the batched client has 15 messages
+    And the API has seen 1 batch
+    And the API has processed 15 requests, none twice
+
+  Scenario: The synchronous client works without a running event loop
+    Given the synchronous batched client
+    When the synchronous batched client asks
+    Then the batched client has 1 messages
+
+  Scenario: The synchronous client works inside a running event loop
+    Given the synchronous batched client
+    When the synchronous batched client asks inside a running event loop
+    Then the batched client has 1 messages
+
+  Scenario: A large max_tokens neither needs a stream nor runs into a time-out of the SDK's
+    Given the batched client
+    When the batched client asks with {"max_tokens": 64000}
+    Then the batched client has 1 messages
+    And the batched client has no time-out of its own
+
+  Scenario: Betas and the user profile travel as headers of the batch
+    Given the batched client
+    When the batched client asks with {"betas": ["b-2026-01-01", "a-2026-01-01"], "user_profile_id": "up_1"}
+    Then the batched client has 1 messages
+    And the batched client's batches were created with
+      | anthropic-version | anthropic-beta            | anthropic-user-profile-id |
+      | 2026-10-21        | a-2026-01-01,b-2026-01-01 | up_1                      |
+
+  Scenario: Sampling parameters go under the version that takes them, and the rest does not
+    Given the batched client
+    When the batched client asks these at once
+      | prompt | params                                |
+      | warm   | {"extra_body": {"temperature": 0.5}}  |
+      | plain  | {}                                    |
+    Then the batched client has 2 messages
+    And the batched client's batches were created with
+      | anthropic-version | anthropic-beta | anthropic-user-profile-id |
+      | 2023-06-01        |                |                           |
+      | 2026-10-21        |                |                           |
+
+  Scenario: A version that the caller sets is kept
+    Given the batched client
+    When the batched client asks with {"extra_headers": {"anthropic-version": "2023-01-01"}}
+    Then the batched client's batches were created with
+      | anthropic-version | anthropic-beta | anthropic-user-profile-id |
+      | 2023-01-01        |                |                           |
+
+  Scenario: A temperature that the model does not take is refused before anything is sent
+    Given the batched client
+    When the batched client asks with {"model": "claude-opus-5-5", "extra_body": {"temperature": 0.5}}
+    Then the batched client fails with 400 invalid_request_error
+    And the batched client has sent nothing
+
+  Scenario: A provider's default that the model does not take is dropped
+    Given the batched client with {"default_options": {"temperature": 0.5}}
+    When the batched client asks with {"model": "claude-opus-5-5"}
+    Then the batched client has 1 messages
+
+  Scenario: A provider's default user profile and betas travel as headers too
+    Given the batched client with {"default_options": {"user_profile_id": "up_2", "betas": ["a-2026-01-01"]}}
+    When the batched client asks
+    Then the batched client has 1 messages
+    And the batched client's batches were created with
+      | anthropic-version | anthropic-beta | anthropic-user-profile-id |
+      | 2026-10-21        | a-2026-01-01   | up_2                      |
+
+  Scenario: Every other endpoint is the real API's
+    Given the batched client
+    When the batched client counts tokens, lists models and lists batches
+    Then the batched client was answered by the real API
+    And the API was called 1 times by POST /v1/messages/count_tokens
+    And the API was called 1 times by GET /v1/models
+    And the API has processed 0 requests, none twice
+
+  Scenario: The synchronous client's other endpoints are the real API's
+    Given the synchronous batched client
+    When the synchronous batched client counts tokens twice
+    Then the batched client was answered by the real API
+
+  Scenario: Other endpoints keep the SDK's retries
+    Given the API has the faults
+      """
+      {"rules": [{"route": "count_tokens", "nth": [1, 2],
+                  "action": {"type": "error", "status": 529, "retry_after": 0.01}}]}
+      """
+    And the batched client
+    When the batched client counts tokens
+    Then the batched client was answered by the real API
+    And the API was called 3 times by POST /v1/messages/count_tokens
+
+  Scenario: Other endpoints keep the SDK's time-out
+    Given the API has the faults
+      """
+      {"rules": [{"route": "count_tokens", "action": {"type": "hang", "seconds": 20}}]}
+      """
+    And the batched client
+    And the SDK's own time-out is 0.3 seconds
+    When the batched client counts tokens
+    Then the batched client fails with APITimeoutError
+
+  Scenario: Other endpoints honour a time-out that the caller sets
+    Given the API has the faults
+      """
+      {"rules": [{"route": "count_tokens", "action": {"type": "hang", "seconds": 20}}]}
+      """
+    And the batched client
+    When a copy of the batched client with {"timeout": 0.3, "max_retries": 0} counts tokens
+    Then the batched client fails with APITimeoutError
+
+  Scenario: A redirect of the real API is not followed
+    Given the API has the faults
+      """
+      {"rules": [{"route": "count_tokens",
+                  "action": {"type": "redirect", "location": "http://127.0.0.1:9/elsewhere"}}]}
+      """
+    And the batched client
+    When the batched client counts tokens
+    Then the batched client fails with a redirect
+
+  Scenario: A cancelled call ends at once and leaves its request in the ledger
+    Given the batched client
+    When a waiting call of the batched client is cancelled
+    Then the caller sees its own cancellation, and the request is answered in the ledger
+
+  Scenario: An interrupted synchronous call leaves its request in the ledger
+    Given the synchronous batched client
+    When a waiting call of the synchronous batched client is interrupted
+    Then the caller sees its own cancellation, and the request is answered in the ledger
+
+  Scenario: A call whose event loop has ended leaves its request in the ledger
+    Given the batched client
+    When the event loop of a waiting call of the batched client ends
+    Then the caller sees its own cancellation, and the request is answered in the ledger
+    And nothing was said of a loop that has ended
+
+  Scenario Outline: A time-out that the caller sets is honoured, and the SDK's retries ask nothing anew
+    Given <client>
+    When <client> asks with a time-out of 0.1 seconds and 1 retries, answers taking 30 seconds
+    Then the batched client fails with APITimeoutError
+    And the batched client's ledger holds 1 request
+
+    Examples:
+      | client                         |
+      | the batched client             |
+      | the synchronous batched client |
+
+  Scenario: A retry after a time-out gets the answer that came meanwhile
+    Given the batched client
+    When the batched client asks with a time-out of 0.3 seconds and 4 retries, answers taking 1 seconds
+    Then the batched client has 1 messages
+    And the API has processed 1 requests, none twice
+
+  Scenario: Equal calls that time out together are each retried into their own request
+    Given the batched client
+    When the batched client asks twice the same with a time-out of 0.3 seconds and 6 retries
+    Then the batched client has 2 messages
+    And the batched client's ledger holds 2 requests
+
+  Scenario: Only so many given-up waits are remembered
+    Given the batched client remembers 1 given-up waits
+    And the batched client
+    When two prompts of the batched client time out and the first is retried
+    Then the batched client's ledger holds 3 requests
+
+  Scenario: Closing the client closes the provider that it made
+    Given the batched client
+    When the batched client asks
+    And the batched client is closed
+    Then the batched client's provider is closed
+
+  Scenario Outline: A provider that was given stays open, and its settings hold
+    Given a batch provider
+    When <client> of that provider asks and is closed
+    Then the batched client has 1 messages
+    And the batched client's provider is open
+
+    Examples:
+      | client                           |
+      | a batched client                 |
+      | a synchronous batched client     |
+
+  Scenario Outline: What another account would pay for is not sent at this one's expense
+    Given the batched client
+    When a copy of the batched client with <change> asks
+    Then the batched client fails with 400 invalid_request_error
+    And the batched client has sent nothing
+
+    Examples:
+      | change                                                          |
+      | {"api_key": "sk-another"}                                       |
+      | {"base_url": "http://127.0.0.1:9"}                              |
+      | {"default_headers": {"anthropic-workspace-id": "wrkspc_other"}} |
+
+  Scenario: A copy of the client with other options is batched too
+    Given the batched client
+    When a copy of the batched client with {"max_retries": 5} asks
+    Then the batched client has 1 messages
+
+  Scenario Outline: Wrong settings are told before anything is asked
+    When <client> is made with <settings>
+    Then there is an ActorConfigurationError of the batched client that says "<words>"
+
+    Examples:
+      | client                       | settings                                | words                   |
+      | a batched client             | {"provider": true, "linger": 1}         | either a provider       |
+      | a batched client             | {"linger": "soon"}                      | linger                  |
+      | a batched client             | {"api_key_env": "NO_SUCH_VARIABLE"}     | NO_SUCH_VARIABLE        |
+      | a batched client             | {"profile": "missing"}                  | the credentials         |
+      | a synchronous batched client | {"profile": "missing"}                  | the credentials         |
+
+  Scenario: A base URL may have a path
+    Given the batched client with {"base_url": "http://127.0.0.1:9/behind/a/path/"}
+    And the batched client's provider fails with a bug
+    When the batched client asks
+    Then the bug was met once
+
+  Scenario: Credentials of a profile pay for the batch
+    Given the batched client's credentials are those of a profile
+    And the batched client
+    When the batched client asks
+    Then the batched client has 1 messages
+    And the API has seen 1 batch

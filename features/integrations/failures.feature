@@ -1,0 +1,133 @@
+Feature: Failures are the API's own answers, and are not asked again
+
+  Background:
+    Given an API for the batched client
+
+  Scenario: Each outcome has the status and the type that the API gives it
+    Given the batched client with {"max_attempts": 1}
+    When the batched client asks these at once
+      | prompt                                     | params |
+      | [[sandbox:errored:invalid_request_error]]  | {}     |
+      | [[sandbox:errored:permission_error]]       | {}     |
+      | [[sandbox:errored:not_found_error]]        | {}     |
+      | [[sandbox:errored:request_too_large]]      | {}     |
+      | [[sandbox:errored:rate_limit_error]]       | {}     |
+      | [[sandbox:errored:api_error]]              | {}     |
+      | [[sandbox:errored:timeout_error]]          | {}     |
+      | [[sandbox:errored:overloaded_error]]       | {}     |
+      | [[sandbox:expired]]                        | {}     |
+      | [[sandbox:canceled]]                       | {}     |
+      | good                                       | {}     |
+    Then the batched client's outcomes are
+      | status | type                  |
+      | 400    | invalid_request_error |
+      | 403    | permission_error      |
+      | 404    | not_found_error       |
+      | 413    | request_too_large     |
+      | 429    | rate_limit_error      |
+      | 500    | api_error             |
+      | 504    | timeout_error         |
+      | 529    | overloaded_error      |
+      | 504    | timeout_error         |
+      | 504    | timeout_error         |
+      | 200    | message               |
+    And every failure of the batched client forbids a retry and names its batch
+    And the API has processed 11 requests, none twice
+
+  Scenario: An error of the API's comes back with its own body and request id
+    Given the API has the faults
+      """
+      {"requests": [{"contains": "odd", "outcome": "errored",
+        "error": {"type": "invalid_request_error", "message": "odd: no", "details": {"a": 1}}}]}
+      """
+    And the batched client
+    When the batched client asks with {"prompt": "odd"}
+    Then the batched client fails with 400 invalid_request_error
+    And the batched client's failure has the API's own words, details and request id
+
+  Scenario: An error type that nobody knows yet counts as the server's fault
+    When an errored line of a type of tomorrow is told to the batched client
+    Then the batched client's answer has the status 500 and that very type
+
+  Scenario: max_wait ends the wait with a 504, and the request stays
+    Given the batched client with {"max_wait": 0.4, "linger": 5}
+    When the batched client asks
+    Then the batched client fails with 504 timeout_error
+    And the batched client's ledger holds 1 request
+
+  Scenario: max_wait names the batch that is under way
+    Given an API for the batched client that takes 30 seconds
+    And the batched client with {"max_wait": 0.8}
+    When the batched client asks
+    Then the batched client fails with 504 timeout_error
+    And every failure of the batched client forbids a retry and names its batch
+
+  Scenario Outline: A halted account answers at once, by its reason
+    Given the API has the faults
+      """
+      {"rules": [{"route": "create", "action": {"type": "error", <error>}}]}
+      """
+    And the batched client
+    When the batched client asks
+    Then the batched client fails with <status> <type>
+    And the batched client's failure tells the reason <reason>
+    And the batched client's ledger holds 1 request
+
+    Examples:
+      | error                                                               | status | type                  | reason      |
+      | "status": 401                                                       | 401    | authentication_error  | credentials |
+      | "status": 402                                                       | 402    | billing_error         | billing     |
+      | "status": 403                                                       | 403    | permission_error      | permission  |
+      | "status": 400, "message": "Your credit balance is too low to go on" | 402    | billing_error         | billing     |
+      | "status": 400, "message": "You have reached your specified API usage limits." | 429 | rate_limit_error | spend_limit |
+
+  Scenario: A call that the SDK repeats after a halt is not stored a second time
+    Given the API has the faults
+      """
+      {"rules": [{"route": "create", "action": {"type": "error", "status": 401}}]}
+      """
+    And the batched client
+    When the batched client asks, and once more as the SDK's retry
+    Then the batched client fails with 401 authentication_error
+    And the batched client's ledger holds 1 request
+
+  Scenario: A request whose line is missing is an error of the API's kind
+    Given the API has the faults
+      """
+      {"rules": [{"route": "results", "action": {"type": "missing_lines"}}]}
+      """
+    And the batched client
+    When the batched client asks
+    Then the batched client fails with 500 api_error
+    And every failure of the batched client forbids a retry and names its batch
+
+  Scenario Outline: What is no request is refused as the API would
+    Given the batched client
+    When the batched client posts <body>
+    Then the batched client fails with 400 invalid_request_error
+    And the batched client has sent nothing
+
+    Examples:
+      | body                    |
+      | no JSON at all          |
+      | [1, 2]                  |
+      | {"messages": []}        |
+      | a form of several parts |
+
+  Scenario Outline: A fault of ours is a 500, since the SDK would ask again after an exception
+    Given <client>
+    And the batched client's provider fails with a bug
+    When <client> asks
+    Then the batched client fails with 500 api_error
+    And the bug was met once
+
+    Examples:
+      | client                         |
+      | the batched client             |
+      | the synchronous batched client |
+
+  Scenario: A client whose provider was closed says so
+    Given the batched client
+    And the batched client's provider is closed already
+    When the batched client asks
+    Then the batched client fails with 500 api_error

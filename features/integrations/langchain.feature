@@ -1,0 +1,78 @@
+Feature: LangChain's ChatAnthropic is answered from batches
+
+  Scenario: Everything that a chat model does is batched, and shares batches
+    Given an API for the batched client
+    And a batch provider with {"linger": 1.2}
+    And a LangChain model
+    When a LangChain model is asked by ainvoke, abatch, astream and for structured output at once
+    Then a LangChain model has answered all of them
+    And the API has seen 1 batch
+    And the API has processed 5 requests, none twice
+
+  Scenario: A chat model works without an event loop
+    Given an API for the batched client
+    And a batch provider
+    And a LangChain model
+    When a LangChain model is asked by invoke and by stream
+    Then a LangChain model has answered both
+
+  Scenario: A chat model keeps its headers, its betas and its own time-out
+    Given an API for the batched client that takes 30 seconds
+    And a batch provider
+    And a LangChain model with {"timeout": 0.2, "max_retries": 0, "betas": ["a-2026-01-01"]}
+    When a LangChain model is asked by ainvoke
+    Then a LangChain model fails with a time-out
+    And the batched client's batches were created with
+      | anthropic-version | anthropic-beta | anthropic-user-profile-id |
+      | 2026-10-21        | a-2026-01-01   |                           |
+
+  Scenario: A chat model counts tokens at the real API
+    Given an API for the batched client
+    And a batch provider
+    And a LangChain model
+    When a LangChain model counts tokens
+    Then the API was called 1 times by POST /v1/messages/count_tokens
+
+  Scenario: A temperature is sent where the caller sets one, and only there
+    Given an API for the batched client
+    And a batch provider
+    When a LangChain model with {} and one with {"temperature": 0.5} are asked at once
+    Then the batched client's batches were created with
+      | anthropic-version | anthropic-beta | anthropic-user-profile-id |
+      | 2023-06-01        |                |                           |
+      | 2026-10-21        |                |                           |
+
+  Scenario Outline: What the caller sets and the model does not take is refused at once
+    Given a batch provider
+    When <kind> LangChain model of claude-opus-5-5 with <settings> is made
+    Then a LangChain model is refused with <error> that says "<words>"
+
+    Examples:
+      | kind      | settings                  | error                  | words       |
+      | a batched | {"temperature": 0.5}      | InvalidRequestError    | temperature |
+      | a batched | {"top_k": 5}              | InvalidRequestError    | top_k       |
+      | a live    | {"temperature": 0.5}      | InvalidRequestError    | temperature |
+      | a batched | {"base_url": "http://x"}  | ActorConfigurationError | base_url   |
+      | a batched | {"api_key": "sk-x"}       | ActorConfigurationError | api_key    |
+
+  Scenario: LangChain's own default that the model does not take is dropped with a warning
+    Given an API for the batched client
+    And a batch provider
+    And LangChain has a default temperature
+    When a LangChain model of claude-opus-5-5 is made and asked
+    Then a LangChain model has answered, and warned of the dropped default
+
+  Scenario Outline: A live chat model is LangChain's own, with the provider's server and key
+    Given an API for the batched client
+    When a LangChain model of the live provider with <settings> is asked
+    Then a LangChain model was answered live under <version>
+
+    Examples:
+      | settings             | version    |
+      | {}                   | 2026-10-21 |
+      | {"temperature": 0.5} | 2023-06-01 |
+
+  Scenario: Without the extra the error names what to install
+    Given LangChain is not installed
+    When a LangChain model is asked of a provider
+    Then a LangChain model is refused with ActorConfigurationError that says "pip install 'claude-batch[langchain]'"

@@ -1,0 +1,45 @@
+Feature: pydantic-ai's agents run over the batched client
+
+  Scenario: Concurrent agents and plain calls of one process share one batch
+    Given an API for the batched client
+    And a batch provider with {"linger": 1.5}
+    When 6 pydantic-ai agents and 4 plain calls of that provider ask together
+    Then all pydantic-ai agents and plain calls are answered
+    And the API has seen 1 batch
+    And the API has processed 10 requests, none twice
+
+  Scenario Outline: Agents with structured output get an instance of their type
+    Given an API for the batched client
+    And the batched client
+    When pydantic-ai agents ask for <output>
+    Then the pydantic-ai agents have an invoice
+
+    Examples:
+      | output            |
+      | the tool's output |
+      | native output     |
+
+  Scenario: Agents that call tools take one batch a turn
+    Given an API for the batched client
+    And the batched client
+    When pydantic-ai agents with a tool are run
+    Then the pydantic-ai agents have called the tool
+    And the API has seen 2 batches
+
+  Scenario: Agents without max_tokens, which pydantic-ai streams, are answered
+    Given an API for the batched client
+    And the batched client
+    When pydantic-ai agents run without max_tokens
+    Then the pydantic-ai agents' call was a stream, and answered
+
+  Scenario: Agents that are run as streams get the whole answer
+    Given an API for the batched client
+    And the batched client
+    When pydantic-ai agents are run as streams
+    Then the pydantic-ai agents have a text and its usage
+
+  Scenario: Agents see the API's status where a request fails
+    Given an API for the batched client
+    And the batched client with {"max_attempts": 1}
+    When pydantic-ai agents meet an overloaded API
+    Then the pydantic-ai agents fail with 529, once

@@ -1,0 +1,120 @@
+"""LangChain's ``ChatAnthropic`` over our client: the extra ``langchain``.
+
+Whatever LangChain does with a chat model (``ainvoke``, ``abatch``, streams, tools, structured
+output) ends in a call of one of the SDK's clients that the model makes for itself: here they are
+ours.
+"""
+
+from __future__ import annotations
+
+import logging
+from functools import cached_property
+from typing import Any, Final
+
+import anthropic
+from pydantic import Field, SecretStr
+
+from claude_batch.core.errors import ActorConfigurationError, InvalidRequestError
+from claude_batch.integrations.client import client, client_sync
+from claude_batch.providers.batch import ClaudeBatchProvider
+from claude_batch.wire.limits import SAMPLING_API_VERSION, SAMPLING_PARAMETERS, takes_sampling
+
+try:
+    from langchain_anthropic import ChatAnthropic
+except ImportError as _error:
+    raise ActorConfigurationError(
+        f"a LangChain model needs an extra: pip install 'claude-batch[langchain]' ({_error})"
+    ) from None
+
+__all__ = ["BatchedChatAnthropic", "create_chat_model", "create_live_chat_model"]
+
+_log = logging.getLogger(__name__)
+
+_THE_PROVIDERS_OWN: Final = (
+    "api_key",
+    "anthropic_api_key",
+    "base_url",
+    "anthropic_api_url",
+    "anthropic_proxy",
+)
+
+
+class BatchedChatAnthropic(ChatAnthropic):
+    """A ``ChatAnthropic`` whose calls are answered from batches."""
+
+    batch_provider: ClaudeBatchProvider = Field(exclude=True, repr=False)
+    """Who answers; its key and its base URL are used, and not LangChain's."""
+
+    @cached_property
+    def _client(self) -> anthropic.Client:
+        return client_sync(provider=self.batch_provider).with_options(**self._options)
+
+    @cached_property
+    def _async_client(self) -> anthropic.AsyncClient:
+        return client(provider=self.batch_provider).with_options(**self._options)
+
+    @property
+    def _options(self) -> dict[str, Any]:
+        """What the model was told about its clients: headers, retries, its own time-out."""
+        given = self._client_params
+        return {name: given[name] for name in given if name not in ("api_key", "base_url")}
+
+
+def create_chat_model(
+    provider: ClaudeBatchProvider, model: str, *, temperature: float | None = None, **kwargs: Any
+) -> ChatAnthropic:
+    """A ``ChatAnthropic`` that a batch provider answers; ``kwargs`` are its own.
+
+    Raises `InvalidRequestError` for a ``temperature`` (``top_p``, ``top_k``) that the model does
+    not take, and `ActorConfigurationError` for a key or base URL, which are the provider's. A
+    default of LangChain's that the model does not take is dropped with a warning.
+    """
+    for name in _THE_PROVIDERS_OWN:
+        if name in kwargs:
+            raise ActorConfigurationError(
+                f"{name}: the chat model uses its provider's; give it to ClaudeBatchProvider"
+            )
+    arguments = _arguments(model, temperature, kwargs)
+    # LangChain looks for a key of its own, which is never used: nothing is to be found there.
+    made = BatchedChatAnthropic(**arguments, batch_provider=provider, api_key=SecretStr(""))
+    for name in SAMPLING_PARAMETERS:
+        value: object = getattr(made, name)
+        if value is not None and not takes_sampling(model):
+            _log.warning("%s takes no `%s`: LangChain's default %r is dropped", model, name, value)
+            setattr(made, name, None)
+    return made
+
+
+def create_live_chat_model(
+    model: str,
+    *,
+    temperature: float | None = None,
+    base_url: str | None = None,
+    api_key: str | None = None,
+    **kwargs: Any,
+) -> ChatAnthropic:
+    """A plain ``ChatAnthropic``, for the live provider.
+
+    Raises `InvalidRequestError` as `create_chat_model` does.
+    """
+    arguments = _arguments(model, temperature, kwargs)
+    if any(arguments.get(name) is not None for name in SAMPLING_PARAMETERS):
+        # LangChain sends them under the SDK's version, in which the API has them no more.
+        headers: dict[str, str] = arguments.get("default_headers") or {}
+        arguments["default_headers"] = {"anthropic-version": SAMPLING_API_VERSION, **headers}
+    if base_url is not None:
+        arguments["base_url"] = base_url
+    if api_key is not None:
+        arguments["api_key"] = api_key
+    return ChatAnthropic(**arguments)
+
+
+def _arguments(model: str, temperature: float | None, kwargs: dict[str, Any]) -> dict[str, Any]:
+    """The model's arguments, without what the caller did not set."""
+    arguments = {"model": model, **kwargs}
+    if temperature is not None:
+        arguments["temperature"] = temperature
+    for name in SAMPLING_PARAMETERS:
+        if arguments.get(name) is not None and not takes_sampling(model):
+            raise InvalidRequestError(f"{model} takes no `{name}`; leave it out")
+    return arguments

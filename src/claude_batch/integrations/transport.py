@@ -1,0 +1,291 @@
+"""Transports for the SDK's client that answer Messages calls from batches.
+
+``POST …/v1/messages`` becomes a request of the provider; every other endpoint goes to the real
+API. Nothing here raises for what became of a request: see `claude_batch.integrations.answers`. The
+one exception is a time-out that the caller set for the call, which is the SDK's own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextlib
+import hashlib
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any, Final
+
+import anthropic
+import httpx2
+import msgspec
+
+from claude_batch.core.errors import AccountHaltedError, InvalidRequestError
+from claude_batch.core.settings import resolve_mode
+from claude_batch.integrations.answers import failure, response_of
+from claude_batch.ledger.reading import Answer
+from claude_batch.providers.batch import ClaudeBatchProvider
+from claude_batch.wire.encoding import EncodedRequest, encode_params
+
+__all__ = ["AsyncBatchTransport", "BatchTransport"]
+
+CALLER: Final = "client"
+"""The actor's name under which the ledger keeps calls that came through a client."""
+
+_MESSAGES: Final = b"/v1/messages"
+_BODY: Final = msgspec.json.Decoder(dict[str, Any])
+
+_BOUND_TO_THE_PROVIDER: Final = ("authorization", "x-api-key", "anthropic-workspace-id")
+"""Headers that say who pays. All batches of a provider go out with its own."""
+
+KEPT_WAITS = 1000
+"""Given-up waits that are remembered, for the SDK to come back to."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A call under way."""
+
+    future: Future[Answer]
+    stream: bool
+    patience: float | None
+    """The caller's own time-out in seconds; None for as long as it takes."""
+    digest: bytes
+
+
+_Bind = Callable[[httpx2.URL, Mapping[str, object]], None]
+
+
+class _Desk:
+    """What both transports do, but for the waiting. Thread-safe."""
+
+    def __init__(self, provider: ClaudeBatchProvider) -> None:
+        self._provider = provider
+        self._mode = resolve_mode(True, provider.overrides)
+        self._defaults = dict(provider.default_options)
+        # A header of the SDK's, not a part of the body.
+        self._user_profile: str | None = self._defaults.pop("user_profile_id", None)
+        self._place: tuple[str, str, int | None, bytes] | None = None
+        self._payer: dict[str, str] = {}
+        self._given_up: OrderedDict[bytes, list[Future[Answer]]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def bind(self, base_url: httpx2.URL, headers: Mapping[str, object]) -> None:
+        """Learn where the client's Messages calls go, and who pays for them."""
+        path = base_url.raw_path.rstrip(b"/") + _MESSAGES
+        self._place = (base_url.scheme, base_url.host, base_url.port, path)
+        given = {name.lower(): value for name, value in headers.items()}
+        self._payer = {
+            name: value
+            for name in _BOUND_TO_THE_PROVIDER
+            if isinstance(value := given.get(name), str)
+        }
+
+    @staticmethod
+    def takes(request: httpx2.Request) -> bool:
+        """True for a call that is answered from a batch."""
+        path = request.url.raw_path.partition(b"?")[0]
+        return request.method == "POST" and path.endswith(_MESSAGES)
+
+    def ask(self, request: httpx2.Request, body: bytes) -> _Asked | httpx2.Response:
+        """Hand a call to the provider; a response where that cannot be."""
+        try:
+            self._check_target(request)
+            encoded, stream = self._encode(request, body)
+            digest = hashlib.blake2b(encoded.params, digest_size=16)
+            digest.update(repr(encoded.headers).encode())
+            future = self._resumed(request, digest.digest())
+            if future is None:
+                future = self._provider.call(encoded, actor=CALLER, mode=self._mode)
+        except Exception as error:
+            return failure(error)
+        timeout: Mapping[str, float | None] = request.extensions.get("timeout") or {}
+        return _Asked(future, stream, timeout.get("read"), digest.digest())
+
+    def respond(self, asked: _Asked) -> httpx2.Response:
+        """The answer to a call whose future is done."""
+        try:
+            return response_of(asked.future.result(), stream=asked.stream)
+        except Exception as error:
+            if isinstance(error, AccountHaltedError):
+                # It stays queued, and the SDK asks again by itself after a 401 where its
+                # credentials come from a profile.
+                self._give_up(asked)
+            return failure(error)
+
+    def timed_out(self, asked: _Asked, request: httpx2.Request) -> httpx2.ReadTimeout:
+        """The exception by which the SDK knows that the caller's own time-out has passed."""
+        self._give_up(asked)
+        return httpx2.ReadTimeout(
+            f"no answer within the call's own time-out of {asked.patience:g} s; its request stays "
+            "in the ledger, and is answered there",
+            request=request,
+        )
+
+    def _check_target(self, request: httpx2.Request) -> None:
+        url = request.url
+        place = (url.scheme, url.host, url.port, url.raw_path.partition(b"?")[0])
+        if place != self._place:
+            raise InvalidRequestError(
+                "this copy of the client has another base URL than its provider; make a client "
+                "for it: client(base_url=…)"
+            )
+        headers = request.headers
+        # Credentials that the SDK fetches by itself are in no header yet: nothing to compare.
+        known = "authorization" in self._payer or "x-api-key" in self._payer
+        for name in _BOUND_TO_THE_PROVIDER if known else _BOUND_TO_THE_PROVIDER[2:]:
+            if headers.get(name) != self._payer.get(name):
+                raise InvalidRequestError(
+                    f"this call has another `{name}` than the client's provider, and its batch "
+                    "would go out with the provider's; make a client for it: client(api_key=…)"
+                )
+
+    def _encode(self, request: httpx2.Request, body: bytes) -> tuple[EncodedRequest, bool]:
+        try:
+            params = _BODY.decode(body)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise InvalidRequestError(f"the body is no JSON object: {error}") from None
+        headers = request.headers
+        stream = bool(params.pop("stream", False))
+        betas = [beta.strip() for beta in headers.get("anthropic-beta", "").split(",")]
+        encoded = encode_params(
+            params,
+            defaults=self._defaults,
+            betas=[beta for beta in betas if beta],
+            api_version=headers.get("anthropic-version"),
+            user_profile=headers.get("anthropic-user-profile-id", self._user_profile),
+        )
+        return encoded, stream
+
+    # The SDK asks again, up to `max_retries` times, after a time-out. Its request is in the ledger
+    # then: asking the provider once more would be a second one, and be paid for. So a retry goes
+    # on with a wait that was given up for the same bytes.
+
+    def _give_up(self, asked: _Asked) -> None:
+        with self._lock:
+            self._given_up.setdefault(asked.digest, []).append(asked.future)
+            self._given_up.move_to_end(asked.digest)
+            if len(self._given_up) > KEPT_WAITS:
+                self._given_up.popitem(last=False)
+
+    def _resumed(self, request: httpx2.Request, digest: bytes) -> Future[Answer] | None:
+        if request.headers.get("x-stainless-retry-count", "0") == "0":
+            return None
+        with self._lock:
+            futures = self._given_up.get(digest)
+            if futures is None:
+                return None
+            future = futures.pop()
+            if not futures:
+                del self._given_up[digest]
+            return future
+
+
+def _with_live_timeout(request: httpx2.Request) -> httpx2.Request:
+    # The client has no time-out, for the sake of batches; live endpoints keep the SDK's.
+    timeout: Mapping[str, float | None] = request.extensions.get("timeout") or {}
+    if timeout.get("read") is None:
+        live = anthropic.DEFAULT_TIMEOUT.as_dict()
+        request.extensions = {**request.extensions, "timeout": live}
+    return request
+
+
+class AsyncBatchTransport(httpx2.AsyncBaseTransport):
+    """For `anthropic.AsyncAnthropic`; `bind` it to the client before the first call."""
+
+    def __init__(self, provider: ClaudeBatchProvider, *, owns: bool) -> None:
+        """``owns``: closing the transport closes the provider too."""
+        self._provider = provider
+        self._owns = owns
+        self._desk = _Desk(provider)
+        self._live: httpx2.AsyncClient | None = None
+        self.bind: _Bind = self._desk.bind
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        """httpx2's hook."""
+        if not self._desk.takes(request):
+            if self._live is None:
+                # The SDK's own, for the proxies of the environment and its socket options.
+                self._live = anthropic.DefaultAsyncHttpxClient()
+            return await self._live.send(
+                _with_live_timeout(request), stream=True, auth=None, follow_redirects=False
+            )
+        asked = self._desk.ask(request, await request.aread())
+        if isinstance(asked, httpx2.Response):
+            return asked
+        if not await _is_done(asked.future, asked.patience):
+            raise self._desk.timed_out(asked, request)
+        return self._desk.respond(asked)
+
+    async def aclose(self) -> None:
+        """httpx2's hook."""
+        if self._live is not None:
+            await self._live.aclose()
+        if self._owns:
+            await self._provider.aclose()
+
+
+class BatchTransport(httpx2.BaseTransport):
+    """For `anthropic.Anthropic`; `bind` it to the client before the first call."""
+
+    def __init__(self, provider: ClaudeBatchProvider, *, owns: bool) -> None:
+        """``owns``: closing the transport closes the provider too."""
+        self._provider = provider
+        self._owns = owns
+        self._desk = _Desk(provider)
+        self._live: httpx2.Client | None = None
+        self._opening = threading.Lock()
+        self.bind: _Bind = self._desk.bind
+
+    def handle_request(self, request: httpx2.Request) -> httpx2.Response:
+        """httpx2's hook."""
+        if not self._desk.takes(request):
+            with self._opening:
+                if self._live is None:
+                    self._live = anthropic.DefaultHttpxClient()
+            return self._live.send(
+                _with_live_timeout(request), stream=True, auth=None, follow_redirects=False
+            )
+        asked = self._desk.ask(request, request.read())
+        if isinstance(asked, httpx2.Response):
+            return asked
+        try:
+            done, _ = concurrent.futures.wait([asked.future], asked.patience)
+        except BaseException:  # Ctrl-C
+            asked.future.cancel()
+            raise
+        if not done:
+            raise self._desk.timed_out(asked, request)
+        return self._desk.respond(asked)
+
+    def close(self) -> None:
+        """httpx2's hook."""
+        if self._live is not None:
+            self._live.close()
+        if self._owns:
+            self._provider.close()
+
+
+async def _is_done(future: Future[Answer], seconds: float | None) -> bool:
+    """Wait for a future of another thread; False where it takes longer than ``seconds``.
+
+    Cancelling the wait cancels the future, a time-out leaves it to whoever waits next.
+    """
+    loop = asyncio.get_running_loop()
+    done = asyncio.Event()
+
+    def tell(_: Future[Answer]) -> None:
+        with contextlib.suppress(RuntimeError):  # the caller's loop has ended
+            loop.call_soon_threadsafe(done.set)
+
+    future.add_done_callback(tell)
+    try:
+        await asyncio.wait_for(done.wait(), seconds)
+    except TimeoutError:
+        return future.done()
+    except asyncio.CancelledError:
+        future.cancel()
+        raise
+    return True
