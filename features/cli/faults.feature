@@ -1,0 +1,239 @@
+Feature: A wrong command ends with one clear message and a documented exit code
+
+  Scenario Outline: Nothing is sent where the command is wrong: <words>
+    Given a command's API
+    And a command's file "asks.jsonl" of 2 prompts
+    And a command's file "empty.jsonl" of 0 prompts
+    And a command's folder named "dir"
+    And a command's file "doubled.jsonl"
+      """
+      {"id": "a", "prompt": "one"}
+      {"id": "a", "prompt": "two"}
+      """
+    And a command's file "broken.yaml"
+      """
+      name: tests/asker
+      provider: anthropic
+      modell: claude-haiku-4-5
+      """
+    And a command's file "alien.yaml"
+      """
+      name: tests/asker
+      provider: acme
+      model: claude-haiku-4-5
+      """
+    When a command runs: <words>
+    Then the command line exits with 2 and says
+      """
+      <message>
+      """
+    And the command line has sent nothing
+
+    Examples:
+      | words                                              | message                                                     |
+      | run actor.yaml                                     | give ACTOR and INPUT, or --model and INPUT                  |
+      | run                                                | Missing argument                                            |
+      | run actor.yaml asks.jsonl --system x               | go with --model                                             |
+      | run actor.yaml asks.jsonl --max-tokens 5           | go with --model                                             |
+      | run actor.yaml empty.jsonl                         | error: empty.jsonl: there is no request in the input. Nothing was sent |
+      | run actor.yaml doubled.jsonl                       | error: doubled.jsonl:2: request 'a': this key stands twice in the same run |
+      | run actor.yaml nowhere.jsonl                       | error: nowhere.jsonl: no such file. Nothing was sent        |
+      | run nowhere.yaml asks.jsonl                        | nowhere.yaml                                                |
+      | run broken.yaml asks.jsonl                         | `claude-batch actors validate broken.yaml` lists all        |
+      | run alien.yaml asks.jsonl                          | no provider is called 'acme'                                |
+      | run actor.yaml asks.jsonl -o dir                   | dir: is a directory; name a file with -o. Nothing was sent  |
+      | run actor.yaml asks.jsonl -o no/out.jsonl          | no/out.jsonl: cannot be written: No such file or directory. Nothing was sent |
+      | run actor.yaml asks.jsonl --poll-interval soon     | Invalid value for '--poll-interval'                         |
+      | run actor.yaml asks.jsonl --poll-interval 49ms     | poll_interval:                                              |
+      | run actor.yaml asks.jsonl --max-requests 0         | max_requests:                                               |
+      | run actor.yaml asks.jsonl --on-timeout shrug       | Invalid value for '--on-timeout'                            |
+      | run actor.yaml asks.jsonl --api-key-env NOT_SET    | NOT_SET is not set                                          |
+      | run actor.yaml asks.jsonl --ledger dir             | dir                                                         |
+      | submit actor.yaml doubled.jsonl                    | doubled.jsonl:2                                             |
+      | status run-nosuchrun                               | there is no ledger                                          |
+      | results run-nosuchrun -o dir                       | dir: is a directory                                         |
+      | results run-nosuchrun                              | there is no ledger                                          |
+      | cancel run-nosuchrun                               | there is no ledger                                          |
+      | resume                                             | there is no ledger                                          |
+      | advance                                            | there is no ledger                                          |
+      | shout                                              | No such command                                             |
+
+  Scenario: Without a key nothing is sent, and the message names the variable
+    Given a command's API
+    And a command's environment lacks ANTHROPIC_API_KEY
+    And a command's file "asks.jsonl" of 1 prompts
+    When a command runs: run actor.yaml asks.jsonl
+    Then the command line exits with 2 and says
+      """
+      no API key: set ANTHROPIC_API_KEY
+      """
+    And the command line has sent nothing
+
+  Scenario: The key may stand in another variable
+    Given a command's API
+    And a command's environment lacks ANTHROPIC_API_KEY
+    And a command's environment has MY_KEY = sk-other
+    And a command's file "asks.jsonl" of 1 prompts
+    When a command runs: run actor.yaml asks.jsonl --api-key-env MY_KEY
+    Then the command line exits with 0
+
+  Scenario: --skip-invalid leaves out what cannot be sent, reports each, and asks the rest
+    Given a command's API
+    And a command's file "asks.jsonl"
+      """
+      oops
+      {"id": "a", "prompt": "one"}
+      {"id": "a", "prompt": "two"}
+      """
+    When a command runs: run actor.yaml asks.jsonl --skip-invalid -o out.jsonl
+    Then the command line exits with 0 and says
+      """
+      skipped: asks.jsonl:1: not a line of JSON
+      skipped: asks.jsonl:3: request 'a': this key stands twice in the same run
+      skipped 2 of 3 items
+      """
+    And the command line has written to "out.jsonl"
+      | id | ok  | says |
+      | a  | yes | one  |
+
+  Scenario: Where all is skipped, nothing is sent
+    Given a command's API
+    And a command's file "asks.jsonl"
+      """
+      oops
+      """
+    When a command runs: run actor.yaml asks.jsonl --skip-invalid
+    Then the command line exits with 2 and says
+      """
+      asks.jsonl: there is no request in the input; all 1 items were skipped. Nothing was sent
+      """
+    And the command line has sent nothing
+
+  Scenario: A prompt over the limit of a batch is refused by its line
+    Given a command's API
+    And a command's file "asks.jsonl" of 1 prompts
+    When a command runs with at most 100 bytes a batch: run actor.yaml asks.jsonl
+    Then the command line exits with 2 and says
+      """
+      asks.jsonl:1: request '1'
+      """
+    And the command line has sent nothing
+
+  Scenario: A wrong key halts, tells which variable to check, and marks nothing failed
+    Given a command's API with {"faults": {"rules": [{"route": "any", "action": {"type": "error", "status": 401}}]}}
+    And a command's file "asks.jsonl" of 2 prompts
+    When a command runs: run actor.yaml asks.jsonl -o out.jsonl
+    Then the command line exits with 4 and says
+      """
+      halted:
+      check the key in the variable ANTHROPIC_API_KEY
+      go on with: claude-batch resume RUN
+      """
+    And the command line has left no "out.jsonl"
+    When a command runs: submit actor.yaml asks.jsonl --new
+    Then the command line exits with 4
+    When a command runs: advance
+    Then the command line exits with 4 and says
+      """
+      sending is halted (credentials)
+      """
+    When a command runs: status RUN
+    Then the command line prints
+      """
+      halted: 2 queued of 2
+      """
+    When the API has no faults any more
+    And a command runs: resume
+    Then the command line exits with 0
+    And the command line has written 2 answers in order to "out.jsonl"
+
+  Scenario: A halt for money does not blame the key
+    Given a command's API with {"faults": {"rules": [{"route": "create", "action": {"type": "error", "status": 402}}]}}
+    And a command's file "asks.jsonl" of 1 prompts
+    When a command runs: run actor.yaml asks.jsonl
+    Then the command line exits with 4 and says
+      """
+      billing
+      """
+    And the command line does not say: check the key
+
+  Scenario: A server that cannot be reached parks the run, which goes on once it can
+    Given a command's API
+    And a command's file "asks.jsonl" of 2 prompts
+    When a command runs that gives up after 2 failed contacts: run actor.yaml asks.jsonl -o out.jsonl --base-url http://127.0.0.1:1
+    Then the command line exits with 3 and says
+      """
+      RUN running: 2 queued of 2 (http://127.0.0.1:1 cannot be reached
+      parked: http://127.0.0.1:1 cannot be reached
+      Check the network and the base URL. Everything stored is kept
+      go on with: claude-batch resume RUN --base-url http://127.0.0.1:1
+      """
+    When a command runs: submit actor.yaml asks.jsonl --base-url http://127.0.0.1:1
+    Then the command line exits with 3 and says
+      """
+      not everything was sent:
+      """
+    When a command runs: advance --base-url http://127.0.0.1:1
+    Then the command line exits with 3 and says
+      """
+      http://127.0.0.1:1 cannot be reached
+      """
+
+  Scenario: A server that fails at first is waited for
+    Given a command's API with {"faults": {"rules": [{"route": "any", "times": 1, "action": {"type": "drop_before"}}]}}
+    And a command's file "asks.jsonl" of 1 prompts
+    When a command runs: run actor.yaml asks.jsonl
+    Then the command line exits with 0 and says
+      """
+      finished: 1 succeeded of 1
+      """
+
+  Scenario: An output that cannot be written at the end loses nothing
+    Given a command's API
+    And a command's file "asks.jsonl" of 2 prompts
+    When a command runs while the file "out.jsonl" turns into a folder: run actor.yaml asks.jsonl -o out.jsonl
+    Then the command line exits with 2 and says
+      """
+      error: out.jsonl: cannot be written: Is a directory. The results are kept: `claude-batch results RUN -o OUT` writes them
+      """
+    And the command line has left nothing half-written
+    And the command line has noted that the run is not delivered
+    When a command runs: resume
+    Then the command line exits with 2
+    When a command runs: advance
+    Then the command line exits with 2
+    When a command runs: results RUN -o other.jsonl
+    Then the command line exits with 0
+    And the command line has written 2 answers in order to "other.jsonl"
+
+  Scenario Outline: What breaks while a run is waited for is told without a traceback: <error>
+    Given a command's API
+    And a command's file "asks.jsonl" of 1 prompts
+    When a command runs while waiting fails with <error>: run actor.yaml asks.jsonl
+    Then the command line exits with 3 and says
+      """
+      <message>
+      """
+
+    Examples:
+      | error             | message                                                                 |
+      | LedgerError       | parked: it broke. Everything stored is kept; go on with: claude-batch resume |
+      | ZeroDivisionError | error: ZeroDivisionError: it broke. This is a bug of claude-batch       |
+
+  Scenario Outline: Every error has an exit code: <error>
+    Then the command line ends <error> with <code>, saying: <message>
+
+    Examples:
+      | error              | code | message                                  |
+      | BadInput           | 2    | error: a.jsonl:1: no. Nothing was sent   |
+      | BadOutput          | 2    | error: out: no                           |
+      | AccountHaltedError | 4    | halted: no                               |
+      | EngineStoppedError | 3    | error: no                                |
+      | LedgerError        | 2    | error: no                                |
+      | KeyboardInterrupt  | 3    | interrupted; what was stored before is kept |
+      | BrokenPipeError    | 3    | nothing                                  |
+      | ZeroDivisionError  | 3    | This is a bug of claude-batch            |
+
+  Scenario: Who looks for a bug may see the traceback
+    Given a command's environment has CLAUDE_BATCH_DEBUG = 1
+    Then the command line ends ZeroDivisionError with 3, saying: ZeroDivisionError: no. This is a bug

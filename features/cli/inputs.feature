@@ -1,0 +1,247 @@
+Feature: The command line reads requests from files, and names each fault by its place
+
+  Background:
+    Given a command's folder
+
+  Scenario: JSON lines hold texts and objects; without an id the line's number is the key
+    Given a command's file "asks.jsonl"
+      """
+      "a text"
+      {"prompt": "a prompt", "id": "mine"}
+
+      {"messages": [{"role": "user", "content": "hi"}]}
+      {"params": {"max_tokens": 9}, "id": 7}
+      {"prompt": "keyed", "key": "k"}
+      {"prompt": "unnamed", "id": null}
+      """
+    When the command line reads "asks.jsonl"
+    Then the command line has read the requests
+      | key  | request                             |
+      | 1    | a text                              |
+      | mine | a prompt                            |
+      | 4    | [{"role": "user", "content": "hi"}] |
+      | 7    | {"max_tokens": 9}                   |
+      | k    | keyed                               |
+      | 7    | unnamed                             |
+
+  Scenario: A byte order mark and another extension for JSON lines are taken
+    Given a command's file "ASKS.NDJSON" of the bytes b'\xef\xbb\xbf"first"\r\n"second"'
+    When the command line reads "ASKS.NDJSON"
+    Then the command line has read the requests
+      | key | request |
+      | 1   | first   |
+      | 2   | second  |
+
+  Scenario: Standard input is read as JSON lines
+    When the command line reads "-" with {"stdin": "\"from a pipe\"\n"}
+    Then the command line has read the requests
+      | key | request     |
+      | 1   | from a pipe |
+
+  Scenario: Several inputs prefix the keys with the file
+    Given a command's file "a.jsonl"
+      """
+      "of a"
+      """
+    And a command's file "b.csv"
+      """
+      prompt
+      of b
+      """
+    When the command line reads "a.jsonl b.csv -" with {"stdin": "\"of stdin\""}
+    Then the command line has read the requests
+      | key       | request  |
+      | a.jsonl:1 | of a     |
+      | b.csv:2   | of b     |
+      | <stdin>:1 | of stdin |
+
+  Scenario: A CSV gives a request a row, keyed by its id or its first line
+    Given a command's file "asks.csv"
+      """
+      id,prompt,other
+      one,what?,x
+      ,"two
+      lines",x
+
+      ,last,x
+      """
+    When the command line reads "asks.csv"
+    Then the command line has read the requests
+      | key | request    |
+      | one | what?      |
+      | 3   | two\nlines |
+      | 6   | last       |
+
+  Scenario: The prompts of a CSV may stand in a column of another name, behind a byte order mark
+    Given a command's file "asks.csv" of the bytes b'\xef\xbb\xbfquestion,n\r\nwhy?,1\r\n'
+    When the command line reads "asks.csv" with {"prompt_column": "question"}
+    Then the command line has read the requests
+      | key | request |
+      | 2   | why?    |
+
+  Scenario: Globs are expanded in order, and a text file is one request named by its path
+    Given a command's file "src/b.py"
+      """
+      b = 1
+      """
+    And a command's file "src/deep/a.py"
+      """
+      a = 1
+      """
+    And a command's folder named "src/no.py"
+    When the command line reads "src/**/*.py"
+    Then the command line has read the requests
+      | key           | request |
+      | src/b.py      | b = 1\n |
+      | src/deep/a.py | a = 1\n |
+
+  Scenario: A file whose name looks like a glob is that file
+    Given a command's file "[odd].txt"
+      """
+      odd
+      """
+    When the command line reads "[odd].txt"
+    Then the command line has read the requests
+      | key       | request |
+      | [odd].txt | odd\n   |
+
+  Scenario Outline: A fault of a JSON line names file, line and what is wrong: <fault>
+    Given a command's file "asks.jsonl"
+      """
+      "fine"
+
+      <line>
+      """
+    When the command line reads "asks.jsonl"
+    Then the command line refuses the input: asks.jsonl:3: <fault>
+    And the command line refuses the input: --skip-invalid leaves such items out
+
+    Examples:
+      | line                           | fault                                        |
+      | {"prompt": "open               | not a line of JSON                           |
+      | 12                             | request '3': a request is a text             |
+      | {"id": "x"}                    | request 'x': give exactly one of `prompt`    |
+      | {"prompt": "a", "params": {}}  | give exactly one of             |
+      | {"prompt": "a", "promt": "b"}  | unknown key `promt`                          |
+      | {"prompt": ""}                 | the prompt is empty             |
+      | {"prompt": 5}                  | a prompt is a text              |
+      | {"prompt": "a", "id": ["x"]}   | a key is a text                              |
+      | {"messages": []}               | `messages` is empty             |
+      | {"prompt":"a","id":"b","key":"c"} | `id` and `key` mean the same              |
+
+  Scenario: A line nested too deep is a fault of that line, not of the program
+    Given a command's file "asks.jsonl" of 100000 nested lists
+    When the command line reads "asks.jsonl" with {"skip_invalid": true}
+    Then the command line has left out
+      """
+      asks.jsonl:1: not a line of JSON
+      """
+
+  Scenario: Bytes that are not UTF-8 in JSON lines spoil one line only
+    Given a command's file "asks.jsonl" of the bytes b'"a"\n"\xff"\n"c"\n'
+    When the command line reads "asks.jsonl" with {"skip_invalid": true}
+    Then the command line has read the requests
+      | key | request |
+      | 1   | a       |
+      | 3   | c       |
+    And the command line has left out
+      """
+      asks.jsonl:2: not a line of JSON
+      """
+
+  Scenario: skip_invalid reports each item that it leaves out
+    Given a command's file "asks.jsonl"
+      """
+      oops
+      "fine"
+      []
+      {"prompt": " "}
+      """
+    And a command's file "bad.txt" of the bytes b'\xff\xfe'
+    And a command's file "asks.csv"
+      """
+      prompt,n
+      good,1
+      short
+      """
+    When the command line reads "asks.jsonl bad.txt asks.csv" with {"skip_invalid": true}
+    Then the command line has read the requests
+      | key          | request |
+      | asks.jsonl:2 | fine    |
+      | asks.csv:2   | good    |
+    And the command line has left out
+      """
+      asks.jsonl:1: not a line of JSON
+      asks.jsonl:3: request 'asks.jsonl:3': a request is a text
+      asks.jsonl:4: the prompt is empty
+      bad.txt: the file is not UTF-8 text
+      asks.csv:3: 1 fields, where the first line names 2 columns
+      """
+
+  Scenario Outline: A CSV that cannot be read says where: <fault>
+    Given a command's file "asks.csv" of the bytes <bytes>
+    When the command line reads "asks.csv"
+    Then the command line refuses the input: asks.csv:<fault>
+
+    Examples:
+      | bytes                             | fault                                                           |
+      | b'question,n\nwhy,1\n'            | 1: there is no column 'prompt'; there are: question, n. Name one with --prompt-column |
+      | b''                               | 1: there is no column 'prompt'; there are: none                 |
+      | b'pr\xff,prompt\na,b\n'            | 1: is not UTF-8 text                                            |
+      | b'prompt\nfine\n\xff\n'           | 3: the row is not UTF-8 text; --skip-invalid leaves such items out |
+
+  Scenario: Bytes that are not UTF-8 in a CSV spoil one row only
+    Given a command's file "asks.csv" of the bytes b'prompt\nfine\n\xff\n\xc3\xa9\n'
+    When the command line reads "asks.csv" with {"skip_invalid": true}
+    Then the command line has read the requests
+      | key | request |
+      | 2   | fine    |
+      | 4   | é       |
+    And the command line has left out
+      """
+      asks.csv:3: the row is not UTF-8 text
+      """
+
+  Scenario: A line break inside an unquoted field names the line
+    Given a command's file "asks.csv" of the bytes b'prompt,n\nfine,1\n\xef\xbb\xbf"a"b\rc"\rd,2\n'
+    When the command line reads "asks.csv" with {"skip_invalid": true}
+    Then the command line has left out
+      """
+      asks.csv:3: 1 fields
+      asks.csv:4: 1 fields
+      """
+
+  Scenario: A field longer than any prompt is refused by its line
+    Given a command's file "asks.csv"
+      """
+      prompt
+      far too long for the limit
+      """
+    And a command's limit of 10 characters for a field
+    When the command line reads "asks.csv"
+    Then the command line refuses the input: asks.csv:2: field larger than field limit
+
+  Scenario Outline: An input that is not there is refused before anything else: <input>
+    Given a command's folder named "dir"
+    When the command line reads "<input>"
+    Then the command line refuses the input: <message>
+
+    Examples:
+      | input       | message                                                           |
+      | nowhere.txt | nowhere.txt: no such file                                         |
+      | none/*.py   | none/*.py: no file matches                                        |
+      | dir         | dir: is a directory; give files, or a glob such as 'dir/**/*.py'  |
+
+  Scenario: A file that may not be opened is named with the reason
+    Given a command's file "asks.jsonl"
+      """
+      "a"
+      """
+    And a command's file "a.txt"
+      """
+      a
+      """
+    When the command line reads "asks.jsonl" and the file cannot be opened
+    Then the command line refuses the input: asks.jsonl: cannot be read: Permission denied
+    When the command line reads "a.txt" and the file cannot be opened
+    Then the command line refuses the input: a.txt: cannot be read: Permission denied

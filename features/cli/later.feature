@@ -1,0 +1,291 @@
+Feature: What was asked is looked at, waited for, cancelled and delivered by later commands
+
+  Scenario: submit prints the run's id and ends; resume waits and writes the output of then
+    Given a command's API with {"latency": 0.8}
+    And a command's file "asks.jsonl" of 3 prompts
+    When a command runs: submit actor.yaml asks.jsonl -o out.jsonl --label nightly
+    Then the command line exits with 0 and says
+      """
+      sent; claude-batch resume RUN waits for the answers
+      """
+    And the command line prints nothing but the run's id
+    When a command runs: status
+    Then the command line prints
+      """
+      RUN
+      nightly
+      3 packed of 3
+      out.jsonl (not written yet)
+      """
+    When a command runs: status RUN
+    Then the command line prints
+      """
+      RUN parked: 3 packed of 3
+      label: nightly
+      1 batch(es) at the API
+      in_progress
+      """
+    When a command runs: status RUN --json
+    Then the command line exits with 0
+    And the command line's status as JSON has
+      | field         | value     |
+      | state         | "parked"  |
+      | label         | "nightly" |
+      | total         | 3         |
+      | counts.packed | 3         |
+      | delivered     | null      |
+    When a command runs: results RUN
+    Then the command line exits with 3 and says
+      """
+      RUN is not finished: 1 batch(es) at the API
+      """
+    When a command runs: resume RUN
+    Then the command line exits with 0
+    And the command line has written 3 answers in order to "out.jsonl"
+    When a command runs: status --json
+    Then the command line's status as JSON has
+      | field            | value      |
+      | state            | "finished" |
+      | counts.succeeded | 3          |
+    When a command runs: resume
+    Then the command line exits with 0 and says
+      """
+      nothing is unfinished
+      """
+    When a command runs: submit actor.yaml asks.jsonl
+    Then the command line exits with 0 and says
+      """
+      RUN was finished before
+      """
+    And the command line has caused 1 batches of 3 requests
+
+  Scenario: An output named without its folder is found from any folder
+    Given a command's API
+    And a command's file "asks.jsonl" of 1 prompts
+    And a command's folder named "elsewhere"
+    When a command runs: submit actor.yaml asks.jsonl -o out.jsonl
+    And a command changes to the folder "elsewhere"
+    And a command runs: resume
+    Then the command line exits with 0
+    And the command line has written 1 answers in order to "../out.jsonl"
+
+  Scenario: A run may be named by a beginning of its id, and an unknown one is an error
+    Given a command's API
+    And a command's file "asks.jsonl" of 1 prompts
+    When a command runs: run actor.yaml asks.jsonl
+    And a command runs: results run-
+    Then the command line exits with 0
+    And the command line has written 1 answers in order to "standard output"
+    When a command runs: status run-nosuchrun
+    Then the command line exits with 2 and says
+      """
+      has no run 'run-nosuchrun'
+      """
+
+  Scenario: results needs no key, and its exit code tells of failures
+    Given a command's API
+    And a command's file "asks.jsonl"
+      """
+      "[[sandbox:errored:invalid_request_error]]"
+      """
+    When a command runs: run actor.yaml asks.jsonl
+    Then the command line exits with 1
+    When a command runs without a key: results RUN -o -
+    Then the command line exits with 1
+    And the command line has written to "standard output"
+      | id | ok | says                   |
+      | 1  | no | invalid_request_error: |
+
+  Scenario: cancel withdraws a run at the API, resume collects what is left of it
+    Given a command's API with {"latency": 60, "cancel_latency": 0.5}
+    And a command's file "asks.jsonl" of 2 prompts
+    When a command runs: submit actor.yaml asks.jsonl -o out.jsonl
+    And a command runs: cancel RUN
+    Then the command line exits with 0 and says
+      """
+      RUN is cancelled; what had finished is kept
+      its batches end soon: claude-batch resume RUN waits for them
+      """
+    When a command runs: resume RUN
+    Then the command line exits with 1
+    And the command line has written to "out.jsonl"
+      | id | ok | says      |
+      | 1  | no | canceled: |
+      | 2  | no | canceled: |
+    When a command runs: cancel RUN
+    Then the command line exits with 0 and says
+      """
+      RUN is finished; there is nothing to cancel
+      """
+
+  Scenario: cancel of what was never sent needs nobody's answer
+    Given a command's API
+    And a command's file "asks.jsonl" of 1 prompts
+    When a command runs: submit actor.yaml asks.jsonl --base-url http://127.0.0.1:1
+    And a command runs: cancel RUN
+    Then the command line exits with 0
+    And the command line does not say: its batches end soon
+
+  Scenario: A cancel that the API was not told of says so, and is noted
+    Given a command's API with {"latency": 60}
+    And a command's file "asks.jsonl" of 1 prompts
+    When a command runs: submit actor.yaml asks.jsonl
+    Then the command line exits with 0
+    When a command runs without a key: cancel RUN
+    Then the command line exits with 2 and says
+      """
+      that RUN is cancelled is noted, but the API was not told: no API key
+      """
+    When a command runs: cancel RUN --base-url http://127.0.0.1:1
+    Then the command line exits with 3 and says
+      """
+      that RUN is cancelled is noted, but the API was not told
+      `claude-batch resume RUN` tells it
+      """
+    When a command runs: resume RUN
+    Then the command line exits with 1
+
+  Scenario: advance does one pass, and delivers what is complete
+    Given a command's API
+    And a command's file "asks.jsonl" of 2 prompts
+    And a command's file "bad.jsonl"
+      """
+      "[[sandbox:errored:invalid_request_error]]"
+      """
+    When a command runs: submit actor.yaml asks.jsonl -o out.jsonl
+    And a command repeats every advance until it exits with 0
+    Then the command line has written 2 answers in order to "out.jsonl"
+    When a command runs: submit actor.yaml bad.jsonl -o bad-out.jsonl
+    And a command repeats every advance until it exits with 1
+    Then the command line has written to "bad-out.jsonl"
+      | id | ok | says                   |
+      | 1  | no | invalid_request_error: |
+
+  Scenario: resume without a run waits for all that are unfinished, oldest first
+    Given a command's API with {"latency": 0.5}
+    And a command's file "asks.jsonl" of 1 prompts
+    And a command's file "more.jsonl" of 2 prompts
+    When a command runs: submit actor.yaml asks.jsonl -o one.jsonl
+    And a command runs: submit actor.yaml more.jsonl -o two.jsonl
+    And a command runs: resume
+    Then the command line exits with 0
+    And the command line has written 1 answers in order to "one.jsonl"
+    And the command line has written 2 answers in order to "two.jsonl"
+
+  Scenario: While another process drives the ledger, advance leaves it to that one
+    Given a command's API with {"latency": 60}
+    And a command's file "asks.jsonl" of 1 prompts
+    When a command runs: submit actor.yaml asks.jsonl
+    And a command runs while another process waits for the run: advance
+    Then the command line exits with 0 and says
+      """
+      another process drives this ledger; it sends and collects
+      """
+
+  Scenario Outline: An interrupt parks the run and tells how to go on: <signal>
+    Given a command's API with {"latency": 60}
+    And a command's file "asks.jsonl" of 1 prompts
+    When a command's process gets <signal> once a batch is created: run actor.yaml asks.jsonl -o out.jsonl
+    Then a command's process has ended with 3
+    And the command line says
+      """
+      parking RUN; its batches go on (again: end at once)
+      parked; go on with: claude-batch resume RUN
+      """
+    And the command line has left no "out.jsonl"
+    When a command runs: status RUN
+    Then the command line prints
+      """
+      RUN parked: 1 packed of 1
+      """
+
+    Examples:
+      | signal  |
+      | SIGINT  |
+      | SIGTERM |
+
+  Scenario: An interrupt of resume leaves the other runs alone
+    Given a command's API with {"latency": 60}
+    And a command's file "asks.jsonl" of 1 prompts
+    And a command's file "more.jsonl" of 2 prompts
+    When a command runs: submit actor.yaml asks.jsonl
+    And a command runs: submit actor.yaml more.jsonl
+    And a command is interrupted while it waits: resume
+    Then the command line exits with 3 and says
+      """
+      parked; go on with: claude-batch resume
+      """
+
+  Scenario: An interrupt of submit parks, and names the ledger that a later command needs
+    Given a command's API
+    And a command's file "asks.jsonl" of 1 prompts
+    When a command is interrupted while it waits: submit actor.yaml asks.jsonl --ledger "my ledger.db"
+    Then the command line exits with 3 and says
+      """
+      parked; go on with: claude-batch resume RUN --ledger 'my ledger.db'
+      """
+
+  Scenario: An interrupt while the input is read keeps and sends nothing
+    Given a command's API
+    When a command is interrupted while it reads the pipe "asks.jsonl": run actor.yaml asks.jsonl
+    Then the command line exits with 3 and says
+      """
+      interrupted while the input was read: nothing was kept, nothing was sent
+      """
+    And the command line's ledger has 0 runs
+    And the command line has sent nothing
+
+  Scenario: A second signal ends the process at once
+    Then the command line leaves the process at a second signal, and gives handlers back
+
+  Scenario: A reader that goes away loses nothing, and is no failure of a request
+    Given a command's API
+    And a command's file "asks.jsonl" of 2 prompts
+    When a command runs: run actor.yaml asks.jsonl -o out.jsonl
+    And a command runs where nobody reads the output: results RUN
+    Then a command without a reader has ended with 0
+    And the command line says
+      """
+      standard output was closed before the end; the results are kept in the ledger
+      """
+    When a command runs where nobody reads the output: status
+    Then a command without a reader has ended with 3
+    When a command runs where nobody reads the output: status --json
+    Then a command without a reader has ended with 3
+
+  Scenario: A link to a file stays a link, and a pipe is written through
+    Given a command's API
+    And a command's file "asks.jsonl" of 2 prompts
+    And a command's file "real.jsonl" of 1 prompts
+    And a command's link "link.jsonl" to "real.jsonl"
+    When a command runs: run actor.yaml asks.jsonl -o link.jsonl
+    Then the command line has kept the link "link.jsonl"
+    And the command line has written 2 answers in order to "real.jsonl"
+    Given a command's pipe "pipe" that somebody reads
+    When a command runs: results RUN -o pipe
+    Then the command line exits with 0
+    And the command line's pipe has carried 2 answers
+
+  Scenario: A file that an earlier run wrote stays whole while the next one fails
+    Given a command's API with {"faults": {"rules": [{"route": "any", "action": {"type": "error", "status": 401}}]}}
+    And a command's file "asks.jsonl" of 2 prompts
+    And a command's file "out.jsonl"
+      """
+      {"id": "1", "ok": true, "text": "prompt 1 of yesterday"}
+      """
+    When a command runs: run actor.yaml asks.jsonl -o out.jsonl
+    Then the command line exits with 4
+    And the command line has written 1 answers in order to "out.jsonl"
+
+  Scenario: A run that was asked of another server is not waited for at this one
+    Given a command's API
+    And a command's file "asks.jsonl" of 1 prompts
+    When a command runs: submit actor.yaml asks.jsonl --base-url http://127.0.0.1:1
+    Then the command line exits with 3
+    When a command runs: resume
+    Then the command line exits with 3 and says
+      """
+      RUN was asked at http://127.0.0.1:1, and this command talks to http://127.0.0.1:
+      go on with: claude-batch resume RUN --base-url http://127.0.0.1:1
+      """
+    And the command line has sent nothing

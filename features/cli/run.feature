@@ -1,0 +1,196 @@
+Feature: `claude-batch run` asks, waits, and writes the answers in input order
+
+  Scenario: Answers come in input order, with the fields of a success, and nothing is sent twice
+    Given a command's API
+    And a command's file "asks.jsonl" of 25 prompts
+    When a command runs: run actor.yaml asks.jsonl -o out.jsonl
+    Then the command line exits with 0 and says
+      """
+      RUN is stored: 25 requests
+      wrote out.jsonl
+      RUN finished: 25 succeeded of 25
+      """
+    And the command line has written 25 answers in order to "out.jsonl"
+    And the command line's successes in "out.jsonl" have the fields id, ok, text, content, stop_reason, model, usage, batch_id, attempt
+    And the command line has left nothing half-written
+    And the command line has noted that the run is delivered
+    And the command line has put the key nowhere
+
+  Scenario Outline: Without a file the answers go to standard output, the display to standard error
+    Given a command's API
+    When a command runs: run actor.yaml - <output>
+      """
+      {"id": "a", "prompt": "from a pipe"}
+      """
+    Then the command line exits with 0 and says
+      """
+      RUN finished: 1 succeeded of 1
+      """
+    And the command line has written to "standard output"
+      | id | ok  | says        |
+      | a  | yes | from a pipe |
+
+    Examples:
+      | output |
+      |        |
+      | -o -   |
+
+  Scenario: Failures stand beside successes in the API's own words, and the exit code tells of them
+    Given a command's API
+    And a command's file "asks.jsonl"
+      """
+      {"id": "good", "prompt": "good"}
+      {"id": "bad", "prompt": "[[sandbox:errored:invalid_request_error]]"}
+      {"id": "gone", "prompt": "[[sandbox:canceled]]"}
+      """
+    When a command runs: run actor.yaml asks.jsonl -o out.jsonl
+    Then the command line exits with 1
+    And the command line has written to "out.jsonl"
+      | id   | ok  | says                   |
+      | good | yes | good                   |
+      | bad  | no  | invalid_request_error: |
+      | gone | no  | canceled:              |
+    And the command line's failures in "out.jsonl" have the fields id, ok, error, batch_id, attempt
+
+  Scenario: A request whose line is missing has failed, and is said to be missing
+    Given a command's API with {"faults": {"rules": [{"route": "results", "action": {"type": "missing_lines", "count": 1}}]}}
+    And a command's file "asks.jsonl" of 1 prompts
+    When a command runs: run actor.yaml asks.jsonl -o out.jsonl
+    Then the command line exits with 1
+    And the command line has written to "out.jsonl"
+      | id | ok | says            |
+      | 1  | no | missing_result: |
+
+  Scenario: A model and a system prompt may replace the actor
+    Given a command's API
+    And a command's file "asks.csv"
+      """
+      question
+      why?
+      """
+    When a command runs: run --model claude-haiku-4-5 --system "Be brief." --max-tokens 50 --prompt-column question asks.csv
+    Then the command line exits with 0
+    And the command line has written to "standard output"
+      | id | ok  | says |
+      | 2  | yes | why? |
+    When a command runs: run --model claude-haiku-4-5 --prompt-column question asks.csv
+    Then the command line exits with 0
+    And the command line's ledger has 2 runs
+
+  Scenario: The same command again costs nothing, and --new asks anew
+    Given a command's API
+    And a command's file "asks.jsonl" of 2 prompts
+    When a command runs: run actor.yaml asks.jsonl -o out.jsonl
+    And a command runs: run actor.yaml asks.jsonl -o again.jsonl
+    Then the command line exits with 0 and says
+      """
+      RUN was finished before; delivered again at no cost, --new asks anew
+      wrote again.jsonl
+      """
+    And the command line has written 2 answers in order to "again.jsonl"
+    And the command line has caused 1 batches of 2 requests
+    When a command runs: run actor.yaml asks.jsonl --new --label "second try"
+    Then the command line exits with 0
+    And the command line has caused 2 batches of 4 requests
+    When a command runs: status
+    Then the command line prints
+      """
+      second try
+      """
+
+  Scenario: The same command again goes on with a run that timed out, and sends nothing twice
+    Given a command's API with {"latency": 1.5}
+    And a command's file "asks.jsonl" of 2 prompts
+    When a command runs: run actor.yaml asks.jsonl -o out.jsonl --max-wait 0.5
+    Then the command line exits with 3 and says
+      """
+      timed out: run RUN did not finish within max_wait (0.5 s)
+      where it stands: 2 
+      go on with: claude-batch resume RUN
+      """
+    And the command line has left no "out.jsonl"
+    When a command runs: run actor.yaml asks.jsonl -o out.jsonl --max-wait 20s
+    Then the command line exits with 0 and says
+      """
+      RUN was asked before and is unfinished; going on with it
+      """
+    And the command line has written 2 answers in order to "out.jsonl"
+    And the command line has caused 1 batches of 2 requests
+
+  Scenario: With --on-timeout cancel the batches are cancelled and what there is is written
+    Given a command's API with {"latency": 60}
+    And a command's file "asks.jsonl" of 1 prompts
+    When a command runs: run actor.yaml asks.jsonl -o out.jsonl --max-wait 0.5 --on-timeout cancel
+    Then the command line exits with 3 and says
+      """
+      timed out:
+      it was cancelled
+      wrote out.jsonl
+      """
+    And the command line has written to "out.jsonl"
+      | id | ok | says      |
+      | 1  | no | canceled: |
+
+  Scenario Outline: Flags rank above the environment, and that above the YAML: <flag> <environment>
+    Given a command's API
+    And a command's file "asks.jsonl" of 4 prompts
+    And a command's file "actor.yaml"
+      """
+      name: tests/asker
+      provider: anthropic
+      model: claude-haiku-4-5
+      batch_processing: {max_requests: 1}
+      """
+    And a command's environment has CLAUDE_BATCH_MAX_REQUESTS = <environment>
+    When a command runs: run actor.yaml asks.jsonl <flag>
+    Then the command line exits with 0
+    And the command line has caused <batches> batches of 4 requests
+
+    Examples:
+      | environment | flag               | batches |
+      | nothing     |                    | 4       |
+      | 2           |                    | 2       |
+      | 2           | --max-requests 100 | 1       |
+
+  Scenario: --sandbox needs no key, pays nothing and leaves the user's ledger alone
+    Given a command's folder
+    And a command's file "asks.jsonl" of 2 prompts
+    When a command runs: run --model claude-haiku-4-5 asks.jsonl --sandbox -o out.jsonl
+    Then the command line exits with 0 and says
+      """
+      nothing leaves this machine or is paid
+      """
+    And the command line has written 2 answers in order to "out.jsonl"
+    When a command runs: run --model claude-haiku-4-5 asks.jsonl --sandbox --max-wait 0.2
+    Then the command line exits with 3 and says
+      """
+      the sandbox and its ledger are gone
+      """
+    When a command runs: status
+    Then the command line exits with 0
+    And the command line prints
+      """
+      no runs yet
+      """
+
+  Scenario: Without the sandbox's packages --sandbox says so
+    Given a command's folder
+    And a command's file "asks.jsonl" of 1 prompts
+    When a command runs where no sandbox is installed: run --model claude-haiku-4-5 asks.jsonl --sandbox
+    Then the command line exits with 2 and says
+      """
+      claude_batch.sandbox
+      """
+
+  Scenario: A command works on a thread that no signal reaches
+    Given a command's API
+    And a command's file "asks.jsonl" of 1 prompts
+    When a command runs on a thread: run actor.yaml asks.jsonl
+    Then the command line exits with 0
+
+  Scenario: 3,000 long answers are written whole and in order
+    Given a command's API
+    And a command's file "asks.jsonl" of 3000 prompts
+    When a command runs: run actor.yaml asks.jsonl -o out.jsonl
+    Then the command line exits with 0
+    And the command line has written 3000 answers in order to "out.jsonl"

@@ -1,0 +1,36 @@
+"""`claude-batch actors`: work with actors' YAML files. Nothing here needs a key or a ledger."""
+
+from __future__ import annotations
+
+import click
+
+from claude_batch.cli.exits import Exit
+from claude_batch.cli.faults import say
+
+__all__ = ["actors_group"]
+
+
+@click.group("actors")
+def actors_group() -> None:
+    """Work with actors' YAML files."""
+
+
+@actors_group.command("validate")
+@click.argument("files", nargs=-1, required=True, metavar="FILE...")
+def validate_command(files: tuple[str, ...]) -> None:
+    """Check actors' files: exit code 0 where all are sound, else 2.
+
+    Every fault is told with its line and remedy.
+    """
+    from claude_batch.actor.loader import ActorLoader
+
+    code = Exit.OK
+    for file in files:
+        faults = ActorLoader.check(file)
+        for fault in faults:
+            say(str(fault))
+        if faults:
+            code = Exit.USAGE
+        else:
+            click.echo(f"{file}: fine")
+    raise SystemExit(code)

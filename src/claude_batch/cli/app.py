@@ -1,0 +1,48 @@
+"""`claude-batch`: the group of its commands. What each does stands in a module of its own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from claude_batch._version import __version__
+from claude_batch.cli.actors import actors_group
+from claude_batch.cli.asking import run_command, submit_command
+from claude_batch.cli.exits import EXIT_CODES, told_to_people
+from claude_batch.cli.looking import results_command, status_command
+from claude_batch.cli.tending import advance_command, cancel_command, resume_command
+from claude_batch.sandbox.command import sandbox
+
+__all__ = ["group"]
+
+
+class _Group(click.Group):
+    def invoke(self, ctx: click.Context) -> Any:
+        with told_to_people():
+            return super().invoke(ctx)
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands)  # in the order in which people need them
+
+
+@click.group(
+    cls=_Group, epilog=EXIT_CODES, context_settings={"help_option_names": ["-h", "--help"]}
+)
+@click.version_option(__version__, prog_name="claude-batch")
+def group() -> None:
+    """Claude at half the price: prompts answered through Anthropic's Message Batches API."""
+
+
+for _command in (
+    run_command,
+    submit_command,
+    status_command,
+    results_command,
+    cancel_command,
+    resume_command,
+    advance_command,
+    actors_group,
+    sandbox,
+):
+    group.add_command(_command)

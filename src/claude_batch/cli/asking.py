@@ -1,0 +1,196 @@
+"""`claude-batch run` and `submit`: from INPUT to a stored run, and, for `run`, to OUT."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from claude_batch.cli.exits import EXIT_CODES, Exit
+from claude_batch.cli.faults import BadInput, say
+from claude_batch.cli.options import ProviderOptions, open_provider, provider_options
+from claude_batch.core.errors import (
+    AccountHaltedError,
+    InvalidRequestError,
+    ProviderNotFoundError,
+)
+
+if TYPE_CHECKING:
+    from claude_batch.actor.configuration import ActorConfiguration
+    from claude_batch.cli.inputs import Inputs
+    from claude_batch.providers.batch import ClaudeBatchProvider
+    from claude_batch.providers.run import Run
+
+__all__ = ["run_command", "submit_command"]
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+
+def _asking(command: _F) -> _F:
+    """The arguments and options that `run` and `submit` share."""
+    decorated: Any = provider_options(command)
+    for option in reversed(
+        (
+            click.argument("arguments", nargs=-1, required=True, metavar="[ACTOR] INPUT..."),
+            click.option("-o", "--output", metavar="OUT",
+                         help="Where the results go; by default standard output."),
+            click.option("--model", help="A model, in place of ACTOR."),
+            click.option("--system", help="A system prompt, with --model."),
+            click.option("--max-tokens", type=click.IntRange(min=1),
+                         help="Longest answer, with --model."),
+            click.option("--prompt-column", default="prompt", show_default=True,
+                         help="The column of a CSV that holds the prompts."),
+            click.option("--label", help="A name for the run, shown by status."),
+            click.option("--new", is_flag=True, help="Ask anew what was asked before."),
+            click.option("--skip-invalid", is_flag=True,
+                         help="Leave out what cannot be sent, and report each."),
+        )
+    ):  # fmt: skip
+        decorated = option(decorated)
+    return decorated
+
+
+@click.command("run", epilog=EXIT_CODES)
+@_asking
+@click.option(
+    "--sandbox", is_flag=True, help="Try it in a sandbox of its own: nothing is sent or paid."
+)
+def run_command(**given: Any) -> None:
+    """Ask every prompt of INPUT, wait, and write the answers in input order.
+
+    ACTOR is a YAML file, unless --model is given. INPUT: JSON lines (a string, or an object with
+    optional id and one of prompt, messages, params), '-' for standard input, CSV with a prompt
+    column, or text files, also by glob, one request a file. The same command again goes on with
+    an unfinished run, and delivers a finished one at no cost.
+    """
+    raise SystemExit(_ask(**given, wait=True))
+
+
+@click.command("submit", epilog=EXIT_CODES)
+@_asking
+def submit_command(**given: Any) -> None:
+    """Like run, but ends once the API has taken the batches; prints the run's id.
+
+    `resume` waits for the run later, and writes OUT.
+    """
+    raise SystemExit(_ask(**given, wait=False))
+
+
+def _ask(
+    *,
+    arguments: tuple[str, ...],
+    output: str | None,
+    options: ProviderOptions,
+    model: str | None,
+    system: str | None,
+    max_tokens: int | None,
+    prompt_column: str,
+    skip_invalid: bool,
+    label: str | None,
+    new: bool,
+    wait: bool,
+) -> Exit:
+    from claude_batch.cli.inputs import Inputs
+    from claude_batch.cli.outputs import check_writable
+    from claude_batch.cli.running import parkable, wait_and_deliver
+
+    actor, given = _actor(arguments, model, system, max_tokens)
+    output = None if output == "-" else output
+    check_writable(output)
+    inputs = Inputs(
+        given,
+        prompt_column=prompt_column,
+        on_invalid=(lambda message: say(f"skipped: {message}")) if skip_invalid else None,
+    )
+    with parkable(), open_provider(options) as provider:
+        run = _store(provider, actor, inputs, output, label=label, new=new)
+        if wait:
+            return wait_and_deliver(provider, run, output, options)
+        return _submit(provider, run, options)
+
+
+def _store(
+    provider: ClaudeBatchProvider,
+    actor: ActorConfiguration,
+    inputs: Inputs,
+    output: str | None,
+    *,
+    label: str | None,
+    new: bool,
+) -> Run:
+    try:
+        run = provider.store(
+            actor,
+            inputs,
+            label=label,
+            new=new,
+            # `resume` may be typed elsewhere.
+            output=None if output is None else os.path.abspath(output),
+            on_invalid=inputs.refuse,
+        )
+    except InvalidRequestError:
+        # Each request's own fault went to `refuse`; what is left is that there was no request.
+        raise BadInput(inputs.nothing()) from None
+    except KeyboardInterrupt:
+        say("interrupted while the input was read: nothing was kept, nothing was sent")
+        raise SystemExit(Exit.PARKED) from None
+    if inputs.skipped:
+        say(f"skipped {inputs.skipped:,} of {inputs.count:,} items")
+    status = run.status()
+    if status.finished:
+        say(f"{run.id} was finished before; delivered again at no cost, --new asks anew")
+    elif inputs.begun > status.created:
+        say(f"{run.id} was asked before and is unfinished; going on with it")
+    else:
+        say(f"{run.id} is stored: {status.total:,} requests")
+    return run
+
+
+def _submit(provider: ClaudeBatchProvider, run: Run, options: ProviderOptions) -> Exit:
+    click.echo(run.id)
+    try:
+        run.wait_until_sent_sync()
+    except KeyboardInterrupt:
+        say(f"parked; {options.how_to_go_on(run.id)}")
+        return Exit.PARKED
+    except AccountHaltedError as error:
+        say(f"halted: {error}")
+        return Exit.HALTED
+    status = run.status()
+    unsent = not status.batches or any(batch.batch_id is None for batch in status.batches)
+    if unsent and not status.finished:
+        why = provider.contact.last_failure or status.waiting_for
+        say(f"not everything was sent: {why}; {options.how_to_go_on(run.id)}")
+        return Exit.PARKED
+    say(f"sent; {options.command('resume', run.id)} waits for the answers")
+    return Exit.OK
+
+
+def _actor(
+    arguments: tuple[str, ...], model: str | None, system: str | None, max_tokens: int | None
+) -> tuple[ActorConfiguration, tuple[str, ...]]:
+    """The actor to ask, and the inputs."""
+    from claude_batch.actor.configuration import CLAUDE_PROVIDERS
+    from claude_batch.actor.loader import ActorLoader
+
+    if model is None:
+        if system is not None or max_tokens is not None:
+            raise click.UsageError("--system and --max-tokens go with --model, in place of ACTOR")
+        if len(arguments) < 2:
+            raise click.UsageError("give ACTOR and INPUT, or --model and INPUT")
+        actor = ActorLoader.load(arguments[0])
+        actor.require_answerable()
+        if actor.resolved_provider not in CLAUDE_PROVIDERS:
+            raise ProviderNotFoundError(actor.resolved_provider, CLAUDE_PROVIDERS)
+        return actor, arguments[1:]
+    written: dict[str, Any] = {
+        "name": "local/command-line", "provider": "anthropic", "model": model,
+        "batch_processing": True,
+    }  # fmt: skip
+    if system is not None:
+        written["system_prompt"] = system
+    if max_tokens is not None:
+        written["options"] = {"max_tokens": max_tokens}
+    return ActorLoader.from_mapping(written), arguments

@@ -1,0 +1,179 @@
+"""What a waiting command shows: a live table on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Protocol
+
+from claude_batch.cli.faults import say
+from claude_batch.core.durations import format_duration
+from claude_batch.core.states import BatchState
+
+if TYPE_CHECKING:
+    from rich.console import Console, Group
+    from rich.live import Live
+    from rich.table import Table
+
+    from claude_batch.providers.status import BatchStatus, RunStatus
+
+__all__ = ["Display", "console", "counts_line", "display", "run_details", "runs_table"]
+
+LINES_APART = 1.0
+"""Seconds between two plain lines, at least."""
+
+WIDTH = 160
+"""Columns of a table that goes to a file or a pipe."""
+
+SHOWN_BATCHES = 20
+
+
+class Display(Protocol):
+    """Shows a run's status, as often as it is told one."""
+
+    def show(self, status: RunStatus, trouble: str = "") -> None:
+        """Show where the run stands now; ``trouble`` is what stands in its way."""
+        ...
+
+
+@contextmanager
+def display() -> Generator[Display]:
+    """A display on standard error."""
+    if not sys.stderr.isatty():
+        yield _Lines()
+        return
+    from rich.console import Console
+    from rich.live import Live
+
+    with Live(console=Console(stderr=True), refresh_per_second=4, transient=True) as live:
+        yield _Table(live)
+
+
+class _Lines:
+    """Plain lines: only what has changed, and not too many of them."""
+
+    def __init__(self) -> None:
+        self._last = ""
+        self._shown = float("-inf")
+
+    def show(self, status: RunStatus, trouble: str = "") -> None:
+        line = f"{status.run_id} {status.state}: {counts_line(status)}"
+        if words := trouble or status.waiting_for:
+            line += f" ({words})"
+        now = time.monotonic()
+        if line != self._last and now - self._shown >= LINES_APART:
+            self._last, self._shown = line, now
+            say(line)
+
+
+class _Table:
+    """A table that is drawn anew where it stands."""
+
+    def __init__(self, live: Live) -> None:
+        self._live = live
+
+    def show(self, status: RunStatus, trouble: str = "") -> None:
+        self._live.update(run_details(status, trouble))
+
+
+def console() -> Console:
+    """Standard output; wide where it is no terminal, so that nothing is cut or wrapped."""
+    from rich.console import Console
+
+    class Told(Console):
+        def on_broken_pipe(self) -> None:
+            """rich would exit with 1, which means failed requests here."""
+            raise BrokenPipeError
+
+    return Told(width=None if sys.stdout.isatty() else WIDTH, highlight=False)
+
+
+def counts_line(status: RunStatus) -> str:
+    """``990 succeeded, 10 packed of 1,000``."""
+    parts = [f"{count:,} {state}" for state, count in status.counts.items()]
+    return f"{', '.join(parts) or 'nothing yet'} of {status.total:,}"
+
+
+def _ago(then: float | None, now: float) -> str:
+    return "" if then is None else format_duration(max(0, round(now - then)))
+
+
+def _next(batch: BatchStatus, now: float) -> str:
+    if batch.next_check is None or batch.state is BatchState.COLLECTED:
+        return ""
+    return f"in {format_duration(max(0, round(batch.next_check - now)))}"
+
+
+def run_details(status: RunStatus, trouble: str = "") -> Group:
+    """A run, its requests by state, its batches, and what is waited for."""
+    from rich.console import Group
+    from rich.text import Text
+
+    now = time.time()
+    lines = [
+        f"{status.run_id} {status.state}: {counts_line(status)}",
+        f"asked {_ago(status.created, now)} ago of {status.actor}",
+    ]
+    if status.label is not None:
+        lines.append(f"label: {status.label}")
+    if status.output is not None:
+        written = "" if status.delivered is not None else " (not written yet)"
+        lines.append(f"output: {status.output}{written}")
+    if words := trouble or status.waiting_for:
+        lines.append(f"waiting for: {words}")
+    if status.strange_lines:
+        lines.append(f"{status.strange_lines} lines of its results are no results; they are kept")
+    # `Text`, since a label or a message may hold what rich takes for markup.
+    return Group(*(Text(line) for line in lines), _batches_table(status, now))
+
+
+def _batches_table(status: RunStatus, now: float) -> Table:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table()
+    for column in ("batch", "state", "requests", "age", "next check", "note"):
+        table.add_column(
+            column,
+            justify="right" if column == "requests" else "left",
+            no_wrap=column == "batch",
+        )
+    for batch in status.batches[-SHOWN_BATCHES:]:
+        table.add_row(
+            batch.batch_id or "-",
+            str(batch.state),
+            f"{batch.requests:,}",
+            _ago(batch.submitted, now),
+            _next(batch, now),
+            Text(batch.note or ""),
+        )
+    if len(status.batches) > SHOWN_BATCHES:
+        table.caption = f"the newest {SHOWN_BATCHES} of {len(status.batches)}; --json has them all"
+    return table
+
+
+def runs_table(statuses: list[RunStatus]) -> Table:
+    """Runs, one a line."""
+    from rich.table import Table
+    from rich.text import Text
+
+    now = time.time()
+    table = Table()
+    for column in ("run", "state", "actor", "label", "age", "requests", "output"):
+        table.add_column(column, no_wrap=column == "run")
+    for status in statuses:
+        output = status.output or ""
+        if output and status.delivered is None:
+            output += " (not written yet)"
+        table.add_row(
+            status.run_id,
+            str(status.state),
+            Text(status.actor),
+            Text(status.label or ""),
+            _ago(status.created, now),
+            counts_line(status),
+            Text(output),
+        )
+    return table

@@ -1,0 +1,76 @@
+"""Exit codes, and which of them an error ends with: part of what the version number promises."""
+
+from __future__ import annotations
+
+import os
+import traceback
+from collections.abc import Generator
+from contextlib import contextmanager
+from enum import IntEnum
+
+import click
+
+from claude_batch.cli.faults import BadInput, BadOutput, say
+from claude_batch.core.errors import AccountHaltedError, ActorError, EngineStoppedError
+
+__all__ = ["EXIT_CODES", "Exit", "told_to_people"]
+
+
+class Exit(IntEnum):
+    """Where several hold, the highest counts."""
+
+    OK = 0
+    FAILED = 1
+    USAGE = 2
+    PARKED = 3
+    HALTED = 4
+
+
+EXIT_CODES = """\b
+Exit codes:
+  0  every request succeeded
+  1  some requests failed
+  2  bad usage, input or output; nothing was sent, or all is kept
+  3  parked or timed out; `claude-batch resume` goes on
+  4  sending was halted by the account; nothing was marked failed
+Where several hold: 4, then 3, then 1."""
+
+DEBUG = "CLAUDE_BATCH_DEBUG"
+"""The variable that makes unforeseen errors show their traceback."""
+
+
+@contextmanager
+def told_to_people() -> Generator[None]:
+    """Every error of the block becomes one message and an exit code, never a traceback."""
+    try:
+        yield
+    except (click.UsageError, click.exceptions.Exit, click.Abort):
+        raise  # click tells of these itself, `--help` of a command among them
+    except click.ClickException as error:
+        # click's own code for it is 1, which means failed requests here.
+        raise click.UsageError(error.format_message()) from None
+    except KeyboardInterrupt:
+        say("interrupted; what was stored before is kept")
+        raise SystemExit(Exit.PARKED) from None
+    except BrokenPipeError:
+        raise SystemExit(Exit.PARKED) from None
+    except BadInput as error:
+        say(f"error: {error}. Nothing was sent")
+        raise SystemExit(Exit.USAGE) from None
+    except AccountHaltedError as error:
+        say(f"halted: {error}")
+        raise SystemExit(Exit.HALTED) from None
+    except EngineStoppedError as error:
+        say(f"error: {error}")
+        raise SystemExit(Exit.PARKED) from None
+    except (BadOutput, ActorError) as error:
+        say(f"error: {error}")
+        raise SystemExit(Exit.USAGE) from None
+    except Exception as error:
+        if os.environ.get(DEBUG):
+            traceback.print_exc()
+        say(
+            f"error: {type(error).__name__}: {error}. This is a bug of claude-batch; what was "
+            f"stored is kept in the ledger. {DEBUG}=1 shows the traceback"
+        )
+        raise SystemExit(Exit.PARKED) from None

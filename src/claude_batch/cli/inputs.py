@@ -1,0 +1,213 @@
+"""INPUT: JSON lines, CSV, text files and globs, read as a stream of requests.
+
+An item that cannot be used is named by file, line and id. Nothing is read into memory whole.
+"""
+
+from __future__ import annotations
+
+import csv
+import glob
+import io
+import os
+import sys
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import IO, Any, NamedTuple, cast
+
+import msgspec
+
+from claude_batch.actor.request import ActorRequest
+from claude_batch.cli.faults import BadInput
+from claude_batch.core.errors import InvalidRequestError
+
+__all__ = ["Inputs"]
+
+_JSON_LINES = (".jsonl", ".ndjson")
+_BOM = b"\xef\xbb\xbf"
+_LONGEST_FIELD = 1 << 30
+"""Characters; Python's own limit of 131,072 for a field of a CSV is shorter than many a prompt."""
+
+
+class Inputs:
+    """The requests of some inputs, in order: iterate once."""
+
+    def __init__(
+        self,
+        inputs: Sequence[str],
+        *,
+        prompt_column: str = "prompt",
+        on_invalid: Callable[[str], None] | None = None,
+    ) -> None:
+        """``on_invalid`` is told of each item that is left out; None: the first one raises.
+
+        Raises `BadInput` for an input that does not exist.
+        """
+        self._inputs = inputs
+        self._prompt_column = prompt_column
+        self._on_invalid = on_invalid
+        self._files = [path for given in inputs for path in _expand(given)]
+        self._several = len(self._files) > 1
+        self.begun: float = time.time()
+        self.place: str = ""
+        """Where the last item stands: ``file:line``, or ``file``."""
+        self.count: int = 0
+        """Items seen so far, those that were left out included."""
+        self.skipped: int = 0
+
+    def __iter__(self) -> Iterator[ActorRequest]:
+        """Raises `BadInput`."""
+        for path in self._files:
+            self.place = _name(path)
+            for item in self._items(path):
+                self.place = item.place
+                self.count += 1
+                try:
+                    if isinstance(item.value, InvalidRequestError):
+                        raise item.value
+                    request = ActorRequest.of(item.value, key=item.key)
+                except InvalidRequestError as error:
+                    self.refuse(error)
+                    continue
+                yield request
+
+    def refuse(self, error: InvalidRequestError) -> None:
+        """Report the item at ``place`` as invalid: leave it out, or raise `BadInput`."""
+        if self._on_invalid is None:
+            raise BadInput(f"{self.place}: {error}; --skip-invalid leaves such items out")
+        self.skipped += 1
+        self._on_invalid(f"{self.place}: {error}")
+
+    def nothing(self) -> str:
+        """What is said where no request is left to send."""
+        left = f"; all {self.skipped:,} items were skipped" if self.skipped else ""
+        return f"{' '.join(map(_name, self._inputs))}: there is no request in the input{left}"
+
+    def _key(self, path: str, line: int) -> str:
+        return f"{_name(path)}:{line}" if self._several else str(line)
+
+    def _items(self, path: str) -> Iterator[_Item]:
+        if path == "-" or path.lower().endswith(_JSON_LINES):
+            return self._json_lines(path)
+        return self._csv(path) if path.lower().endswith(".csv") else self._text(path)
+
+    def _json_lines(self, path: str) -> Iterator[_Item]:
+        decode = msgspec.json.Decoder().decode
+        name = _name(path)
+        with _opened(path) as stream:
+            for number, line in enumerate(stream, 1):
+                written = line.removeprefix(_BOM) if number == 1 else line
+                if not written or written.isspace():
+                    continue
+                key: str | None = self._key(path, number)
+                try:
+                    value = decode(written)
+                    if isinstance(value, dict) and _has_key(cast("dict[str, Any]", value)):
+                        key = None
+                except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+                    value = InvalidRequestError(f"not a line of JSON: {error}")
+                yield _Item(f"{name}:{number}", key, value)
+
+    def _csv(self, path: str) -> Iterator[_Item]:
+        csv.field_size_limit(_LONGEST_FIELD)
+        with _opened(path) as binary:
+            # What is not UTF-8 is kept for `_is_text`, which knows the row that it stands in.
+            text = io.TextIOWrapper(
+                binary, encoding="utf-8-sig", errors="surrogateescape", newline=""
+            )
+            rows = csv.reader(text)
+            line = 0
+            try:
+                columns: list[str] = next(rows, list[str]())
+                if not _is_text(columns):
+                    raise BadInput(f"{path}:1: is not UTF-8 text")
+                if self._prompt_column not in columns:
+                    raise BadInput(
+                        f"{path}:1: there is no column {self._prompt_column!r}; there are: "
+                        f"{', '.join(columns) or 'none'}. Name one with --prompt-column"
+                    )
+                line = rows.line_num
+                for row in rows:
+                    # A quoted field may go over several lines; the first one names the row.
+                    first, line = line + 1, rows.line_num
+                    if row:
+                        yield self._row(path, first, columns, row)
+            except csv.Error as error:
+                raise BadInput(f"{path}:{line + 1}: {error}") from None
+
+    def _row(self, path: str, line: int, columns: list[str], row: list[str]) -> _Item:
+        place = f"{path}:{line}"
+        if len(row) != len(columns):
+            fault = InvalidRequestError(
+                f"{len(row)} fields, where the first line names {len(columns)} columns"
+            )
+            return _Item(place, None, fault)
+        if not _is_text(row):
+            return _Item(place, None, InvalidRequestError("the row is not UTF-8 text"))
+        fields = dict(zip(columns, row, strict=True))
+        return _Item(place, fields.get("id") or self._key(path, line), fields[self._prompt_column])
+
+    def _text(self, path: str) -> Iterator[_Item]:
+        value: Any
+        try:
+            with open(path, "rb") as stream:
+                value = stream.read().decode("utf-8-sig")
+        except UnicodeDecodeError:
+            value = InvalidRequestError("the file is not UTF-8 text")
+        except OSError as error:
+            value = InvalidRequestError(f"cannot be read: {error.strerror}")
+        yield _Item(path, path, value)
+
+
+class _Item(NamedTuple):
+    """One item of an input, as it was read."""
+
+    place: str
+    key: str | None
+    """Its name where it has none of its own; None where it has one."""
+    value: Any
+    """What `ActorRequest.of` takes, or why there is nothing to take."""
+
+
+def _is_text(row: list[str]) -> bool:
+    """False where a byte of the row was not UTF-8, and came through as a lone surrogate."""
+    try:
+        "".join(row).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _has_key(value: Mapping[str, Any]) -> bool:
+    return value.get("id") is not None or value.get("key") is not None
+
+
+def _name(path: str) -> str:
+    return "<stdin>" if path == "-" else path
+
+
+def _expand(given: str) -> list[str]:
+    if given == "-":
+        return [given]
+    if os.path.isdir(given):
+        raise BadInput(f"{given}: is a directory; give files, or a glob such as '{given}/**/*.py'")
+    if os.path.exists(given):
+        return [given]
+    if glob.has_magic(given):
+        found = sorted(path for path in glob.glob(given, recursive=True) if os.path.isfile(path))
+        if not found:
+            raise BadInput(f"{given}: no file matches")
+        return found
+    raise BadInput(f"{given}: no such file")
+
+
+@contextmanager
+def _opened(path: str) -> Generator[IO[bytes]]:
+    try:
+        if path == "-":
+            yield sys.stdin.buffer
+            return
+        with open(path, "rb") as stream:
+            yield stream
+    except OSError as error:
+        raise BadInput(f"{_name(path)}: cannot be read: {error.strerror}") from None

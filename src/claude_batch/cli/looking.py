@@ -1,0 +1,99 @@
+"""`claude-batch status` and `results`: what the ledger knows. Neither needs a key."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from claude_batch.cli.exits import EXIT_CODES, Exit
+from claude_batch.cli.faults import say
+from claude_batch.cli.options import ProviderOptions, ledger_option, open_provider
+from claude_batch.core.errors import RunNotFoundError
+from claude_batch.core.settings import default_ledger
+
+if TYPE_CHECKING:
+    from claude_batch.providers.status import RunStatus
+
+__all__ = ["require_ledger", "results_command", "status_command"]
+
+
+def require_ledger(location: str) -> None:
+    """Raise `RunNotFoundError` where there is no ledger yet: looking must not make one."""
+    if not _exists(location):
+        raise RunNotFoundError(f"there is no ledger at {location} yet; `claude-batch run` makes it")
+
+
+def _exists(location: str) -> bool:
+    return "://" in location or Path(location).expanduser().exists()
+
+
+@click.command("status")
+@click.argument("run_id", metavar="[RUN]", required=False)
+@click.option("--json", "as_json", is_flag=True, help="For programs.")
+@ledger_option
+def status_command(run_id: str | None, as_json: bool, ledger: str | None) -> None:
+    """Show a run, or the newest 50; needs no key.
+
+    RUN is a run's id, or a beginning of it that only one run has.
+    """
+    location = default_ledger(ledger)
+    if run_id is not None:
+        require_ledger(location)
+    found = _statuses(location, run_id)
+    if as_json:
+        import msgspec
+
+        values = [status.to_dict() for status in found]
+        encoded = msgspec.json.encode(values if run_id is None else values[0])
+        click.echo(msgspec.json.format(encoded).decode())
+    else:
+        _show(found, one=run_id is not None)
+
+
+def _statuses(location: str, run_id: str | None) -> list[RunStatus]:
+    if not _exists(location):
+        return []
+    from claude_batch.ledger.store import Ledger
+    from claude_batch.providers.status import all_statuses, status_of
+
+    ledger = Ledger(location)
+    try:
+        return all_statuses(ledger) if run_id is None else [status_of(ledger, run_id)]
+    finally:
+        ledger.close()
+
+
+def _show(found: list[RunStatus], *, one: bool) -> None:
+    from claude_batch.cli.display import console, run_details, runs_table
+
+    if not found:
+        click.echo("no runs yet")
+    elif one:
+        console().print(run_details(found[0]))
+    else:
+        console().print(runs_table(found))
+
+
+@click.command("results", epilog=EXIT_CODES)
+@click.argument("run_id", metavar="RUN")
+@click.option("-o", "--output", metavar="OUT", help="A file; by default standard output.")
+@ledger_option
+def results_command(run_id: str, output: str | None, ledger: str | None) -> None:
+    """Write a finished run's results once more; needs no key."""
+    from claude_batch.cli.outputs import check_writable
+    from claude_batch.cli.running import deliver, parkable
+
+    output = None if output == "-" else output
+    check_writable(output)
+    options = ProviderOptions(ledger=ledger)
+    require_ledger(options.location)
+    with parkable(), open_provider(options, drive=False) as provider:
+        run = provider.open_run(run_id)
+        status = run.status()
+        if not status.finished:
+            say(f"{run.id} is not finished: {status.waiting_for}")
+            raise SystemExit(Exit.PARKED)
+        deliver(provider, run, output)
+        raise SystemExit(Exit.FAILED if status.failed else Exit.OK)

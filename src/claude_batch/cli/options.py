@@ -1,0 +1,195 @@
+"""Options that several commands share, each with its environment variable."""
+
+from __future__ import annotations
+
+import functools
+import shlex
+import tempfile
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+import click
+from click.core import ParameterSource
+
+from claude_batch.cli.faults import say
+from claude_batch.core.durations import parse_duration
+from claude_batch.core.settings import ENVIRONMENT_PREFIX, default_ledger, from_environment
+
+if TYPE_CHECKING:
+    from claude_batch.providers.batch import ClaudeBatchProvider
+
+__all__ = ["ProviderOptions", "ledger_option", "open_provider", "provider_options"]
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+SANDBOX_LATENCY = 1.0
+SANDBOX_POLL_INTERVAL = 0.2
+"""Seconds; with ``--sandbox`` a batch ends soon, but not before one has seen it."""
+
+
+class DurationType(click.ParamType[float]):
+    """A duration such as ``30s``; gives seconds."""
+
+    name = "duration"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """click's hook: text to seconds."""
+        try:
+            return parse_duration(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+DURATION = DurationType()
+
+
+def _option(name: str, **attributes: Any) -> Callable[[_F], _F]:
+    variable = ENVIRONMENT_PREFIX + name.removeprefix("--").replace("-", "_").upper()
+    return click.option(name, envvar=variable, show_envvar=True, **attributes)
+
+
+ledger_option: Callable[[Any], Any] = _option(
+    "--ledger", metavar="PATH|URL", help="The ledger; by default in your data directory."
+)
+
+_SHARED: tuple[Callable[[Any], Any], ...] = (
+    ledger_option,
+    _option("--base-url", metavar="URL", help="The API; by default as ANTHROPIC_BASE_URL says."),
+    _option(
+        "--api-key-env",
+        metavar="NAME",
+        help="The variable that holds the key (ANTHROPIC_API_KEY).",
+    ),
+    _option("--linger", type=DURATION, help="How long single calls wait for company (2s)."),
+    _option("--poll-interval", type=DURATION, help="Shortest wait between two checks (30s)."),
+    _option("--max-wait", type=DURATION, help="How long to wait for an answer (26h)."),
+    _option("--max-requests", type=int, help="Requests in one batch (100000)."),
+    _option(
+        "--on-timeout",
+        type=click.Choice(["park", "cancel"]),
+        help="After --max-wait: leave the batches to a later resume, or cancel them (park).",
+    ),
+    _option(
+        "--settling",
+        type=DURATION,
+        help="How long a batch whose sending had no answer may take to appear (15m).",
+    ),
+)
+_NEEDED_AGAIN = ("ledger", "base_url", "api_key_env")
+"""What a later command must be told again to find the same run and server."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProviderOptions:
+    """The shared options as given; None where they were not."""
+
+    ledger: str | None = None
+    base_url: str | None = None
+    api_key_env: str | None = None
+    linger: float | None = None
+    poll_interval: float | None = None
+    max_wait: float | None = None
+    max_requests: int | None = None
+    on_timeout: Literal["park", "cancel"] | None = None
+    settling: float | None = None
+    sandbox: bool = False
+    """Whether all happens in a sandbox that ends with the command."""
+    flags: str = ""
+    """The flags that a later command needs too, as they are typed."""
+
+    @property
+    def location(self) -> str:
+        """The ledger that these options name."""
+        return default_ledger(self.ledger)
+
+    @property
+    def key_variable(self) -> str:
+        """The environment variable that the key is read from."""
+        return self.api_key_env or from_environment("api_key_env") or "ANTHROPIC_API_KEY"
+
+    def command(self, verb: str, run_id: str) -> str:
+        """A command about a run that can be typed as it stands."""
+        return f"claude-batch {verb} {run_id}{self.flags}"
+
+    def how_to_go_on(self, run_id: str) -> str:
+        """How the work on a run that was left is taken up again."""
+        if self.sandbox:
+            return "the sandbox and its ledger are gone"
+        return f"go on with: {self.command('resume', run_id)}"
+
+
+def provider_options(command: _F) -> _F:
+    """Add the shared options to a command, which gets them as one `ProviderOptions`."""
+
+    @functools.wraps(command)  # which brings along the options that it has already
+    def wrapped(*args: Any, **given: Any) -> Any:
+        names = [field.name for field in fields(ProviderOptions) if field.name in given]
+        shared = {name: given.pop(name) for name in names}
+        options = ProviderOptions(**shared, flags=_typed(click.get_current_context()))
+        return command(*args, options=options, **given)
+
+    decorated: Any = wrapped
+    for option in reversed(_SHARED):
+        decorated = option(decorated)
+    return decorated
+
+
+def _typed(context: click.Context) -> str:
+    words: list[str] = []
+    for name in _NEEDED_AGAIN:
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            words += ["", f"--{name.replace('_', '-')}", shlex.quote(context.params[name])]
+    return " ".join(words).replace("  ", " ")
+
+
+@contextmanager
+def open_provider(
+    options: ProviderOptions, *, drive: bool = True
+) -> Generator[ClaudeBatchProvider]:
+    """A provider with these options, parked and closed when the block ends.
+
+    With ``options.sandbox`` a sandbox is started for this block alone, with a ledger of its own:
+    nothing of the user's is touched.
+    """
+    from claude_batch.providers.batch import ClaudeBatchProvider
+
+    if not options.sandbox:
+        with ClaudeBatchProvider(
+            ledger=options.ledger,
+            base_url=options.base_url,
+            api_key_env=options.api_key_env,
+            linger=options.linger,
+            poll_interval=options.poll_interval,
+            max_wait=options.max_wait,
+            max_requests=options.max_requests,
+            on_timeout=options.on_timeout,
+            settling=options.settling,
+            drive=drive,
+        ) as provider:
+            yield provider
+        return
+    try:
+        from claude_batch.sandbox import SandboxServer, SandboxSettings
+    except ImportError as error:
+        raise click.UsageError(str(error)) from None
+    with (
+        tempfile.TemporaryDirectory(prefix="claude-batch-sandbox-") as folder,
+        SandboxServer(SandboxSettings(latency=SANDBOX_LATENCY)) as server,
+        ClaudeBatchProvider(
+            ledger=f"{folder}/ledger.db",
+            base_url=server.url,
+            api_key="sk-sandbox",
+            linger=options.linger,
+            poll_interval=options.poll_interval or SANDBOX_POLL_INTERVAL,
+            max_wait=options.max_wait,
+            max_requests=options.max_requests,
+            on_timeout=options.on_timeout,
+            settling=options.settling,
+        ) as provider,
+    ):
+        say(f"sandbox at {server.url}: answers are made up, nothing leaves this machine or is paid")
+        yield provider

@@ -1,0 +1,176 @@
+"""OUT: one JSON object a line, in input order, written as a whole or not at all."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO
+
+import msgspec
+
+from claude_batch.cli.faults import BadOutput, say
+from claude_batch.core.errors import ActorError, BatchRequestError
+from claude_batch.core.states import RequestState
+from claude_batch.ledger.reading import Answer
+from claude_batch.providers.mapping import result_of
+from claude_batch.wire.messages import output_of_line
+
+__all__ = ["check_writable", "output_line", "write_output"]
+
+CHUNK_BYTES = 1 << 20
+"""Bytes of lines that are written at once."""
+
+
+class _Success(msgspec.Struct, gc=False):
+    id: str
+    ok: bool
+    text: str
+    content: msgspec.Raw
+    stop_reason: str | None
+    model: str
+    usage: msgspec.Raw
+    batch_id: str | None
+    attempt: int
+
+
+class _Error(msgspec.Struct, gc=False):
+    type: str
+    message: str
+
+
+class _Failure(msgspec.Struct, gc=False):
+    id: str
+    ok: bool
+    error: _Error
+    batch_id: str | None
+    attempt: int
+
+
+_encode = msgspec.json.Encoder().encode
+
+
+def output_line(answer: Answer) -> bytes:
+    """One line of OUT, without its end: the API's own content and usage, byte for byte."""
+    identifier = answer.key if answer.key is not None else str(answer.position + 1)
+    if answer.state is RequestState.SUCCEEDED and answer.raw is not None:
+        message = output_of_line(answer.raw)
+        return _encode(
+            _Success(
+                identifier,
+                True,
+                message.text,
+                message.content,
+                message.stop_reason,
+                message.model,
+                message.usage,
+                answer.batch_id,
+                answer.attempt,
+            )
+        )
+    error = result_of(answer).error
+    assert error is not None
+    fault = _Error(error_type(error), str(error))
+    return _encode(_Failure(identifier, False, fault, answer.batch_id, answer.attempt))
+
+
+def error_type(error: ActorError) -> str:
+    """The API's own type where there is one, else what happened, in the API's words."""
+    if isinstance(error, BatchRequestError):
+        return error.error_type or error.outcome
+    return "missing_result"
+
+
+def check_writable(output: str | None) -> None:
+    """Make sure that OUT can be written, before anything is paid for. Raises `BadOutput`."""
+    if output is None:
+        return
+    if os.path.isdir(output):
+        raise BadOutput(f"{output}: is a directory; name a file with -o. Nothing was sent")
+    try:
+        if not _is_special(output):
+            _, temporary = _paths(output)
+            temporary.touch()
+            temporary.unlink()
+    except OSError as error:
+        raise BadOutput(
+            f"{output}: cannot be written: {error.strerror}. Nothing was sent"
+        ) from None
+
+
+def write_output(answers: Iterable[Answer], output: str | None) -> bool:
+    """Write every answer as a line. A file appears only when it is complete and on disk.
+
+    None is standard output; False where its reader went away before the end. Raises `BadOutput`.
+    """
+    if output is None:
+        return _write_stdout(answers)
+    try:
+        with open(output, "wb") if _is_special(output) else _replacing(output) as stream:
+            stream.writelines(_chunks(answers))
+    except OSError as error:
+        raise BadOutput(f"{output}: cannot be written: {error.strerror}") from None
+    return True
+
+
+def _write_stdout(answers: Iterable[Answer]) -> bool:
+    try:
+        for chunk in _chunks(answers):
+            sys.stdout.buffer.write(chunk)
+        sys.stdout.buffer.flush()
+    except BrokenPipeError:
+        # Python must not complain when it flushes at its end.
+        with suppress(io.UnsupportedOperation):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        say("standard output was closed before the end; the results are kept in the ledger")
+        return False
+    return True
+
+
+def _chunks(answers: Iterable[Answer]) -> Iterator[bytes]:
+    lines: list[bytes] = []
+    size = 0
+    for answer in answers:
+        line = output_line(answer)
+        lines.append(line)
+        size += len(line)
+        if size >= CHUNK_BYTES:
+            yield b"\n".join(lines) + b"\n"
+            lines, size = [], 0
+    if lines:
+        yield b"\n".join(lines) + b"\n"
+
+
+def _is_special(output: str) -> bool:
+    """True for a pipe or a device, which cannot be replaced and holds nothing half-written."""
+    return os.path.exists(output) and not os.path.isfile(output)
+
+
+def _paths(output: str) -> tuple[Path, Path]:
+    """The file to replace, and the one beside it that is written first."""
+    path = Path(os.path.realpath(output))  # a link stays a link
+    return path, path.with_name(f".{path.name}.{os.getpid()}.partial")
+
+
+@contextmanager
+def _replacing(output: str) -> Generator[IO[bytes]]:
+    """A stream whose content takes OUT's place, whole and flushed, when the block succeeds."""
+    path, temporary = _paths(output)
+    try:
+        with open(temporary, "wb") as stream:
+            yield stream
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(temporary, path)
+    finally:
+        with suppress(FileNotFoundError):
+            temporary.unlink()
+    # After a power cut, too, the folder names the new file.
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
