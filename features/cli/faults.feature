@@ -237,3 +237,24 @@ Feature: A wrong command ends with one clear message and a documented exit code
   Scenario: Who looks for a bug may see the traceback
     Given a command's environment has CLAUDE_BATCH_DEBUG = 1
     Then the command line ends ZeroDivisionError with 3, saying: ZeroDivisionError: no. This is a bug
+
+  Scenario: A key that is revoked while requests wait is replaced, and the new one goes on at once
+    Given a command's API
+    And a command's file "asks.jsonl" of 1 prompts
+    And a command's file "more.jsonl" of 2 prompts
+    When a command runs: run actor.yaml more.jsonl
+    Then the command line exits with 0
+    Given the API has the faults
+      """
+      {"rules": [{"route": "any", "action": {"type": "error", "status": 401}}]}
+      """
+    When a command runs: run actor.yaml asks.jsonl -o out.jsonl
+    Then the command line exits with 4
+    Given the API has the faults
+      """
+      {"rules": [{"route": "list", "action": {"type": "delay", "seconds": 0.5}}]}
+      """
+    And a command's environment has ANTHROPIC_API_KEY = sk-ant-new
+    When a command runs: resume
+    Then the command line exits with 0
+    And the command line has written 1 answers in order to "out.jsonl"
