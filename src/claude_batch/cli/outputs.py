@@ -13,6 +13,7 @@ from typing import IO
 import msgspec
 
 from claude_batch.cli.faults import BadOutput, say
+from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.errors import ActorError, BatchRequestError
 from claude_batch.core.states import RequestState
 from claude_batch.ledger.reading import Answer
@@ -140,6 +141,8 @@ def _chunks(answers: Iterable[Answer]) -> Iterator[bytes]:
         if size >= CHUNK_BYTES:
             yield b"\n".join(lines) + b"\n"
             lines, size = [], 0
+            reach(CrashPoint.DURING_DELIVERY)
+    reach(CrashPoint.DURING_DELIVERY)
     if lines:
         yield b"\n".join(lines) + b"\n"
 

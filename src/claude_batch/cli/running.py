@@ -15,6 +15,7 @@ from claude_batch.cli.exits import Exit
 from claude_batch.cli.faults import BadOutput, say
 from claude_batch.cli.options import ProviderOptions
 from claude_batch.cli.outputs import write_output
+from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.errors import (
     AccountHaltedError,
     ActorError,
@@ -179,6 +180,7 @@ def deliver(provider: ClaudeBatchProvider, run: Run, output: str | None) -> None
 
     Raises `BadOutput`; the results stay in the ledger.
     """
+    reach(CrashPoint.BEFORE_DELIVERY)
     try:
         whole = write_output(provider.answers(run.id), output)
     except BadOutput as error:
@@ -187,6 +189,7 @@ def deliver(provider: ClaudeBatchProvider, run: Run, output: str | None) -> None
         ) from None
     if not whole:
         return
+    reach(CrashPoint.AFTER_RENAME_BEFORE_DELIVERED)
     run.mark_delivered()
     if output is not None:
         say(f"wrote {output}")

@@ -7,7 +7,7 @@ default.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, cast
@@ -157,10 +157,44 @@ class LedgerSettings:
     """How long a batch whose POST had no answer may take to appear in the API's list."""
     arm_window: float = 5.0
     """How long after ``armed`` is on disk the last bytes of a POST may leave."""
+    lookback: float = 600.0
+    """How far before the intent to POST a batch may have been created, to be taken for ours."""
     not_found_after: float = 86400.0
     """How long a batch must be answered with 404 before it counts as gone."""
+    on_unknown: Literal["wait", "resubmit"] = "wait"
+    """What becomes of an unknown sending that cannot be decided yet: wait for certainty, or, after
+    `resubmit_after`, send again at the risk of paying twice."""
+    resubmit_after: float = 3600.0
+    """How long ``on_unknown: resubmit`` waits for certainty first."""
+    exclusive_workspace: bool = False
+    """True where nobody but this ledger makes batches in its workspace: a lone candidate is then
+    adopted at once, and a batch that cannot be explained stops sending."""
     probe_interval: float = 300.0
-    """How long a halted workspace waits before ``advance`` tries to send again."""
+    """How long a halted workspace waits before its first probe; each refused one doubles it."""
+
+
+_TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
+
+
+def _choice(value: Any) -> str:
+    if value not in ("wait", "resubmit"):
+        raise ValueError(f"{value!r} is neither wait nor resubmit")
+    return str(value)
+
+
+def _flag(value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    word = str(value).lower()
+    if word not in (*_TRUE, *_FALSE):
+        raise ValueError(f"{value!r} is neither true nor false")
+    return word in _TRUE
+
+
+_PARSERS: Mapping[str, Callable[[Any], Any]] = {
+    "on_unknown": _choice,
+    "exclusive_workspace": _flag,
+}
 
 
 def resolve_ledger_settings(
@@ -168,7 +202,7 @@ def resolve_ledger_settings(
 ) -> LedgerSettings:
     """Merge keywords and environment into the settings of a ledger.
 
-    Raises `ActorConfigurationError` for a value that is no duration.
+    Raises `ActorConfigurationError` that names where the wrong value came from.
     """
     settings = LedgerSettings()
     for field in fields(LedgerSettings):
@@ -178,8 +212,9 @@ def resolve_ledger_settings(
             value = from_environment(field.name, environ)
             where = ENVIRONMENT_PREFIX + field.name.upper()
         if value is not None:
+            parse = _PARSERS.get(field.name, parse_duration)
             try:
-                settings = replace(settings, **{field.name: parse_duration(value)})
+                settings = replace(settings, **{field.name: parse(value)})
             except ValueError as error:
                 raise ActorConfigurationError(f"{where}: {error}") from None
     return settings

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-__all__ = ["BatchState", "RequestState", "RunState"]
+__all__ = ["BatchState", "CandidateState", "RequestState", "RunState"]
 
 
 class RequestState(StrEnum):
@@ -36,6 +36,15 @@ class BatchState(StrEnum):
     REJECTED = "rejected"  # dissolved: the API refused it for good, its requests went elsewhere
     UNKNOWN = "unknown"  # the POST may have been accepted; never sent again unproven
     UNRESOLVED = "unresolved"  # it can no longer be learned whether the POST was accepted
+
+
+class CandidateState(StrEnum):
+    """Where a batch at the API stands that may be what became of an unknown sending."""
+
+    OPEN = "open"  # it may be ours: its results will tell
+    FOREIGN = "foreign"  # proved to be somebody else's
+    OURS = "ours"  # a custom_id in its results proved it, or it was adopted without proof
+    GONE = "gone"  # deleted, archived or past its results: it can no longer be judged
 
 
 class RunState(StrEnum):

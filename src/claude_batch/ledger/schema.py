@@ -23,7 +23,7 @@ from sqlalchemy import (
     text,
 )
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 """Raised with every change of a table; a ledger of another version is not written to."""
 
 metadata: MetaData = MetaData()
@@ -53,6 +53,11 @@ workspaces: Table = Table(
     Column("halt_type", String),
     Column("halt_message", Text),
     Column("halted", Float),
+    # Probes since then that were refused too, and when the next one may leave.
+    Column("probes", Integer, nullable=False, default=0, server_default=text("0")),
+    Column("next_probe", Float),
+    # Under ``exclusive_workspace``: batches made before this server time were here already.
+    Column("explained_until", Float),
     # Nothing is uploaded before this time (a 429 or 529 asked to wait).
     Column("wait_until", Float),
     Column("wait_reason", Text),
@@ -186,6 +191,19 @@ batches: Table = Table(
     Column("cancel_requested", Float),
     Column("fetches", Integer, nullable=False, default=0),
     Column("counts", Text),  # the API's request_counts once ended, as JSON
+    # While it is unknown whether a POST was accepted. Settling counts in server time, from the
+    # first list after the POST ended; ``settled`` is the first complete walk of the list after it.
+    Column("unknown_since", Float),
+    Column("settling_from", Float),
+    Column("settled", Float),
+    # POSTs in a row without an answer that the list then proved not to have been accepted.
+    Column("silent", Integer, nullable=False, default=0, server_default=text("0")),
+    # How the API's id was found where no answer told it: ``proved`` by a custom_id of its results,
+    # or ``assumed`` under ``exclusive_workspace``.
+    Column("adopted", String),
+    # A 400 that names no request: the batch that this one is a half of, and what was said of it.
+    Column("half_of", _Serial),
+    Column("refusal", Text),
     Column("note", Text),  # the last thing that went wrong, in words
     Index("ix_batches_state", "state"),
 )
@@ -197,6 +215,28 @@ batch_runs: Table = Table(
     Column("run_id", String, ForeignKey("runs.id"), primary_key=True),
     Index("ix_batch_runs_run", "run_id"),
 )
+
+candidates: Table = Table(
+    "candidates",
+    metadata,
+    Column("batch_id", _Serial, ForeignKey("batches.id"), primary_key=True),
+    Column("remote_id", String, primary_key=True),
+    Column("state", String, nullable=False),  # `claude_batch.core.states.CandidateState`
+    Column("seen", Float, nullable=False),
+    Column("not_found_since", Float),
+    Column("fetches", Integer, nullable=False, default=0),
+    Column("note", Text),
+)
+"""Batches at the API that may be what became of an unknown sending."""
+
+former_members: Table = Table(
+    "former_members",
+    metadata,
+    Column("batch_id", _Serial, ForeignKey("batches.id"), primary_key=True),
+    Column("request_seq", _Serial, primary_key=True),
+    Column("sending", Integer, nullable=False),
+)
+"""Requests that left a batch although its POST may have been accepted: late lines are theirs."""
 
 results: Table = Table(
     "results",

@@ -11,6 +11,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Protocol
 
+from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.errors import KeyConflictError
 from claude_batch.core.ids import new_request_id
 from claude_batch.core.settings import BatchProcessingMode
@@ -80,6 +81,7 @@ class CallStore:
                 fresh.setdefault(group, []).append(call)
             for group, members in fresh.items():
                 added += self._store_group(tx, group, members, runs, positions)
+        reach(CrashPoint.AFTER_CALLS_STORED)
         for group, run_id in runs.items():
             known = self._runs.setdefault(group, _CallsRun(run_id))
             known.next_position = max(known.next_position, positions[run_id])

@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Sequence
 
+from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.settings import LedgerSettings
 from claude_batch.core.states import RequestState
 from claude_batch.ledger import collecting, sending
@@ -106,11 +107,13 @@ class Collection:
                 )
             _log.info("batch %s: %s; fetched again", row.remote_id, words)
             return
+        reach(CrashPoint.BETWEEN_RESULTS_AND_STATE)
         missing = missing_state(stored, int(counts.get("succeeded", 0)))
         with self._ledger.write(seat) as tx:
             collected = collecting.finish_collection(tx, batch_id, missing=missing, now=now)
             if collected.account_line is not None and collected.account:
                 self._halt(tx, seat, collected.account_line, now)
+        reach(CrashPoint.AFTER_COLLECTED)
         _log.info(
             "batch %s: %d final, %d queued again, %d missing",
             row.remote_id,
@@ -170,6 +173,7 @@ class Collection:
             collecting.add_results(tx, batch_id, new)
             for raw, reason in strange:
                 collecting.add_strange_line(tx, batch_id, raw, reason)
+        reach(CrashPoint.DURING_COLLECT_CHUNK)
 
     def _halt(self, tx: Transaction, seat: Seat, raw: bytes, now: float) -> None:
         error = decode_line(raw).error

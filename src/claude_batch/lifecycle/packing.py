@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.ledger import sending
 from claude_batch.ledger.store import Ledger, Seat
 from claude_batch.wire.encoding import body_length
@@ -83,6 +84,7 @@ def pack_due(ledger: Ledger, seat: Seat, now: float) -> tuple[list[int], float |
         if due > now:
             later.append(due)
             continue
+        reach(CrashPoint.BEFORE_PACK)
         with ledger.write(seat) as tx:
             cut = plan_cut(sending.queued_of_lane(tx, lane_id), sending.policies(tx, lane_id))
             if cut is None:
@@ -99,4 +101,5 @@ def pack_due(ledger: Ledger, seat: Seat, now: float) -> tuple[list[int], float |
                     now=now,
                 )
             )
+        reach(CrashPoint.AFTER_PACK)
     return packed, min(later, default=None)

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.settings import LedgerSettings
 from claude_batch.core.states import BatchState
 from claude_batch.ledger import collecting, sending
@@ -121,6 +122,7 @@ class Polling:
 
     def _note(self, seat: Seat, row: Any, remote: RemoteBatch) -> None:
         now = time.time()
+        reach(CrashPoint.AFTER_CHECK_BEFORE_RECORD)
         if remote.processing_status == "ended":
             counts = json.dumps(msgspec.to_builtins(remote.request_counts))
             with self._ledger.write(seat) as tx:
@@ -155,6 +157,7 @@ class Polling:
                         tx, row.id, state=BatchState.CANCELING, next_check=now, note=str(error)
                     )
                 continue
+            reach(CrashPoint.AFTER_CANCEL_BEFORE_RECORD)
             with self._ledger.read() as tx:
                 full = sending.batch(tx, row.id)
             self._note(seat, full, remote)

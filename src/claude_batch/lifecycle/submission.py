@@ -17,6 +17,7 @@ from typing import Any
 
 import msgspec
 
+from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.errors import InvalidRequestError, LedgerError
 from claude_batch.core.settings import LedgerSettings
 from claude_batch.ledger import sending
@@ -103,6 +104,7 @@ class Submission:
             self._failed_look(seat, error)
             return
         now = time.time()
+        reach(CrashPoint.BEFORE_INTENT)
         with self._ledger.write(seat) as tx:
             if not sending.withdraw_cancelled(tx, batch_id):
                 return
@@ -125,6 +127,7 @@ class Submission:
             tuple(row.betas.split(",")) if row.betas else (),
             row.user_profile or None,
         )
+        reach(CrashPoint.AFTER_INTENT)
         self._armed = False
         self.under_way = True
         try:
@@ -135,7 +138,9 @@ class Submission:
         except InvalidRequestError as error:
             self._halt(seat, batch_id, "refused", None, str(error))
             return
+        reach(CrashPoint.AFTER_POST_BEFORE_RECORD)
         await self._record(seat, row, answer)
+        reach(CrashPoint.AFTER_RECORD)
 
     async def _body(self, seat: Seat, upload: _Upload) -> AsyncIterator[bytes]:
         buffer = bytearray(BODY_START)
@@ -153,11 +158,14 @@ class Submission:
                     yield bytes(buffer[:CHUNK_BYTES])
                     del buffer[:CHUNK_BYTES]
             first = False
+            reach(CrashPoint.DURING_UPLOAD)
         if buffer:
             yield bytes(buffer)
+        reach(CrashPoint.BEFORE_ARMED)
         before = time.monotonic()
         with self._ledger.write(seat) as tx:
             sending.mark_armed(tx, upload.batch_id, time.time())
+        reach(CrashPoint.AFTER_ARMED)
         if self._stopping():
             raise _NotArmed("stopped before the batch was sent; it waits in the ledger")
         # Measured from before the commit: the flush to disk is part of the window.

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 
 from claude_batch.actor.request import ActorRequest
+from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.errors import InvalidRequestError
 from claude_batch.core.ids import new_request_id
 from claude_batch.core.settings import BatchProcessingMode
@@ -123,6 +124,7 @@ class RunWriter:
                 new.append(NewRequest(new_request_id(), position, key, lane_id, encoded.params))
             enqueue.add_requests(tx, self.run_id, new, created=self._now, due=self._now)
         self._stored += len(pending)
+        reach(CrashPoint.DURING_STORE_CHUNK)
 
     def finish(self, *, new: bool = False) -> tuple[str, bool]:
         """Make it a run that can be sent; returns its id, and whether it was asked before.
@@ -135,16 +137,18 @@ class RunWriter:
             self.abort()
             raise InvalidRequestError("there is no request in the input; nothing was sent")
         digest = self._digest.hexdigest()
+        reach(CrashPoint.BEFORE_STORED)
         with self._ledger.write() as tx:
             known = None if new else enqueue.run_by_digest(tx, digest)
             if known is None:
                 enqueue.finish_storing(tx, self.run_id, digest=digest, stored=time.time())
-                return self.run_id, False
-            enqueue.drop_run(tx, self.run_id)
-            if self._output is not None:
-                # Who asks again may want the answers elsewhere.
-                delivery.set_output(tx, known.id, self._output)
-        return known.id, True
+            else:
+                enqueue.drop_run(tx, self.run_id)
+                if self._output is not None:
+                    # Who asks again may want the answers elsewhere.
+                    delivery.set_output(tx, known.id, self._output)
+        reach(CrashPoint.AFTER_STORED)
+        return (self.run_id, False) if known is None else (known.id, True)
 
     def abort(self) -> None:
         """Forget what was stored; nothing of it was sent."""
