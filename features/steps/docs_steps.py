@@ -284,7 +284,9 @@ def settings_defaults(context: Context) -> None:
     table = settings_table()
     for name, value in defaults().items():
         _, shown = table[ENVIRONMENT_PREFIX + name.upper()]
-        read: Any = shown if isinstance(value, str) else parse_duration(shown)
+        read: Any = {"true": True, "false": False}.get(shown, shown)
+        if not isinstance(value, str | bool):
+            read = parse_duration(shown)
         assert read == value, f"{name}: the README says {shown}, the code {value}"
 
 

@@ -16,7 +16,7 @@ from sqlalchemy import func, insert, select, update
 from claude_batch.core.errors import LedgerError
 from claude_batch.core.ids import new_request_id
 from claude_batch.core.settings import BatchProcessingMode
-from claude_batch.ledger import enqueue, sending
+from claude_batch.ledger import enqueue, halting, sending
 from claude_batch.ledger.enqueue import NewRequest, NewRun
 from claude_batch.ledger.schema import lanes, meta, requests, runs, workspaces
 from claude_batch.ledger.store import Deposed, Ledger, Seat, insert_many
@@ -246,8 +246,14 @@ def refuse(context: Context) -> None:
     with context.ledger.write() as tx:
         context.refused = enqueue.ensure_workspace(tx, "http://x/", "aa")
         context.works = enqueue.ensure_workspace(tx, "http://x/", "bb")
-        sending.halt(
-            tx, context.refused, reason="credentials", error_type=None, message="no", now=1.0
+        halting.halt(
+            tx,
+            context.refused,
+            reason="credentials",
+            error_type=None,
+            message="no",
+            now=1.0,
+            interval=300.0,
         )
     context.run_id = new_run(context.ledger, context.refused)
 
@@ -290,7 +296,7 @@ def _(context: Context) -> None:
     [batch_id], _later = pack_due(context.ledger, seat, time.time())
     with context.ledger.write(seat) as tx:
         sending.intend(tx, batch_id, snapshot=[], server_time=0.0, now=1.0)
-        sending.mark_unknown(tx, batch_id, note="no answer")
+        sending.mark_unknown(tx, batch_id, note="no answer", now=1.0)
         enqueue.adopt_refused(tx, context.works)
 
 
