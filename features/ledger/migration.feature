@@ -7,6 +7,16 @@ Feature: A ledger of an older version is brought to this one, and never harmed
     And the run is still in it, and can be sent
     And a copy of version 1 lies beside it, the owner's alone
 
+  Scenario: The command line says what it did
+    Given a command's folder
+    And a ledger of schema version 1 with a run in it
+    When a command runs: status --ledger old.db
+    Then the command line exits with 0 and says
+      """
+      was brought from schema version 1 to 2
+      old.db.v1.backup is a copy of what it was
+      """
+
   Scenario: A second copy does not take the first one's place
     Given a ledger of schema version 1 with a run in it
     And somebody else's file where its copy would lie

@@ -104,6 +104,7 @@ def migrate(
         version,
         SCHEMA_VERSION,
         copy,
+        extra={"for_people": True},
     )
 
 

@@ -254,7 +254,8 @@ class Ledger:
 
     def watch(self) -> Watch:
         """A cheap look at whether anybody has written since the last look."""
-        return Watch(self._engine)
+        with self._told("read"):
+            return Watch(self._engine, self.location)
 
     def fingerprint(self, credential: str) -> str:
         """A salted hash by which a credential is known again, without being written anywhere."""
@@ -273,7 +274,8 @@ class Ledger:
 class Watch:
     """`PRAGMA data_version` on a connection of its own, which changes when another one commits."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, location: str) -> None:
+        self._location = location
         self._connection = engine.raw_connection()
         self._last = self._version()
 
@@ -287,8 +289,11 @@ class Watch:
             cursor.close()
 
     def changed(self) -> bool:
-        """True where somebody has committed since the last call."""
-        version = self._version()
+        """True where somebody has committed since the last call. Raises `LedgerError`."""
+        try:
+            version = self._version()
+        except sqlite3.Error as error:
+            raise ledger_error(self._location, "read", error) from error
         changed, self._last = version != self._last, version
         return changed
 

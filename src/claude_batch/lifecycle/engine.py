@@ -25,6 +25,7 @@ from claude_batch.core.errors import (
     ActorError,
     BatchTimeoutError,
     EngineStoppedError,
+    LedgerError,
 )
 from claude_batch.core.settings import BatchProcessingMode, LedgerSettings
 from claude_batch.ledger import collecting, halting, reading
@@ -82,6 +83,7 @@ class Engine:
         self._failure: ActorError | None = None
         self._stopped = False
         self._waiting = Waiting(ledger)
+        self._watch_for_others = ledger.watch()
         self._readers = ThreadPoolExecutor(4, thread_name_prefix="claude-batch-read")
         self._loop = asyncio.new_event_loop()
         self._stop: asyncio.Event | None = None
@@ -189,18 +191,20 @@ class Engine:
             raise
         except BaseException as error:
             cause = _first_cause(error)
-            _log.error("the engine stopped", exc_info=cause)
-            self._failure = EngineStoppedError(
-                f"the engine stopped: {type(cause).__name__}: {cause}. What was stored is in the "
-                f"ledger {self.ledger.location}; once the cause is gone, `claude-batch resume` "
-                "goes on"
-            )
-            self._waiting.fail(self._waiting.all(), lambda _: self._require_failure())
+            if not isinstance(cause, LedgerError):
+                _log.error("the engine stopped", exc_info=cause)
+                cause = EngineStoppedError(
+                    f"the engine stopped: {type(cause).__name__}: {cause}. What was stored is in "
+                    f"the ledger {self.ledger.location}; once the cause is gone, "
+                    "`claude-batch resume` goes on"
+                )
+            self._fail(cause)
             self._notify()
 
-    def _require_failure(self) -> ActorError:
-        assert self._failure is not None
-        return self._failure
+    def _fail(self, failure: ActorError) -> None:
+        """Nothing goes on in this process: tell everybody who waits, and whoever comes."""
+        self._failure = self._failure or failure
+        self._waiting.fail(self._waiting.all(), lambda _: failure)
 
     def _run(self, started: threading.Event) -> None:
         asyncio.set_event_loop(self._loop)
@@ -211,9 +215,8 @@ class Engine:
 
     async def _main(self, started: threading.Event) -> None:
         self._stop = asyncio.Event()
-        watch = self.ledger.watch()
         started.set()
-        watching = asyncio.create_task(self._watch(watch))
+        watching = asyncio.create_task(self._watch(self._watch_for_others))
         try:
             await self._stop.wait()
         finally:
@@ -234,7 +237,7 @@ class Engine:
             self._notify()
             for door in self._doors.values():
                 await door.client.close()
-            watch.close()
+            self._watch_for_others.close()
             self.ledger.close()
 
     def _call_soon(self, work: Coroutine[Any, Any, _T]) -> Future[_T]:
@@ -248,20 +251,34 @@ class Engine:
     async def _watch(self, watch: Watch) -> None:
         while True:
             await asyncio.sleep(WATCH_INTERVAL)
-            if watch.changed():
+            try:
+                changed = watch.changed()
+            except LedgerError as error:
+                self._fail(error)
+                self._notify()
+                return
+            if changed:
                 self._notify()
                 for door in self._doors.values():
                     door.driver.wake()
 
     def _notify(self) -> None:
         self._version += 1
-        self._waiting.deliver()
-        self._fail_halted()
+        self._tell_callers()
         if self._subscribers:
             ready = [f for seen, f in self._subscribers if seen < self._version]
             self._subscribers.clear()
             for future in ready:
                 settle(future, self._version)
+
+    def _tell_callers(self) -> None:
+        if self._failure is not None:
+            return
+        try:
+            self._waiting.deliver()
+            self._fail_halted()
+        except LedgerError as error:
+            self._fail(error)
 
     def _fail_halted(self) -> None:
         for door in self._doors.values():
@@ -354,8 +371,12 @@ class Engine:
         try:
             added = self._calls.store(calls)
         except Exception as error:
-            _log.exception("calls could not be stored")
-            failure = EngineStoppedError(f"the request could not be stored: {error}")
+            failure: ActorError
+            if isinstance(error, LedgerError):
+                failure = error
+            else:
+                _log.exception("calls could not be stored")
+                failure = EngineStoppedError(f"the request could not be stored: {error}")
             for call in calls:
                 settle(call.future, failure)
             return
@@ -367,9 +388,16 @@ class Engine:
             )
         for door in self._doors.values():
             door.driver.wake()
-        self._fail_halted()
+        self._tell_callers()
 
     def _time_out(self, waiter: Waiter, mode: BatchProcessingMode) -> None:
+        try:
+            self._give_up(waiter, mode)
+        except LedgerError as error:
+            failure = error
+            self._waiting.fail([waiter], lambda _: failure)
+
+    def _give_up(self, waiter: Waiter, mode: BatchProcessingMode) -> None:
         if mode.on_timeout == "cancel":
             with self.ledger.write() as tx:
                 collecting.cancel_request(tx, waiter.seq, time.time())
