@@ -25,13 +25,16 @@ from claude_batch.core.errors import (
     ActorError,
     BatchTimeoutError,
     EngineStoppedError,
+    LedgerError,
 )
 from claude_batch.core.settings import BatchProcessingMode, LedgerSettings
 from claude_batch.ledger import collecting, halting, reading
+from claude_batch.ledger.processes import ProcessLock
 from claude_batch.ledger.reading import Answer
 from claude_batch.ledger.store import Ledger, Watch
 from claude_batch.lifecycle.calls import Call, CallStore
 from claude_batch.lifecycle.driver import Driver
+from claude_batch.lifecycle.sweeping import sweep
 from claude_batch.lifecycle.waiting import Waiter, Waiting, settle
 from claude_batch.wire.client import BatchesClient, CredentialFault
 from claude_batch.wire.encoding import EncodedRequest
@@ -43,6 +46,9 @@ _T = TypeVar("_T")
 
 WATCH_INTERVAL = 0.1
 """Seconds between two looks at whether another process has written to the ledger."""
+
+NOTES_AFTER = 0.5
+"""Seconds until it is noted which answers were taken; one flush to disk then serves many."""
 
 STOP_SECONDS = 90.0
 """How long closing waits for the answer to a POST whose last bytes have left."""
@@ -76,12 +82,14 @@ class Engine:
         self._doors: dict[tuple[str, str], Door] = {}
         self._inbox: deque[Call] = deque()
         self._flush_planned = False
-        self._calls = CallStore(ledger)
+        self._lock = ProcessLock(ledger)
+        self._calls = CallStore(ledger, self._lock.process)
+        self._notes_planned = False
         self._subscribers: list[tuple[int, Future[int]]] = []
         self._version = 0
         self._failure: ActorError | None = None
         self._stopped = False
-        self._waiting = Waiting(ledger)
+        self._waiting = Waiting(ledger, self._calls.taken, self._calls.let_go)
         self._readers = ThreadPoolExecutor(4, thread_name_prefix="claude-batch-read")
         self._loop = asyncio.new_event_loop()
         self._stop: asyncio.Event | None = None
@@ -214,6 +222,7 @@ class Engine:
         watch = self.ledger.watch()
         started.set()
         watching = asyncio.create_task(self._watch(watch))
+        self._readers.submit(sweep, self.ledger, self.process)
         try:
             await self._stop.wait()
         finally:
@@ -234,7 +243,9 @@ class Engine:
             self._notify()
             for door in self._doors.values():
                 await door.client.close()
+            self._note()
             watch.close()
+            self._lock.release()
             self.ledger.close()
 
     def _call_soon(self, work: Coroutine[Any, Any, _T]) -> Future[_T]:
@@ -257,6 +268,7 @@ class Engine:
         self._version += 1
         self._waiting.deliver()
         self._fail_halted()
+        self._plan_notes()
         if self._subscribers:
             ready = [f for seen, f in self._subscribers if seen < self._version]
             self._subscribers.clear()
@@ -365,9 +377,39 @@ class Engine:
                 seconds=call.begun + call.mode.max_wait - time.time(),
                 on_timeout=lambda waiter, mode=call.mode: self._time_out(waiter, mode),
             )
+            call.future.add_done_callback(lambda future, waiter=waiter: self._gone(future, waiter))
         for door in self._doors.values():
             door.driver.wake()
         self._fail_halted()
+
+    def _gone(self, future: Future[Answer], waiter: Waiter) -> None:
+        """Called on whatever thread ended the wait: a caller that cancels wants no answer."""
+        if future.cancelled() and not self._stopped:
+            self._loop.call_soon_threadsafe(self._leave, waiter)
+
+    def _leave(self, waiter: Waiter) -> None:
+        self._waiting.leave(waiter)
+        self._plan_notes()
+
+    def _plan_notes(self) -> None:
+        """Note soon, and for many at once, whose answers were taken, and which calls let go."""
+        if self._calls.has_notes and not self._notes_planned:
+            self._notes_planned = True
+            self._loop.call_later(NOTES_AFTER, self._note)
+
+    def _note(self) -> None:
+        self._notes_planned = False
+        if self._calls.has_notes:
+            try:
+                self._calls.note()
+            except LedgerError as error:
+                # An answer that is not noted as taken costs nothing when it is asked for again.
+                _log.warning("taken answers could not be noted: %s", error)
+
+    @property
+    def process(self) -> str:
+        """What the ledger knows this process by."""
+        return self._lock.process
 
     def _time_out(self, waiter: Waiter, mode: BatchProcessingMode) -> None:
         if mode.on_timeout == "cancel":

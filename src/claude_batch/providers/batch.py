@@ -349,6 +349,7 @@ class ClaudeBatchProvider:
             mode=self._mode(actor),
             label=label,
             output=output,
+            process=self._engine.process,
         )
 
     async def _store(

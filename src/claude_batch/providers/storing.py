@@ -41,6 +41,7 @@ class RunWriter:
         mode: BatchProcessingMode,
         label: str | None = None,
         output: str | None = None,
+        process: str | None = None,
     ) -> None:
         """``identity`` is what of base URL, actor and options takes part in the run's digest."""
         self._ledger = ledger
@@ -66,6 +67,7 @@ class RunWriter:
                     created=self._now,
                     label=label,
                     output=output,
+                    process=process,
                 ),
             )
 
