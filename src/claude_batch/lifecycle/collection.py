@@ -23,7 +23,7 @@ __all__ = ["Collection", "missing_state", "split_lines"]
 
 _log = logging.getLogger(__name__)
 
-CHUNK_LINES = 2000
+CHUNK_LINES = 4000
 CHUNK_BYTES = 4 << 20
 """Lines and bytes that are stored in one transaction."""
 

@@ -11,7 +11,7 @@ from claude_batch.ledger.store import Ledger, Seat
 from claude_batch.wire.encoding import body_length
 from claude_batch.wire.limits import MAX_BODY_BYTES, MAX_REQUESTS
 
-__all__ = ["Cut", "Policy", "Queued", "pack_due", "plan_cut"]
+__all__ = ["Cut", "Policy", "Queued", "pack_due", "plan_cut", "whole_cut"]
 
 
 Queued = tuple[int, int, str]
@@ -70,6 +70,21 @@ def plan_cut(
     return Cut(last, count, total, poll, max(max_poll, poll)) if count else None
 
 
+def whole_cut(
+    count: int, params_bytes: int, last_seq: int, policies: Mapping[str, Policy]
+) -> Cut | None:
+    """What `plan_cut` gives for a lane that fits into one batch; None for one that does not.
+
+    ``policies`` are those of the runs that have requests in it, and of no others.
+    """
+    limit = min([MAX_REQUESTS, *(policy.max_requests for policy in policies.values())])
+    if not 0 < count <= limit or body_length(count, params_bytes) > MAX_BODY_BYTES:
+        return None
+    poll = min(policy.poll_interval for policy in policies.values())
+    max_poll = min(policy.max_poll_interval for policy in policies.values())
+    return Cut(last_seq, count, params_bytes, poll, max(max_poll, poll))
+
+
 def pack_due(ledger: Ledger, seat: Seat, now: float) -> tuple[list[int], float | None]:
     """Pack every lane whose time has come, each as far as one batch reaches.
 
@@ -84,7 +99,11 @@ def pack_due(ledger: Ledger, seat: Seat, now: float) -> tuple[list[int], float |
             later.append(due)
             continue
         with ledger.write(seat) as tx:
-            cut = plan_cut(sending.queued_of_lane(tx, lane_id), sending.policies(tx, lane_id))
+            policies = sending.policies(tx, lane_id)
+            # Mostly all of a lane fits into one batch, and need not be looked at one by one.
+            cut = whole_cut(*sending.queue_totals(tx, lane_id), policies)
+            if cut is None:
+                cut = plan_cut(sending.queued_of_lane(tx, lane_id), policies)
             if cut is None:
                 continue
             packed.append(
