@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, delete, func, insert, select, update
+from sqlalchemy import Connection, delete, func, insert, literal_column, null, select, update
 
 from claude_batch.core.ids import new_run_id
 from claude_batch.core.settings import BatchProcessingMode
@@ -38,7 +38,16 @@ __all__ = [
 ]
 
 
-_INSERT_REQUESTS = insert(requests)
+# What is the same for every new request stands in the SQL: to bind it costs as much as to store it.
+_INSERT_REQUESTS = insert(requests).values(
+    state=literal_column("'queued'"),
+    cancelled=literal_column("0"),
+    attempts=literal_column("0"),
+    sendings=literal_column("0"),
+    batch_id=null(),
+    answered_by=null(),
+    finished=null(),
+)
 _INSERT_PARAMS = insert(params)
 
 
@@ -227,30 +236,11 @@ def add_requests(
         tx,
         _INSERT_REQUESTS,
         [
-            (
-                seq,
-                request.id,
-                run_id,
-                request.position,
-                request.key,
-                request.lane_id,
-                len(request.params),
-                "queued",
-                due,
-                created,
-                False,
-                0,
-                0,
-                None,
-                None,
-                None,
-            )
-            for seq, request in enumerate(new, first)
+            (seq, identifier, run_id, position, key, lane_id, len(body), due, created)
+            for seq, (identifier, position, key, lane_id, body) in enumerate(new, first)
         ],
     )
-    insert_many(
-        tx, _INSERT_PARAMS, [(seq, request.params) for seq, request in enumerate(new, first)]
-    )
+    insert_many(tx, _INSERT_PARAMS, [(seq, request[4]) for seq, request in enumerate(new, first)])
     tx.execute(
         update(runs)
         .where(runs.c.id == run_id)
