@@ -8,8 +8,10 @@ from collections.abc import Callable
 from typing import Any
 
 from behave.runner import Context
+from sqlalchemy import Select
 
 import claude_batch as cb
+from claude_batch.ledger.store import Ledger
 from claude_batch.sandbox import SandboxServer, SandboxSettings
 
 KEY = "sk-ant-marked-for-the-search-0123456789"
@@ -42,3 +44,13 @@ def make_provider(context: Context, **settings: Any) -> None:
         name="tests/asker", provider="anthropic", model="claude-haiku-4-5", batch_processing=True
     )
     context.actor = cb.Actor(configuration, context.provider)
+
+
+def ledger_values(query: Select[Any]) -> list[Any]:
+    """The first column of what the scenario's ledger says to a query."""
+    ledger = Ledger(os.environ["CLAUDE_BATCH_LEDGER"])
+    try:
+        with ledger.read() as tx:
+            return list(tx.scalars(query))
+    finally:
+        ledger.close()

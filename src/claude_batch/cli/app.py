@@ -12,6 +12,7 @@ from claude_batch.cli.asking import run_command, submit_command
 from claude_batch.cli.exits import EXIT_CODES, told_to_people
 from claude_batch.cli.looking import results_command, status_command
 from claude_batch.cli.tending import advance_command, cancel_command, resume_command
+from claude_batch.cli.unknown import unknown_command
 from claude_batch.sandbox.command import sandbox
 
 __all__ = ["group"]
@@ -40,6 +41,7 @@ for _command in (
     status_command,
     results_command,
     cancel_command,
+    unknown_command,
     resume_command,
     advance_command,
     actors_group,

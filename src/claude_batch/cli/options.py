@@ -48,7 +48,8 @@ DURATION = DurationType()
 
 
 def _option(name: str, **attributes: Any) -> Callable[[_F], _F]:
-    variable = ENVIRONMENT_PREFIX + name.removeprefix("--").replace("-", "_").upper()
+    words = name.partition("/")[0].removeprefix("--")
+    variable = ENVIRONMENT_PREFIX + words.replace("-", "_").upper()
     return click.option(name, envvar=variable, show_envvar=True, **attributes)
 
 
@@ -78,9 +79,48 @@ _SHARED: tuple[Callable[[Any], Any], ...] = (
         type=DURATION,
         help="How long a batch whose sending had no answer may take to appear (15m).",
     ),
+    _option("--arm-window", type=DURATION, help="How long the end of a sending may take (5s)."),
+    _option(
+        "--lookback", type=DURATION, help="How much older than its sending a batch may look (10m)."
+    ),
+    _option(
+        "--not-found-after", type=DURATION, help="How long until a missing batch is gone (24h)."
+    ),
+    _option(
+        "--on-unknown",
+        type=click.Choice(["wait", "resubmit"]),
+        help="A sending without an answer: wait for certainty, or risk to pay twice (wait).",
+    ),
+    _option(
+        "--resubmit-after",
+        type=DURATION,
+        help="How long --on-unknown resubmit waits for certainty first (1h).",
+    ),
+    _option(
+        "--exclusive-workspace/--shared-workspace",
+        default=None,
+        help="Whether this ledger alone makes batches in its workspace (shared).",
+    ),
+    _option("--probe-interval", type=DURATION, help="The wait before a halt is first probed (5m)."),
 )
 _NEEDED_AGAIN = ("ledger", "base_url", "api_key_env")
 """What a later command must be told again to find the same run and server."""
+
+
+_COMMON = (
+    "linger",
+    "max_wait",
+    "max_requests",
+    "on_timeout",
+    "settling",
+    "arm_window",
+    "lookback",
+    "not_found_after",
+    "on_unknown",
+    "resubmit_after",
+    "exclusive_workspace",
+    "probe_interval",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +136,13 @@ class ProviderOptions:
     max_requests: int | None = None
     on_timeout: Literal["park", "cancel"] | None = None
     settling: float | None = None
+    arm_window: float | None = None
+    lookback: float | None = None
+    not_found_after: float | None = None
+    on_unknown: Literal["wait", "resubmit"] | None = None
+    resubmit_after: float | None = None
+    exclusive_workspace: bool | None = None
+    probe_interval: float | None = None
     sandbox: bool = False
     """Whether all happens in a sandbox that ends with the command."""
     flags: str = ""
@@ -110,6 +157,10 @@ class ProviderOptions:
     def key_variable(self) -> str:
         """The environment variable that the key is read from."""
         return self.api_key_env or from_environment("api_key_env") or "ANTHROPIC_API_KEY"
+
+    def common(self) -> dict[str, Any]:
+        """The settings that mean the same in the sandbox, as the provider's keywords."""
+        return {name: getattr(self, name) for name in _COMMON}
 
     def command(self, verb: str, run_id: str) -> str:
         """A command about a run that can be typed as it stands."""
@@ -162,13 +213,9 @@ def open_provider(
             ledger=options.ledger,
             base_url=options.base_url,
             api_key_env=options.api_key_env,
-            linger=options.linger,
             poll_interval=options.poll_interval,
-            max_wait=options.max_wait,
-            max_requests=options.max_requests,
-            on_timeout=options.on_timeout,
-            settling=options.settling,
             drive=drive,
+            **options.common(),
         ) as provider:
             yield provider
         return
@@ -183,12 +230,8 @@ def open_provider(
             ledger=f"{folder}/ledger.db",
             base_url=server.url,
             api_key="sk-sandbox",
-            linger=options.linger,
             poll_interval=options.poll_interval or SANDBOX_POLL_INTERVAL,
-            max_wait=options.max_wait,
-            max_requests=options.max_requests,
-            on_timeout=options.on_timeout,
-            settling=options.settling,
+            **options.common(),
         ) as provider,
     ):
         say(f"sandbox at {server.url}: answers are made up, nothing leaves this machine or is paid")

@@ -14,7 +14,7 @@ import msgspec
 
 from claude_batch.cli.faults import BadOutput, say
 from claude_batch.core.crash_points import CrashPoint, reach
-from claude_batch.core.errors import ActorError, BatchRequestError
+from claude_batch.core.errors import ActorError, BatchRequestError, SubmissionUnknownError
 from claude_batch.core.states import RequestState
 from claude_batch.ledger.reading import Answer
 from claude_batch.providers.mapping import result_of
@@ -82,7 +82,7 @@ def error_type(error: ActorError) -> str:
     """The API's own type where there is one, else what happened, in the API's words."""
     if isinstance(error, BatchRequestError):
         return error.error_type or error.outcome
-    return "missing_result"
+    return "submission_unknown" if isinstance(error, SubmissionUnknownError) else "missing_result"
 
 
 def check_writable(output: str | None) -> None:

@@ -43,8 +43,11 @@ __all__ = [
     "SubmissionUnknownError",
 ]
 
-HaltReason = Literal["credentials", "billing", "permission", "spend_limit", "refused"]
-"""Why sending stopped. ``refused``: the API refuses whole batches and names no request."""
+HaltReason = Literal[
+    "credentials", "billing", "permission", "spend_limit", "refused", "unexplained"
+]
+"""Why sending stopped. ``refused``: the API refuses whole batches and names no request.
+``unexplained``: a workspace that is said to be exclusive holds a batch of somebody else."""
 
 _E = TypeVar("_E", bound="ActorError")
 

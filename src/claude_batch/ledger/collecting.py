@@ -113,7 +113,7 @@ def next_check_of(tx: Connection, workspace_id: int) -> float | None:
     return tx.scalar(
         select(func.min(func.coalesce(batches.c.next_check, 0.0)))
         .join(lanes, _of_workspace(workspace_id))
-        .where(batches.c.state.in_((*_OPEN_AT_API, BatchState.ENDED)))
+        .where(batches.c.state.in_((*_OPEN_AT_API, BatchState.ENDED, BatchState.UNKNOWN)))
     )
 
 
@@ -430,6 +430,8 @@ def to_cancel(tx: Connection, workspace_id: int) -> list[Record]:
             .where(
                 batches.c.state == BatchState.IN_PROGRESS,
                 batches.c.cancel_requested.is_not(None),
+                # One that was adopted without proof may be somebody else's.
+                func.coalesce(batches.c.adopted, "") != "assumed",
             )
         )
     )

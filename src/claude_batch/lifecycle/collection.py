@@ -6,13 +6,15 @@ import json
 import logging
 import time
 from collections.abc import AsyncIterator, Sequence
+from typing import Any
 
 from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.settings import LedgerSettings
 from claude_batch.core.states import RequestState
-from claude_batch.ledger import collecting, sending
+from claude_batch.ledger import collecting, halting, packing, reconciling
 from claude_batch.ledger.collecting import NewResult, Stored
 from claude_batch.ledger.store import Ledger, Seat, Transaction
+from claude_batch.lifecycle.proof import prove, split_lines
 from claude_batch.lifecycle.submission import backoff
 from claude_batch.wire.client import ApiError, BatchesClient, Unreachable
 from claude_batch.wire.encoding import parse_custom_id
@@ -20,7 +22,7 @@ from claude_batch.wire.errors import account_reason
 from claude_batch.wire.limits import RESULTS_KEPT_DAYS
 from claude_batch.wire.messages import ResultLine, UnreadableLine, decode_line
 
-__all__ = ["Collection", "missing_state", "split_lines"]
+__all__ = ["Collection", "missing_state"]
 
 _log = logging.getLogger(__name__)
 
@@ -41,24 +43,6 @@ def missing_state(stored: Stored, succeeded: int) -> RequestState:
     return RequestState.QUEUED if stored.succeeded >= succeeded else RequestState.LOST
 
 
-async def split_lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[list[bytes]]:
-    """Lists of whole lines, without their ends; the last line needs none."""
-    pending: list[bytes] = []
-    async for chunk in chunks:
-        head, newline, tail = chunk.rpartition(b"\n")
-        if not newline:
-            pending.append(chunk)
-            continue
-        pending.append(head)
-        lines = [line for line in b"".join(pending).split(b"\n") if line.strip()]
-        pending = [tail] if tail else []
-        if lines:
-            yield lines
-    rest = b"".join(pending)
-    if rest.strip():
-        yield [rest]
-
-
 class Collection:
     """Fetches the results of one workspace's ended batches."""
 
@@ -73,7 +57,9 @@ class Collection:
         A fetch that breaks leaves what it brought, and is repeated later. Raises `Deposed`.
         """
         with self._ledger.read() as tx:
-            row = sending.batch(tx, batch_id)
+            row = packing.batch(tx, batch_id)
+        if row.adopted == "assumed" and not await self._is_ours(seat, row):
+            return
         complete, note = True, ""
         not_found_since: float | None = None
         try:
@@ -111,6 +97,7 @@ class Collection:
         missing = missing_state(stored, int(counts.get("succeeded", 0)))
         with self._ledger.write(seat) as tx:
             collected = collecting.finish_collection(tx, batch_id, missing=missing, now=now)
+            reconciling.give_answers(tx, batch_id)
             if collected.account_line is not None and collected.account:
                 self._halt(tx, seat, collected.account_line, now)
         reach(CrashPoint.AFTER_COLLECTED)
@@ -121,6 +108,30 @@ class Collection:
             collected.retried + collected.account,
             collected.missing,
         )
+
+    async def _is_ours(self, seat: Seat, row: Any) -> bool:
+        """Whether the results prove what was assumed: that the batch is our unknown sending."""
+        proof = await prove(self._ledger, self._client, row.remote_id)
+        now = time.time()
+        with self._ledger.write(seat) as tx:
+            if proof.owner == row.id:
+                reconciling.confirm(tx, row.id)
+                return True
+            if proof.foreign or proof.owner is not None:
+                reconciling.disown(tx, row.id, row.remote_id, note=proof.note or "", now=now)
+                halting.halt(
+                    tx,
+                    seat.workspace_id,
+                    reason="unexplained",
+                    error_type=None,
+                    message=f"the workspace is said to be exclusive, and batch {row.remote_id} is "
+                    "somebody else's; find out whose, then `claude-batch resume`",
+                    now=now,
+                    interval=self._settings.probe_interval,
+                )
+                return False
+        # No answer, or nothing readable: what then is to be done is the same for every batch.
+        return True
 
     async def _store(self, seat: Seat, batch_id: int, chunks: AsyncIterator[bytes]) -> None:
         lines: list[bytes] = []
@@ -150,6 +161,10 @@ class Collection:
             decoded.setdefault(parts[0], []).append((parts[2], line, raw))
         with self._ledger.write(seat) as tx:
             known = collecting.members(tx, batch_id, list(decoded))
+            if len(known) < len(decoded):
+                # Those who left while it was unknown whether the batch had been taken.
+                strangers = [identifier for identifier in decoded if identifier not in known]
+                known |= reconciling.former(tx, batch_id, strangers)
             new: list[NewResult] = []
             for identifier, found in decoded.items():
                 seq = known.get(identifier)
@@ -179,11 +194,12 @@ class Collection:
         error = decode_line(raw).error
         assert error is not None
         reason = account_reason(None, error.type, error.message, error.details) or "billing"
-        sending.halt(
+        halting.halt(
             tx,
             seat.workspace_id,
             reason=reason,
             error_type=error.type,
             message=error.message,
             now=now,
+            interval=self._settings.probe_interval,
         )

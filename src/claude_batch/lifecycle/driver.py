@@ -16,12 +16,14 @@ from dataclasses import dataclass
 from filelock import Timeout
 
 from claude_batch.core.settings import LedgerSettings
-from claude_batch.ledger import collecting, enqueue, reading, sending
+from claude_batch.ledger import collecting, enqueue, halting, packing, reading, sending
 from claude_batch.ledger.store import Deposed, Ledger, Seat, Transaction
 from claude_batch.lifecycle.collection import Collection
 from claude_batch.lifecycle.packing import pack_due
 from claude_batch.lifecycle.polling import Polling
-from claude_batch.lifecycle.seat import seat_lock
+from claude_batch.lifecycle.reconciliation import Reconciliation
+from claude_batch.lifecycle.refusals import Refusals
+from claude_batch.lifecycle.seat import seat_is_taken, seat_lock
 from claude_batch.lifecycle.submission import LONGEST_WAIT, Submission, backoff
 from claude_batch.wire.client import ApiError, BatchesClient, Unreachable
 
@@ -38,6 +40,10 @@ LONGEST_REST = 1.0
 
 LONGEST_SLEEP = 60.0
 """Seconds; a driver looks around at least this often, whatever its clock says."""
+
+
+class _KeyRefused(Exception):
+    """The API refuses the credential that this driver has."""
 
 
 @dataclass(slots=True)
@@ -78,6 +84,8 @@ class Driver:
         self._submission = Submission(ledger, client, settings, lambda: self._stopping)
         self._polling = Polling(ledger, client, settings)
         self._collection = Collection(ledger, client, settings)
+        self._reconciliation = Reconciliation(ledger, client, settings)
+        self._refusals = Refusals(ledger, settings)
 
     def wake(self) -> None:
         """Look around now: something was queued, cancelled or resumed."""
@@ -111,6 +119,9 @@ class Driver:
                     await self._drive(seat)
                 except* Deposed:
                     _log.warning("another process drives this ledger now; waiting for the seat")
+                except* _KeyRefused:
+                    # Another process may have a key that works: it shall have the seat.
+                    self.contact.made = False
 
     async def advance(self) -> bool:
         """One pass over everything that is due; False where another process holds the seat."""
@@ -138,8 +149,7 @@ class Driver:
             if not error.fault.from_api:
                 return self._no_contact(str(error))
             if error.fault.account_reason is not None:
-                self._halt_at_once(error)
-                return self._settings.probe_interval
+                return self._halt_at_once(error)
             # It is the API, and it will say again what it dislikes.
         except Unreachable as error:
             return self._no_contact(error.reason)
@@ -148,9 +158,9 @@ class Driver:
             if self._client.workspace is not None:
                 here = enqueue.name_workspace(tx, here, self._fingerprint, self._client.workspace)
             enqueue.adopt_refused(tx, here)
-            if sending.halt_of(tx, here).halt_reason == "credentials":
+            if halting.halt_of(tx, here).halt_reason == "credentials":
                 # That was said of another key of this workspace: ours has just been taken.
-                sending.clear_halt(tx, here)
+                halting.clear_halt(tx, here)
         # Not before it is written: whoever sees these takes the workspace's halt for our own.
         self.workspace_id, self.contact.made = here, True
         self._changed()
@@ -168,20 +178,19 @@ class Driver:
 
     def _is_halted(self) -> bool:
         with self._ledger.read() as tx:
-            return reading.workspace_row(tx, self.workspace_id).halted is not None
+            row = reading.workspace_row(tx, self.workspace_id)
+        return halting.halt_stands(row, time.time())
 
-    def _halt_at_once(self, error: ApiError) -> None:
-        fault = error.fault
+    def _halt_at_once(self, error: ApiError) -> float:
+        """Our credential is refused from the start; returns the seconds until the next try."""
+        if seat_is_taken(self._ledger, self.workspace_id):
+            # Somebody drives with a key that works: the workspace is not halted for ours.
+            return SEAT_RETRY
         with self._ledger.write() as tx:
-            sending.halt(
-                tx,
-                self.workspace_id,
-                reason=fault.account_reason or "credentials",
-                error_type=fault.error_type,
-                message=fault.message,
-                now=time.time(),
-            )
+            self._refusals.halt(tx, self.workspace_id, error.fault)
+            row = halting.halt_of(tx, self.workspace_id)
         self._changed()
+        return max(SEAT_RETRY, (row.next_probe or 0.0) - time.time())
 
     def _no_contact(self, reason: str) -> float:
         self.contact.failures += 1
@@ -213,9 +222,8 @@ class Driver:
             if row.armed is None:
                 sending.mark_definite_no(tx, row.id, note="the sending process ended before it")
             else:
-                sending.mark_unknown(
-                    tx, row.id, note="the sending process ended before the API's answer"
-                )
+                note = "the sending process ended before the API's answer"
+                sending.mark_unknown(tx, row.id, note=note, now=time.time())
 
     async def _drive(self, seat: Seat) -> None:
         async with asyncio.TaskGroup() as group:
@@ -239,34 +247,45 @@ class Driver:
 
     async def _send_pass(self, seat: Seat) -> float:
         """Pack what is due and send one batch; returns the seconds until the next pass."""
+        now = time.time()
         with self._ledger.read() as tx:
             state = reading.workspace_row(tx, seat.workspace_id)
-        now = time.time()
-        if state.halted is not None:
-            rest = state.halted + self._settings.probe_interval - now
-            if 0 < rest <= self._settings.probe_interval:
-                return rest
-            with self._ledger.write(seat) as tx:
-                sending.clear_halt(tx, seat.workspace_id)
+        if halting.halt_stands(state, now):
+            return LONGEST_SLEEP if state.next_probe is None else state.next_probe - now
         packed, next_due = pack_due(self._ledger, seat, now)
         if packed:
             self._changed()
         # A longer wait was planned before the clock jumped.
         if state.wait_until is not None and 0 < state.wait_until - now <= LONGEST_WAIT:
             return state.wait_until - now
-        with self._ledger.read() as tx:
-            batch_id = sending.next_packed(tx, seat.workspace_id)
-        if batch_id is not None:
-            await self._submission.send(seat, batch_id)
-            self._changed()
-            self._wake_poll.set()
-            return 0.0
-        return LONGEST_SLEEP if next_due is None else max(0.0, next_due - time.time())
+        batch_id = self._next_batch(seat, probe=state.halted is not None)
+        if batch_id is None:
+            return LONGEST_SLEEP if next_due is None else max(0.0, next_due - time.time())
+        await self._submission.send(seat, batch_id)
+        self._changed()
+        self._wake_poll.set()
+        if self._submission.key_refused:
+            raise _KeyRefused
+        return 0.0
+
+    def _next_batch(self, seat: Seat, *, probe: bool) -> int | None:
+        if probe:
+            # One request tells whether the account is in order again; the rest waits for it.
+            with self._ledger.write(seat) as tx:
+                return packing.probe(tx, seat.workspace_id, time.time())
+        while True:
+            with self._ledger.read() as tx:
+                batch_id = packing.next_packed(tx, seat.workspace_id)
+            if batch_id is not None or not self._refusals.go_on(seat):
+                return batch_id
 
     async def _poll_pass(self, seat: Seat) -> float:
         """Cancel, check and collect what is due; returns the seconds until the next pass."""
         await self._polling.cancel_requested(seat)
         await self._polling.check_due(seat, time.time())
+        if await self._reconciliation.reconcile(seat, time.time()):
+            self._changed()
+            self._wake_send.set()
         with self._ledger.read() as tx:
             ended = collecting.ended_batches(tx, seat.workspace_id, time.time())
         for batch_id in ended:

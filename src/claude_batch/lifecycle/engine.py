@@ -27,7 +27,7 @@ from claude_batch.core.errors import (
     EngineStoppedError,
 )
 from claude_batch.core.settings import BatchProcessingMode, LedgerSettings
-from claude_batch.ledger import collecting, reading, sending
+from claude_batch.ledger import collecting, halting, reading
 from claude_batch.ledger.reading import Answer
 from claude_batch.ledger.store import Ledger, Watch
 from claude_batch.lifecycle.calls import Call, CallStore
@@ -173,7 +173,7 @@ class Engine:
         if drive and door.task is None:
             # A new process, or a new key, is a reason to try again what was halted.
             with self.ledger.write() as tx:
-                sending.clear_halt(tx, door.workspace_id)
+                halting.ask_probe(tx, door.workspace_id)
             door.task = asyncio.create_task(self._guard(door.driver.run()))
         return door
 
@@ -270,7 +270,7 @@ class Engine:
                 continue
             with self.ledger.read() as tx:
                 row = reading.workspace_row(tx, door.workspace_id)
-            if row.halted is not None:
+            if halting.halt_stands(row, time.time()):
                 self._waiting.fail(waiters, lambda _, row=row: halted_error(row))
 
     @property
@@ -394,10 +394,11 @@ class Engine:
         )
 
     def resume(self) -> None:
-        """Lift the halts of every workspace that this process has a key for, and go on."""
+        """Probe every halted workspace that this process has a key for, and go on."""
         for door in list(self._doors.values()):
             with self.ledger.write() as tx:
-                sending.clear_halt(tx, door.workspace_id)
+                halting.accept_unexplained(tx, door.workspace_id)
+                halting.ask_probe(tx, door.workspace_id)
         self.wake()
 
 

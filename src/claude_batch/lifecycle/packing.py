@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import deque
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
 from claude_batch.core.crash_points import CrashPoint, reach
-from claude_batch.ledger import sending
+from claude_batch.ledger import packing, reconciling
 from claude_batch.ledger.store import Ledger, Seat
 from claude_batch.wire.encoding import body_length
 from claude_batch.wire.limits import MAX_BODY_BYTES, MAX_REQUESTS
@@ -47,15 +48,18 @@ def plan_cut(
     *,
     max_requests: int = MAX_REQUESTS,
     max_body: int = MAX_BODY_BYTES,
+    avoid: Collection[int] = (),
 ) -> Cut | None:
     """Take queued requests in order, until the next would pass a limit; None where none is queued.
 
     The number of requests is the smallest that any of them asks for; the intervals of polling are
-    the shortest. The body is counted exactly, envelope included.
+    the shortest. The body is counted exactly, envelope included. ``avoid`` are counts that tell
+    less than others; where a few requests less make another count, they wait for the next batch.
     """
     count = total = last = 0
     limit, poll, max_poll = max_requests, float("inf"), float("inf")
     run: str | None = None
+    steps: deque[tuple[int, int, int]] = deque(maxlen=len(avoid) + 1)
     for seq, size, run_id in queued:
         if run_id != run:
             # Requests of a run mostly follow each other: its policy is looked at once.
@@ -68,6 +72,11 @@ def plan_cut(
         if count and (count + 1 > limit or body_length(count + 1, total + size) > max_body):
             break
         count, total, last = count + 1, total + size, seq
+        if avoid:
+            steps.append((count, total, last))
+    while len(steps) > 1 and count in avoid:
+        steps.pop()
+        count, total, last = steps[-1]
     return Cut(last, count, total, poll, max(max_poll, poll)) if count else None
 
 
@@ -77,7 +86,7 @@ def pack_due(ledger: Ledger, seat: Seat, now: float) -> tuple[list[int], float |
     Returns the new batches and the time at which the next lane is due (None: no lane waits).
     """
     with ledger.read() as tx:
-        lanes = sending.due_lanes(tx, seat.workspace_id)
+        lanes = packing.due_lanes(tx, seat.workspace_id)
     packed: list[int] = []
     later: list[float] = []
     for lane_id, due in lanes:
@@ -86,11 +95,17 @@ def pack_due(ledger: Ledger, seat: Seat, now: float) -> tuple[list[int], float |
             continue
         reach(CrashPoint.BEFORE_PACK)
         with ledger.write(seat) as tx:
-            cut = plan_cut(sending.queued_of_lane(tx, lane_id), sending.policies(tx, lane_id))
+            # An unknown sending is looked for by its count: another batch shall not look like it.
+            unknown = reconciling.unknown_batches(tx, seat.workspace_id)
+            cut = plan_cut(
+                packing.queued_of_lane(tx, lane_id),
+                packing.policies(tx, lane_id),
+                avoid={row.request_count for row in unknown},
+            )
             if cut is None:
                 continue
             packed.append(
-                sending.pack(
+                packing.pack(
                     tx,
                     lane_id,
                     last_seq=cut.last_seq,

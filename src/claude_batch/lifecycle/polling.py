@@ -12,7 +12,7 @@ import msgspec
 from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.settings import LedgerSettings
 from claude_batch.core.states import BatchState
-from claude_batch.ledger import collecting, sending
+from claude_batch.ledger import collecting, halting, packing
 from claude_batch.ledger.store import Ledger, Seat
 from claude_batch.wire.client import ApiError, BatchesClient, RemoteBatch, Unreachable
 
@@ -128,7 +128,7 @@ class Polling:
             with self._ledger.write(seat) as tx:
                 collecting.mark_ended(tx, row.id, counts=counts, ended=remote.ended or now)
                 # An ended batch makes room in the API's queue: what waits for room may try.
-                sending.wait_until(tx, seat.workspace_id, None, None)
+                halting.wait_until(tx, seat.workspace_id, None, None)
             return
         state = (
             BatchState.CANCELING
@@ -159,5 +159,5 @@ class Polling:
                 continue
             reach(CrashPoint.AFTER_CANCEL_BEFORE_RECORD)
             with self._ledger.read() as tx:
-                full = sending.batch(tx, row.id)
+                full = packing.batch(tx, row.id)
             self._note(seat, full, remote)

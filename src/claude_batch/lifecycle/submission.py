@@ -9,20 +9,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Any
 
-import msgspec
-
 from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.errors import InvalidRequestError, LedgerError
 from claude_batch.core.settings import LedgerSettings
-from claude_batch.ledger import sending
+from claude_batch.ledger import halting, packing, sending
 from claude_batch.ledger.store import Ledger, Seat, Transaction
+from claude_batch.lifecycle.listing import Listing, walk
 from claude_batch.lifecycle.polling import next_check
+from claude_batch.lifecycle.refusals import Refusals
 from claude_batch.wire.client import ApiError, BatchesClient, CreateAnswer, Unreachable
 from claude_batch.wire.encoding import (
     BODY_END,
@@ -46,8 +45,6 @@ LONGEST_WAIT = 3600.0
 
 BROKEN_UPLOADS_ARE_413 = 3
 """A proxy's early 413 can look like a broken upload; so many in a row count as one."""
-
-_NAMED_REQUEST = re.compile(r"requests\.(\d+)\b")
 
 
 class _NotArmed(Exception):
@@ -83,6 +80,9 @@ class Submission:
         self._stopping = stopping
         self._failures = 0
         self._armed = False
+        self._refusals = Refusals(ledger, settings)
+        self.key_refused: bool = False
+        """True where the API refused the credential itself at the last sending."""
         self.under_way: bool = False
         """True from the intent on disk until what became of it is there too."""
 
@@ -97,23 +97,26 @@ class Submission:
             self.under_way = False
 
     async def _send(self, seat: Seat, batch_id: int) -> None:
+        self.key_refused = False
         try:
-            page = await self._client.list_page()
+            listing = await walk(self._client, lookback=self._settings.lookback)
         except (ApiError, Unreachable) as error:
             # Without the snapshot an unknown sending could not be told from others: do not send.
             self._failed_look(seat, error)
             return
+        if self._settings.exclusive_workspace and self._is_unexplained(seat, listing):
+            return
         now = time.time()
         reach(CrashPoint.BEFORE_INTENT)
         with self._ledger.write(seat) as tx:
-            if not sending.withdraw_cancelled(tx, batch_id):
+            if not packing.withdraw_cancelled(tx, batch_id):
                 return
-            row = sending.batch(tx, batch_id)
+            row = packing.batch(tx, batch_id)
             posts = sending.intend(
                 tx,
                 batch_id,
-                snapshot=[batch.id for batch in page.data],
-                server_time=self._client.server_now(),
+                snapshot=listing.ids,
+                server_time=listing.server_time,
                 now=now,
             )
         upload = _Upload(
@@ -136,11 +139,18 @@ class Submission:
             self._armed = False
             answer = CreateAnswer(reason=str(reason))
         except InvalidRequestError as error:
-            self._halt(seat, batch_id, "refused", None, str(error))
+            with self._ledger.write(seat) as tx:
+                sending.mark_definite_no(tx, batch_id, note=str(error))
+                self._refusals.stop(tx, seat.workspace_id, str(error))
             return
         reach(CrashPoint.AFTER_POST_BEFORE_RECORD)
         await self._record(seat, row, answer)
         reach(CrashPoint.AFTER_RECORD)
+
+    def _is_unexplained(self, seat: Seat, listing: Listing) -> bool:
+        """Where nobody else makes batches, one that nobody can explain stops sending."""
+        with self._ledger.write(seat) as tx:
+            return self._refusals.unexplained(tx, seat.workspace_id, listing)
 
     async def _body(self, seat: Seat, upload: _Upload) -> AsyncIterator[bytes]:
         buffer = bytearray(BODY_START)
@@ -177,7 +187,6 @@ class Submission:
         yield BODY_END
 
     async def _record(self, seat: Seat, row: Any, answer: CreateAnswer) -> None:
-        batch_id: int = row.id
         now = time.time()
         if answer.batch is not None and answer.batch.id and self._armed:
             self._failures = 0
@@ -190,14 +199,7 @@ class Submission:
         if not self._armed:
             self._broken(seat, row, answer)
             return
-        note = answer.reason or "the answer to the create call was lost"
-        with self._ledger.write(seat) as tx:
-            sending.mark_unknown(tx, batch_id, note=note)
-        _log.warning(
-            "%d requests: it is unknown whether the API took them (%s); they are not sent again",
-            row.request_count,
-            note,
-        )
+        self._unknown(seat, row, answer.reason or "the answer to the create call was lost")
 
     async def _note_accepted(self, seat: Seat, row: Any, remote_id: str, now: float) -> None:
         first = next_check(0.0, row.poll_interval, row.max_poll_interval)
@@ -206,7 +208,9 @@ class Submission:
             try:
                 with self._ledger.write(seat) as tx:
                     sending.mark_submitted(tx, row.id, remote_id, now=now, next_check=now + first)
-                    sending.wait_until(tx, seat.workspace_id, None, None)
+                    halting.wait_until(tx, seat.workspace_id, None, None)
+                    # What was sent to probe a halted account has been taken.
+                    self._refusals.lift(tx, seat.workspace_id)
                 return
             except LedgerError as error:
                 # The id is known here alone: while this process lives it must not be lost, and
@@ -224,7 +228,7 @@ class Submission:
                 tx, row.id, note=answer.reason, broken_upload=upload_broke
             )
             if broken >= BROKEN_UPLOADS_ARE_413:
-                self._too_large(tx, row, "the upload broke three times in a row")
+                self._refusals.too_large(tx, row, "the upload broke three times in a row")
             else:
                 self._wait(tx, seat, backoff(self._failures), answer.reason)
 
@@ -232,104 +236,50 @@ class Submission:
         verdict = classify_create(fault)
         note = fault.describe()
         if verdict is CreateVerdict.UNKNOWN and self._armed:
-            with self._ledger.write(seat) as tx:
-                sending.mark_unknown(tx, row.id, note=note)
-            _log.warning("%d requests: unknown after %s", row.request_count, note)
-            return
-        if verdict is CreateVerdict.ACCOUNT:
-            reason = fault.account_reason or "permission"
-            with self._ledger.write(seat) as tx:
-                sending.mark_definite_no(tx, row.id, note=note)
-            self._halt(seat, row.id, reason, fault.error_type, fault.message)
+            self._unknown(seat, row, note)
             return
         self._failures += 1
         with self._ledger.write(seat) as tx:
             sending.mark_definite_no(tx, row.id, note=note)
             if verdict is CreateVerdict.TOO_LARGE:
-                self._too_large(tx, row, note)
-                return
-            if verdict is CreateVerdict.BAD_REQUEST and self._fail_named(tx, row, fault):
-                return
-            if verdict in (CreateVerdict.WAIT, CreateVerdict.UNKNOWN):
+                self._refusals.too_large(tx, row, note)
+            elif verdict is CreateVerdict.BAD_REQUEST:
+                self._refusals.bad_request(tx, row, fault)
+            elif verdict in (CreateVerdict.WAIT, CreateVerdict.UNKNOWN):
                 self._wait(tx, seat, fault.retry_after or backoff(self._failures), note)
-                return
-        words = note if fault.location is None else f"{note}; it points to {fault.location}"
-        self._halt(seat, row.id, "refused", fault.error_type, words)
+            else:
+                self._refusals.halt(tx, seat.workspace_id, fault)
+        self.key_refused = fault.account_reason == "credentials"
 
-    def _too_large(self, tx: Transaction, row: Any, note: str) -> None:
-        if sending.split(tx, row.id, time.time()) is None:
-            request = sending.seq_at(tx, row.id, 0)
-            assert request is not None
-            self._fail(tx, row, request, "request_too_large", note)
-
-    def _fail_named(self, tx: Transaction, row: Any, fault: ApiFault) -> bool:
-        named = _NAMED_REQUEST.search(fault.message)
-        request = sending.seq_at(tx, row.id, int(named[1])) if named else None
-        if request is None:
-            return False
-        self._fail(
-            tx,
-            row,
-            request,
-            fault.error_type or "invalid_request_error",
-            fault.message,
-            fault.request_id,
-        )
-        return True
-
-    def _fail(
-        self,
-        tx: Transaction,
-        row: Any,
-        request: Any,
-        error_type: str,
-        message: str,
-        request_id: str | None = None,
-    ) -> None:
-        # Written as the line that the API would have sent, so that one reader serves both.
-        line = {
-            "custom_id": custom_id(
-                request.id, self._ledger.incarnation, request.sendings + max(row.posts, 1)
-            ),
-            "result": {
-                "type": "errored",
-                "error": {
-                    "type": "error",
-                    "error": {"type": error_type, "message": message},
-                    "request_id": request_id,
-                },
-            },
-        }
-        sending.fail_packed(
-            tx, row.id, request.seq, raw=msgspec.json.encode(line), error_type=error_type
+    def _unknown(self, seat: Seat, row: Any, note: str) -> None:
+        now = time.time()
+        with self._ledger.write(seat) as tx:
+            sending.mark_unknown(tx, row.id, note=note, now=now)
+            # It says nothing of the account either.
+            halting.put_off_probe(
+                tx, seat.workspace_id, now=now, interval=self._settings.probe_interval
+            )
+        _log.warning(
+            "%d requests: it is unknown whether the API took them (%s); the list of batches will "
+            "tell, and they are not sent again before",
+            row.request_count,
+            note,
         )
 
     def _failed_look(self, seat: Seat, error: ApiError | Unreachable) -> None:
         self._failures += 1
         if isinstance(error, ApiError) and error.fault.account_reason is not None:
-            fault = error.fault
-            self._halt(seat, None, fault.account_reason or "", fault.error_type, fault.message)
+            with self._ledger.write(seat) as tx:
+                self._refusals.halt(tx, seat.workspace_id, error.fault)
+            self.key_refused = error.fault.account_reason == "credentials"
             return
         wait = error.fault.retry_after if isinstance(error, ApiError) else None
         with self._ledger.write(seat) as tx:
             self._wait(tx, seat, wait or backoff(self._failures), str(error))
 
     def _wait(self, tx: Transaction, seat: Seat, seconds: float, reason: str) -> None:
-        until = time.time() + min(seconds, LONGEST_WAIT)
-        sending.wait_until(tx, seat.workspace_id, until, reason)
-
-    def _halt(
-        self, seat: Seat, batch_id: int | None, reason: str, error_type: str | None, message: str
-    ) -> None:
-        with self._ledger.write(seat) as tx:
-            if batch_id is not None:
-                sending.mark_definite_no(tx, batch_id, note=message)
-            sending.halt(
-                tx,
-                seat.workspace_id,
-                reason=reason,
-                error_type=error_type,
-                message=message,
-                now=time.time(),
-            )
-        _log.error("sending halted (%s): %s", reason, message)
+        now = time.time()
+        halting.wait_until(tx, seat.workspace_id, now + min(seconds, LONGEST_WAIT), reason)
+        halting.put_off_probe(
+            tx, seat.workspace_id, now=now, interval=self._settings.probe_interval
+        )

@@ -70,7 +70,11 @@ class ClaudeBatchProvider:
         max_attempts: int | None = None,
         settling: _Duration | None = None,
         arm_window: _Duration | None = None,
+        lookback: _Duration | None = None,
         not_found_after: _Duration | None = None,
+        on_unknown: Literal["wait", "resubmit"] | None = None,
+        resubmit_after: _Duration | None = None,
+        exclusive_workspace: bool | None = None,
         probe_interval: _Duration | None = None,
         default_options: Mapping[str, Any] | None = None,
         drive: bool = True,
@@ -110,7 +114,11 @@ class ClaudeBatchProvider:
             {
                 "settling": settling,
                 "arm_window": arm_window,
+                "lookback": lookback,
                 "not_found_after": not_found_after,
+                "on_unknown": on_unknown,
+                "resubmit_after": resubmit_after,
+                "exclusive_workspace": exclusive_workspace,
                 "probe_interval": probe_interval,
             }
         )

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 from claude_batch.actor.response import ActorResponse, ActorResult
-from claude_batch.core.errors import ActorError, BatchRequestError, MissingResultError
+from claude_batch.core.errors import (
+    ActorError,
+    BatchRequestError,
+    MissingResultError,
+    SubmissionUnknownError,
+)
 from claude_batch.core.states import RequestState
 from claude_batch.ledger.reading import Answer
 from claude_batch.wire.messages import decode_line, message_of_line
@@ -59,8 +64,15 @@ def _outcome(answer: Answer) -> ActorResponse | ActorError:
             outcome="canceled",
             batch_id=answer.batch_id,
         )
+    if answer.batch_id is None:
+        return SubmissionUnknownError(
+            f"{who}: it cannot be learned whether the API took the batch that carried it. It may "
+            "have been paid for, so it is not sent again by itself; "
+            "`claude-batch unknown RUN --resubmit` sends it again"
+        )
     return MissingResultError(
         f"{who}{batch} has no result: the batch ended without a readable line for it. It may have "
-        "been paid for, so it is not sent again by itself; ask anew to send it again",
+        "been paid for, so it is not sent again by itself; "
+        "`claude-batch unknown RUN --resubmit` sends it again",
         batch_id=answer.batch_id,
     )

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from claude_batch.actor.response import ActorResult
 from claude_batch.core.errors import BatchTimeoutError, RunNotFoundError
 from claude_batch.core.states import BatchState
-from claude_batch.ledger import collecting, delivery, reading
+from claude_batch.ledger import collecting, delivery, halting, reading
 from claude_batch.lifecycle.engine import Door, Engine, halted_error
 from claude_batch.providers.mapping import result_of
 from claude_batch.providers.status import RunStatus, status_of
 from claude_batch.providers.stepping import Pause, step_async, step_sync
+from claude_batch.providers.unknown import decide_unknown
 
 if TYPE_CHECKING:
     from claude_batch.providers.batch import ClaudeBatchProvider
@@ -138,6 +139,33 @@ class Run:
             collecting.cancel_run(tx, self.id, time.time())
         self._engine.wake()
 
+    async def resubmit_unknown(self) -> int:
+        """Send again what may have been sent: unknown and lost requests. It may be paid for twice.
+
+        Returns how many requests are queued again.
+        """
+        return await _first(step_async(self._read(self.resubmit_unknown_sync)))
+
+    def resubmit_unknown_sync(self) -> int:
+        """`resubmit_unknown`, with or without a running event loop."""
+        return self._decide_unknown(resubmit=True)
+
+    async def give_up_unknown(self) -> int:
+        """End requests of which it is unknown whether the API took them, without an answer.
+
+        They end in `SubmissionUnknownError`. Returns how many it were.
+        """
+        return await _first(step_async(self._read(self.give_up_unknown_sync)))
+
+    def give_up_unknown_sync(self) -> int:
+        """`give_up_unknown`, with or without a running event loop."""
+        return self._decide_unknown(resubmit=False)
+
+    def _decide_unknown(self, *, resubmit: bool) -> int:
+        count = decide_unknown(self._engine.ledger, self.id, resubmit=resubmit)
+        self._engine.wake()
+        return count
+
     def mark_delivered(self) -> None:
         """Say that the results have reached their reader: the same input asked later is answered
         from the ledger either way, and `status` shows that nothing is outstanding."""
@@ -175,7 +203,7 @@ class Run:
             unsent, workspace = yield Pause(self._engine.read(self._sending))
             if not unsent:
                 return
-            if workspace.halted is not None:
+            if halting.halt_stands(workspace, time.time()):
                 raise halted_error(workspace)
             if (workspace.wait_until or 0) > time.time() or self._drive().driver.contact.failures:
                 return
@@ -256,7 +284,7 @@ class Run:
         self, cancelled_at: float | None
     ) -> Generator[Pause | Any, Any, float | None]:
         workspace, batch_ids, at_api, unknown = yield Pause(self._engine.read(self._at_api))
-        if workspace.halted is not None and not at_api:
+        if halting.halt_stands(workspace, time.time()) and not at_api:
             raise halted_error(workspace)
         if time.time() < self._deadline:
             return None

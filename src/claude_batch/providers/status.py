@@ -9,11 +9,11 @@ from typing import Any
 from claude_batch.core.durations import format_duration
 from claude_batch.core.errors import RunNotFoundError
 from claude_batch.core.states import BatchState, RequestState, RunState
-from claude_batch.ledger import reading
-from claude_batch.ledger.store import Ledger
+from claude_batch.ledger import reading, reconciling
+from claude_batch.ledger.store import Ledger, Transaction
 from claude_batch.lifecycle.seat import seat_is_taken
 
-__all__ = ["BatchStatus", "Halt", "RunStatus", "all_statuses", "status_of"]
+__all__ = ["BatchStatus", "Halt", "RunStatus", "all_statuses", "find_run_id", "status_of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +30,12 @@ class BatchStatus:
     next_check: float | None
     note: str | None
     """What last went wrong with it, in words."""
+    unknown_since: float | None = None
+    """Since when it is unknown whether the API took it; None where that is known."""
+    settled: bool = False
+    """True where the API's list has settled for an unknown one: no new candidate can appear."""
+    candidates: int = 0
+    """Batches at the API that may be what became of an unknown one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,12 +96,10 @@ def status_of(ledger: Ledger, run_id: str, *, driven: bool | None = None) -> Run
     `RunNotFoundError`.
     """
     with ledger.read() as tx:
-        run = reading.find_run(tx, run_id)
-        if run is None:
-            raise RunNotFoundError(
-                f"the ledger {ledger.location} has no run {run_id!r}; "
-                "`claude-batch status` lists what it has"
-            )
+        run = _found(ledger, tx, run_id)
+        rows = reading.batches_of_run(tx, run.id)
+        unknown = [row.id for row in rows if row.state == BatchState.UNKNOWN]
+        candidates = reconciling.open_candidates(tx, unknown) if unknown else {}
         counts = reading.request_counts(tx, run.id)
         batches = tuple(
             BatchStatus(
@@ -106,8 +110,11 @@ def status_of(ledger: Ledger, run_id: str, *, driven: bool | None = None) -> Run
                 ended=row.ended,
                 next_check=row.next_check,
                 note=row.note,
+                unknown_since=row.unknown_since if row.id in unknown else None,
+                settled=row.settled is not None,
+                candidates=candidates.get(row.id, 0),
             )
-            for row in reading.batches_of_run(tx, run.id)
+            for row in rows
         )
         workspace = reading.workspace_row(tx, run.workspace_id)
         strange = reading.strange_count(tx, run.id)
@@ -160,11 +167,7 @@ def _waiting_for(state: RunState, batches: tuple[BatchStatus, ...], workspace: A
         )
     unknown = [batch for batch in batches if batch.state is BatchState.UNKNOWN]
     if unknown:
-        count = sum(batch.requests for batch in unknown)
-        words.append(
-            f"it is unknown whether the API took {len(unknown)} sending(s) with {count} requests "
-            f"({unknown[0].note}); they are not sent again, since they may have been paid for"
-        )
+        words.append(_unknown_words(unknown))
     left = (workspace.wait_until or 0) - time.time()
     if left > 0:
         words.append(
@@ -180,6 +183,39 @@ def _waiting_for(state: RunState, batches: tuple[BatchStatus, ...], workspace: A
     if state is RunState.PARKED:
         words.append("no process drives it: `claude-batch resume` goes on")
     return "; ".join(words) or "its turn to be sent"
+
+
+def _unknown_words(unknown: list[BatchStatus]) -> str:
+    count = sum(batch.requests for batch in unknown)
+    since = min(batch.unknown_since or time.time() for batch in unknown)
+    age = format_duration(max(1, round(time.time() - since)))
+    candidates = sum(batch.candidates for batch in unknown)
+    if any(not batch.settled for batch in unknown):
+        what = "the API's list is watched until it has settled"
+    elif candidates:
+        what = f"{candidates} batch(es) may be it, which their results tell when they end"
+    else:
+        what = "it is about to be decided"
+    return (
+        f"it is unknown whether the API took {len(unknown)} sending(s) with {count} requests, "
+        f"for {age} ({unknown[0].note}): {what}; `claude-batch unknown` shows what you can decide"
+    )
+
+
+def find_run_id(ledger: Ledger, run_id: str) -> str:
+    """The whole id of a run of which a beginning is given. Raises `RunNotFoundError`."""
+    with ledger.read() as tx:
+        return str(_found(ledger, tx, run_id).id)
+
+
+def _found(ledger: Ledger, tx: Transaction, run_id: str) -> Any:
+    run = reading.find_run(tx, run_id)
+    if run is None:
+        raise RunNotFoundError(
+            f"the ledger {ledger.location} has no run {run_id!r}; "
+            "`claude-batch status` lists what it has"
+        )
+    return run
 
 
 def all_statuses(ledger: Ledger, *, limit: int = 50) -> list[RunStatus]:

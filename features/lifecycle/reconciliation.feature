@@ -1,0 +1,300 @@
+Feature: Reconciliation finds out what became of a sending that had no answer
+
+  Scenario Outline: What was accepted after all is found, and paid for once: <action>
+    Given an API
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "nth": [1], "action": <action>}]}
+      """
+    And a batch provider with {"settling": 2}
+    When a run of 4 prompts is submitted
+    And the results are read in order
+    Then there are 4 results in the order of the prompts
+    And the API has processed 4 requests, none twice
+    And the API has seen 1 batch
+
+    Examples:
+      | action                                              |
+      | {"type": "drop_after"}                              |
+      | {"type": "html_200", "processed": true}             |
+      | {"type": "hang", "seconds": 0.2, "processed": true} |
+
+  Scenario Outline: What was not accepted is sent again, once that is certain: <action>
+    Given an API
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "nth": [1], "action": <action>}]}
+      """
+    And a batch provider with {"settling": 1.5}
+    When a run of 4 prompts is submitted
+    And the results are read in order
+    Then there are 4 results in the order of the prompts
+    And the API has processed 4 requests, none twice
+    And the API has seen 1 batch
+    And between the first create and the second the API's clock went on by 1 second at least
+
+    Examples:
+      | action                                          |
+      | {"type": "drop_before"}                         |
+      | {"type": "error", "status": 500}                |
+      | {"type": "error", "status": 529, "json": false} |
+      | {"type": "html_200", "processed": false}        |
+
+  Scenario: A batch whose counts are all 0 may be ours until they are not
+    Given an API whose batches count nothing for 1.5 seconds and take 3
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "nth": [1], "action": {"type": "drop_after"}}]}
+      """
+    And a batch provider with {"settling": 0.5}
+    When a run of 4 prompts is submitted
+    And the results are read in order
+    Then there are 4 results in the order of the prompts
+    And the API has processed 4 requests, none twice
+
+  Scenario: Somebody else's batches of equal count are set aside
+    Given an API
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "nth": [1], "action": {"type": "error", "status": 500}}]}
+      """
+    And a batch provider with {"settling": 1.5}
+    When a run of 4 prompts is submitted
+    Then a batch of the run becomes unknown
+    When somebody else makes 3 batches of 4 requests
+    And the results are read in order
+    Then there are 4 results in the order of the prompts
+    And the run's requests were processed once each
+    And nothing of somebody else's is in the ledger
+
+  Scenario: Ours is told from somebody else's of equal count
+    Given an API
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "nth": [1], "action": {"type": "drop_after"}}]}
+      """
+    And a batch provider with {"settling": 1.5}
+    When a run of 4 prompts is submitted
+    Then a batch of the run becomes unknown
+    When somebody else makes 2 batches of 4 requests
+    And the results are read in order
+    Then there are 4 results in the order of the prompts
+    And the run's requests were processed once each
+
+  Scenario: While somebody else's batch looks like it, nothing is sent, and status says so
+    Given an API that takes 4 seconds for a batch
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "nth": [1], "action": {"type": "error", "status": 500}}]}
+      """
+    And a batch provider with {"settling": 0.2}
+    When a run of 4 prompts is submitted and somebody else makes a batch as large
+    Then the status says "1 batch(es) may be it"
+    And "claude-batch unknown" says "one of these batches may be it"
+    And the API was called 2 times by POST /v1/messages/batches
+    When the results are read in order
+    Then there are 4 results in the order of the prompts
+    And the run's requests were processed once each
+
+  Scenario: A list that cannot be read decides nothing
+    Given an API
+    And a batch provider with {"settling": 0, "drive": false}
+    When a sending of 2 prompts has become unknown
+    And the API's list cannot be read
+    And the ledger is advanced a few times
+    Then the API was called 0 times by POST /v1/messages/batches
+    When the API has no faults any more
+    And everything that is due is advanced until the run is finished
+    And the results are read in order
+    Then there are 2 results in the order of the prompts
+
+  Scenario: The list of another workspace is no evidence
+    Given an API where "sk-other" belongs to another workspace
+    And a batch provider with {"settling": 0, "drive": false}
+    When a sending of 2 prompts has become unknown
+    And the key of the provider now belongs to another workspace
+    And the ledger is advanced a few times
+    Then the API was called 0 times by POST /v1/messages/batches
+    And the run's batch is still unknown
+
+  Scenario: A candidate that was deleted cannot be judged, and nothing is sent again unasked
+    Given an API that takes 0.1 seconds for a batch
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "nth": [1], "action": {"type": "drop_after"}},
+                 {"route": "results", "action": {"type": "error", "status": 404}}]}
+      """
+    And a batch provider with {"settling": 0.5, "not_found_after": 0.5}
+    When a run of 2 prompts is submitted
+    Then the status shows 2 requests lost
+    When the results are read in order
+    Then result 1 failed with SubmissionUnknownError
+    And "claude-batch unknown" says "--resubmit sends them again"
+    When the API has no faults any more
+    And "claude-batch unknown" is told --resubmit
+    And the results are read in order
+    Then there are 2 results in the order of the prompts
+    And each of the run's requests was processed twice
+
+  Scenario: Giving up ends an unknown sending without an answer
+    Given an API
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "nth": [1], "action": {"type": "error", "status": 500}}]}
+      """
+    And a batch provider with {"settling": 3600}
+    When a run of 2 prompts is submitted
+    Then a batch of the run becomes unknown
+    When "claude-batch unknown" is told --give-up
+    And the results are read in order
+    Then result 1 failed with SubmissionUnknownError
+    When "claude-batch unknown" is told --resubmit
+    And the results are read in order
+    Then there are 2 results in the order of the prompts
+
+  Scenario: A late answer of a sending that was sent again is kept, and its cost counted
+    Given an API that takes 1 seconds for a batch
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "nth": [1], "action": {"type": "drop_after"}}]}
+      """
+    And a batch provider with {"settling": 2, "on_unknown": "resubmit", "resubmit_after": 0}
+    When a run of 3 prompts is submitted
+    And the results are read in order
+    Then there are 3 results in the order of the prompts
+    And the ledger comes to hold 6 results of the run's requests
+
+  Scenario: After three sendings that nobody answered a batch is split
+    Given an API
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "nth": [1, 2, 3], "action": {"type": "drop_before"}}]}
+      """
+    And a batch provider with {"settling": 0}
+    When a run of 4 prompts is submitted
+    And the results are read in order
+    Then there are 4 results in the order of the prompts
+    And the API has seen 2 batches
+    And the API has processed 4 requests, none twice
+
+  Scenario: A single request that nobody ever answers halts sending
+    Given an API
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "action": {"type": "drop_before"}}]}
+      """
+    And a batch provider with {"settling": 0, "max_wait": 30}
+    When 1 prompts are asked at once
+    Then every call fails with AccountHaltedError
+    And the error is a AccountHaltedError that says
+      """
+      a batch of a single request was sent 3 times
+      """
+
+  Scenario: Where nobody else makes batches, a lone candidate is ours at once
+    Given an API that takes 1 seconds for a batch
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "nth": [1], "action": {"type": "drop_after"}}]}
+      """
+    And a batch provider with {"settling": 3600, "exclusive_workspace": true}
+    When a run of 3 prompts is submitted
+    And the results are read in order
+    Then there are 3 results in the order of the prompts
+    And the API has processed 3 requests, none twice
+
+  Scenario: A batch that was taken for ours and is not is given back
+    Given an API that takes 1 seconds for a batch
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "nth": [1], "action": {"type": "error", "status": 500}}]}
+      """
+    And a batch provider with {"settling": 2, "exclusive_workspace": true}
+    When a run of 3 prompts is submitted and somebody else makes a batch as large
+    Then the run's state becomes halted
+    And the status says "somebody else's"
+    When the provider resumes
+    And the results are read in order
+    Then there are 3 results in the order of the prompts
+    And the run's requests were processed once each
+
+  Scenario: In an exclusive workspace a batch that nobody can explain stops sending
+    Given an API
+    And a batch provider with {"exclusive_workspace": true}
+    When a run of 2 prompts is submitted
+    And the results are read in order
+    And somebody else makes 1 batches of 7 requests
+    And a run of these prompts is stored
+      | prompt   |
+      | prompt 9 |
+    Then the run's state becomes halted
+    And the status says "was not made by this ledger"
+    When the provider resumes
+    And the results are read in order
+    Then every result is an answer
+
+  Scenario: A cancelled sending that proves free ends canceled
+    Given an API
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "nth": [1], "action": {"type": "error", "status": 500}}]}
+      """
+    And a batch provider with {"settling": 1}
+    When a run of 2 prompts is submitted
+    Then a batch of the run becomes unknown
+    When the run is cancelled
+    And the run is waited for
+    Then the status shows 2 requests canceled
+    And the API has seen 0 batches
+
+  Scenario: A cancelled sending that was accepted is cancelled once it is proved
+    Given an API that takes 1 seconds for a batch
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "nth": [1], "action": {"type": "drop_after"}}]}
+      """
+    And a batch provider with {"settling": 1}
+    When a run of 2 prompts is submitted
+    Then a batch of the run becomes unknown
+    When the run is cancelled
+    And the run is waited for
+    Then there is no error
+    And the API has processed 2 requests, none twice
+
+  Scenario Outline: What may be ours: <what>
+    Then a batch with <remote> may be ours: <answer>
+
+    Examples:
+      | what                              | remote                                      | answer |
+      | as many, of the right age         | {"count": 4, "created": 1000}               | yes    |
+      | nothing counted yet               | {"count": 0, "created": 1000}               | yes    |
+      | another count                     | {"count": 5, "created": 1000}               | no     |
+      | listed before the POST            | {"count": 4, "created": 1000, "id": "seen"} | no     |
+      | accounted for                     | {"count": 4, "created": 1000, "id": "known"} | no    |
+      | older than the lookback           | {"count": 4, "created": 300}                | no     |
+      | just within the lookback          | {"count": 4, "created": 400}                | yes    |
+      | made after settling               | {"count": 4, "created": 2000}               | no     |
+      | of an age that cannot be read     | {"count": 4}                                | yes    |
+
+  Scenario Outline: What candidates decide: <states>, <settled>
+    Then candidates that are <states> decide <decision> when the list is <settled>
+
+    Examples:
+      | states           | settled     | decision   |
+      |                  | not settled | WAIT       |
+      |                  | settled     | DISPROVED  |
+      | foreign          | settled     | DISPROVED  |
+      | foreign, open    | settled     | WAIT       |
+      | foreign, gone    | settled     | UNRESOLVED |
+      | gone             | not settled | WAIT       |
+
+  Scenario: A new batch avoids the count of an unknown one
+    Given an API
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "nth": [1], "action": {"type": "error", "status": 500}}]}
+      """
+    And a batch provider with {"settling": 3600, "max_requests": 3, "max_wait": 3}
+    When a run of 6 prompts is submitted
+    And the run is waited for
+    Then the API's batches have 2 and 1 requests

@@ -1,0 +1,255 @@
+"""Steps of reconciliation: unknown sendings, candidates, and somebody else in the workspace."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections import Counter
+from datetime import UTC, datetime
+from typing import Any
+
+import anthropic
+from behave import given, then, when
+from behave.runner import Context
+from sqlalchemy import func, select, update
+from staging import KEY, ledger_values, start_api, until
+
+from claude_batch.core.states import CandidateState
+from claude_batch.ledger import enqueue, halting, schema, sending
+from claude_batch.ledger.store import Ledger, Seat
+from claude_batch.lifecycle.packing import pack_due
+from claude_batch.lifecycle.reconciliation import decide, may_be_ours
+from claude_batch.wire.client import RemoteBatch, RequestCounts
+
+
+@given("an API whose batches count nothing for {blind:g} seconds and take {latency:g}")
+def _(context: Context, blind: float, latency: float) -> None:
+    start_api(context, counts_after=blind, latency=latency)
+
+
+@given('an API where "{key}" belongs to another workspace')
+def _(context: Context, key: str) -> None:
+    start_api(context, workspaces={key: "wrkspc_other"})
+
+
+def _others_batch(context: Context, count: int) -> None:
+    with anthropic.Anthropic(api_key=KEY, base_url=context.api.url, max_retries=0) as client:
+        context.others.append(
+            client.messages.batches.create(
+                requests=[
+                    {
+                        "custom_id": f"theirs-{len(context.others)}-{n}",
+                        "params": {
+                            "model": "claude-haiku-4-5",
+                            "max_tokens": 9,
+                            "messages": [{"role": "user", "content": f"theirs {n}"}],
+                        },
+                    }
+                    for n in range(count)
+                ]
+            ).id
+        )
+
+
+@when("somebody else makes {batches:d} batches of {count:d} requests")
+def _(context: Context, batches: int, count: int) -> None:
+    context.others = []
+    for _n in range(batches):
+        _others_batch(context, count)
+
+
+@when("a run of {count:d} prompts is submitted and somebody else makes a batch as large")
+def _(context: Context, count: int) -> None:
+    context.others = []
+    context.prompts = [f"prompt {n}" for n in range(count)]
+    context.run = context.actor.submit_sync(context.prompts)
+    _others_batch(context, count)
+
+
+@when("a sending of {count:d} prompts has become unknown")
+def _(context: Context, count: int) -> None:
+    context.prompts = [f"prompt {n}" for n in range(count)]
+    assert context.provider.advance_sync()  # which learns the workspace
+    context.run = context.provider.store(context.actor.configuration, context.prompts)
+    ledger = Ledger(os.environ["CLAUDE_BATCH_LEDGER"])
+    with ledger.write() as tx:
+        workspace_id: int = tx.execute(select(schema.runs.c.workspace_id)).scalar_one()
+        seat = Seat(workspace_id, sending.take_seat(tx, workspace_id))
+    [batch_id], _later = pack_due(ledger, seat, time.time())
+    with ledger.write(seat) as tx:
+        sending.intend(tx, batch_id, snapshot=[], server_time=time.time(), now=time.time())
+        sending.mark_armed(tx, batch_id, time.time())
+    ledger.close()
+
+
+@when("the key of the provider now belongs to another workspace")
+def _(context: Context) -> None:
+    # The ledger remembers the workspace that it sent to; the API now answers for another one.
+    ledger = Ledger(os.environ["CLAUDE_BATCH_LEDGER"])
+    with ledger.write() as tx:
+        tx.execute(update(schema.workspaces).values(name="wrkspc_before"))
+    ledger.close()
+
+
+@when("the API's list cannot be read")
+def _(context: Context) -> None:
+    fault = {"route": "list", "action": {"type": "error", "status": 403}}
+    context.api.set_faults({"rules": [fault]})
+
+
+@when("the ledger is advanced a few times")
+def _(context: Context) -> None:
+    for _n in range(4):
+        context.provider.advance_sync()
+        time.sleep(0.1)
+
+
+def _unknown_command(context: Context, *words: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", "claude_batch", "unknown", context.run.id, *words],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout + done.stderr
+
+
+@then('"claude-batch unknown" says "{words}"')
+def _(context: Context, words: str) -> None:
+    said = _unknown_command(context)
+    assert words in said, said
+
+
+@when('"claude-batch unknown" is told {flag}')
+def _(context: Context, flag: str) -> None:
+    said = _unknown_command(context, flag)
+    assert f"{len(context.prompts)} requests of {context.run.id}" in said, said
+
+
+@then("between the first create and the second the API's clock went on by 1 second at least")
+def _(context: Context) -> None:
+    creates = [
+        entry
+        for entry in context.api.log()
+        if entry["method"] == "POST" and entry["path"] == "/v1/messages/batches"
+    ]
+    first, second = (entry["at"] for entry in creates[:2])
+    assert second - first >= 1.0, (first, second)
+
+
+def _own_custom_ids(context: Context) -> list[str]:
+    return [
+        entry["custom_id"][:32]
+        for entry in context.api.billing()
+        if not entry["custom_id"].startswith("theirs")
+    ]
+
+
+@then("the run's requests were processed once each")
+def _(context: Context) -> None:
+    own = Counter(_own_custom_ids(context))
+    assert len(own) == len(context.prompts), own
+    assert set(own.values()) == {1}, own
+
+
+@then("each of the run's requests was processed twice")
+def _(context: Context) -> None:
+    own = Counter(_own_custom_ids(context))
+    assert len(own) == len(context.prompts) and set(own.values()) == {2}, own
+
+
+@then("nothing of somebody else's is in the ledger")
+def _(context: Context) -> None:
+    known = set(ledger_values(select(schema.batches.c.remote_id)))
+    assert not known & set(context.others), known
+    assert not ledger_values(select(schema.strange_lines.c.id))
+
+
+@then("the run's batch is still unknown")
+def _(context: Context) -> None:
+    assert [str(batch.state) for batch in context.run.status().batches] == ["unknown"]
+
+
+@then("the ledger comes to hold {count:d} results of the run's requests")
+def _(context: Context, count: int) -> None:
+    counted = select(func.count()).select_from(schema.results)
+    until(lambda: ledger_values(counted) == [count])
+
+
+@then("the API's batches have {first:d} and {second:d} requests")
+def _(context: Context, first: int, second: int) -> None:
+    sizes = Counter(entry["batch_id"] for entry in context.api.billing())
+    assert list(sizes.values()) == [first, second], sizes
+
+
+@then("the API comes to have processed {count:d} requests, none twice")
+def _(context: Context, count: int) -> None:
+    until(lambda: len(context.api.billing()) == count)
+    assert context.api.billing_summary()["processed_more_than_once"] == 0
+
+
+@then("a halt that is refused again and again is probed after 5, 10, 20, 40 and then 60 minutes")
+def _(context: Context) -> None:
+    ledger = Ledger(os.environ["CLAUDE_BATCH_LEDGER"])
+    with ledger.write() as tx:
+        workspace_id = enqueue.ensure_workspace(tx, "http://somewhere/", "fingerprint")
+    waits: list[float] = []
+    for _n in range(6):
+        with ledger.write() as tx:
+            halting.halt(
+                tx,
+                workspace_id,
+                reason="billing",
+                error_type=None,
+                message="no credit",
+                now=1000.0,
+                interval=300.0,
+            )
+            row = halting.halt_of(tx, workspace_id)
+        assert row.halted == 1000.0
+        waits.append((row.next_probe - 1000.0) / 60)
+    ledger.close()
+    assert waits == [5, 10, 20, 40, 60, 60], waits
+    assert halting.halt_stands(row, 1000.0)
+    assert not halting.halt_stands(row, 1000.0 + 3600)
+    # The clock jumped back: a probe planned for tomorrow is due.
+    assert not halting.halt_stands(row, 1000.0 - 2 * 86400)
+
+
+# Decisions
+
+
+@then("a batch with {remote} may be ours: {answer}")
+def _(context: Context, remote: str, answer: str) -> None:
+    facts: dict[str, Any] = json.loads(remote)
+    created = facts.get("created")
+    batch = RemoteBatch(
+        id=facts.get("id", "new"),
+        processing_status="in_progress",
+        request_counts=RequestCounts(processing=facts["count"]),
+        created_at=None if created is None else datetime.fromtimestamp(created, UTC).isoformat(),
+    )
+    fits = may_be_ours(
+        batch,
+        snapshot={"seen"},
+        known={"known"},
+        request_count=4,
+        not_before=400,
+        not_after=1900,
+    )
+    assert fits is (answer == "yes")
+
+
+@then("candidates that are {states} decide {decision} when the list is {settled}")
+def _(context: Context, states: str, decision: str, settled: str) -> None:
+    found = [CandidateState(word.strip()) for word in states.split(",") if word.strip()]
+    assert decide(found, settled=settled == "settled").name == decision
+
+
+@then("candidates that are  decide {decision} when the list is {settled}")
+def _(context: Context, decision: str, settled: str) -> None:
+    assert decide([], settled=settled == "settled").name == decision

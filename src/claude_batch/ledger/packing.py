@@ -1,0 +1,307 @@
+"""Transactions of packing: which requests travel in which batch, and how batches are parted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from sqlalchemy import Connection, and_, bindparam, delete, exists, func, insert, select, update
+
+from claude_batch.core.states import BatchState, RequestState
+from claude_batch.ledger.schema import batch_runs, batches, lanes, requests, runs
+from claude_batch.ledger.store import Record, next_stamp, plain_rows
+
+__all__ = [
+    "batch",
+    "due_lanes",
+    "forget_refusal",
+    "next_packed",
+    "note_refusal",
+    "other_half",
+    "pack",
+    "policies",
+    "probe",
+    "queued_of_lane",
+    "recount",
+    "refused_halves",
+    "split",
+    "withdraw_cancelled",
+]
+
+_QUEUED = requests.c.state == RequestState.QUEUED
+_ELIGIBLE = (_QUEUED, runs.c.stored.is_not(None))
+
+
+def due_lanes(tx: Connection, workspace_id: int) -> list[tuple[int, float]]:
+    """Lanes with queued requests, each with the earliest time that one asks to be packed at."""
+    rows = tx.execute(
+        select(requests.c.lane_id, func.min(requests.c.due))
+        .join(runs, runs.c.id == requests.c.run_id)
+        .join(lanes, lanes.c.id == requests.c.lane_id)
+        .where(*_ELIGIBLE, lanes.c.workspace_id == workspace_id)
+        .group_by(requests.c.lane_id)
+    )
+    return [(int(lane), float(due)) for lane, due in rows]
+
+
+_QUEUED_OF_LANE = (
+    select(requests.c.seq, requests.c.size, requests.c.run_id)
+    .join(runs, runs.c.id == requests.c.run_id)
+    .where(*_ELIGIBLE, requests.c.lane_id == bindparam("lane"))
+    .order_by(requests.c.seq)
+)
+
+
+def queued_of_lane(tx: Connection, lane_id: int) -> Iterator[tuple[int, int, str]]:
+    """Queued requests of a lane in the order they came: row number, size and run id."""
+    yield from plain_rows(tx, _QUEUED_OF_LANE, {"lane": lane_id})
+
+
+def policies(tx: Connection, lane_id: int) -> dict[str, Record]:
+    """The runs that have queued requests in a lane, with their policies, by run id."""
+    queued = exists().where(requests.c.run_id == runs.c.id, _QUEUED, requests.c.lane_id == lane_id)
+    rows = tx.execute(select(runs).where(runs.c.stored.is_not(None), queued))
+    return {row.id: row for row in rows}
+
+
+def batch(tx: Connection, batch_id: int) -> Record:
+    """One batch with its lane's headers and workspace."""
+    return tx.execute(
+        select(
+            batches, lanes.c.workspace_id, lanes.c.api_version, lanes.c.betas, lanes.c.user_profile
+        )
+        .join(lanes, lanes.c.id == batches.c.lane_id)
+        .where(batches.c.id == batch_id)
+    ).one()
+
+
+def pack(
+    tx: Connection,
+    lane_id: int,
+    *,
+    last_seq: int,
+    count: int,
+    params_bytes: int,
+    poll_interval: float,
+    max_poll_interval: float,
+    now: float,
+) -> int:
+    """Bind a lane's queued requests up to ``last_seq`` to a new batch; returns its id."""
+    batch_id = _insert_batch(
+        tx, lane_id, count, params_bytes, poll_interval, max_poll_interval, now
+    )
+    eligible_runs = select(runs.c.id).where(runs.c.stored.is_not(None))
+    tx.execute(
+        update(requests)
+        .where(
+            _QUEUED,
+            requests.c.lane_id == lane_id,
+            requests.c.seq <= last_seq,
+            requests.c.run_id.in_(eligible_runs),
+        )
+        .values(state=RequestState.PACKED, batch_id=batch_id)
+    )
+    _note_runs(tx, batch_id)
+    return batch_id
+
+
+def _insert_batch(
+    tx: Connection,
+    lane_id: int,
+    count: int,
+    params_bytes: int,
+    poll_interval: float,
+    max_poll_interval: float,
+    now: float,
+) -> int:
+    result = tx.execute(
+        insert(batches).values(
+            lane_id=lane_id,
+            state=BatchState.PACKED,
+            request_count=count,
+            params_bytes=params_bytes,
+            poll_interval=poll_interval,
+            max_poll_interval=max_poll_interval,
+            created=now,
+        )
+    )
+    key: Any = result.inserted_primary_key
+    return int(key[0])
+
+
+def _note_runs(tx: Connection, batch_id: int) -> None:
+    tx.execute(delete(batch_runs).where(batch_runs.c.batch_id == batch_id))
+    tx.execute(
+        insert(batch_runs).from_select(
+            ["batch_id", "run_id"],
+            select(requests.c.batch_id, requests.c.run_id)
+            .where(requests.c.batch_id == batch_id)
+            .distinct(),
+        )
+    )
+
+
+def _packed_of(workspace_id: int) -> Any:
+    return (
+        select(batches.c.id)
+        .join(lanes, lanes.c.id == batches.c.lane_id)
+        .where(batches.c.state == BatchState.PACKED, lanes.c.workspace_id == workspace_id)
+    )
+
+
+def next_packed(tx: Connection, workspace_id: int) -> int | None:
+    """The oldest batch of a workspace that waits to be sent; None where none does.
+
+    A half that was refused waits until its other half tells whether the API takes anything.
+    """
+    return tx.scalar(
+        _packed_of(workspace_id).where(batches.c.refusal.is_(None)).order_by(batches.c.id).limit(1)
+    )
+
+
+def refused_halves(tx: Connection, workspace_id: int) -> list[Record]:
+    """Packed batches that the API refused without naming a request, each with its other half.
+
+    The other half's state and refusal are ``other_state`` and ``other_refusal``.
+    """
+    other = batches.alias("other")
+    return list(
+        tx.execute(
+            select(
+                batches,
+                other.c.state.label("other_state"),
+                other.c.refusal.label("other_refusal"),
+            )
+            .join(lanes, lanes.c.id == batches.c.lane_id)
+            .outerjoin(
+                other, and_(other.c.half_of == batches.c.half_of, other.c.id != batches.c.id)
+            )
+            .where(
+                batches.c.state == BatchState.PACKED,
+                batches.c.refusal.is_not(None),
+                lanes.c.workspace_id == workspace_id,
+            )
+            .order_by(batches.c.id)
+        )
+    )
+
+
+def other_half(tx: Connection, batch_id: int) -> Record | None:
+    """The batch that was parted from the same one; None for a batch that is no half."""
+    mine = batches.alias("mine")
+    return tx.execute(
+        select(batches)
+        .join(mine, and_(mine.c.half_of == batches.c.half_of, mine.c.id != batches.c.id))
+        .where(mine.c.id == batch_id)
+    ).first()
+
+
+def note_refusal(tx: Connection, batch_id: int, refusal: str) -> None:
+    """Keep what was said of a batch without naming a request of it."""
+    tx.execute(update(batches).where(batches.c.id == batch_id).values(refusal=refusal))
+
+
+def forget_refusal(tx: Connection, batch_id: int) -> None:
+    """Send a refused half again, as a batch of its own."""
+    tx.execute(update(batches).where(batches.c.id == batch_id).values(refusal=None, half_of=None))
+
+
+def probe(tx: Connection, workspace_id: int, now: float) -> int | None:
+    """Prepare the smallest batch that can be sent: a single request; None where nothing waits.
+
+    Where it is in company it gets a batch of its own. What was refused before comes last.
+    """
+    batch_id: int | None = tx.scalar(
+        _packed_of(workspace_id)
+        .order_by(batches.c.refusal.is_not(None), batches.c.params_bytes, batches.c.id)
+        .limit(1)
+    )
+    if batch_id is None:
+        return None
+    old = batch(tx, batch_id)
+    if old.request_count < 2:
+        return batch_id
+    smallest = tx.execute(
+        select(requests.c.seq, requests.c.size)
+        .where(requests.c.batch_id == batch_id)
+        .order_by(requests.c.size, requests.c.seq)
+        .limit(1)
+    ).one()
+    part = _part(tx, old, requests.c.seq == smallest.seq, 1, smallest.size, now)
+    # It was sent with the others so far, and will be without it from now on.
+    recount(tx, batch_id)
+    return part
+
+
+def withdraw_cancelled(tx: Connection, batch_id: int) -> bool:
+    """Take cancelled requests out of a batch that was not sent; False where none is left.
+
+    Its count and bytes are counted again.
+    """
+    mine = requests.c.batch_id == batch_id
+    cancelled = select(runs.c.id).where(runs.c.cancelled.is_not(None))
+    gone = tx.execute(
+        update(requests)
+        .where(
+            mine,
+            requests.c.state == RequestState.PACKED,
+            requests.c.cancelled | requests.c.run_id.in_(cancelled),
+        )
+        .values(state=RequestState.CANCELED, batch_id=None, finished=next_stamp(tx))
+    )
+    if not gone.rowcount:
+        return True
+    return recount(tx, batch_id)
+
+
+def recount(tx: Connection, batch_id: int) -> bool:
+    """Count what a batch that was not taken still holds; False, and dissolved, where nothing."""
+    count, size = tx.execute(
+        select(func.count(), func.coalesce(func.sum(requests.c.size), 0)).where(
+            requests.c.batch_id == batch_id, requests.c.state == RequestState.PACKED
+        )
+    ).one()
+    values: dict[str, Any] = {"request_count": count, "params_bytes": size}
+    if not count:
+        values["state"] = BatchState.REJECTED
+    tx.execute(update(batches).where(batches.c.id == batch_id).values(**values))
+    _note_runs(tx, batch_id)
+    return bool(count)
+
+
+def split(tx: Connection, batch_id: int, now: float) -> tuple[int, int] | None:
+    """Part a batch that was not taken into two halves by bytes; None for a single request."""
+    old = batch(tx, batch_id)
+    rows = tx.execute(
+        select(requests.c.seq, requests.c.size)
+        .where(requests.c.batch_id == batch_id)
+        .order_by(requests.c.seq)
+    ).all()
+    if len(rows) < 2:
+        return None
+    total, cut, first_bytes = old.params_bytes, 0, 0
+    while cut < len(rows) - 1 and (cut == 0 or first_bytes + rows[cut].size <= total / 2):
+        first_bytes += rows[cut].size
+        cut += 1
+    halves: list[int] = []
+    for part, size in ((rows[:cut], first_bytes), (rows[cut:], total - first_bytes)):
+        mine = and_(requests.c.seq >= part[0].seq, requests.c.seq <= part[-1].seq)
+        halves.append(_part(tx, old, mine, len(part), size, now))
+    tx.execute(update(batches).where(batches.c.id.in_(halves)).values(half_of=batch_id))
+    tx.execute(update(batches).where(batches.c.id == batch_id).values(state=BatchState.REJECTED))
+    _note_runs(tx, batch_id)
+    return halves[0], halves[1]
+
+
+def _part(tx: Connection, old: Record, which: Any, count: int, size: int, now: float) -> int:
+    """Move some requests of a batch that was not taken to a new batch; returns its id."""
+    part = _insert_batch(
+        tx, old.lane_id, count, size, old.poll_interval, old.max_poll_interval, now
+    )
+    tx.execute(
+        update(requests)
+        .where(requests.c.batch_id == old.id, which)
+        .values(batch_id=part, sendings=requests.c.sendings + old.posts)
+    )
+    _note_runs(tx, part)
+    return part

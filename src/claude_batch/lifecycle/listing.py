@@ -1,0 +1,55 @@
+"""The API's list of batches, walked as far back as somebody has to look."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from claude_batch.wire.client import BatchesClient, RemoteBatch
+
+__all__ = ["Listing", "walk"]
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """A completed walk of the list."""
+
+    batches: dict[str, RemoteBatch]
+    """By id, newest first; also some that are older than was asked for."""
+    server_time: float
+    """The server's time when the newest were read."""
+    workspace: str | None
+    """The workspace that answered, where the API says so."""
+
+    @property
+    def ids(self) -> list[str]:
+        """Every id seen."""
+        return list(self.batches)
+
+
+async def walk(
+    client: BatchesClient,
+    *,
+    since: float | None = None,
+    lookback: float = 0.0,
+    wanted: Collection[str] = (),
+) -> Listing:
+    """Read the list from the newest batch back to what was created before ``since``.
+
+    ``since`` is server time; without it the walk goes ``lookback`` seconds back from now. Batches
+    in ``wanted`` are looked for until the list ends. Raises `ApiError` or `Unreachable`: a walk
+    that was not completed is evidence of nothing.
+    """
+    seen: dict[str, RemoteBatch] = {}
+    missing = set(wanted)
+    page = await client.list_page()
+    server_time = client.server_now()
+    bound = server_time - lookback if since is None else since
+    while True:
+        seen |= {batch.id: batch for batch in page.data}
+        missing -= seen.keys()
+        dated = [created for batch in page.data if (created := batch.created) is not None]
+        reached = bool(dated) and min(dated) < bound
+        if (reached and not missing) or not page.has_more or page.last_id is None:
+            return Listing(seen, server_time, client.workspace)
+        page = await client.list_page(after_id=page.last_id)

@@ -1,0 +1,78 @@
+"""Proof: a ``custom_id`` in a batch's results tells whose the batch is."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+from claude_batch.ledger import reconciling
+from claude_batch.ledger.store import Ledger
+from claude_batch.wire.client import ApiError, BatchesClient, Unreachable
+from claude_batch.wire.encoding import parse_custom_id
+from claude_batch.wire.messages import UnreadableLine, decode_line
+
+__all__ = ["Proof", "prove", "split_lines"]
+
+
+async def split_lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[list[bytes]]:
+    """Lists of whole lines, without their ends; the last line needs none."""
+    pending: list[bytes] = []
+    async for chunk in chunks:
+        head, newline, tail = chunk.rpartition(b"\n")
+        if not newline:
+            pending.append(chunk)
+            continue
+        pending.append(head)
+        lines = [line for line in b"".join(pending).split(b"\n") if line.strip()]
+        pending = [tail] if tail else []
+        if lines:
+            yield lines
+    rest = b"".join(pending)
+    if rest.strip():
+        yield [rest]
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """What an ended batch's results say: whose it is, or why that is not known yet."""
+
+    owner: int | None = None
+    """The ledger's batch whose sending it is."""
+    foreign: bool = False
+    missing: bool = False
+    """True where the API answered with 404."""
+    fetched: bool = False
+    """True where the results were read to their end, and told nothing."""
+    note: str | None = None
+
+
+async def prove(ledger: Ledger, client: BatchesClient, remote_id: str) -> Proof:
+    """Read an ended batch's results until a readable ``custom_id`` tells whose it is.
+
+    Nothing is stored: the lines may be somebody else's.
+    """
+    try:
+        async with client.results(remote_id) as chunks:
+            async for lines in split_lines(chunks):
+                for raw in lines:
+                    try:
+                        line = decode_line(raw)
+                    except UnreadableLine:
+                        continue
+                    return _owner(ledger, line.custom_id)
+    except ApiError as error:
+        return Proof(missing=error.fault.status == 404, note=str(error))
+    except Unreachable as error:
+        return Proof(note=error.reason)
+    return Proof(fetched=True, note="its results hold no readable custom_id")
+
+
+def _owner(ledger: Ledger, identifier: str) -> Proof:
+    parts = parse_custom_id(identifier)
+    if parts is None or parts[1] != ledger.incarnation:
+        return Proof(foreign=True, note="its results are somebody else's")
+    with ledger.read() as tx:
+        owner = reconciling.owner_of(tx, parts[0], parts[2])
+    if owner is None:
+        return Proof(foreign=True, note="its results belong to a sending that was given up")
+    return Proof(owner=owner)

@@ -1,0 +1,351 @@
+"""Reconciliation: what became of a sending whose answer never came.
+
+The API takes no idempotency key and a batch bears no label, so an unknown sending is looked for in
+the API's list: what is new there, has as many requests and is of the right age, is a *candidate*,
+and a ``custom_id`` in its results proves whose it is. Only where a complete walk of the list, made
+after the server had time to settle, leaves no candidate, was the sending not accepted.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Collection, Sequence
+from enum import Enum
+from typing import Any
+
+from claude_batch.core.crash_points import CrashPoint, reach
+from claude_batch.core.settings import LedgerSettings
+from claude_batch.core.states import CandidateState
+from claude_batch.ledger import halting, packing, reconciling
+from claude_batch.ledger.store import Ledger, Record, Seat, Transaction
+from claude_batch.lifecycle.listing import Listing, walk
+from claude_batch.lifecycle.polling import age_of, is_due, next_check
+from claude_batch.lifecycle.proof import Proof, prove
+from claude_batch.wire.client import ApiError, BatchesClient, RemoteBatch, Unreachable
+
+__all__ = ["SILENT_SENDINGS", "Decision", "Reconciliation", "decide", "may_be_ours"]
+
+_log = logging.getLogger(__name__)
+
+SILENT_SENDINGS = 3
+"""After so many sendings in a row that were not accepted, and not refused either, a batch is split
+in two; a single request that does it halts sending."""
+
+COMPLETE_FETCHES = 3
+"""After so many fetches without one readable ``custom_id`` a candidate cannot be judged."""
+
+
+def may_be_ours(
+    remote: RemoteBatch,
+    *,
+    snapshot: Collection[str],
+    known: Collection[str],
+    request_count: int,
+    not_before: float,
+    not_after: float,
+) -> bool:
+    """Whether a listed batch may be what became of an unknown sending.
+
+    Times are the server's. A batch whose counts are all 0 may be anybody's until they are not; one
+    without a readable time may be of any age.
+    """
+    if remote.id in snapshot or remote.id in known:
+        return False
+    created = remote.created
+    # The Date header has whole seconds: a batch of the bound's own second is inside.
+    if created is not None and not not_before - 1 <= created <= not_after + 1:
+        return False
+    total = remote.request_counts.processing + remote.request_counts.finished
+    return total in (0, request_count)
+
+
+class Decision(Enum):
+    """What is to be done with an unknown batch."""
+
+    WAIT = "wait"
+    DISPROVED = "not accepted: send again"
+    UNRESOLVED = "cannot be judged any more"
+
+
+def decide(states: Sequence[CandidateState], *, settled: bool) -> Decision:
+    """What its candidates say of an unknown batch, none of which was proved to be it."""
+    if not settled or CandidateState.OPEN in states:
+        return Decision.WAIT
+    if CandidateState.GONE in states:
+        return Decision.UNRESOLVED
+    return Decision.DISPROVED
+
+
+class Reconciliation:
+    """Decides the unknown sendings of one workspace."""
+
+    def __init__(self, ledger: Ledger, client: BatchesClient, settings: LedgerSettings) -> None:
+        self._ledger = ledger
+        self._client = client
+        self._settings = settings
+
+    async def reconcile(self, seat: Seat, now: float) -> bool:
+        """Look after every unknown batch whose time has come; True where one was decided.
+
+        Raises `Deposed` where the seat was lost.
+        """
+        with self._ledger.read() as tx:
+            rows = reconciling.unknown_batches(tx, seat.workspace_id)
+        if not any(is_due(row.next_check or 0.0, row.max_poll_interval, now) for row in rows):
+            return False
+        try:
+            listing = await walk(self._client, since=min(map(self._not_before, rows)))
+        except (ApiError, Unreachable) as error:
+            _log.info("the list of batches cannot be read: %s", error)
+            self._look_later(seat, rows, now)
+            return False
+        if not self._is_evidence(seat, listing):
+            self._look_later(seat, rows, now)
+            return False
+        decided = False
+        for row in rows:
+            self._take_in(seat, row, listing)
+            decided |= await self._judge_candidates(seat, row, listing)
+        for row in rows:
+            decided |= self._decide(seat, row.id, now)
+        return decided
+
+    def _not_before(self, row: Record) -> float:
+        return (row.server_time or 0.0) - self._settings.lookback
+
+    def _is_evidence(self, seat: Seat, listing: Listing) -> bool:
+        """A list of another workspace says nothing about ours."""
+        with self._ledger.read() as tx:
+            name: str | None = halting.halt_of(tx, seat.workspace_id).name
+        if name is None or listing.workspace is None or name == listing.workspace:
+            return True
+        _log.warning("the list is of the workspace %s, not of %s", listing.workspace, name)
+        return False
+
+    def _look_later(self, seat: Seat, rows: Sequence[Record], now: float) -> None:
+        with self._ledger.write(seat) as tx:
+            for row in rows:
+                reconciling.note_look(tx, row.id, next_check=now + self._wait(row, now))
+
+    def _wait(self, row: Record, now: float) -> float:
+        age = age_of(row.unknown_since, now)
+        wait = next_check(age, row.poll_interval, row.max_poll_interval)
+        if row.settling_from is not None and row.settled is None:
+            left = row.settling_from + self._settings.settling - self._client.server_now()
+            # The first look after settling is the one that may decide.
+            wait = min(wait, left + 0.05) if left > 0 else row.poll_interval
+        return wait
+
+    def _take_in(self, seat: Seat, row: Record, listing: Listing) -> None:
+        """Note new candidates, those that a count sets aside, and how far settling is."""
+        now = time.time()
+        with self._ledger.write(seat) as tx:
+            row = packing.batch(tx, row.id)
+            if not reconciling.is_unknown(tx, row.id):
+                return
+            started = row.settling_from if row.settling_from is not None else listing.server_time
+            end = started + self._settings.settling
+            settled = now if row.settled is None and listing.server_time >= end else None
+            known = reconciling.known_remote_ids(tx, listing.ids)
+            seen = {c.remote_id: c for c in reconciling.candidates_of(tx, row.id)}
+            snapshot = reconciling.snapshot_of(row)
+            for remote in listing.batches.values():
+                fits = may_be_ours(
+                    remote,
+                    snapshot=snapshot,
+                    known=known,
+                    request_count=row.request_count,
+                    not_before=self._not_before(row),
+                    not_after=end,
+                )
+                candidate = seen.get(remote.id)
+                if candidate is None:
+                    if fits and row.settled is None:
+                        reconciling.add_candidate(tx, row.id, remote.id, now)
+                elif candidate.state == CandidateState.OPEN and not fits:
+                    reconciling.judge(
+                        tx,
+                        row.id,
+                        remote.id,
+                        state=CandidateState.FOREIGN,
+                        note="accounted for" if remote.id in known else "another request count",
+                    )
+            reconciling.note_look(
+                tx,
+                row.id,
+                next_check=now + self._wait(row, now),
+                settling_from=started,
+                settled=settled,
+            )
+
+    async def _judge_candidates(self, seat: Seat, row: Record, listing: Listing) -> bool:
+        with self._ledger.read() as tx:
+            found = reconciling.candidates_of(tx, row.id)
+        opened = [c for c in found if c.state == CandidateState.OPEN]
+        if self._settings.exclusive_workspace and len(opened) == 1:
+            lone = listing.batches.get(opened[0].remote_id)
+            if lone is not None and self._adopt_lone(seat, row, lone):
+                return True
+        adopted = False
+        for candidate in opened:
+            remote = listing.batches.get(candidate.remote_id)
+            if remote is None:
+                remote = await self._retrieve(seat, row, candidate)
+            if remote is None or remote.processing_status != "ended":
+                continue
+            proof = await prove(self._ledger, self._client, remote.id)
+            adopted |= self._note_proof(seat, row, candidate, remote, proof)
+        return adopted
+
+    def _adopt_lone(self, seat: Seat, row: Record, remote: RemoteBatch) -> bool:
+        """Where nobody else makes batches, a lone candidate is ours; its results will prove it."""
+        counts = remote.request_counts
+        if counts.processing + counts.finished != row.request_count:
+            return False
+        with self._ledger.write(seat) as tx:
+            claims = reconciling.open_claims(tx, remote.id)
+            if claims != 1 or not reconciling.is_unknown(tx, row.id):
+                return False
+            self._adopt(tx, row.id, remote, "assumed")
+        _log.warning(
+            "batch %s is taken for the unknown sending of %d requests: nobody else makes batches "
+            "in this workspace",
+            remote.id,
+            row.request_count,
+        )
+        return True
+
+    def _adopt(self, tx: Transaction, batch_id: int, remote: RemoteBatch, how: str) -> None:
+        now = time.time()
+        submitted = min(now, remote.created or now)
+        reconciling.adopt(tx, batch_id, remote.id, how=how, submitted=submitted, now=now)
+
+    async def _retrieve(self, seat: Seat, row: Record, candidate: Any) -> RemoteBatch | None:
+        """A candidate that the list does not show any more."""
+        now = time.time()
+        missing: float | None = candidate.not_found_since
+        try:
+            return await self._client.retrieve(candidate.remote_id)
+        except ApiError as error:
+            note = str(error)
+            if error.fault.status == 404:
+                missing = missing if missing is not None else now
+        except Unreachable as error:
+            note = error.reason
+        gone = missing is not None and now - missing >= self._settings.not_found_after
+        with self._ledger.write(seat) as tx:
+            reconciling.judge(
+                tx,
+                row.id,
+                candidate.remote_id,
+                state=CandidateState.GONE if gone else CandidateState.OPEN,
+                note=note,
+                not_found_since=missing,
+            )
+        return None
+
+    def _note_proof(
+        self, seat: Seat, row: Record, candidate: Any, remote: RemoteBatch, proof: Proof
+    ) -> bool:
+        now = time.time()
+        if proof.owner is not None:
+            reach(CrashPoint.BEFORE_ADOPT)
+            with self._ledger.write(seat) as tx:
+                ours = reconciling.is_unknown(tx, proof.owner)
+                if ours:
+                    self._adopt(tx, proof.owner, remote, "proved")
+                if not ours or proof.owner != row.id:
+                    note = f"it is the ledger's batch {proof.owner}"
+                    reconciling.judge(
+                        tx, row.id, remote.id, state=CandidateState.FOREIGN, note=note
+                    )
+            reach(CrashPoint.AFTER_ADOPT)
+            if ours:
+                _log.info("batch %s is what became of an unknown sending", remote.id)
+            return ours
+        missing: float | None = candidate.not_found_since
+        if proof.missing:
+            missing = missing if missing is not None else now
+        overdue = missing is not None and now - missing >= self._settings.not_found_after
+        unreadable = proof.fetched and candidate.fetches + 1 >= COMPLETE_FETCHES
+        state = CandidateState.OPEN
+        if proof.foreign:
+            state = CandidateState.FOREIGN
+        elif (proof.missing and remote.archived_at is not None) or overdue or unreadable:
+            state = CandidateState.GONE
+        with self._ledger.write(seat) as tx:
+            reconciling.judge(
+                tx,
+                row.id,
+                remote.id,
+                state=state,
+                note=proof.note,
+                not_found_since=missing,
+                fetched=proof.fetched,
+            )
+        return False
+
+    def _decide(self, seat: Seat, batch_id: int, now: float) -> bool:
+        with self._ledger.read() as tx:
+            row = packing.batch(tx, batch_id)
+            if not reconciling.is_unknown(tx, batch_id):
+                return False
+            states = [CandidateState(c.state) for c in reconciling.candidates_of(tx, batch_id)]
+        decision = decide(states, settled=row.settled is not None)
+        if decision is Decision.WAIT:
+            return self._resubmit_overdue(seat, row, now)
+        reach(CrashPoint.BEFORE_DISPROVED)
+        with self._ledger.write(seat) as tx:
+            if not reconciling.is_unknown(tx, batch_id):
+                return False
+            if decision is Decision.UNRESOLVED:
+                reconciling.unresolve(
+                    tx,
+                    batch_id,
+                    note="a batch that may have been it is gone, and cannot be judged any more",
+                )
+                _log.error(
+                    "%d requests: it can no longer be learned whether the API took them; they are "
+                    "sent again only on your order: `claude-batch unknown --resubmit`",
+                    row.request_count,
+                )
+                return True
+            note = "the API's list proved that it was not accepted"
+            silent = reconciling.disprove(tx, batch_id, note=note)
+            if silent >= SILENT_SENDINGS:
+                self._too_silent(tx, seat, batch_id, silent)
+        _log.info("%d requests: not accepted by the API, sent again", row.request_count)
+        return True
+
+    def _too_silent(self, tx: Transaction, seat: Seat, batch_id: int, silent: int) -> None:
+        now = time.time()
+        if packing.batch(tx, batch_id).request_count == 0 or packing.split(tx, batch_id, now):
+            return
+        halting.halt(
+            tx,
+            seat.workspace_id,
+            reason="refused",
+            error_type=None,
+            message=f"a batch of a single request was sent {silent} times, each time without an "
+            "answer and without being accepted",
+            now=now,
+            interval=self._settings.probe_interval,
+        )
+
+    def _resubmit_overdue(self, seat: Seat, row: Record, now: float) -> bool:
+        """The user prefers time over money: do not wait for certainty any longer."""
+        overdue = age_of(row.unknown_since, now) >= self._settings.resubmit_after
+        if self._settings.on_unknown != "resubmit" or not overdue:
+            return False
+        with self._ledger.write(seat) as tx:
+            if not reconciling.is_unknown(tx, row.id):
+                return False
+            count = reconciling.resubmit(tx, row.id, now=now)
+        if count:
+            _log.warning(
+                "%d requests are sent again although it is unknown whether the API took them: they "
+                "may be paid for twice (on_unknown: resubmit)",
+                count,
+            )
+        return bool(count)

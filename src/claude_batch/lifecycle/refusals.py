@@ -1,0 +1,193 @@
+"""Refusals: what becomes of a batch that the API has not taken, for sure.
+
+A request that the API names fails alone. Where it names none the batch is parted in two: a half
+that is taken proves that the account and the way there are in order, so what is wrong is in the
+other one; where both halves are refused alike it is not the requests' fault, and sending halts.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import time
+from typing import Any
+
+import msgspec
+
+from claude_batch.core.settings import LedgerSettings
+from claude_batch.core.states import BatchState
+from claude_batch.ledger import halting, packing, reconciling, sending
+from claude_batch.ledger.store import Ledger, Seat, Transaction
+from claude_batch.lifecycle.listing import Listing
+from claude_batch.wire.encoding import custom_id
+from claude_batch.wire.errors import ApiFault
+
+__all__ = ["Refusals"]
+
+_log = logging.getLogger(__name__)
+
+_NAMED_REQUEST = re.compile(r"requests\.(\d+)\b")
+
+
+class Refusals:
+    """Judges the refused batches of one workspace."""
+
+    def __init__(self, ledger: Ledger, settings: LedgerSettings) -> None:
+        self._ledger = ledger
+        self._settings = settings
+
+    def halt(self, tx: Transaction, workspace_id: int, fault: ApiFault) -> None:
+        """Stop sending for what an answer says of the account, or of the way there."""
+        words = fault.message if fault.account_reason is not None else fault.describe()
+        if fault.location is not None:
+            words = f"{words}; it points to {fault.location}"
+        reason = fault.account_reason or "refused"
+        self.stop(tx, workspace_id, words, reason=reason, error_type=fault.error_type)
+
+    def stop(
+        self,
+        tx: Transaction,
+        workspace_id: int,
+        message: str,
+        *,
+        reason: str = "refused",
+        error_type: str | None = None,
+    ) -> None:
+        """Stop sending, and plan the next probe."""
+        halting.halt(
+            tx,
+            workspace_id,
+            reason=reason,
+            error_type=error_type,
+            message=message,
+            now=time.time(),
+            interval=self._settings.probe_interval,
+        )
+        _log.error("sending halted (%s): %s", reason, message)
+
+    def lift(self, tx: Transaction, workspace_id: int) -> None:
+        """The API has taken something: send again, where sending was halted."""
+        if halting.halt_of(tx, workspace_id).halted is None:
+            return
+        halting.clear_halt(tx, workspace_id)
+        for row in packing.refused_halves(tx, workspace_id):
+            # Halves that were refused alike: with the account in order each is judged anew, and
+            # a single request by what is said of it then.
+            if packing.split(tx, row.id, time.time()) is None:
+                packing.forget_refusal(tx, row.id)
+
+    def too_large(self, tx: Transaction, row: Any, note: str) -> None:
+        """Part a batch in two; a single request that is too large fails."""
+        if packing.split(tx, row.id, time.time()) is None:
+            self._fail(tx, row, 0, "request_too_large", note)
+
+    def bad_request(self, tx: Transaction, row: Any, fault: ApiFault) -> None:
+        """A 400: fail the request that it names, or find out which it means."""
+        named = _NAMED_REQUEST.search(fault.message)
+        if named and self._fail(
+            tx,
+            row,
+            int(named[1]),
+            fault.error_type or "invalid_request_error",
+            fault.message,
+            fault.request_id,
+        ):
+            return
+        refusal = json.dumps([fault.error_type, fault.message, fault.request_id])
+        halted = halting.halt_of(tx, row.workspace_id).halted is not None
+        packing.note_refusal(tx, row.id, refusal)
+        other = packing.other_half(tx, row.id)
+        alike = (
+            other is not None
+            and other.state == BatchState.PACKED
+            and other.refusal is not None
+            and json.loads(other.refusal)[:2] == json.loads(refusal)[:2]
+        )
+        if halted or alike:
+            # A probe, or the second half, refused like all before.
+            self.halt(tx, row.workspace_id, fault)
+        elif other is None:
+            self._part(tx, packing.batch(tx, row.id))
+
+    def go_on(self, seat: Seat) -> bool:
+        """Part the refused halves whose other half has been judged; True where there was one."""
+        with self._ledger.read() as tx:
+            found = packing.refused_halves(tx, seat.workspace_id)
+        # One that still waits to be sent for the first time has not told anything.
+        judged = [
+            row
+            for row in found
+            if row.other_state != BatchState.PACKED or row.other_refusal is not None
+        ]
+        if not judged:
+            return False
+        with self._ledger.write(seat) as tx:
+            for row in judged:
+                self._part(tx, packing.batch(tx, row.id))
+        return True
+
+    def _part(self, tx: Transaction, row: Any) -> None:
+        if row.state != BatchState.PACKED or row.refusal is None:
+            return
+        if packing.split(tx, row.id, time.time()) is None:
+            error_type, message, request_id = json.loads(row.refusal)
+            self._fail(tx, row, 0, error_type or "invalid_request_error", message, request_id)
+
+    def _fail(
+        self,
+        tx: Transaction,
+        row: Any,
+        index: int,
+        error_type: str,
+        message: str,
+        request_id: str | None = None,
+    ) -> bool:
+        """End the request at a 0-based place of a batch as errored; False where there is none."""
+        request = sending.seq_at(tx, row.id, index)
+        if request is None:
+            return False
+        # Written as the line that the API would have sent, so that one reader serves both.
+        line = {
+            "custom_id": custom_id(
+                request.id, self._ledger.incarnation, request.sendings + max(row.posts, 1)
+            ),
+            "result": {
+                "type": "errored",
+                "error": {
+                    "type": "error",
+                    "error": {"type": error_type, "message": message},
+                    "request_id": request_id,
+                },
+            },
+        }
+        sending.fail_packed(
+            tx, row.id, request.seq, raw=msgspec.json.encode(line), error_type=error_type
+        )
+        return True
+
+    def unexplained(self, tx: Transaction, workspace_id: int, listing: Listing) -> bool:
+        """Halt where the list holds a batch that this ledger has not made and may not have made."""
+        # The Date header has whole seconds: what is listed now may have been made a little later.
+        dated = [remote.created or 0.0 for remote in listing.batches.values()]
+        newest = max([listing.server_time, *dated])
+        since = reconciling.explained_until(tx, workspace_id, newest)
+        known = reconciling.known_remote_ids(tx, listing.ids)
+        waiting = reconciling.unknown_batches(tx, workspace_id)
+        counts = {row.request_count for row in waiting}
+        for remote in listing.batches.values():
+            created = remote.created
+            if remote.id in known or created is None or created <= since:
+                continue
+            total = remote.request_counts.processing + remote.request_counts.finished
+            if waiting and (total == 0 or total in counts):
+                continue
+            self.stop(
+                tx,
+                workspace_id,
+                f"the workspace is said to be exclusive, and batch {remote.id} was not made by "
+                "this ledger; find out who made it, then `claude-batch resume`",
+                reason="unexplained",
+            )
+            return True
+        return False

@@ -1,0 +1,103 @@
+"""Unknown sendings: what is known of them, and what their user can decide."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from claude_batch.core.states import CandidateState
+from claude_batch.ledger import reading, reconciling
+from claude_batch.ledger.store import Ledger, Transaction
+
+__all__ = ["Candidate", "UnknownSending", "decide_unknown", "unknown_sendings"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A batch at the API that may be what became of an unknown sending."""
+
+    batch_id: str
+    state: CandidateState
+    note: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnknownSending:
+    """Requests of a run of which it is unknown whether the API took them.
+
+    Times are seconds since the epoch (UTC).
+    """
+
+    run_id: str
+    requests: int
+    since: float | None
+    reason: str | None
+    """What happened to the sending, in words."""
+    settled: bool
+    """True where no new candidate can appear any more; false where it can no longer be learned."""
+    lost: bool
+    """True where the requests have ended without an answer, and may have been paid for."""
+    candidates: tuple[Candidate, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as plain values, for JSON."""
+        return asdict(self)
+
+
+def unknown_sendings(ledger: Ledger, run_id: str | None = None) -> list[UnknownSending]:
+    """The unknown sendings of a run, or of all, and the requests that were lost."""
+    found: list[UnknownSending] = []
+    with ledger.read() as tx:
+        for row in reconciling.undecided(tx, run_id):
+            candidates = tuple(
+                Candidate(batch_id=c.remote_id, state=CandidateState(c.state), note=c.note)
+                for c in reconciling.candidates_of(tx, row.id)
+                if c.state != CandidateState.FOREIGN
+            )
+            found.append(
+                UnknownSending(
+                    run_id=row.run_id,
+                    requests=row.members,
+                    since=row.unknown_since,
+                    reason=row.note,
+                    settled=row.settled is not None,
+                    lost=False,
+                    candidates=candidates,
+                )
+            )
+        found += [
+            UnknownSending(
+                run_id=row.run_id,
+                requests=row.members,
+                since=None,
+                reason="no answer came, and none can come any more",
+                settled=True,
+                lost=True,
+            )
+            for row in reconciling.lost(tx, run_id)
+        ]
+    return found
+
+
+def decide_unknown(ledger: Ledger, run_id: str, *, resubmit: bool) -> int:
+    """Send a run's unknown and lost requests again, or end the unknown ones as lost.
+
+    Returns how many requests it concerned. Sending them again may pay for them twice.
+    """
+    with ledger.write() as tx:
+        return _resubmit(tx, run_id) if resubmit else _give_up(tx, run_id)
+
+
+def _resubmit(tx: Transaction, run_id: str) -> int:
+    now = time.time()
+    undecided = reconciling.undecided(tx, run_id)
+    count = sum(reconciling.resubmit(tx, row.id, now=now, run_id=run_id) for row in undecided)
+    if reading.run_row(tx, run_id).cancelled is None:
+        count += reconciling.resubmit_lost(tx, run_id, now)
+    return count
+
+
+def _give_up(tx: Transaction, run_id: str) -> int:
+    undecided = reconciling.undecided(tx, run_id)
+    return sum(reconciling.give_up(tx, row.id, run_id=run_id) for row in undecided)
