@@ -82,7 +82,14 @@ class Early413(Action, tag="early_413", forbid_unknown_fields=True, kw_only=True
     413. False: close at once, so that to the client it looks like a broken upload."""
 
 
-class Html200(Action, tag="html_200", forbid_unknown_fields=True, kw_only=True):
+class Unanswered(Action, forbid_unknown_fields=True, kw_only=True):
+    """A fault that may hide from the client what became of its call."""
+
+    listed_after: float = 0.0
+    """Age from which a batch that the call made is listed, where the settings do not say later."""
+
+
+class Html200(Unanswered, tag="html_200", forbid_unknown_fields=True, kw_only=True):
     """200 with an HTML page, as a captive portal answers."""
 
     processed: bool = False
@@ -96,7 +103,7 @@ class Redirect(Action, tag="redirect", forbid_unknown_fields=True, kw_only=True)
     status: int = 307
 
 
-class Hang(Action, tag="hang", forbid_unknown_fields=True, kw_only=True):
+class Hang(Unanswered, tag="hang", forbid_unknown_fields=True, kw_only=True):
     """Read the call, keep silent, then drop the connection."""
 
     seconds: float = 3600.0
@@ -111,8 +118,12 @@ class DropBefore(Action, tag="drop_before", forbid_unknown_fields=True, kw_only=
     """Bytes of the body to read first; null reads all of it."""
 
 
-class DropAfter(Action, tag="drop_after", forbid_unknown_fields=True, kw_only=True):
+class DropAfter(Unanswered, tag="drop_after", forbid_unknown_fields=True, kw_only=True):
     """Process the call, then close the connection without an answer."""
+
+    processed_after: float = 0.0
+    """Seconds between the two the other way round: the connection closes when the body has been
+    read, and the call is processed so much later."""
 
 
 class UnknownFields(Action, tag="unknown_fields", forbid_unknown_fields=True, kw_only=True):
@@ -359,6 +370,12 @@ def load_plan(plan: Mapping[str, Any] | bytes | str) -> FaultPlan:
     return FaultPlan(decoded)
 
 
+_NOT_NEGATIVE = (
+    "delay", "seconds", "after_lines", "count", "after_bytes", "retry_after", "listed_after",
+    "processed_after",
+)  # fmt: skip
+
+
 def _check(plan: Plan) -> None:
     for position, rule in enumerate(plan.rules):
         where = f"fault plan: rules[{position}]"
@@ -370,7 +387,7 @@ def _check(plan: Plan) -> None:
             raise PlanError(f"{where}: status must be from 400 to 599, not {action.status}")
         if isinstance(action, Redirect) and not 300 <= action.status <= 399:
             raise PlanError(f"{where}: status must be from 300 to 399, not {action.status}")
-        for name in ("delay", "seconds", "after_lines", "count", "after_bytes", "retry_after"):
+        for name in _NOT_NEGATIVE:
             value = getattr(action, name, None)
             if value is not None and value < 0:
                 raise PlanError(f"{where}: {name} must not be negative")
