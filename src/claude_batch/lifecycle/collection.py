@@ -62,23 +62,33 @@ class Collection:
             return
         complete, note = True, ""
         not_found_since: float | None = None
+        refused = False
         try:
             async with self._client.results(row.remote_id) as chunks:
                 await self._store(seat, batch_id, chunks)
         except (ApiError, Unreachable) as error:
             complete, note = False, str(error)
-            if isinstance(error, ApiError) and error.fault.status == 404:
-                not_found_since = row.not_found_since or time.time()
+            if isinstance(error, ApiError):
+                refused = error.fault.from_api and not error.fault.passes
+                if error.fault.status == 404:
+                    not_found_since = row.not_found_since or time.time()
         counts = json.loads(row.counts or "{}")
         with self._ledger.read() as tx:
             stored = collecting.stored_counts(tx, batch_id)
         gaps = row.request_count - stored.total
         fetches = row.fetches + (1 if complete else 0)
         now = time.time()
-        gone = not_found_since is not None and (
+        missed = not_found_since is not None and (
             now - not_found_since >= self._settings.not_found_after
-            or now - (row.submitted or now) >= RESULTS_KEPT_DAYS * 86400
         )
+        outdated = refused and now - (row.submitted or now) >= RESULTS_KEPT_DAYS * 86400
+        if outdated:
+            _log.error(
+                "batch %s: its results were kept for %d days and were not fetched in time",
+                row.remote_id,
+                RESULTS_KEPT_DAYS,
+            )
+        gone = missed or outdated
         if gaps > 0 and not gone and (not complete or fetches < COMPLETE_FETCHES):
             words = note or f"{gaps} of {row.request_count} results were not in the stream"
             wait = min(backoff(row.fetches + 1), row.max_poll_interval)
