@@ -20,6 +20,8 @@ FAMILIES: tuple[Family, ...] = ("run", "calls", "cron", "pair", "cancel")
 """`run`: one command. `calls`: a program that awaits single calls. `cron`: `submit`, then `advance`
 again and again. `pair`: two of these on one ledger. `cancel`: a run that is cancelled midway."""
 
+STRANGERS_KEY = "sk-ant-stranger"
+
 ELSEWHERE = "http://127.0.0.1:9/elsewhere"
 """Where redirects point: nobody listens there, and nobody may go there."""
 
@@ -42,6 +44,8 @@ class Role:
     kind: Literal["run", "calls", "cron"]
     prompts: list[str]
     deaths: list[Death]
+    keys: bool = True
+    """Whether single calls have keys; without, a call is known by its bytes."""
     cancel: str = ""
     """`between` two processes, `during` the first that says its run's id, or not at all."""
 
@@ -170,7 +174,7 @@ class _Draw:
         count = self.random.randint(5, max(5, min(60, most)))
         prompts = [f"Storm {self.seed} {name} prompt {at:03d}." for at in range(1, count + 1)]
         deaths = [self._death(kind) for _ in range(self.random.choice((0, 1, 2, 2, 3, 3, 4, 5)))]
-        return Role(name, kind, prompts, deaths, cancel)
+        return Role(name, kind, prompts, deaths, keys=self._chance(0.5), cancel=cancel)
 
     def _death(self, kind: str) -> Death:
         if self._chance(0.65):
@@ -205,7 +209,9 @@ class _Draw:
         if self._chance(0.15):
             rules.append({"route": "results", "times": 9, "action": self._lasting_gap()})
         requests = [self._ending() for _ in range(self.random.choice((0, 0, 1, 2, 4)))]
-        return {"seed": self.seed, "rules": rules, "requests": requests}
+        plan = {"seed": self.seed, "rules": rules, "requests": requests}
+        # The stranger is in good health: all that goes wrong happens to us.
+        return {**plan, "spared_keys": [STRANGERS_KEY]}
 
     def _when(self) -> Json:
         """Selectors under which a rule fires a few times and no more."""

@@ -37,7 +37,17 @@ from pathlib import Path
 from typing import Any, get_args
 
 from robot.api.deco import keyword
-from storm_faults import FAMILIES, Death, Family, Role, Storm, Stranger, draw, drawn_for
+from storm_faults import (
+    FAMILIES,
+    STRANGERS_KEY,
+    Death,
+    Family,
+    Role,
+    Storm,
+    Stranger,
+    draw,
+    drawn_for,
+)
 from storm_forgeries import FORGERIES
 from storm_verdict import STRANGER, Json, verdict
 
@@ -141,7 +151,8 @@ class Weather:
         self._foreign: list[str] = []
         self._deleted: list[str] = []
         self._cancelled = False
-        self._roles_left = len(storm.roles)
+        self.tally = ""
+        """Of the faults that were met and the sendings that had no answer, how many."""
         shutil.rmtree(folder, ignore_errors=True)
         self.streams.mkdir(parents=True)
         self.ledger = folder / "ledger" / "ledger.db"
@@ -186,6 +197,7 @@ class Weather:
                 thread.join()
             evidence = self._evidence()
             self._write("evidence.json", json.dumps(evidence, indent=1))
+            self.tally = tally(evidence)
             # What did not end cannot be judged further.
             found = self._findings or verdict(evidence)
             self._diagnose(found)
@@ -223,7 +235,7 @@ class Weather:
         verb = {"run": "run", "cron": "submit"}.get(role.kind, "")
         ask = ["claude-batch", verb, str(ACTOR), str(prompts), "-o", str(out)]
         if role.kind == "calls":
-            ask = [str(CALLS), str(ACTOR), str(prompts), str(out)]
+            ask = [str(CALLS), str(ACTOR), str(prompts), str(out), "keys" if role.keys else "bytes"]
         run_id, sent, code, cancel = "", False, 0, role.cancel
         while not self.over:
             command = ask
@@ -340,7 +352,7 @@ class Weather:
             None if value is None else json.dumps(value).encode(),
             method=method,
             headers={
-                "x-api-key": "sk-ant-stranger",
+                "x-api-key": STRANGERS_KEY,
                 "anthropic-version": "2023-06-01",
                 "content-type": "application/json",
                 "user-agent": STRANGER,
@@ -393,6 +405,15 @@ class Weather:
             self._write("ledger.txt", dump_ledger(self.ledger))
 
 
+def tally(evidence: Json) -> str:
+    """How much happened, in words: a storm in which nothing did proves nothing."""
+    faults = sum(call["fault"] is not None for call in evidence["log"])
+    found = sum(row["adopted"] is not None for row in evidence["batches"])
+    disproved = sum(row["silent"] > 0 for row in evidence["batches"])
+    lost = sum(row["state"] == "lost" for row in evidence["requests"])
+    return f"{faults} faults, {found} found again, {disproved} sent again, {lost} lost"
+
+
 def asked(role: Role) -> list[Json]:
     """The lines of a role's input."""
     return [{"id": f"{role.name}-{at}", "prompt": p} for at, p in enumerate(role.prompts, 1)]
@@ -427,7 +448,7 @@ def read_ledger(path: Path) -> Json:
                 "SELECT r.id AS request, s.sending, s.outcome, s.disposition, s.error_type "
                 "FROM results s JOIN requests r ON r.seq = s.request_seq"
             ),
-            "batches": rows("SELECT id, remote_id, state, request_count, note FROM batches"),
+            "batches": rows("SELECT id, remote_id, state, adopted, silent FROM batches"),
             "runs": [row["id"] for row in rows("SELECT id FROM runs WHERE kind = 'run' "
                                                "AND stored IS NOT NULL")],
             "foreign_lines": rows(
@@ -466,7 +487,7 @@ def play(storm: Storm, *, keep: bool = False, breakage: str = "-") -> str:
     prompts = sum(len(role.prompts) for role in storm.roles)
     told = (
         f"{family} {seed}: {prompts} prompts, {weather.starts} processes, {weather.deaths} deaths, "
-        f"{time.monotonic() - begun:.1f} s"
+        f"{weather.tally}, {time.monotonic() - begun:.1f} s"
     )
     if found:
         command = f"python robot/resources/storms.py --family {family} --seed {seed}"
