@@ -10,6 +10,7 @@ from claude_batch._version import __version__
 from claude_batch.cli.actors import actors_group
 from claude_batch.cli.asking import run_command, submit_command
 from claude_batch.cli.exits import EXIT_CODES, told_to_people
+from claude_batch.cli.faults import telling_notices
 from claude_batch.cli.looking import results_command, status_command
 from claude_batch.cli.tending import advance_command, cancel_command, resume_command
 from claude_batch.cli.unknown import unknown_command
@@ -20,7 +21,7 @@ __all__ = ["group"]
 
 class _Group(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
-        with told_to_people():
+        with told_to_people(), telling_notices():
             return super().invoke(ctx)
 
     def list_commands(self, ctx: click.Context) -> list[str]:

@@ -11,7 +11,12 @@ from enum import IntEnum
 import click
 
 from claude_batch.cli.faults import BadInput, BadOutput, say
-from claude_batch.core.errors import AccountHaltedError, ActorError, EngineStoppedError
+from claude_batch.core.errors import (
+    AccountHaltedError,
+    ActorError,
+    EngineStoppedError,
+    LedgerError,
+)
 
 __all__ = ["EXIT_CODES", "Exit", "told_to_people"]
 
@@ -63,6 +68,9 @@ def told_to_people() -> Generator[None]:
     except EngineStoppedError as error:
         say(f"error: {error}")
         raise SystemExit(Exit.PARKED) from None
+    except LedgerError as error:
+        say(f"error: {error}")
+        raise SystemExit(Exit.PARKED if error.passes else Exit.USAGE) from None
     except (BadOutput, ActorError) as error:
         say(f"error: {error}")
         raise SystemExit(Exit.USAGE) from None

@@ -122,10 +122,12 @@ def _write_stdout(answers: Iterable[Answer]) -> bool:
         for chunk in _chunks(answers):
             sys.stdout.buffer.write(chunk)
         sys.stdout.buffer.flush()
-    except BrokenPipeError:
+    except OSError as error:
         # Python must not complain when it flushes at its end.
         with suppress(io.UnsupportedOperation):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if not isinstance(error, BrokenPipeError):
+            raise BadOutput(f"standard output cannot be written: {error.strerror}") from None
         say("standard output was closed before the end; the results are kept in the ledger")
         return False
     return True

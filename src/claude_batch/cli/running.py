@@ -128,6 +128,8 @@ def _conclude(
             say(f"check the key in the variable {options.key_variable}")
         say(options.how_to_go_on(run.id))
         return Exit.HALTED
+    if isinstance(error, LedgerError) and error.fault in ("damaged", "version"):
+        raise error
     if isinstance(error, _NoContact | EngineStoppedError | LedgerError):
         provider.close()
         say(f"parked: {error}. Everything stored is kept; {options.how_to_go_on(run.id)}")

@@ -10,11 +10,13 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Coroutine, Generator
 from dataclasses import dataclass
+from typing import Any
 
 from filelock import Timeout
 
+from claude_batch.core.errors import LedgerError
 from claude_batch.core.settings import LedgerSettings
 from claude_batch.ledger import collecting, enqueue, halting, packing, reading, sending
 from claude_batch.ledger.store import Deposed, Ledger, Seat, Transaction
@@ -77,6 +79,7 @@ class Driver:
             )
         self.contact: Contact = Contact()
         self._stopping = False
+        self._disk_fault: LedgerError | None = None
         self._send_task: asyncio.Task[None] | None = None
         self._poll_task: asyncio.Task[None] | None = None
         self._wake_send = asyncio.Event()
@@ -227,8 +230,18 @@ class Driver:
 
     async def _drive(self, seat: Seat) -> None:
         async with asyncio.TaskGroup() as group:
-            self._send_task = group.create_task(self._send_loop(seat))
-            self._poll_task = group.create_task(self._poll_loop(seat))
+            self._send_task = group.create_task(self._heeding_the_disk(self._send_loop(seat)))
+            self._poll_task = group.create_task(self._heeding_the_disk(self._poll_loop(seat)))
+        if self._disk_fault is not None:
+            raise self._disk_fault
+
+    async def _heeding_the_disk(self, loop: Coroutine[Any, Any, None]) -> None:
+        """Where the ledger cannot be written both loops end, but not in the middle of a POST."""
+        try:
+            await loop
+        except LedgerError as error:
+            self._disk_fault = self._disk_fault or error
+            self.stop()
 
     async def _send_loop(self, seat: Seat) -> None:
         while not self._stopping:

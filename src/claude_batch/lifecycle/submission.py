@@ -8,6 +8,7 @@ become *unknown*, and an unknown batch is never sent again by itself.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import AsyncIterator, Callable
@@ -138,6 +139,12 @@ class Submission:
         except _NotArmed as reason:
             self._armed = False
             answer = CreateAnswer(reason=str(reason))
+        except LedgerError as error:
+            # The tail has not left, so nothing was taken: noted where the disk still lets us, and
+            # else concluded by the next driver, since ``armed`` is not there.
+            with contextlib.suppress(LedgerError), self._ledger.write(seat) as tx:
+                sending.mark_definite_no(tx, batch_id, note=str(error))
+            raise
         except InvalidRequestError as error:
             with self._ledger.write(seat) as tx:
                 sending.mark_definite_no(tx, batch_id, note=str(error))
@@ -216,7 +223,12 @@ class Submission:
                 # The id is known here alone: while this process lives it must not be lost, and
                 # nothing else is sent meanwhile.
                 failures += 1
-                _log.error("the id of batch %s cannot be noted: %s", remote_id, error)
+                _log.error(
+                    "the id of batch %s cannot be noted yet: %s",
+                    remote_id,
+                    error,
+                    extra={"for_people": True},
+                )
                 await asyncio.sleep(backoff(failures) / 4)
 
     def _broken(self, seat: Seat, row: Any, answer: CreateAnswer) -> None:

@@ -23,8 +23,9 @@ from claude_batch.core.settings import (
 )
 from claude_batch.ledger import reading
 from claude_batch.ledger.reading import Answer
+from claude_batch.lifecycle.doors import Door
 from claude_batch.lifecycle.driver import Contact
-from claude_batch.lifecycle.engine import Door, Engine
+from claude_batch.lifecycle.engine import Engine
 from claude_batch.providers.mapping import response_of
 from claude_batch.providers.protocol import ProviderCapabilities
 from claude_batch.providers.run import Run

@@ -12,7 +12,8 @@ from claude_batch.actor.response import ActorResult
 from claude_batch.core.errors import BatchTimeoutError, RunNotFoundError
 from claude_batch.core.states import BatchState
 from claude_batch.ledger import collecting, delivery, halting, reading
-from claude_batch.lifecycle.engine import Door, Engine, halted_error
+from claude_batch.lifecycle.doors import Door, halted_error
+from claude_batch.lifecycle.engine import Engine
 from claude_batch.providers.mapping import result_of
 from claude_batch.providers.status import RunStatus, status_of
 from claude_batch.providers.stepping import Pause, step_async, step_sync
