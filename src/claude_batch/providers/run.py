@@ -196,7 +196,7 @@ class Run:
                 if cancelled_at is not None:
                     raise self._timed_out((), 0)
                 return
-            self._drive()
+            yield Pause(self._provider.opening())
             cancelled_at = yield from self._check_patience(cancelled_at)
             # Counting a run of a million requests costs; do not count for every change.
             yield Pause(Future(), min(LONGEST_REST, RESTS_PER_LOOK * looked))
@@ -212,7 +212,8 @@ class Run:
                 return
             if halting.halt_stands(workspace, time.time()):
                 raise halted_error(workspace)
-            if (workspace.wait_until or 0) > time.time() or self._drive().driver.contact.failures:
+            _, door = yield Pause(self._provider.opening())
+            if (workspace.wait_until or 0) > time.time() or door.driver.contact.failures:
                 return
             yield Pause(self._engine.change_after(version), 1.0)
 
@@ -235,7 +236,7 @@ class Run:
                 continue
             if not left:
                 return
-            self._drive()
+            yield Pause(self._provider.opening())
             cancelled_at = yield from self._check_patience(cancelled_at)
             yield Pause(self._engine.change_after(version), self._patience(cancelled_at))
 
