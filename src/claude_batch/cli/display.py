@@ -41,7 +41,7 @@ class Display(Protocol):
 @contextmanager
 def display() -> Generator[Display]:
     """A display on standard error."""
-    if not sys.stderr.isatty():
+    if sys.stderr is None or not sys.stderr.isatty():
         yield _Lines()
         return
     from rich.console import Console

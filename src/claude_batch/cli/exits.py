@@ -10,7 +10,7 @@ from enum import IntEnum
 
 import click
 
-from claude_batch.cli.faults import BadInput, BadOutput, say
+from claude_batch.cli.faults import BadInput, BadOutput, forget_stdout, say
 from claude_batch.core.errors import (
     AccountHaltedError,
     ActorError,
@@ -58,6 +58,7 @@ def told_to_people() -> Generator[None]:
         say("interrupted; what was stored before is kept")
         raise SystemExit(Exit.PARKED) from None
     except BrokenPipeError:
+        forget_stdout()
         raise SystemExit(Exit.PARKED) from None
     except BadInput as error:
         say(f"error: {error}. Nothing was sent")
