@@ -122,16 +122,20 @@ def _store(
     label: str | None,
     new: bool,
 ) -> Run:
+    from claude_batch.cli.display import storing
+
     try:
-        run = provider.store(
-            actor,
-            inputs,
-            label=label,
-            new=new,
-            # `resume` may be typed elsewhere.
-            output=None if output is None else os.path.abspath(output),
-            on_invalid=inputs.refuse,
-        )
+        with storing() as on_stored:
+            run = provider.store(
+                actor,
+                inputs,
+                label=label,
+                new=new,
+                # `resume` may be typed elsewhere.
+                output=None if output is None else os.path.abspath(output),
+                on_invalid=inputs.refuse,
+                on_stored=on_stored,
+            )
     except InvalidRequestError:
         # Each request's own fault went to `refuse`; what is left is that there was no request.
         raise BadInput(inputs.nothing()) from None

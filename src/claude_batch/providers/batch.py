@@ -314,18 +314,30 @@ class ClaudeBatchProvider:
         new: bool = False,
         output: str | None = None,
         on_invalid: Callable[[InvalidRequestError], None] | None = None,
+        on_stored: Callable[[int], None] | None = None,
     ) -> Run:
         """Store a run without waiting for its sending; what drives the ledger sends it.
 
         ``on_invalid`` is told of each request that is left out because it would be refused; without
-        it the first one raises, with nothing stored.
+        it the first one raises, with nothing stored. ``on_stored`` is told, again and again, how
+        many requests are stored by now.
         """
         return self._store_sync(
-            actor, requests, label=label, new=new, output=output, on_invalid=on_invalid
+            actor,
+            requests,
+            label=label,
+            new=new,
+            output=output,
+            on_invalid=on_invalid,
+            on_stored=on_stored,
         )
 
     def _writer(
-        self, actor: ActorConfiguration, label: str | None, output: str | None
+        self,
+        actor: ActorConfiguration,
+        label: str | None,
+        output: str | None,
+        on_stored: Callable[[int], None] | None = None,
     ) -> RunWriter:
         door = self._door()
         encoder = self._encoders.of(actor)
@@ -346,6 +358,7 @@ class ClaudeBatchProvider:
             label=label,
             output=output,
             process=self._engine.process,
+            on_stored=on_stored,
         )
 
     async def _store(
@@ -388,9 +401,10 @@ class ClaudeBatchProvider:
         new: bool = False,
         output: str | None = None,
         on_invalid: Callable[[InvalidRequestError], None] | None = None,
+        on_stored: Callable[[int], None] | None = None,
     ) -> Run:
         check_requests(requests)
-        writer = self._writer(actor, label, output)
+        writer = self._writer(actor, label, output, on_stored)
         try:
             for request in requests:
                 try:
