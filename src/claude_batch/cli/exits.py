@@ -35,9 +35,9 @@ EXIT_CODES = """\b
 Exit codes:
   0  every request succeeded
   1  some requests failed
-  2  bad usage, input or output; nothing was sent, or the message says how to get what is kept
+  2  bad usage, input, output or ledger; nothing was sent, or all is kept
   3  parked or timed out; the same command, or `claude-batch resume`, goes on
-  4  sending was halted by the account; nothing was marked failed, the same command goes on
+  4  sending was halted, by the account or for a restored ledger; nothing was marked failed
 Where several hold, the highest counts."""
 
 DEBUG = "CLAUDE_BATCH_DEBUG"

@@ -18,6 +18,7 @@ from sqlalchemy import (
     Engine,
     Insert,
     create_engine,
+    delete,
     event,
     insert,
     inspect,
@@ -29,6 +30,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError
 
 from claude_batch.core.errors import LedgerError
 from claude_batch.core.ids import new_incarnation
+from claude_batch.ledger.copying import copy_ledger
 from claude_batch.ledger.faults import ledger_error
 from claude_batch.ledger.schema import SCHEMA_VERSION, meta, metadata, workspaces
 from claude_batch.ledger.seats import seat_files
@@ -185,6 +187,8 @@ class Ledger:
                 "it was not changed. Name another with --ledger"
             )
         self.incarnation: str = facts["incarnation"]
+        former = facts.get("former_incarnations", "").split()
+        self.incarnations: frozenset[str] = frozenset((self.incarnation, *former))
         self._salt = facts["salt"]
         self._expected = [(self.incarnation,), (str(SCHEMA_VERSION),)]
         return int(version)
@@ -262,6 +266,37 @@ class Ledger:
         return hashlib.blake2b(
             credential.encode(), key=bytes.fromhex(self._salt), digest_size=12
         ).hexdigest()
+
+    @property
+    def identity(self) -> str:
+        """What a ledger shares with its copies alone, whatever their incarnations and paths."""
+        return hashlib.blake2b(bytes.fromhex(self._salt), digest_size=16).hexdigest()
+
+    def renew_incarnation(self, tx: Connection) -> None:
+        """Tell what is sent from now on from all that was sent before, or by a copy.
+
+        Every process that has the ledger open must open it anew; this one calls `reopen` once the
+        transaction has ended.
+        """
+        former = " ".join(sorted(self.incarnations))
+        for name, value in (
+            ("former_incarnations", former),
+            ("incarnation", new_incarnation()),
+        ):
+            tx.execute(delete(meta).where(meta.c.name == name))
+            tx.execute(insert(meta).values(name=name, value=value))
+
+    def reopen(self) -> None:
+        """Learn anew what tells this ledger from others."""
+        self._read_facts()
+
+    def backup(self, target: Path) -> None:
+        """Copy what is committed by now to a new file, while others go on writing.
+
+        Raises `FileExistsError` rather than overwriting, `OSError`, and `LedgerError`.
+        """
+        with self._told("copied"):
+            copy_ledger(self._engine, target)
 
     def sibling(self, suffix: str) -> Path | None:
         """The path of a file that lies beside the ledger; None for one that is no file."""

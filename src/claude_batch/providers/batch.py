@@ -16,6 +16,7 @@ from claude_batch.core.durations import parse_duration
 from claude_batch.core.errors import ActorConfigurationError, InvalidRequestError
 from claude_batch.core.settings import (
     BatchProcessingMode,
+    LedgerSettings,
     default_ledger,
     from_environment,
     resolve_ledger_settings,
@@ -139,6 +140,11 @@ class ClaudeBatchProvider:
     def ledger(self) -> str:
         """The ledger's path or URL."""
         return self._location
+
+    @property
+    def settings(self) -> LedgerSettings:
+        """The settings of the ledger, as keywords and environment give them."""
+        return self._entrance.settings
 
     def credentials(self) -> dict[str, str]:
         """``base_url`` and ``api_key`` for a client of the SDK; what is not set it finds itself.

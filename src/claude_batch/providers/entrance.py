@@ -38,7 +38,7 @@ class Entrance:
         drive: bool,
     ) -> None:
         self._location = location
-        self._settings = settings
+        self.settings: LedgerSettings = settings
         self._credentials = credentials
         self._drive = drive
         self._lock = threading.Lock()  # held while it opens: never waited for on an event loop
@@ -65,7 +65,7 @@ class Entrance:
         if self._engine is None:
             if self.closed:
                 raise ActorConfigurationError("the provider is closed; make a new one")
-            self._engine = Engine.acquire(self._location, self._settings)
+            self._engine = Engine.acquire(self._location, self.settings)
         return self._engine
 
     def door(self) -> Door:
