@@ -19,6 +19,8 @@ from staging import QUICK, make_provider
 
 import claude_batch as cb
 from claude_batch.ledger import store
+from claude_batch.lifecycle import engine
+from claude_batch.providers.registry import default_registry
 
 PATIENCE = 8.0
 """Seconds until a write gives up, in place of a minute: a loop that is blocked never ticks."""
@@ -178,3 +180,106 @@ def _(context: Context) -> None:
 def _(context: Context) -> None:
     assert isinstance(context.outcome, cb.ActorError), context.outcome
     assert "closed" in str(context.outcome), context.outcome
+
+
+# Closing what was opened
+
+
+def engines() -> int:
+    return len(engine._engines)
+
+
+@when("the run is closed, and the provider after it")
+def _(context: Context) -> None:
+    context.run.close()
+    context.left_open = not context.provider.closed and engines() == 1
+    context.provider.close()
+
+
+@then("the provider was closed by its own close alone")
+def _(context: Context) -> None:
+    assert context.left_open
+    assert engines() == 0
+
+
+@then("an opened run runs an engine until it is closed, by each way to close it")
+def _(context: Context) -> None:
+    with cb.open_run(context.run.id) as run:
+        assert run.id == context.run.id and engines() == 1
+    assert engines() == 0
+
+    async def opened() -> None:
+        async with cb.open_run(context.run.id):
+            assert engines() == 1
+        assert engines() == 0
+
+    asyncio.run(opened())
+
+
+@then("an unknown run leaves no engine behind")
+def _(context: Context) -> None:
+    try:
+        cb.open_run("run-nowhere")
+    except cb.RunNotFoundError:
+        assert engines() == 0
+    else:
+        raise AssertionError("a run was opened that is not there")
+
+
+def load(context: Context, **settings: Any) -> cb.Actor:
+    path = Path(context.tmp / "actor.yaml")
+    path.write_text(
+        "name: tests/asker\nprovider: anthropic\nmodel: claude-haiku-4-5\nbatch_processing: true\n"
+    )
+    actor = cb.load_actor(path, **QUICK, **settings)
+    context.add_cleanup(actor.provider.close)
+    return actor
+
+
+@when("two actors are loaded from a file, and one of them closes twice")
+def _(context: Context) -> None:
+    context.one, context.other = load(context), load(context)
+    assert context.one.provider is context.other.provider
+    with context.one as one:
+        one.respond_sync("first")
+    context.one.close()
+
+
+@then("the other is answered still, and closes the provider")
+def _(context: Context) -> None:
+    async def ask() -> None:
+        async with context.other as other:
+            await other.respond("second")
+
+    asyncio.run(ask())
+    assert context.other.provider.closed and engines() == 0
+
+
+@then("an actor that is loaded later is answered by a new provider")
+def _(context: Context) -> None:
+    with load(context) as later:
+        assert later.provider is not context.one.provider
+        assert "third" in later.respond_sync("third").text
+    assert engines() == 0
+
+
+@when("an actor is loaded whose provider others have, and is closed")
+def _(context: Context) -> None:
+    registry = default_registry
+    context.actor = cb.Actor(configuration(), registry.for_actor(configuration(), **QUICK))
+    before = load(context)
+    assert before.provider is context.actor.provider
+    before.close()
+    context.actor.close()
+    after = load(context, max_attempts=2)
+    context.late = cb.Actor(
+        configuration(), registry.for_actor(configuration(), **QUICK, max_attempts=2)
+    )
+    assert after.provider is context.late.provider
+    after.close()
+
+
+@then("the others are answered still")
+def _(context: Context) -> None:
+    for actor in (context.actor, context.late):
+        assert actor.respond_sync("hello").text

@@ -485,6 +485,12 @@ class ClaudeBatchProvider:
 def open_run(run_id: str, *, ledger: str | os.PathLike[str] | None = None, **settings: Any) -> Run:
     """A run by its id, in any process, on any day; needs no YAML.
 
-    ``settings`` are those of `ClaudeBatchProvider`. Raises `RunNotFoundError`.
+    ``settings`` are those of `ClaudeBatchProvider`, which closing the run closes. Raises
+    `RunNotFoundError`.
     """
-    return ClaudeBatchProvider(ledger=ledger, **settings).open_run(run_id)
+    provider = ClaudeBatchProvider(ledger=ledger, **settings)
+    try:
+        return Run(provider, run_id, owns_provider=True)
+    except BaseException:
+        provider.close()
+        raise

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import time
 from collections.abc import AsyncIterator, Generator, Iterator
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from claude_batch.actor.response import ActorResult
 from claude_batch.core.errors import BatchTimeoutError, RunNotFoundError
@@ -43,9 +44,15 @@ _AT_API = (BatchState.SUBMITTING, BatchState.IN_PROGRESS, BatchState.CANCELING, 
 class Run:
     """A run of a ledger. Made by `submit` and `open_run`, not by hand."""
 
-    def __init__(self, provider: ClaudeBatchProvider, run_id: str) -> None:
-        """Raises `RunNotFoundError` where the ledger has no run of that id."""
+    def __init__(
+        self, provider: ClaudeBatchProvider, run_id: str, *, owns_provider: bool = False
+    ) -> None:
+        """``owns_provider``: closing the run closes the provider.
+
+        Raises `RunNotFoundError` where the ledger has no run of that id.
+        """
         self._provider = provider
+        self._owns_provider = owns_provider
         engine = provider._engine  # pyright: ignore[reportPrivateUsage]
         with engine.ledger.read() as tx:
             row = reading.find_run(tx, run_id)
@@ -67,6 +74,30 @@ class Run:
 
     def __repr__(self) -> str:
         return f"<Run {self.id}>"
+
+    def close(self) -> None:
+        """Close the provider, where `open_run` made it; the run's batches go on at the API.
+
+        A run of somebody else's provider leaves it open.
+        """
+        if self._owns_provider:
+            self._provider.close()
+
+    async def aclose(self) -> None:
+        """`close`, without blocking the event loop."""
+        await asyncio.to_thread(self.close)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
 
     @property
     def provider(self) -> ClaudeBatchProvider:
