@@ -28,9 +28,9 @@ ELSEWHERE = "http://127.0.0.1:9/elsewhere"
 
 @dataclass(frozen=True)
 class Death:
-    """How one process ends before its time."""
+    """How one process ends before its time, or (`freeze`) stands still for a while."""
 
-    kind: Literal["point", "kill", "term", "interrupt"]
+    kind: Literal["point", "kill", "term", "interrupt", "freeze"]
     point: str = ""
     after: float = 0.0
     """Seconds after its start; of a `point`, the longest that it is waited for."""
@@ -133,6 +133,8 @@ class _Draw:
             "listed_after": self.late if self._chance(0.15) else 0.0,
             "queue_limit": self.max_requests * 2 if self._chance(0.15) else 500_000,
             "workspace_header": not self._chance(0.1),
+            # The server's clock is the one that counts, however wrong it is.
+            "clock_offset": self.random.choice((0.0, 0.0, 0.0, -90.0, 3600.0, -1e6, 1e6)),
             "seed": self.seed,
         }
 
@@ -181,7 +183,7 @@ class _Draw:
             point = self.random.choice(_POINTS[kind])
             number = self.random.choice((1, 1, 1, 2, 2, 3, 5))
             return Death("point", f"{point}:{number}", self.random.uniform(3.0, 7.0))
-        how: Any = self.random.choice(("kill", "kill", "kill", "term", "interrupt"))
+        how: Any = self.random.choice(("kill", "kill", "kill", "term", "interrupt", "freeze"))
         # Before a second has passed a process has hardly been imported.
         return Death(how, after=self.random.uniform(0.8, 4.5))
 
