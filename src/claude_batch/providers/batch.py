@@ -21,7 +21,8 @@ from claude_batch.core.settings import (
     resolve_ledger_settings,
     resolve_mode,
 )
-from claude_batch.ledger import reading
+from claude_batch.ledger import delivery, reading
+from claude_batch.ledger.delivery import Outstanding
 from claude_batch.ledger.reading import Answer
 from claude_batch.lifecycle.doors import Door
 from claude_batch.lifecycle.driver import Contact
@@ -436,6 +437,11 @@ class ClaudeBatchProvider:
     def answers(self, run_id: str) -> Iterator[Answer]:
         """A run's requests in order, as the ledger holds them, undecoded: for output files."""
         return reading.answers_by_position(self._engine.ledger, run_id)
+
+    def outstanding(self) -> list[Outstanding]:
+        """The runs that are unfinished, or whose output is not written yet; oldest first."""
+        with self._engine.ledger.read() as tx:
+            return delivery.outstanding_runs(tx)
 
     def open_run(self, run_id: str) -> Run:
         """A run of this ledger by its id; raises `RunNotFoundError`."""

@@ -12,6 +12,7 @@ from claude_batch.actor.response import ActorResult
 from claude_batch.core.errors import BatchTimeoutError, RunNotFoundError
 from claude_batch.core.states import BatchState
 from claude_batch.ledger import collecting, delivery, halting, reading
+from claude_batch.ledger.delivery import Outstanding
 from claude_batch.lifecycle.doors import Door, halted_error
 from claude_batch.lifecycle.engine import Engine
 from claude_batch.providers.mapping import result_of
@@ -78,6 +79,11 @@ class Run:
 
     def _drive(self) -> Door:
         return self._provider._door()  # pyright: ignore[reportPrivateUsage]
+
+    def outstanding(self) -> Outstanding:
+        """What of the run whoever goes on with it needs to know; costs less than `status`."""
+        with self._engine.ledger.read() as tx:
+            return delivery.outstanding_run(tx, self.id)
 
     def status(self) -> RunStatus:
         """Where the run stands now; needs no API key."""
