@@ -204,7 +204,7 @@ class _Draw:
 
     def _plan(self) -> Json:
         rules: list[Json] = []
-        for _ in range(self.random.choice((0, 1, 1, 2, 3, 4, 6, 8))):
+        for _ in range(self.random.choice((0, 1, 1, 2, 3, 4, 6, 8, 12))):
             route = self.random.choice(("create",) * 5 + ("results",) * 3 + ("list", "list")
                                        + ("retrieve", "cancel", "any"))  # fmt: skip
             rules.append({"route": route, **self._when(), "action": self._action(route)})
@@ -219,16 +219,16 @@ class _Draw:
         """Selectors under which a rule fires a few times and no more."""
         times = self.random.choice((1, 1, 2, 2, 3, 4))
         if self._chance(0.5):
-            first = self.random.choice((1, 1, 2, 3))
+            first = self.random.choice((1, 1, 1, 2, 3))
             return {"nth": list(range(first, first + times))}
-        return {"probability": self.random.choice((0.1, 0.3, 0.6)), "times": times}
+        return {"probability": self.random.choice((0.2, 0.4, 0.7)), "times": times}
 
     def _action(self, route: str) -> Json:
         if route == "any":
             return self.random.choice(({"type": "unknown_fields"}, self._delay()))
         kinds: list[Callable[[], Json]] = [self._error, self._broken, self._page, self._delay]
         if route == "create":
-            kinds = [*_twice(self._refusal), *_twice(self._unanswered), *kinds]
+            kinds = [*_twice(self._refusal), *_twice(self._unanswered), self._unanswered, *kinds]
         if route == "results":
             kinds = [*_twice(self._lines), *_twice(self._lines), *kinds]
         return self.random.choice(kinds)()
