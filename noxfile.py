@@ -284,6 +284,13 @@ def coverage_report(session: nox.Session) -> None:
 
 
 @nox.session(default=False)
+def storms(session: nox.Session) -> None:
+    """200 random storms; `nox -s storms -- --seed 17 --family run` plays one again."""
+    session.install(".[test]")
+    session.run("python", "robot/resources/storms.py", *session.posargs, env=environment(session))
+
+
+@nox.session(default=False)
 def benchmarks(session: nox.Session) -> None:
     """N requests through claude-batch, beside a floor and the bare SDK."""
     session.install(".[test]")

@@ -79,6 +79,16 @@ Feature: A request and its actor become Messages params
     Then none of the actor's encoded params has "temperature" or "top_k"
     And the actor's log has 2 warnings, which name claude-opus-5-5 and the parameter
 
+  Scenario Outline: a prompt is encoded to the same bytes as its params in full
+    Given an actor made with <actor>
+    Then each odd prompt of the actor has the bytes that its params have, with the defaults <defaults>
+
+    Examples:
+      | actor                                                                          | defaults                                 |
+      | {"model": "claude-haiku-4-5"}                                                  | {}                                       |
+      | {"model": "m", "system_prompt": "Say \"é\"", "options": {"metadata": {"a": 1}}} | {"top_k": 2, "betas": ["x"]}             |
+      | {"model": "m", "options": {"betas": ["b"], "stop_sequences": ["user", "}]}"]}} | {"messages": [], "stop_sequences": ["n"]} |
+
   Scenario: an option that the model does not take is refused before anything is sent
     Given an actor made with {"model": "claude-opus-5-5", "options": {"temperature": 0.5}}
     When the actor's request {"id": "k-1", "prompt": "Hello"} is encoded

@@ -89,3 +89,17 @@ Feature: Collection stores every line once, whatever the stream does
     And the results are read in order
     Then 0 results are answers and 2 are errors
     And the status shows 2 requests lost
+
+  Scenario: Results that nobody fetched in 29 days are said to be lost, and not sent again
+    Given an API
+    And a batch provider with {"drive": false}
+    When a run of these prompts is stored
+      | prompt   |
+      | prompt 0 |
+    And the ledger is advanced until a batch is at the API
+    And 26 days pass
+    Then the status says "2 days are left to fetch them"
+    When 4 days pass
+    And everything that is due is advanced until the run is finished
+    Then the status shows 1 requests lost
+    And the API has processed 1 requests, none twice

@@ -19,6 +19,9 @@ Feature: Packing fills batches to the API's limits and no further
     Then the cut has 2 requests
     And its poll interval is the shortest of the runs in it
 
+  Scenario: A lane that fits into one batch is not looked at one by one
+    Then a lane is cut as a whole exactly where a cut takes all of it
+
   Scenario: An empty queue gives no batch
     Given 0 queued requests of 1 bytes
     When a cut is planned

@@ -87,6 +87,30 @@ Feature: The sandbox keeps batches as the API does
       | field                     | value |
       | request_counts.processing | 3     |
 
+  Scenario: A batch can be listed late, and is read by its id at once
+    Given a sandbox with the settings
+      """
+      {"listed_after": 60}
+      """
+    And the sandbox has a batch of 3 requests
+    Then the sandbox shows 0 batches
+    When the sandbox's last batch is read back
+    Then the sandbox answers 200
+    When the sandbox's clock moves on by 61 seconds
+    Then the sandbox shows 1 batches
+
+  Scenario: The bill tells when a request was accepted and processed, and what failed it
+    Given a sandbox
+    And the sandbox has a batch of the prompts
+      | custom_id | prompt                               |
+      | a         | Hello                                |
+      | b         | [[sandbox:errored:overloaded_error]] |
+    And the sandbox's batches have had their time
+    Then the sandbox's bill tells of each request
+      | custom_id | outcome   | error_type       | seconds |
+      | a         | succeeded | None             | 3600    |
+      | b         | errored   | overloaded_error | 3600    |
+
   Scenario: Results come in an order that only the seed decides
     Given a sandbox
     And the sandbox has a batch of 20 requests

@@ -83,6 +83,23 @@ Feature: The sandbox goes wrong on demand
       | 4    | 0     |
       | 1    | 1     |
 
+  Scenario: A key can be spared
+    Given a sandbox with the fault plan
+      """
+      {"spared_keys": ["sk-in-good-health"],
+       "rules": [{"route": "list", "nth": 1, "action": {"type": "error", "status": 500}}]}
+      """
+    When the sandbox is called with GET "/v1/messages/batches"
+      | header    | value             |
+      | x-api-key | sk-in-good-health |
+    Then the sandbox answers 200
+    When the sandbox is called with GET "/sandbox/faults"
+    Then the sandbox's answer has the fields
+      | field         | value    |
+      | spared_keys.0 | "…alth" |
+    When the sandbox is called with GET "/v1/messages/batches"
+    Then the sandbox answers 500
+
   Scenario: Chance is the same for the same seed
     Given a sandbox
     Then the sandbox draws the same chances for the same seed and others for another
@@ -211,6 +228,45 @@ Feature: The sandbox goes wrong on demand
       | {"type": "drop_after"}                         | 1       |
       | {"type": "hang", "seconds": 0}                 | 0       |
       | {"type": "hang", "seconds": 0.05, "processed": true} | 1 |
+
+  Scenario Outline: A batch whose answer was lost is listed late
+    Given a sandbox with the fault
+      """
+      {"route": "create", "action": <action>}
+      """
+    When the sandbox is sent a batch of 3 requests
+    Then the sandbox shows 0 batches
+    When the sandbox's clock moves on by 61 seconds
+    Then the sandbox shows 1 batches
+
+    Examples:
+      | action                                                                  |
+      | {"type": "drop_after", "listed_after": 60}                              |
+      | {"type": "html_200", "processed": true, "listed_after": 60}             |
+      | {"type": "hang", "seconds": 0, "processed": true, "listed_after": 60}   |
+
+  Scenario: A call is processed when its connection is long gone
+    Given a sandbox with the fault
+      """
+      {"route": "create", "action": {"type": "drop_after", "processed_after": 0.3}}
+      """
+    When the sandbox is sent a batch of 3 requests
+    Then the sandbox drops the connection
+    And the sandbox shows 0 batches
+    And the sandbox soon shows 1 batches
+
+  Scenario: What is refused when its connection is long gone leaves nothing
+    Given a sandbox with the fault
+      """
+      {"route": "create", "action": {"type": "drop_after", "processed_after": 0.1}}
+      """
+    When the sandbox is sent the batch body
+      """
+      {"requests": []}
+      """
+    Then the sandbox drops the connection
+    And the sandbox's log soon has 1 calls
+    And the sandbox shows 0 batches
 
   Scenario: What would have been refused is refused, whatever comes after
     Given a sandbox with the fault

@@ -42,6 +42,7 @@ Feature: The sandbox is a server, a command and a thread
       | --seed          | 7     |
       | --expires-after | 24h   |
       | --results-kept  | 29d   |
+      | --listed-after  | 50ms  |
       | --queue-limit   | 1000  |
       | --clock-offset  | -5    |
     Then the sandbox process prints "sandbox listening on http://127.0.0.1" and answers "echo: hello"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import pickle
+import random
 import subprocess
 import sys
 from pathlib import Path
@@ -400,6 +401,34 @@ def _(context: Context, first: str, second: str) -> None:
     encoder = RequestEncoder(context.actor)
     one, other = encoder.encode(json.loads(first)), encoder.encode(json.loads(second))
     assert one == other and one.params, (one, other)
+
+
+def _odd_prompts() -> list[str]:
+    rng = random.Random(7)
+    alphabet = [
+        *map(chr, range(0x21)), '"', "\\", "/", "}]}", "\x7f", "\u2028", "é", "漢", "😀", "\ud800"
+    ]  # fmt: skip
+    drawn = ("".join(rng.choices(alphabet, k=rng.randint(1, 9))) for _ in range(500))
+    return ["x", "\x00", "0" * 32, '"}]}', "\udfff", "a" * 100_000, *drawn]
+
+
+@then(
+    "each odd prompt of the actor has the bytes that its params have, with the defaults {more:Json}"
+)
+def _(context: Context, more: str) -> None:
+    encoder = RequestEncoder(context.actor, json.loads(more))
+    outcomes: list[set[str]] = [set(), set()]
+    for prompt in filter(str.strip, _odd_prompts()):
+        results: list[object] = []
+        # A text by itself goes the general way, a request with a prompt the prepared one.
+        for asked in (prompt, ActorRequest(prompt)):
+            try:
+                results.append(encoder.encode(asked))
+            except InvalidRequestError as error:
+                results.append(str(error))
+        assert results[0] == results[1], (prompt, results)
+        outcomes[isinstance(results[0], str)].add(prompt)
+    assert all(outcomes), "some are encoded, and some cannot be"
 
 
 class _Log(logging.Handler):

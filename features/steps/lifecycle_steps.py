@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import socket
 import time
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from claude_batch.ledger.collecting import Stored
 from claude_batch.ledger.schema import requests
 from claude_batch.ledger.store import Ledger, Seat
 from claude_batch.lifecycle.collection import missing_state, split_lines
-from claude_batch.lifecycle.packing import pack_due, plan_cut
+from claude_batch.lifecycle.packing import pack_due, plan_cut, whole_cut
 from claude_batch.lifecycle.polling import age_of, is_due, next_check
 from claude_batch.wire.client import RemoteBatch, RequestCounts
 from claude_batch.wire.encoding import BODY_END, BODY_START, body_items, body_length, custom_id
@@ -238,6 +239,24 @@ def _(context: Context, count: int) -> None:
 @then("its poll interval is the shortest of the runs in it")
 def _(context: Context) -> None:
     assert (context.cut.poll_interval, context.cut.max_poll_interval) == (7.0, 70.0)
+
+
+@then("a lane is cut as a whole exactly where a cut takes all of it")
+def _(context: Context) -> None:
+    rng = random.Random(7)
+    wholes = 0
+    for _attempt in range(300):
+        terms = {name: Terms(rng.randint(1, 6), rng.random(), rng.random()) for name in "abc"}
+        runs = rng.choices("abc", k=rng.randint(1, 6))
+        queued = [(seq, rng.choice((1, 90_000_000)), run) for seq, run in enumerate(runs, 1)]
+        policies = {run: terms[run] for run in runs}
+        cut = plan_cut(queued, policies)
+        whole = whole_cut(len(queued), sum(size for _, size, _ in queued), len(queued), policies)
+        assert cut is not None
+        assert whole == (cut if cut.count == len(queued) else None), (queued, policies, whole)
+        wholes += whole is not None
+    assert 0 < wholes < 300, wholes
+    assert whole_cut(0, 0, 0, {}) is None
 
 
 @then("there is no cut")

@@ -220,6 +220,23 @@ def _(context: Context) -> None:
     assert not halting.halt_stands(row, 1000.0 - 2 * 86400)
 
 
+@when("the ledger is advanced until a batch is at the API")
+def _(context: Context) -> None:
+    until(lambda: context.provider.advance_sync() and context.run.status().batches)
+    until(lambda: context.run.status().batches[0].batch_id)
+
+
+@when("{days:d} days pass")
+def _(context: Context, days: int) -> None:
+    # On the API's clock they pass, on ours the batch was submitted earlier.
+    context.api.advance_clock(days * 86400)
+    ledger = Ledger(os.environ["CLAUDE_BATCH_LEDGER"])
+    with ledger.write() as tx:
+        earlier = schema.batches.c.submitted - days * 86400
+        tx.execute(update(schema.batches).values(submitted=earlier, next_check=0))
+    ledger.close()
+
+
 # Decisions
 
 

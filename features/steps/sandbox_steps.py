@@ -394,6 +394,25 @@ def _(context: Context, count: int) -> None:
     equal(len(context.sandbox_answer.json()["data"]), count)
 
 
+@then("the sandbox soon shows {count:d} batches")
+def _(context: Context, count: int) -> None:
+    deadline = time.monotonic() + 10
+    while True:
+        call(context, "GET", "/v1/messages/batches?limit=1000")
+        if len(context.sandbox_answer.json()["data"]) == count:
+            return
+        assert time.monotonic() < deadline, context.sandbox_answer.text
+        time.sleep(0.02)
+
+
+@then("the sandbox's log soon has {count:d} calls")
+def _(context: Context, count: int) -> None:
+    deadline = time.monotonic() + 10
+    while len(context.sandbox.log()) < count:
+        assert time.monotonic() < deadline, context.sandbox.log()
+        time.sleep(0.02)
+
+
 @then("the sandbox's list shows the batches {numbers}")
 def _(context: Context, numbers: str) -> None:
     wanted = [] if numbers == "none" else [int(each) for each in numbers.split()]
@@ -658,6 +677,17 @@ def _(context: Context, count: int) -> None:
     equal({record["route"] for record in records}, {"batch"})
     call(context, "GET", path + "&summary=true")
     equal(context.sandbox_answer.json()["requests"], count)
+
+
+@then("the sandbox's bill tells of each request")
+def _(context: Context) -> None:
+    bill = {record["custom_id"]: record for record in context.sandbox.billing()}
+    equal(list(bill), [row["custom_id"] for row in context.table])
+    for row in context.table:
+        record = bill[row["custom_id"]]
+        equal((record["outcome"], str(record["error_type"])), (row["outcome"], row["error_type"]))
+        taken = record["processed_at"] - record["accepted_at"]
+        equal(round(taken), int(row["seconds"]))
 
 
 @then("the sandbox's bill names the params by their sorted compact JSON")

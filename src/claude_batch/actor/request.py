@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, TypeAlias, cast
 
 from claude_batch.actor.configuration import ActorConfiguration
 from claude_batch.core.errors import InvalidRequestError
-from claude_batch.wire.encoding import EncodedRequest, encode_params
+from claude_batch.wire.encoding import EncodedRequest, PromptParams, encode_params
 from claude_batch.wire.limits import SAMPLING_PARAMETERS, takes_sampling
 
 __all__ = [
@@ -56,6 +57,15 @@ class ActorRequest:
     """The caller's own name for the request, unique in a run; it comes back on the result."""
 
     def __post_init__(self) -> None:
+        if (
+            type(self.prompt) is str
+            and self.messages is None
+            and self.params is None
+            and (self.key is None or (type(self.key) is str and self.key))
+            and self.prompt
+            and not self.prompt.isspace()
+        ):
+            return  # by far the most frequent kind, and nothing is wrong with it
         given = (self.prompt is not None) + (self.messages is not None) + (self.params is not None)
         if self.key is not None and not (isinstance(cast("object", self.key), str) and self.key):
             raise InvalidRequestError(f"a key is a text that is not empty, not {self.key!r}")
@@ -101,6 +111,8 @@ class ActorRequest:
 
     @classmethod
     def _of_mapping(cls, value: Mapping[str, Any]) -> ActorRequest:
+        if len(value) == 2 and type(name := value.get("id")) is str and "prompt" in value:
+            return cls(value["prompt"], key=name)  # what most lines of an input file are
         fields = dict(value)
         keys = [fields.pop(name) for name in ("id", "key") if fields.get(name) is not None]
         if len(keys) == 2 and keys[0] != keys[1]:
@@ -201,6 +213,16 @@ class RequestEncoder:
             for name in ("model", "max_tokens", "system")
             if name in self._constant
         }
+        # Most requests of a run differ in their prompt alone, and only that is encoded for each.
+        self._prompts: PromptParams | None = None
+        with suppress(InvalidRequestError):  # then every request is told so, under its own key
+            self._prompts = PromptParams(
+                self._with_prompt,
+                defaults=self._defaults,
+                betas=self._betas,
+                user_profile=self._user_profile,
+                batch=batch,
+            )
 
     def build(self, request: RequestLike) -> dict[str, Any]:
         """The Messages params of a request, defaults of the provider included, not yet checked."""
@@ -210,8 +232,13 @@ class RequestEncoder:
 
     def encode(self, request: RequestLike) -> EncodedRequest:
         """The request as bytes, with what its lane must share. Raises `InvalidRequestError`."""
-        params, defaults, betas = self._parts(request)
+        if not isinstance(request, str | ActorRequest):
+            request = ActorRequest.of(request)
         try:
+            prompt = None if isinstance(request, str) else request.prompt
+            if self._prompts is not None and prompt is not None:
+                return self._prompts.encode(prompt)
+            params, defaults, betas = self._parts(request)
             return encode_params(
                 params,
                 defaults=defaults,

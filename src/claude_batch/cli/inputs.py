@@ -11,7 +11,7 @@ import io
 import os
 import sys
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from typing import IO, Any, NamedTuple, cast
 
@@ -49,8 +49,7 @@ class Inputs:
         self._files = [path for given in inputs for path in _expand(given)]
         self._several = len(self._files) > 1
         self.begun: float = time.time()
-        self.place: str = ""
-        """Where the last item stands: ``file:line``, or ``file``."""
+        self._at: tuple[str, int | None] = ("", None)
         self.count: int = 0
         """Items seen so far, those that were left out included."""
         self.skipped: int = 0
@@ -58,9 +57,10 @@ class Inputs:
     def __iter__(self) -> Iterator[ActorRequest]:
         """Raises `BadInput`."""
         for path in self._files:
-            self.place = _name(path)
+            name = _name(path)
+            self._at = (name, None)
             for item in self._items(path):
-                self.place = item.place
+                self._at = (name, item.line)
                 self.count += 1
                 try:
                     if isinstance(item.value, InvalidRequestError):
@@ -70,6 +70,12 @@ class Inputs:
                     self.refuse(error)
                     continue
                 yield request
+
+    @property
+    def place(self) -> str:
+        """Where the last item stands: ``file:line``, or ``file``."""
+        name, line = self._at
+        return name if line is None else f"{name}:{line}"
 
     def refuse(self, error: InvalidRequestError) -> None:
         """Report the item at ``place`` as invalid: leave it out, or raise `BadInput`."""
@@ -93,20 +99,16 @@ class Inputs:
 
     def _json_lines(self, path: str) -> Iterator[_Item]:
         decode = msgspec.json.Decoder().decode
-        name = _name(path)
         with _opened(path) as stream:
             for number, line in enumerate(stream, 1):
                 written = line.removeprefix(_BOM) if number == 1 else line
                 if not written or written.isspace():
                     continue
-                key: str | None = self._key(path, number)
                 try:
                     value = decode(written)
-                    if isinstance(value, dict) and _has_key(cast("dict[str, Any]", value)):
-                        key = None
                 except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
                     value = InvalidRequestError(f"not a line of JSON: {error}")
-                yield _Item(f"{name}:{number}", key, value)
+                yield _Item(number, None if _has_key(value) else self._key(path, number), value)
 
     def _csv(self, path: str) -> Iterator[_Item]:
         csv.field_size_limit(_LONGEST_FIELD)
@@ -136,16 +138,15 @@ class Inputs:
                 raise BadInput(f"{path}:{line + 1}: {error}") from None
 
     def _row(self, path: str, line: int, columns: list[str], row: list[str]) -> _Item:
-        place = f"{path}:{line}"
         if len(row) != len(columns):
             fault = InvalidRequestError(
                 f"{len(row)} fields, where the first line names {len(columns)} columns"
             )
-            return _Item(place, None, fault)
+            return _Item(line, None, fault)
         if not _is_text(row):
-            return _Item(place, None, InvalidRequestError("the row is not UTF-8 text"))
+            return _Item(line, None, InvalidRequestError("the row is not UTF-8 text"))
         fields = dict(zip(columns, row, strict=True))
-        return _Item(place, fields.get("id") or self._key(path, line), fields[self._prompt_column])
+        return _Item(line, fields.get("id") or self._key(path, line), fields[self._prompt_column])
 
     def _text(self, path: str) -> Iterator[_Item]:
         value: Any
@@ -156,13 +157,14 @@ class Inputs:
             value = InvalidRequestError("the file is not UTF-8 text")
         except OSError as error:
             value = InvalidRequestError(f"cannot be read: {error.strerror}")
-        yield _Item(path, path, value)
+        yield _Item(None, path, value)
 
 
 class _Item(NamedTuple):
     """One item of an input, as it was read."""
 
-    place: str
+    line: int | None
+    """The line that it begins at; None where the whole file is one item."""
     key: str | None
     """Its name where it has none of its own; None where it has one."""
     value: Any
@@ -178,8 +180,12 @@ def _is_text(row: list[str]) -> bool:
     return True
 
 
-def _has_key(value: Mapping[str, Any]) -> bool:
-    return value.get("id") is not None or value.get("key") is not None
+def _has_key(value: Any) -> bool:
+    """Whether a decoded line is an object that names itself."""
+    return type(value) is dict and (
+        cast("dict[str, Any]", value).get("id") is not None
+        or cast("dict[str, Any]", value).get("key") is not None
+    )
 
 
 def _name(path: str) -> str:

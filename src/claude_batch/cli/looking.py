@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from claude_batch.cli.exits import EXIT_CODES, Exit
-from claude_batch.cli.faults import say
+from claude_batch.cli.faults import forget_stdout, require_stdout, say, tell, unwritable
 from claude_batch.cli.options import ProviderOptions, ledger_option, open_provider
 from claude_batch.core.errors import RunNotFoundError
 from claude_batch.core.settings import default_ledger
@@ -38,6 +38,7 @@ def status_command(run_id: str | None, as_json: bool, ledger: str | None) -> Non
 
     RUN is a run's id, or a beginning of it that only one run has.
     """
+    require_stdout()
     location = default_ledger(ledger)
     if run_id is not None:
         require_ledger(location)
@@ -47,7 +48,7 @@ def status_command(run_id: str | None, as_json: bool, ledger: str | None) -> Non
 
         values = [status.to_dict() for status in found]
         encoded = msgspec.json.encode(values if run_id is None else values[0])
-        click.echo(msgspec.json.format(encoded).decode())
+        tell(msgspec.json.format(encoded).decode())
     else:
         _show(found, one=run_id is not None)
 
@@ -69,11 +70,14 @@ def _show(found: list[RunStatus], *, one: bool) -> None:
     from claude_batch.cli.display import console, run_details, runs_table
 
     if not found:
-        click.echo("no runs yet")
-    elif one:
-        console().print(run_details(found[0]))
-    else:
-        console().print(runs_table(found))
+        tell("no runs yet")
+        return
+    try:
+        console().print(run_details(found[0]) if one else runs_table(found))
+    except BrokenPipeError:
+        forget_stdout()  # who asked has seen enough
+    except OSError as error:
+        raise unwritable(error) from None
 
 
 @click.command("results", epilog=EXIT_CODES)

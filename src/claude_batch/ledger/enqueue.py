@@ -6,13 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, delete, func, insert, select, update
+from sqlalchemy import Connection, delete, func, insert, literal_column, null, select, update
 
 from claude_batch.core.ids import new_run_id
 from claude_batch.core.settings import BatchProcessingMode
 from claude_batch.ledger.schema import (
     batches,
-    call_keys,
     credentials,
     lanes,
     params,
@@ -31,15 +30,24 @@ __all__ = [
     "drop_run",
     "ensure_lane",
     "ensure_workspace",
-    "find_call",
     "finish_storing",
+    "half_stored",
     "name_workspace",
-    "remember_call",
+    "remove_half_stored",
     "run_by_digest",
 ]
 
 
-_INSERT_REQUESTS = insert(requests)
+# What is the same for every new request stands in the SQL: to bind it costs as much as to store it.
+_INSERT_REQUESTS = insert(requests).values(
+    state=literal_column("'queued'"),
+    cancelled=literal_column("0"),
+    attempts=literal_column("0"),
+    sendings=literal_column("0"),
+    batch_id=null(),
+    answered_by=null(),
+    finished=null(),
+)
 _INSERT_PARAMS = insert(params)
 
 
@@ -55,6 +63,8 @@ class NewRun:
     created: float
     label: str | None = None
     output: str | None = None
+    process: str | None = None
+    """The process that makes it, as `claude_batch.ledger.processes` knows it."""
 
 
 class NewRequest(NamedTuple):
@@ -203,6 +213,7 @@ def begin_run(tx: Connection, run: NewRun) -> str:
             workspace_id=run.workspace_id,
             label=run.label,
             output=run.output,
+            process=run.process,
             created=run.created,
             stored=run.created if run.kind == "calls" else None,
             request_count=0,
@@ -225,30 +236,11 @@ def add_requests(
         tx,
         _INSERT_REQUESTS,
         [
-            (
-                seq,
-                request.id,
-                run_id,
-                request.position,
-                request.key,
-                request.lane_id,
-                len(request.params),
-                "queued",
-                due,
-                created,
-                False,
-                0,
-                0,
-                None,
-                None,
-                None,
-            )
-            for seq, request in enumerate(new, first)
+            (seq, identifier, run_id, position, key, lane_id, len(body), due, created)
+            for seq, (identifier, position, key, lane_id, body) in enumerate(new, first)
         ],
     )
-    insert_many(
-        tx, _INSERT_PARAMS, [(seq, request.params) for seq, request in enumerate(new, first)]
-    )
+    insert_many(tx, _INSERT_PARAMS, [(seq, request[4]) for seq, request in enumerate(new, first)])
     tx.execute(
         update(runs)
         .where(runs.c.id == run_id)
@@ -283,20 +275,25 @@ def drop_run(tx: Connection, run_id: str) -> None:
     tx.execute(delete(runs).where(runs.c.id == run_id))
 
 
-def find_call(tx: Connection, actor: str, key: str) -> Any | None:
-    """The single call of that actor and key: ``seq``, ``run_id`` and ``body``; None where new."""
-    return tx.execute(
-        select(requests.c.seq, requests.c.run_id, params.c.body)
-        .select_from(call_keys)
-        .join(requests, requests.c.seq == call_keys.c.request_seq)
-        .join(params, params.c.request_seq == requests.c.seq)
-        .where(call_keys.c.actor == actor, call_keys.c.key == key)
-    ).first()
+def half_stored(tx: Connection, own: str) -> list[tuple[str, str]]:
+    """Runs that other processes have not wholly stored: run id and process."""
+    rows = tx.execute(
+        select(runs.c.id, runs.c.process).where(
+            runs.c.stored.is_(None), runs.c.process.is_not(None), runs.c.process != own
+        )
+    )
+    return [(row.id, row.process) for row in rows]
 
 
-def remember_call(tx: Connection, actor: str, key: str, seq: int) -> None:
-    """Bind an actor's key to the request just stored."""
-    tx.execute(insert(call_keys).values(actor=actor, key=key, request_seq=seq))
+def remove_half_stored(tx: Connection, run_id: str, *, limit: int = 5000) -> bool:
+    """Remove some requests of a run that will never be whole; False when the run is gone too."""
+    mine = select(requests.c.seq).where(requests.c.run_id == run_id).limit(limit)
+    tx.execute(delete(params).where(params.c.request_seq.in_(mine)))
+    removed = tx.execute(delete(requests).where(requests.c.seq.in_(mine))).rowcount
+    if removed < limit:
+        tx.execute(delete(runs).where(runs.c.id == run_id, runs.c.stored.is_(None)))
+        return False
+    return True
 
 
 def _new_key(result: Any) -> int:

@@ -21,6 +21,7 @@ __all__ = [
     "pack",
     "policies",
     "probe",
+    "queue_totals",
     "queued_of_lane",
     "recount",
     "refused_halves",
@@ -55,6 +56,21 @@ _QUEUED_OF_LANE = (
 def queued_of_lane(tx: Connection, lane_id: int) -> Iterator[tuple[int, int, str]]:
     """Queued requests of a lane in the order they came: row number, size and run id."""
     yield from plain_rows(tx, _QUEUED_OF_LANE, {"lane": lane_id})
+
+
+def queue_totals(tx: Connection, lane_id: int) -> tuple[int, int, int]:
+    """Of a lane's queued requests: their number, the bytes of their params, the last row number."""
+    count, size, last = tx.execute(
+        select(
+            func.count(),
+            func.coalesce(func.sum(requests.c.size), 0),
+            func.coalesce(func.max(requests.c.seq), 0),
+        )
+        .select_from(requests)
+        .join(runs, runs.c.id == requests.c.run_id)
+        .where(*_ELIGIBLE, requests.c.lane_id == lane_id)
+    ).one()
+    return count, size, last
 
 
 def policies(tx: Connection, lane_id: int) -> dict[str, Record]:

@@ -189,20 +189,14 @@ def owner_of(tx: Connection, request_id: str, sending: int) -> int | None:
     return row.batch_id if sending > row.sendings else None
 
 
-def former(tx: Connection, batch_id: int, ids: Sequence[str]) -> dict[str, int]:
-    """Of these request ids, those that have left the batch undecided, with their row numbers."""
-    left: dict[str, int] = {}
-    for start in range(0, len(ids), _MANY):
-        rows = tx.execute(
-            select(requests.c.id, requests.c.seq)
-            .join(former_members, former_members.c.request_seq == requests.c.seq)
-            .where(
-                former_members.c.batch_id == batch_id,
-                requests.c.id.in_(ids[start : start + _MANY]),
-            )
-        )
-        left |= {row.id: row.seq for row in rows}
-    return left
+def former(tx: Connection, batch_id: int) -> dict[str, int]:
+    """The requests that have left a batch undecided: row numbers by request id."""
+    rows = tx.execute(
+        select(requests.c.id, requests.c.seq)
+        .join(former_members, former_members.c.request_seq == requests.c.seq)
+        .where(former_members.c.batch_id == batch_id)
+    )
+    return {row.id: row.seq for row in rows}
 
 
 def adopt(

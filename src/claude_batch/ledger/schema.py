@@ -96,6 +96,8 @@ runs: Table = Table(
     Column("actor", String, nullable=False),
     Column("workspace_id", _Serial, ForeignKey("workspaces.id"), nullable=False),
     Column("output", String),  # where the command line was told to write
+    # The process that makes it: what a dead one had not wholly stored is removed.
+    Column("process", String),
     Column("created", Float, nullable=False),
     Column("stored", Float),  # when it was wholly stored; nothing is packed before
     Column("cancelled", Float),
@@ -166,6 +168,29 @@ call_keys: Table = Table(
     Column("request_seq", _Serial, nullable=False),
 )
 """The keys of single calls: a second call with the same actor and key joins the first."""
+
+calls: Table = Table(
+    "calls",
+    metadata,
+    Column("request_seq", _Serial, primary_key=True, autoincrement=False),
+    Column("digest", LargeBinary, nullable=False),  # of the params
+    # The process whose caller waits; None where the caller has gone.
+    Column("process", String),
+    Column("taken", Float),  # when the answer reached its caller
+    Index(
+        "ix_calls_digest",
+        "digest",
+        sqlite_where=text("taken IS NULL"),
+        postgresql_where=text("taken IS NULL"),
+    ),
+    Index(
+        "ix_calls_process",
+        "process",
+        sqlite_where=text("taken IS NULL"),
+        postgresql_where=text("taken IS NULL"),
+    ),
+)
+"""Single calls without a key: who waits for them, and whether their answers were taken."""
 
 batches: Table = Table(
     "batches",

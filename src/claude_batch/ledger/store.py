@@ -371,6 +371,8 @@ _compiled: dict[tuple[int, str], tuple[Insert, str]] = {}
 def insert_many(tx: Connection, statement: Insert, rows: Sequence[tuple[Any, ...]]) -> None:
     """Run an insert for many rows of plain values, in the order of the table's columns.
 
+    A row leaves out the columns for which the statement itself has a constant.
+
     SQLAlchemy writes the SQL; the rows go to the driver as they are. Its own way builds a
     dictionary and walks every value of every row, which costs as much as SQLite itself.
     """
@@ -379,7 +381,8 @@ def insert_many(tx: Connection, statement: Insert, rows: Sequence[tuple[Any, ...
     if known is None or known[0] is not statement:
         names = [column.name for column in statement.table.columns]
         compiled = statement.compile(dialect=tx.dialect, column_keys=names)
-        if (order := compiled.positiontup) != names:
+        order = compiled.positiontup or []
+        if not order or order != [name for name in names if name in order]:
             raise AssertionError(f"columns in another order than the table's: {order}")
         known = _compiled[key] = (statement, str(compiled))
     tx.exec_driver_sql(known[1], list(rows))

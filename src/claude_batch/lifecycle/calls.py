@@ -6,17 +6,21 @@ that they are counted, shown and timed out by the same rules as a file.
 
 from __future__ import annotations
 
+import time
+from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.errors import KeyConflictError
 from claude_batch.core.ids import new_request_id
 from claude_batch.core.settings import BatchProcessingMode
-from claude_batch.ledger import enqueue, reading
+from claude_batch.ledger import calling, enqueue, reading
+from claude_batch.ledger.calling import NewCall, Orphan
 from claude_batch.ledger.enqueue import NewRequest, NewRun
+from claude_batch.ledger.processes import is_alive
 from claude_batch.ledger.reading import Answer
 from claude_batch.ledger.store import Ledger, Transaction
 from claude_batch.lifecycle.waiting import Waiter, settle
@@ -54,57 +58,145 @@ _Group = tuple[int, str, BatchProcessingMode]
 """Workspace, actor and mode: what the calls of one run share."""
 
 
+_Orphans = dict[tuple[int, bytes], deque[Orphan]]
+"""By lane and digest: what a call that equals them may take over, each once."""
+
+
+@dataclass(slots=True)
+class _Flush:
+    """What one transaction does for the calls that it stores."""
+
+    positions: dict[str, int] = field(default_factory=dict[str, int])
+    runs: dict[_Group, str] = field(default_factory=dict["_Group", str])
+    lanes: dict[tuple[int, LaneHeaders], int] = field(
+        default_factory=dict[tuple[int, LaneHeaders], int]
+    )
+    waiting: list[tuple[Call, Waiter]] = field(default_factory=list[tuple[Call, Waiter]])
+    done: list[tuple[Call, Answer | KeyConflictError]] = field(
+        default_factory=list[tuple[Call, "Answer | KeyConflictError"]]
+    )
+
+
 class CallStore:
     """Writes calls to a ledger. Belongs to the engine's loop."""
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: Ledger, process: str) -> None:
+        """``process`` is what the ledger knows this process by."""
         self._ledger = ledger
+        self._process = process
         self._runs: dict[_Group, _CallsRun] = {}
+        self._taken: list[int] = []
+        self._let_go: list[int] = []
+
+    def taken(self, seq: int) -> None:
+        """An answer has reached its caller; noted with the next transaction."""
+        self._taken.append(seq)
+
+    def let_go(self, seq: int) -> None:
+        """Nobody here waits for a call any more; noted with the next transaction."""
+        self._let_go.append(seq)
+
+    @property
+    def has_notes(self) -> bool:
+        """Whether something waits to be noted."""
+        return bool(self._taken or self._let_go)
+
+    def note(self) -> None:
+        """Note which answers were taken, and which calls let go. Raises `LedgerError`."""
+        with self._ledger.write() as tx:
+            self._note(tx)
+        self._taken.clear()
+        self._let_go.clear()
+
+    def _note(self, tx: Transaction) -> None:
+        calling.mark_taken(tx, self._taken, time.time())
+        calling.let_go(tx, self._let_go)
 
     def store(self, calls: Sequence[Call]) -> list[tuple[Call, Waiter]]:
         """Store calls; gives those that must wait, and settles the others at once.
 
         Raises `LedgerError`.
         """
-        added: list[tuple[Call, Waiter]] = []
+        flush = _Flush()
         fresh: dict[_Group, list[Call]] = {}
-        positions: dict[str, int] = {}
-        runs: dict[_Group, str] = {}
-        done: list[tuple[Call, Answer | KeyConflictError]] = []
         with self._ledger.write() as tx:
+            # First, so that what was taken or let go here is seen as such.
+            self._note(tx)
             for call in calls:
                 if call.key is not None:
                     # Keys are looked up one by one, so that two calls of one flush can share one.
-                    self._store_keyed(tx, call, runs, positions, added, done)
+                    self._store_keyed(tx, call, flush)
                     continue
                 group = (call.workspace.workspace_id, call.actor, call.mode)
                 fresh.setdefault(group, []).append(call)
+            orphans = self._orphans(tx, [call for members in fresh.values() for call in members])
             for group, members in fresh.items():
-                added += self._store_group(tx, group, members, runs, positions)
+                new = self._take_over(tx, group, members, orphans, flush)
+                if new:
+                    flush.waiting += self._store_group(tx, group, new, flush)
+        self._taken.clear()
+        self._let_go.clear()
         reach(CrashPoint.AFTER_CALLS_STORED)
-        for group, run_id in runs.items():
+        for group, run_id in flush.runs.items():
             known = self._runs.setdefault(group, _CallsRun(run_id))
-            known.next_position = max(known.next_position, positions[run_id])
-        for call, outcome in done:
-            settle(call.future, outcome)
-        return added
+            known.next_position = max(known.next_position, flush.positions[run_id])
+        for call, outcome in flush.done:
+            if settle(call.future, outcome) and isinstance(outcome, Answer):
+                self.taken(outcome.seq)
+        return flush.waiting
 
-    def _store_keyed(
+    def _orphans(self, tx: Transaction, calls: Sequence[Call]) -> _Orphans:
+        """What these calls may take over; mostly nothing, which costs one look at an index."""
+        found: _Orphans = {}
+        others = calling.other_processes(tx, self._process) if calls else []
+        if not others:
+            return found
+        dead = [p for p in others if p is not None and not is_alive(self._ledger, p)]
+        if not dead and None not in others:
+            return found
+        digests = {calling.digest_of(call.encoded.params) for call in calls}
+        for orphan in calling.orphans(tx, digests, dead, let_go=None in others):
+            found.setdefault((orphan.lane_id, orphan.digest), deque()).append(orphan)
+        return found
+
+    def _take_over(
         self,
         tx: Transaction,
-        call: Call,
-        runs: dict[_Group, str],
-        positions: dict[str, int],
-        added: list[tuple[Call, Waiter]],
-        done: list[tuple[Call, Answer | KeyConflictError]],
-    ) -> None:
+        group: _Group,
+        calls: list[Call],
+        orphans: _Orphans,
+        flush: _Flush,
+    ) -> list[Call]:
+        """Hand orphans to calls that equal them; returns the calls that are left."""
+        if not orphans:
+            return calls
+        left: list[Call] = []
+        taken: list[int] = []
+        for call in calls:
+            lane_id = self._lane(tx, group[0], call.encoded.headers, flush)
+            waiting = orphans.get((lane_id, calling.digest_of(call.encoded.params)))
+            if not waiting:
+                left.append(call)
+                continue
+            orphan = waiting.popleft()
+            taken.append(orphan.seq)
+            answer = reading.answer_of(tx, orphan.seq)
+            if answer.state.is_final:
+                flush.done.append((call, answer))
+            else:
+                waiter = Waiter(call.future, orphan.seq, orphan.run_id, call.workspace)
+                flush.waiting.append((call, waiter))
+        calling.take_over(tx, taken, self._process)
+        return left
+
+    def _store_keyed(self, tx: Transaction, call: Call, flush: _Flush) -> None:
         assert call.key is not None
-        known = enqueue.find_call(tx, call.actor, call.key)
+        known = calling.find_call(tx, call.actor, call.key)
         if known is None:
             group = (call.workspace.workspace_id, call.actor, call.mode)
-            [(_, waiter)] = pair = self._store_group(tx, group, [call], runs, positions)
-            enqueue.remember_call(tx, call.actor, call.key, waiter.seq)
-            added += pair
+            [(_, waiter)] = pair = self._store_group(tx, group, [call], flush)
+            calling.remember_call(tx, call.actor, call.key, waiter.seq)
+            flush.waiting += pair
             return
         if known.body != call.encoded.params:
             conflict = KeyConflictError(
@@ -112,59 +204,72 @@ class CallStore:
                 "choose another key",
                 key=call.key,
             )
-            done.append((call, conflict))
+            flush.done.append((call, conflict))
             return
         answer = reading.answer_of(tx, known.seq)
         if answer.state.is_final:
-            done.append((call, answer))
+            flush.done.append((call, answer))
         else:
-            added.append((call, Waiter(call.future, known.seq, known.run_id, call.workspace)))
+            waiter = Waiter(call.future, known.seq, known.run_id, call.workspace)
+            flush.waiting.append((call, waiter))
+
+    def _lane(self, tx: Transaction, workspace_id: int, headers: LaneHeaders, flush: _Flush) -> int:
+        lane_id = flush.lanes.get((workspace_id, headers))
+        if lane_id is None:
+            lane_id = flush.lanes[workspace_id, headers] = enqueue.ensure_lane(
+                tx,
+                workspace_id,
+                headers.api_version,
+                ",".join(headers.betas),
+                headers.user_profile or "",
+            )
+        return lane_id
+
+    def _run(self, tx: Transaction, group: _Group, begun: float, flush: _Flush) -> str:
+        """The run that holds a group's calls in this process, made where it is new."""
+        run_id = flush.runs.get(group)
+        if run_id is not None:
+            return run_id
+        workspace_id, actor, mode = group
+        known = self._runs.get(group)
+        if known is not None:
+            run_id, position = known.run_id, known.next_position
+        else:
+            run = NewRun(
+                kind="calls",
+                actor=actor,
+                workspace_id=workspace_id,
+                mode=mode,
+                created=begun,
+                process=self._process,
+            )
+            run_id, position = enqueue.begin_run(tx, run), 0
+        flush.runs[group] = run_id
+        flush.positions[run_id] = position
+        return run_id
 
     def _store_group(
-        self,
-        tx: Transaction,
-        group: _Group,
-        calls: list[Call],
-        runs: dict[_Group, str],
-        positions: dict[str, int],
+        self, tx: Transaction, group: _Group, calls: list[Call], flush: _Flush
     ) -> list[tuple[Call, Waiter]]:
-        workspace_id, actor, mode = group
-        run_id = runs.get(group)
-        if run_id is None:
-            known = self._runs.get(group)
-            if known is not None:
-                run_id, position = known.run_id, known.next_position
-            else:
-                run = NewRun(
-                    kind="calls",
-                    actor=actor,
-                    workspace_id=workspace_id,
-                    mode=mode,
-                    created=calls[0].begun,
-                )
-                run_id, position = enqueue.begin_run(tx, run), 0
-            runs[group] = run_id
-            positions[run_id] = position
-        lanes: dict[LaneHeaders, int] = {}
+        run_id = self._run(tx, group, calls[0].begun, flush)
         new: list[NewRequest] = []
         for call in calls:
-            headers = call.encoded.headers
-            lane_id = lanes.get(headers)
-            if lane_id is None:
-                lane_id = lanes[headers] = enqueue.ensure_lane(
-                    tx,
-                    workspace_id,
-                    headers.api_version,
-                    ",".join(headers.betas),
-                    headers.user_profile or "",
-                )
-            position = positions[run_id]
-            positions[run_id] = position + 1
+            lane_id = self._lane(tx, group[0], call.encoded.headers, flush)
+            position = flush.positions[run_id]
+            flush.positions[run_id] = position + 1
             new.append(
                 NewRequest(new_request_id(), position, call.key, lane_id, call.encoded.params)
             )
         begun = min(call.begun for call in calls)
+        mode = group[2]
         first = enqueue.add_requests(tx, run_id, new, created=begun, due=begun + mode.linger)
+        keyless = [
+            NewCall(first + index, calling.digest_of(call.encoded.params), self._process)
+            for index, call in enumerate(calls)
+            if call.key is None
+        ]
+        if keyless:
+            calling.add_calls(tx, keyless)
         return [
             (call, Waiter(call.future, first + index, run_id, call.workspace))
             for index, call in enumerate(calls)

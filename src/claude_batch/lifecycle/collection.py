@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
 from claude_batch.core.crash_points import CrashPoint, reach
@@ -20,13 +20,13 @@ from claude_batch.wire.client import ApiError, BatchesClient, Unreachable
 from claude_batch.wire.encoding import parse_custom_id
 from claude_batch.wire.errors import account_reason
 from claude_batch.wire.limits import RESULTS_KEPT_DAYS
-from claude_batch.wire.messages import ResultLine, UnreadableLine, decode_line
+from claude_batch.wire.messages import UnreadableLine, decode_line
 
 __all__ = ["Collection", "missing_state"]
 
 _log = logging.getLogger(__name__)
 
-CHUNK_LINES = 2000
+CHUNK_LINES = 4000
 CHUNK_BYTES = 4 << 20
 """Lines and bytes that are stored in one transaction."""
 
@@ -62,23 +62,33 @@ class Collection:
             return
         complete, note = True, ""
         not_found_since: float | None = None
+        refused = False
         try:
             async with self._client.results(row.remote_id) as chunks:
                 await self._store(seat, batch_id, chunks)
         except (ApiError, Unreachable) as error:
             complete, note = False, str(error)
-            if isinstance(error, ApiError) and error.fault.status == 404:
-                not_found_since = row.not_found_since or time.time()
+            if isinstance(error, ApiError):
+                refused = error.fault.from_api and not error.fault.passes
+                if error.fault.status == 404:
+                    not_found_since = row.not_found_since or time.time()
         counts = json.loads(row.counts or "{}")
         with self._ledger.read() as tx:
             stored = collecting.stored_counts(tx, batch_id)
         gaps = row.request_count - stored.total
         fetches = row.fetches + (1 if complete else 0)
         now = time.time()
-        gone = not_found_since is not None and (
+        missed = not_found_since is not None and (
             now - not_found_since >= self._settings.not_found_after
-            or now - (row.submitted or now) >= RESULTS_KEPT_DAYS * 86400
         )
+        outdated = refused and now - (row.submitted or now) >= RESULTS_KEPT_DAYS * 86400
+        if outdated:
+            _log.error(
+                "batch %s: its results were kept for %d days and were not fetched in time",
+                row.remote_id,
+                RESULTS_KEPT_DAYS,
+            )
+        gone = missed or outdated
         if gaps > 0 and not gone and (not complete or fetches < COMPLETE_FETCHES):
             words = note or f"{gaps} of {row.request_count} results were not in the stream"
             wait = min(backoff(row.fetches + 1), row.max_poll_interval)
@@ -96,7 +106,7 @@ class Collection:
         reach(CrashPoint.BETWEEN_RESULTS_AND_STATE)
         missing = missing_state(stored, int(counts.get("succeeded", 0)))
         with self._ledger.write(seat) as tx:
-            collected = collecting.finish_collection(tx, batch_id, missing=missing, now=now)
+            collected = collecting.finish_collection(tx, batch_id, stored, missing=missing, now=now)
             reconciling.give_answers(tx, batch_id)
             if collected.account_line is not None and collected.account:
                 self._halt(tx, seat, collected.account_line, now)
@@ -134,19 +144,24 @@ class Collection:
         return True
 
     async def _store(self, seat: Seat, batch_id: int, chunks: AsyncIterator[bytes]) -> None:
+        with self._ledger.read() as tx:
+            # Nothing joins or leaves a batch that has ended, as long as the seat is ours.
+            members = collecting.members(tx, batch_id) | reconciling.former(tx, batch_id)
         lines: list[bytes] = []
         size = 0
         async for part in split_lines(chunks):
             lines += part
             size += sum(map(len, part))
             if len(lines) >= CHUNK_LINES or size >= CHUNK_BYTES:
-                self._store_chunk(seat, batch_id, lines)
+                self._store_chunk(seat, batch_id, members, lines)
                 lines, size = [], 0
         if lines:
-            self._store_chunk(seat, batch_id, lines)
+            self._store_chunk(seat, batch_id, members, lines)
 
-    def _store_chunk(self, seat: Seat, batch_id: int, lines: Sequence[bytes]) -> None:
-        decoded: dict[str, list[tuple[int, ResultLine, bytes]]] = {}
+    def _store_chunk(
+        self, seat: Seat, batch_id: int, members: Mapping[str, int], lines: Sequence[bytes]
+    ) -> None:
+        new: list[NewResult] = []
         strange: list[tuple[bytes, str]] = []
         for raw in lines:
             try:
@@ -158,33 +173,19 @@ class Collection:
             if parts is None or parts[1] not in self._ledger.incarnations:
                 strange.append((raw, f"unknown custom_id {line.custom_id!r}"))
                 continue
-            decoded.setdefault(parts[0], []).append((parts[2], line, raw))
+            seq = members.get(parts[0])
+            if seq is None:
+                strange.append((raw, f"no request of this batch: {line.custom_id!r}"))
+                continue
+            error_type = line.error.type if line.error else None
+            new.append(
+                NewResult(
+                    seq, parts[2], line.outcome, line.disposition, error_type, raw, line.usage
+                )
+            )
+        # In the order of the requests: results come shuffled, and are read in order later.
+        new.sort()
         with self._ledger.write(seat) as tx:
-            known = collecting.members(tx, batch_id, list(decoded))
-            if len(known) < len(decoded):
-                # Those who left while it was unknown whether the batch had been taken.
-                strangers = [identifier for identifier in decoded if identifier not in known]
-                known |= reconciling.former(tx, batch_id, strangers)
-            new: list[NewResult] = []
-            for identifier, found in decoded.items():
-                seq = known.get(identifier)
-                for sent, line, raw in found:
-                    if seq is None:
-                        strange.append((raw, f"no request of this batch: {line.custom_id!r}"))
-                        continue
-                    new.append(
-                        NewResult(
-                            seq,
-                            sent,
-                            line.outcome,
-                            line.disposition,
-                            line.error.type if line.error else None,
-                            raw,
-                            line.usage,
-                        )
-                    )
-            # In the order of the requests: results come shuffled, and are read in order later.
-            new.sort()
             collecting.add_results(tx, batch_id, new)
             for raw, reason in strange:
                 collecting.add_strange_line(tx, batch_id, raw, reason)

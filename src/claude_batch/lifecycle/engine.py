@@ -15,12 +15,10 @@ import time
 from collections import deque
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from claude_batch.core.errors import (
-    AccountHaltedError,
     ActorConfigurationError,
     ActorError,
     BatchTimeoutError,
@@ -29,15 +27,18 @@ from claude_batch.core.errors import (
 )
 from claude_batch.core.settings import BatchProcessingMode, LedgerSettings
 from claude_batch.ledger import collecting, halting, reading
+from claude_batch.ledger.processes import ProcessLock
 from claude_batch.ledger.reading import Answer
 from claude_batch.ledger.store import Ledger, Watch
 from claude_batch.lifecycle.calls import Call, CallStore
+from claude_batch.lifecycle.doors import Door, halted_error
 from claude_batch.lifecycle.driver import Driver
+from claude_batch.lifecycle.sweeping import sweep
 from claude_batch.lifecycle.waiting import Waiter, Waiting, settle
 from claude_batch.wire.client import BatchesClient, CredentialFault
 from claude_batch.wire.encoding import EncodedRequest
 
-__all__ = ["Door", "Engine", "halted_error", "shutdown_all"]
+__all__ = ["Engine", "shutdown_all"]
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
@@ -45,26 +46,14 @@ _T = TypeVar("_T")
 WATCH_INTERVAL = 0.1
 """Seconds between two looks at whether another process has written to the ledger."""
 
+NOTES_AFTER = 0.5
+"""Seconds until it is noted which answers were taken; one flush to disk then serves many."""
+
 STOP_SECONDS = 90.0
 """How long closing waits for the answer to a POST whose last bytes have left."""
 
 _engines: dict[str, Engine] = {}
 _engines_lock = threading.Lock()
-
-
-@dataclass(slots=True, eq=False)
-class Door:
-    """A base URL and a credential, through which requests enter an engine."""
-
-    client: BatchesClient
-    driver: Driver
-    users: int = 0
-    task: asyncio.Task[None] | None = None
-
-    @property
-    def workspace_id(self) -> int:
-        """The workspace that the credential belongs to, as far as is known."""
-        return self.driver.workspace_id
 
 
 class Engine:
@@ -77,12 +66,14 @@ class Engine:
         self._doors: dict[tuple[str, str], Door] = {}
         self._inbox: deque[Call] = deque()
         self._flush_planned = False
-        self._calls = CallStore(ledger)
+        self._lock = ProcessLock(ledger)
+        self._calls = CallStore(ledger, self._lock.process)
+        self._notes_planned = False
         self._subscribers: list[tuple[int, Future[int]]] = []
         self._version = 0
         self._failure: ActorError | None = None
         self._stopped = False
-        self._waiting = Waiting(ledger)
+        self._waiting = Waiting(ledger, self._calls.taken, self._calls.let_go)
         self._watch_for_others = ledger.watch()
         self._readers = ThreadPoolExecutor(4, thread_name_prefix="claude-batch-read")
         self._loop = asyncio.new_event_loop()
@@ -217,6 +208,7 @@ class Engine:
         self._stop = asyncio.Event()
         started.set()
         watching = asyncio.create_task(self._watch(self._watch_for_others))
+        self._readers.submit(sweep, self.ledger, self.process)
         try:
             await self._stop.wait()
         finally:
@@ -237,7 +229,9 @@ class Engine:
             self._notify()
             for door in self._doors.values():
                 await door.client.close()
+            self._note()
             self._watch_for_others.close()
+            self._lock.release()
             self.ledger.close()
 
     def _call_soon(self, work: Coroutine[Any, Any, _T]) -> Future[_T]:
@@ -265,6 +259,7 @@ class Engine:
     def _notify(self) -> None:
         self._version += 1
         self._tell_callers()
+        self._plan_notes()
         if self._subscribers:
             ready = [f for seen, f in self._subscribers if seen < self._version]
             self._subscribers.clear()
@@ -341,24 +336,23 @@ class Engine:
         self,
         door: Door,
         encoded: EncodedRequest,
+        future: Future[Answer],
         *,
         actor: str,
         key: str | None,
         mode: BatchProcessingMode,
-    ) -> Future[Answer]:
-        """Store a single request and return the future of its answer; never blocks."""
-        future: Future[Answer] = Future()
+    ) -> None:
+        """Store a single request; ``future`` gets its answer. Never blocks."""
         if self._failure is not None:
-            future.set_exception(self._failure)
-            return future
+            settle(future, self._failure)
+            return
         if self._stopped:
-            future.set_exception(EngineStoppedError("the provider is closed; make a new one"))
-            return future
+            settle(future, EngineStoppedError("the provider is closed; make a new one"))
+            return
         self._inbox.append(Call(door, encoded, actor, key, mode, time.time(), future))
         if not self._flush_planned:
             self._flush_planned = True
             self._loop.call_soon_threadsafe(self._flush)
-        return future
 
     def _flush(self) -> None:
         # All calls that came in since the last flush share one transaction, and one fsync.
@@ -386,9 +380,39 @@ class Engine:
                 seconds=call.begun + call.mode.max_wait - time.time(),
                 on_timeout=lambda waiter, mode=call.mode: self._time_out(waiter, mode),
             )
+            call.future.add_done_callback(lambda future, waiter=waiter: self._gone(future, waiter))
         for door in self._doors.values():
             door.driver.wake()
         self._tell_callers()
+
+    def _gone(self, future: Future[Answer], waiter: Waiter) -> None:
+        """Called on whatever thread ended the wait: a caller that cancels wants no answer."""
+        if future.cancelled() and not self._stopped:
+            self._loop.call_soon_threadsafe(self._leave, waiter)
+
+    def _leave(self, waiter: Waiter) -> None:
+        self._waiting.leave(waiter)
+        self._plan_notes()
+
+    def _plan_notes(self) -> None:
+        """Note soon, and for many at once, whose answers were taken, and which calls let go."""
+        if self._calls.has_notes and not self._notes_planned:
+            self._notes_planned = True
+            self._loop.call_later(NOTES_AFTER, self._note)
+
+    def _note(self) -> None:
+        self._notes_planned = False
+        if self._calls.has_notes:
+            try:
+                self._calls.note()
+            except LedgerError as error:
+                # An answer that is not noted as taken costs nothing when it is asked for again.
+                _log.warning("taken answers could not be noted: %s", error)
+
+    @property
+    def process(self) -> str:
+        """What the ledger knows this process by."""
+        return self._lock.process
 
     def _time_out(self, waiter: Waiter, mode: BatchProcessingMode) -> None:
         try:
@@ -434,17 +458,6 @@ def _first_cause(error: BaseException) -> BaseException:
     while isinstance(error, BaseExceptionGroup):
         error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
     return error
-
-
-def halted_error(row: Any) -> AccountHaltedError:
-    """The error of a halted workspace, from its row."""
-    words = f"{row.halt_type}: {row.halt_message}" if row.halt_type else row.halt_message
-    return AccountHaltedError(
-        f"sending is halted ({row.halt_reason}): {words}. Nothing was marked failed: every request "
-        "stays queued. Once the cause is gone, `claude-batch resume` or the same call goes on",
-        reason=row.halt_reason,
-        error_type=row.halt_type,
-    )
 
 
 def shutdown_all() -> None:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from claude_batch.ledger import halting
+from claude_batch.ledger.store import Ledger
 from claude_batch.wire.client import BatchesClient, RemoteBatch
 
-__all__ = ["Listing", "walk"]
+__all__ = ["Listing", "is_evidence", "walk"]
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +30,16 @@ class Listing:
     def ids(self) -> list[str]:
         """Every id seen."""
         return list(self.batches)
+
+
+def is_evidence(ledger: Ledger, workspace_id: int, workspace: str | None) -> bool:
+    """Whether what a workspace's list shows or lacks says anything of ours: not another's."""
+    with ledger.read() as tx:
+        name: str | None = halting.halt_of(tx, workspace_id).name
+    if name is None or workspace is None or name == workspace:
+        return True
+    _log.warning("the list is of the workspace %s, not of %s", workspace, name)
+    return False
 
 
 async def walk(

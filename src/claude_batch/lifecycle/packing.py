@@ -13,7 +13,7 @@ from claude_batch.ledger.store import Ledger, Seat
 from claude_batch.wire.encoding import body_length
 from claude_batch.wire.limits import MAX_BODY_BYTES, MAX_REQUESTS
 
-__all__ = ["Cut", "Policy", "Queued", "pack_due", "plan_cut"]
+__all__ = ["Cut", "Policy", "Queued", "pack_due", "plan_cut", "whole_cut"]
 
 
 Queued = tuple[int, int, str]
@@ -80,6 +80,30 @@ def plan_cut(
     return Cut(last, count, total, poll, max(max_poll, poll)) if count else None
 
 
+def whole_cut(
+    count: int,
+    params_bytes: int,
+    last_seq: int,
+    policies: Mapping[str, Policy],
+    *,
+    avoid: Collection[int] = (),
+) -> Cut | None:
+    """What `plan_cut` gives for a lane that fits into one batch; None for any other.
+
+    ``policies`` are those of the runs that have requests in it, and of no others.
+    """
+    limit = min([MAX_REQUESTS, *(policy.max_requests for policy in policies.values())])
+    if (
+        count in avoid
+        or not 0 < count <= limit
+        or body_length(count, params_bytes) > MAX_BODY_BYTES
+    ):
+        return None
+    poll = min(policy.poll_interval for policy in policies.values())
+    max_poll = min(policy.max_poll_interval for policy in policies.values())
+    return Cut(last_seq, count, params_bytes, poll, max(max_poll, poll))
+
+
 def pack_due(ledger: Ledger, seat: Seat, now: float) -> tuple[list[int], float | None]:
     """Pack every lane whose time has come, each as far as one batch reaches.
 
@@ -97,11 +121,12 @@ def pack_due(ledger: Ledger, seat: Seat, now: float) -> tuple[list[int], float |
         with ledger.write(seat) as tx:
             # An unknown sending is looked for by its count: another batch shall not look like it.
             unknown = reconciling.unknown_batches(tx, seat.workspace_id)
-            cut = plan_cut(
-                packing.queued_of_lane(tx, lane_id),
-                packing.policies(tx, lane_id),
-                avoid={row.request_count for row in unknown},
-            )
+            avoid = {row.request_count for row in unknown}
+            policies = packing.policies(tx, lane_id)
+            # Mostly all of a lane fits into one batch, and need not be looked at one by one.
+            cut = whole_cut(*packing.queue_totals(tx, lane_id), policies, avoid=avoid)
+            if cut is None:
+                cut = plan_cut(packing.queued_of_lane(tx, lane_id), policies, avoid=avoid)
             if cut is None:
                 continue
             packed.append(

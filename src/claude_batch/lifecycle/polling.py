@@ -14,6 +14,7 @@ from claude_batch.core.settings import LedgerSettings
 from claude_batch.core.states import BatchState
 from claude_batch.ledger import collecting, halting, packing
 from claude_batch.ledger.store import Ledger, Seat
+from claude_batch.lifecycle.listing import is_evidence
 from claude_batch.wire.client import ApiError, BatchesClient, RemoteBatch, Unreachable
 
 __all__ = ["Polling", "age_of", "is_due", "next_check"]
@@ -97,7 +98,7 @@ class Polling:
             if error.fault.status == 404:
                 # Reported right after create and after the end: final only after a day of them.
                 missing_since = missing_since if missing_since is not None else now
-                if now - missing_since >= self._settings.not_found_after and await self._sees():
+                if now - missing_since >= self._settings.not_found_after and await self._sees(seat):
                     with self._ledger.write(seat) as tx:
                         collecting.mark_lost(tx, row.id, note=note, now=now)
                     return None
@@ -114,11 +115,14 @@ class Polling:
             )
         return None
 
-    async def _sees(self) -> bool:
+    async def _sees(self, seat: Seat) -> bool:
+        """Whether another batch of the same workspace can be seen."""
         try:
-            return bool((await self._client.list_page(limit=1)).data)
+            page = await self._client.list_page(limit=1)
         except (ApiError, Unreachable):
             return False
+        here = is_evidence(self._ledger, seat.workspace_id, self._client.workspace)
+        return bool(page.data) and here
 
     def _note(self, seat: Seat, row: Any, remote: RemoteBatch) -> None:
         now = time.time()

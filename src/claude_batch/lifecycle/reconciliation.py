@@ -19,7 +19,7 @@ from claude_batch.core.settings import LedgerSettings
 from claude_batch.core.states import CandidateState
 from claude_batch.ledger import halting, packing, reconciling
 from claude_batch.ledger.store import Ledger, Record, Seat, Transaction
-from claude_batch.lifecycle.listing import Listing, walk
+from claude_batch.lifecycle.listing import Listing, is_evidence, walk
 from claude_batch.lifecycle.polling import age_of, is_due, next_check
 from claude_batch.lifecycle.proof import Proof, prove
 from claude_batch.wire.client import ApiError, BatchesClient, RemoteBatch, Unreachable
@@ -100,7 +100,7 @@ class Reconciliation:
             _log.info("the list of batches cannot be read: %s", error)
             self._look_later(seat, rows, now)
             return False
-        if not self._is_evidence(seat, listing):
+        if not is_evidence(self._ledger, seat.workspace_id, listing.workspace):
             self._look_later(seat, rows, now)
             return False
         decided = False
@@ -113,15 +113,6 @@ class Reconciliation:
 
     def _not_before(self, row: Record) -> float:
         return (row.server_time or 0.0) - self._settings.lookback
-
-    def _is_evidence(self, seat: Seat, listing: Listing) -> bool:
-        """A list of another workspace says nothing about ours."""
-        with self._ledger.read() as tx:
-            name: str | None = halting.halt_of(tx, seat.workspace_id).name
-        if name is None or listing.workspace is None or name == listing.workspace:
-            return True
-        _log.warning("the list is of the workspace %s, not of %s", listing.workspace, name)
-        return False
 
     def _look_later(self, seat: Seat, rows: Sequence[Record], now: float) -> None:
         with self._ledger.write(seat) as tx:

@@ -19,14 +19,16 @@ _T = TypeVar("_T")
 __all__ = ["Waiter", "Waiting", "settle"]
 
 
-def settle(future: Future[_T], outcome: _T | ActorError) -> None:
-    """Tell a caller what became of its call; one that has gone meanwhile is no error."""
+def settle(future: Future[_T], outcome: _T | ActorError) -> bool:
+    """Tell a caller what became of its call; False where it has gone meanwhile."""
     # Not by asking `done()` first: callers cancel from threads of their own, at any moment.
     with contextlib.suppress(InvalidStateError):
         if isinstance(outcome, ActorError):
             future.set_exception(outcome)
         else:
             future.set_result(outcome)
+        return True
+    return False
 
 
 @dataclass(slots=True, eq=False)
@@ -52,6 +54,10 @@ class Waiting:
     """All waiters of an engine. Belongs to the engine's loop."""
 
     ledger: Ledger
+    on_taken: Callable[[int], None]
+    """Called with a request's row number when its answer has reached a caller."""
+    on_let_go: Callable[[int], None]
+    """Called with it when nobody waits for it any more, without an answer."""
     _by_seq: dict[int, list[Waiter]] = field(default_factory=dict[int, list[Waiter]])
     _cursors: dict[str, _Cursor] = field(default_factory=dict[str, _Cursor])
 
@@ -82,21 +88,36 @@ class Waiting:
                     self._resolve(answer)
 
     def _resolve(self, answer: Answer) -> None:
-        for waiter in self._by_seq.pop(answer.seq, ()):
+        waiters = self._by_seq.pop(answer.seq, ())
+        for waiter in waiters:
             self._release(waiter)
-            settle(waiter.future, answer)
+        # Not `any`: every one of them must be told.
+        if sum(settle(waiter.future, answer) for waiter in waiters):
+            self.on_taken(answer.seq)
+        elif waiters:
+            self.on_let_go(answer.seq)
+
+    def leave(self, waiter: Waiter) -> None:
+        """A caller has gone, and wants no answer."""
+        if self._remove(waiter):
+            self._release(waiter)
 
     def fail(self, waiters: Iterable[Waiter], error: Callable[[Waiter], ActorError]) -> None:
         """End waits with an error; the requests stay as they are."""
         for waiter in list(waiters):
-            mine = self._by_seq.get(waiter.seq)
-            if mine is None or waiter not in mine:
-                continue
-            mine.remove(waiter)
-            if not mine:
-                del self._by_seq[waiter.seq]
-            self._release(waiter)
-            settle(waiter.future, error(waiter))
+            if self._remove(waiter):
+                self._release(waiter)
+                settle(waiter.future, error(waiter))
+
+    def _remove(self, waiter: Waiter) -> bool:
+        mine = self._by_seq.get(waiter.seq)
+        if mine is None or waiter not in mine:
+            return False
+        mine.remove(waiter)
+        if not mine:
+            del self._by_seq[waiter.seq]
+            self.on_let_go(waiter.seq)
+        return True
 
     def of(self, workspace: object) -> list[Waiter]:
         """The waiters who depend on an account."""

@@ -71,8 +71,8 @@ def _outcome(answer: Answer) -> ActorResponse | ActorError:
             "`claude-batch unknown RUN --resubmit` sends it again"
         )
     return MissingResultError(
-        f"{who}{batch} has no result: the batch ended without a readable line for it. It may have "
-        "been paid for, so it is not sent again by itself; "
-        "`claude-batch unknown RUN --resubmit` sends it again",
+        f"{who}{batch} has no result: the batch ended without a readable line for it, or its "
+        "results are not kept any more. It may have been paid for, so it is not sent again by "
+        "itself; `claude-batch unknown RUN --resubmit` sends it again",
         batch_id=answer.batch_id,
     )

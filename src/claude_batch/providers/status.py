@@ -12,6 +12,7 @@ from claude_batch.core.states import BatchState, RequestState, RunState
 from claude_batch.ledger import reading, reconciling
 from claude_batch.ledger.store import Ledger, Transaction
 from claude_batch.lifecycle.seat import seat_is_taken
+from claude_batch.wire.limits import RESULTS_KEPT_DAYS, WARN_FROM_DAY
 
 __all__ = ["BatchStatus", "Halt", "RunStatus", "all_statuses", "find_run_id", "status_of"]
 
@@ -180,6 +181,13 @@ def _waiting_for(state: RunState, batches: tuple[BatchStatus, ...], workspace: A
     ]
     if at_api:
         words.append(f"{len(at_api)} batch(es) at the API, which may take up to 24 hours")
+        age = (time.time() - min(batch.submitted or time.time() for batch in at_api)) / 86400
+        if age >= WARN_FROM_DAY:
+            left = max(0, int(RESULTS_KEPT_DAYS - age))
+            words.append(
+                f"the API keeps results for {RESULTS_KEPT_DAYS} days: {left} days are left to "
+                "fetch them"
+            )
     if state is RunState.PARKED:
         words.append("no process drives it: `claude-batch resume` goes on")
     return "; ".join(words) or "its turn to be sent"

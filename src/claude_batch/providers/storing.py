@@ -17,12 +17,12 @@ from claude_batch.core.ids import new_request_id
 from claude_batch.core.settings import BatchProcessingMode
 from claude_batch.ledger import delivery, enqueue
 from claude_batch.ledger.enqueue import NewRequest, NewRun
-from claude_batch.ledger.store import Ledger
+from claude_batch.ledger.store import Ledger, Transaction
 from claude_batch.wire.encoding import EncodedRequest, LaneHeaders
 
 __all__ = ["RunWriter"]
 
-CHUNK_REQUESTS = 2000
+CHUNK_REQUESTS = 4000
 CHUNK_BYTES = 8 << 20
 """Requests and bytes that are stored in one transaction."""
 
@@ -41,8 +41,14 @@ class RunWriter:
         mode: BatchProcessingMode,
         label: str | None = None,
         output: str | None = None,
+        process: str | None = None,
+        on_stored: Callable[[int], None] | None = None,
     ) -> None:
-        """``identity`` is what of base URL, actor and options takes part in the run's digest."""
+        """``identity`` is what of base URL, actor and options takes part in the run's digest.
+
+        ``on_stored`` is told after each `flush` how many requests are stored by now.
+        """
+        self._on_stored = on_stored
         self._ledger = ledger
         self._encode = encode
         self._output = output
@@ -66,6 +72,7 @@ class RunWriter:
                     created=self._now,
                     label=label,
                     output=output,
+                    process=process,
                 ),
             )
 
@@ -96,12 +103,9 @@ class RunWriter:
         # Lengths keep two neighbours from being taken for one.
         name = b"" if key is None else key.encode("utf-8", "surrogatepass")
         headers = repr(encoded.headers).encode() if encoded.headers.betas else b""
-        self._digest.update(
-            b"%d,%d,%d:" % (-1 if key is None else len(name), len(headers), len(encoded.params))
-        )
-        self._digest.update(name)
-        self._digest.update(headers)
-        self._digest.update(encoded.params)
+        named = -1 if key is None else len(name)
+        lengths = b"%d,%d,%d:" % (named, len(headers), len(encoded.params))
+        self._digest.update(b"".join((lengths, name, headers, encoded.params)))
 
     def flush(self) -> None:
         """Store what was added since the last flush."""
@@ -110,21 +114,29 @@ class RunWriter:
         pending, self._pending, self._pending_bytes = self._pending, [], 0
         with self._ledger.write() as tx:
             new: list[NewRequest] = []
+            headers, lane_id = None, 0
             for position, (key, encoded) in enumerate(pending, self._stored):
-                lane_id = self._lanes.get(encoded.headers)
-                if lane_id is None:
+                if encoded.headers is not headers:  # neighbours mostly share theirs
                     headers = encoded.headers
-                    lane_id = self._lanes[headers] = enqueue.ensure_lane(
-                        tx,
-                        self._workspace_id,
-                        headers.api_version,
-                        ",".join(headers.betas),
-                        headers.user_profile or "",
-                    )
+                    lane_id = self._lane(tx, headers)
                 new.append(NewRequest(new_request_id(), position, key, lane_id, encoded.params))
             enqueue.add_requests(tx, self.run_id, new, created=self._now, due=self._now)
         self._stored += len(pending)
+        if self._on_stored is not None:
+            self._on_stored(self._stored)
         reach(CrashPoint.DURING_STORE_CHUNK)
+
+    def _lane(self, tx: Transaction, headers: LaneHeaders) -> int:
+        lane_id = self._lanes.get(headers)
+        if lane_id is None:
+            lane_id = self._lanes[headers] = enqueue.ensure_lane(
+                tx,
+                self._workspace_id,
+                headers.api_version,
+                ",".join(headers.betas),
+                headers.user_profile or "",
+            )
+        return lane_id
 
     def finish(self, *, new: bool = False) -> tuple[str, bool]:
         """Make it a run that can be sent; returns its id, and whether it was asked before.

@@ -61,8 +61,10 @@ def billed(sandbox: Sandbox, batch_id: str | None) -> Iterator[dict[str, Any]]:
                 "custom_id": entry.custom_id,
                 "message_id": f"msg_{batch.id[9:]}{position:06d}",
                 "outcome": "succeeded" if ending is None else ending.outcome,
+                "error_type": ending.error.type if ending is not None and ending.error else None,
                 "usage": usage_of(batch, position, sandbox.settings.seed),
                 "params_sha256": hashes[position],
+                "accepted_at": batch.created_at,
                 "processed_at": batch.ended_at,
             }
     for record in list(sandbox.batches.live) if batch_id is None else []:
@@ -72,8 +74,10 @@ def billed(sandbox: Sandbox, batch_id: str | None) -> Iterator[dict[str, Any]]:
             "custom_id": None,
             "message_id": record.message_id,
             "outcome": record.outcome,
+            "error_type": record.error_type,
             "usage": record.usage,
             "params_sha256": params_sha256(record.raw),
+            "accepted_at": record.processed_at,
             "processed_at": record.processed_at,
         }
 

@@ -25,7 +25,7 @@ from .admin import admin_routes
 from .calls import Call, is_line_action, json_response, stream
 from .endings import Ending, Endings, answer_and_usage
 from .errors import ApiError, error_json
-from .faults import Delay, DropAfter, FaultPlan, Hang, Html200, load_plan
+from .faults import Delay, DropAfter, FaultPlan, Hang, Html200, Unanswered, load_plan
 from .responders import load_responder
 from .results import chunks, lines, message_json, spoiled
 from .settings import SandboxSettings
@@ -77,10 +77,7 @@ class Sandbox:
 
     def authenticate(self, http: HttpRequest) -> str:
         """The workspace of the caller's key; raises `ApiError` (401, 403)."""
-        key = http.headers.get("x-api-key") or ""
-        scheme, _, token = http.headers.get("authorization", "").partition(" ")
-        if not key and scheme.lower() == "bearer":
-            key = token.strip()
+        key = key_of(http)
         if not key:
             raise ApiError("authentication_error", "x-api-key header is required")
         if "invalid" in key:
@@ -117,7 +114,8 @@ class Sandbox:
         context = self.context(call)
         body = await call.body(self.settings.max_body_bytes)
         entries = check_create(body, max_requests=self.settings.max_requests)
-        batch = self.batches.create(entries, body, _known(call), context)
+        listed_after = call.action.listed_after if isinstance(call.action, Unanswered) else 0.0
+        batch = self.batches.create(entries, body, _known(call), context, listed_after)
         return json_response(self.batches.as_json(batch, call.base_url))
 
     async def list(self, call: Call) -> Response:
@@ -203,7 +201,10 @@ class Sandbox:
         self, message_id: str, raw: bytes, ending: Ending | None, usage: dict[str, Any] | None
     ) -> None:
         outcome = "succeeded" if ending is None else ending.outcome
-        self.batches.live.append(LiveRecord(message_id, raw, outcome, usage, self.clock.now()))
+        error_type = ending.error.type if ending is not None and ending.error else None
+        self.batches.live.append(
+            LiveRecord(message_id, raw, outcome, error_type, usage, self.clock.now())
+        )
 
     async def count_tokens(self, call: Call) -> Response:
         """`POST /v1/messages/count_tokens`."""
@@ -239,7 +240,7 @@ class Endpoint:
         started = time.monotonic()
         call = Call(self.route, sandbox.new_request_id(), scope, receive, send, sandbox.clock.now())
         call.tell_workspace = sandbox.tells_workspace
-        call.action = sandbox.plan.action(self.route)
+        call.action = sandbox.plan.action(self.route, key_of(call.http))
         try:
             await self._answer(call)
         except ConnectionError:
@@ -256,21 +257,35 @@ class Endpoint:
                 await asyncio.sleep(action.seconds)
             if await call.instead(action):
                 return
+        late = isinstance(action, DropAfter) and action.processed_after > 0
+        if isinstance(action, DropAfter) and late:
+            await call.keep_body()
+            await call.drop()
+            await asyncio.sleep(action.processed_after)
         try:
             await self.sandbox.batches.settle()
             call.workspace = self.sandbox.authenticate(call.http)
             response = await self.handler(call)
         except ApiError as error:
-            await call.refuse(error)
+            if not late:
+                await call.refuse(error)
             return
         if isinstance(action, DropAfter):
-            await call.drop()
+            if not late:
+                await call.drop()
         elif isinstance(action, Hang):
             await call.hang(action.seconds)
         elif isinstance(action, Html200):
             await call.page_200()
         else:
             await call.answer(response)
+
+
+def key_of(http: HttpRequest) -> str:
+    """The API key (or bearer token) of a call; empty where it has none."""
+    key = http.headers.get("x-api-key") or ""
+    scheme, _, token = http.headers.get("authorization", "").partition(" ")
+    return token.strip() if not key and scheme.lower() == "bearer" else key
 
 
 _HELLO = {"role": "user", "content": "hello"}

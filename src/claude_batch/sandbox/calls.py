@@ -68,6 +68,8 @@ class Call:
     """Whether the answer comes from a proxy in front, which gives no API headers."""
     status: int | None = None
     body_read: bool = False
+    kept: bytes | None = None
+    """The body, where it was read before its time."""
     http: HttpRequest = field(init=False)
 
     def __post_init__(self) -> None:
@@ -101,8 +103,14 @@ class Call:
             )
         return held.getvalue()
 
+    async def keep_body(self) -> None:
+        """Read the body now, for a handler that runs once the connection is gone."""
+        self.kept = b"".join([part async for part in self.parts()])
+
     async def parts(self) -> AsyncIterator[bytes]:
         """The body as it arrives; raises `ConnectionError` where the client goes away."""
+        if self.kept is not None:
+            yield self.kept
         while not self.body_read:
             message = await self.receive()
             if message["type"] == "http.disconnect":

@@ -87,6 +87,13 @@ DURATION = Duration()
     show_default=True,
     help="Age until which a young batch's counts are all 0.",
 )
+@click.option(
+    "--listed-after",
+    type=DURATION,
+    default=_DEFAULTS.listed_after,
+    show_default=True,
+    help="Age from which a batch is listed.",
+)
 @click.option("--responder", metavar="MODULE:FUNCTION", help="Makes the answers.")
 @click.option(
     "--queue-limit",

@@ -82,7 +82,14 @@ class Early413(Action, tag="early_413", forbid_unknown_fields=True, kw_only=True
     413. False: close at once, so that to the client it looks like a broken upload."""
 
 
-class Html200(Action, tag="html_200", forbid_unknown_fields=True, kw_only=True):
+class Unanswered(Action, forbid_unknown_fields=True, kw_only=True):
+    """A fault that may hide from the client what became of its call."""
+
+    listed_after: float = 0.0
+    """Age from which a batch that the call made is listed, where the settings do not say later."""
+
+
+class Html200(Unanswered, tag="html_200", forbid_unknown_fields=True, kw_only=True):
     """200 with an HTML page, as a captive portal answers."""
 
     processed: bool = False
@@ -96,7 +103,7 @@ class Redirect(Action, tag="redirect", forbid_unknown_fields=True, kw_only=True)
     status: int = 307
 
 
-class Hang(Action, tag="hang", forbid_unknown_fields=True, kw_only=True):
+class Hang(Unanswered, tag="hang", forbid_unknown_fields=True, kw_only=True):
     """Read the call, keep silent, then drop the connection."""
 
     seconds: float = 3600.0
@@ -111,8 +118,12 @@ class DropBefore(Action, tag="drop_before", forbid_unknown_fields=True, kw_only=
     """Bytes of the body to read first; null reads all of it."""
 
 
-class DropAfter(Action, tag="drop_after", forbid_unknown_fields=True, kw_only=True):
+class DropAfter(Unanswered, tag="drop_after", forbid_unknown_fields=True, kw_only=True):
     """Process the call, then close the connection without an answer."""
+
+    processed_after: float = 0.0
+    """Seconds between the two the other way round: the connection closes when the body has been
+    read, and the call is processed so much later."""
 
 
 class UnknownFields(Action, tag="unknown_fields", forbid_unknown_fields=True, kw_only=True):
@@ -236,6 +247,8 @@ class Plan(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, omit_defaul
     requests: list[RequestRule] = []
     workspaces: dict[str, str] | None = None
     """API key to workspace id; replaces the settings' own while the plan is in force."""
+    spared_keys: list[str] = []
+    """API keys whose calls no rule counts or meets: a second client, in good health."""
     workspace_header: bool | None = None
     """Whether answers carry `anthropic-workspace-id`; replaces the settings' own."""
 
@@ -287,8 +300,10 @@ class FaultPlan:
         """Whether any rule looks at single requests."""
         return bool(self._requests)
 
-    def action(self, route: str) -> AnyAction | None:
+    def action(self, route: str, key: str | None = None) -> AnyAction | None:
         """What the plan has for this call of `route`; every rule about the route counts it."""
+        if key is not None and key in self.plan.spared_keys:
+            return None
         chosen: AnyAction | None = None
         for rule, match in self._calls:
             if rule.route in (route, "any") and match.fires() and chosen is None:
@@ -315,6 +330,8 @@ class FaultPlan:
     def as_written(self) -> dict[str, Any]:
         """The plan as JSON values, API keys shortened to their last four characters."""
         plan = msgspec.to_builtins(self.plan)
+        if self.plan.spared_keys:
+            plan["spared_keys"] = [f"…{key[-4:]}" for key in self.plan.spared_keys]
         if self.plan.workspaces:
             plan["workspaces"] = {
                 f"…{key[-4:]}": name for key, name in self.plan.workspaces.items()
@@ -359,6 +376,12 @@ def load_plan(plan: Mapping[str, Any] | bytes | str) -> FaultPlan:
     return FaultPlan(decoded)
 
 
+_NOT_NEGATIVE = (
+    "delay", "seconds", "after_lines", "count", "after_bytes", "retry_after", "listed_after",
+    "processed_after",
+)  # fmt: skip
+
+
 def _check(plan: Plan) -> None:
     for position, rule in enumerate(plan.rules):
         where = f"fault plan: rules[{position}]"
@@ -370,7 +393,7 @@ def _check(plan: Plan) -> None:
             raise PlanError(f"{where}: status must be from 400 to 599, not {action.status}")
         if isinstance(action, Redirect) and not 300 <= action.status <= 399:
             raise PlanError(f"{where}: status must be from 300 to 399, not {action.status}")
-        for name in ("delay", "seconds", "after_lines", "count", "after_bytes", "retry_after"):
+        for name in _NOT_NEGATIVE:
             value = getattr(action, name, None)
             if value is not None and value < 0:
                 raise PlanError(f"{where}: {name} must not be negative")

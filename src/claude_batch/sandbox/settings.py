@@ -73,6 +73,9 @@ class SandboxSettings:
     counts_after: float = 0.0
     """Age until which a young batch's counts are all 0."""
 
+    listed_after: float = 0.0
+    """Age from which a batch is listed; by its id it can be read from the first."""
+
     responder: str | Responder | None = None
     """`module:function`, or the function itself, that makes the answers."""
 

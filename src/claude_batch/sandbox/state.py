@@ -63,6 +63,8 @@ class Batch:
     natural_end: float
     expires_at: float
     due: float
+    listed_at: float
+    """From when on the list shows it."""
     cancel_at: float | None = None
     ended_at: float | None = None
     deleted: bool = False
@@ -88,6 +90,7 @@ class LiveRecord:
     message_id: str
     raw: bytes
     outcome: str
+    error_type: str | None
     usage: dict[str, Any] | None
     processed_at: float
 
@@ -113,7 +116,12 @@ class Batches:
         return iter(self._all)
 
     def create(
-        self, entries: list[Entry], body: bytes, workspace: str, context: CallContext
+        self,
+        entries: list[Entry],
+        body: bytes,
+        workspace: str,
+        context: CallContext,
+        listed_after: float = 0.0,
     ) -> Batch:
         """Accept a batch; raises `ApiError` (429) where the queue is full."""
         queued = sum(
@@ -142,6 +150,7 @@ class Batches:
             natural_end=natural_end,
             expires_at=expires_at,
             due=min(natural_end, expires_at),
+            listed_at=now + max(listed_after, self.settings.listed_after),
         )
         self._all.append(batch)
         self._by_id[batch.id] = batch
@@ -192,13 +201,17 @@ class Batches:
     ) -> tuple[list[Batch], bool]:
         """Newest first: the batches next to a cursor, and whether there are more beyond them."""
         newest = [batch for batch in reversed(self._all) if batch.workspace == workspace]
+        now = self.clock.now()
+
+        def visible(batches: list[Batch]) -> list[Batch]:
+            return [each for each in batches if not each.deleted and each.listed_at <= now]
+
         if before_id is not None:
-            newer = newest[: self._position(newest, before_id, "before_id")]
-            shown = [batch for batch in newer if not batch.deleted]
+            shown = visible(newest[: self._position(newest, before_id, "before_id")])
             return shown[-limit:], len(shown) > limit
         if after_id is not None:
             newest = newest[self._position(newest, after_id, "after_id") + 1 :]
-        shown = [batch for batch in newest if not batch.deleted]
+        shown = visible(newest)
         return shown[:limit], len(shown) > limit
 
     @staticmethod

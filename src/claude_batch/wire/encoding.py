@@ -8,7 +8,8 @@ through unchanged, so the size of a body is known exactly before it exists.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import secrets
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -30,6 +31,7 @@ __all__ = [
     "ITEM_OVERHEAD",
     "EncodedRequest",
     "LaneHeaders",
+    "PromptParams",
     "body_items",
     "body_length",
     "custom_id",
@@ -50,6 +52,9 @@ ITEM_OVERHEAD: Final = (
     len(_ITEM_START) + _CUSTOM_ID_LENGTH + len(_ITEM_MIDDLE) + len(_ITEM_END) + len(b",")
 )
 """Bytes that a request adds to a body beyond its params, the separating comma included."""
+
+_ALONE: Final = ITEM_OVERHEAD + len(BODY_START) + len(BODY_END)
+"""Bytes that a body has beyond the params of its only request."""
 
 MAX_SENDING: Final = 9999
 """The highest number of sendings of one request that its four digits can tell."""
@@ -149,12 +154,47 @@ def encode_params(
         encoded = _encoder.encode(merged)
     except (TypeError, ValueError, RecursionError, OverflowError) as error:
         raise InvalidRequestError(f"the params cannot be written as JSON: {error}") from None
-    if batch and len(encoded) + ITEM_OVERHEAD + len(BODY_START) + len(BODY_END) > MAX_BODY_BYTES:
-        raise InvalidRequestError(
-            f"{len(encoded):,} bytes are more than the {MAX_BODY_BYTES:,} that a whole batch may "
-            "have; shorten the prompt or upload its documents as files"
-        )
+    if batch and len(encoded) + _ALONE > MAX_BODY_BYTES:
+        raise _too_large(encoded)
     return EncodedRequest(encoded, _headers(version, all_betas, user_profile))
+
+
+def _too_large(encoded: bytes) -> InvalidRequestError:
+    return InvalidRequestError(
+        f"{len(encoded):,} bytes are more than the {MAX_BODY_BYTES:,} that a whole batch may "
+        "have; shorten the prompt or upload its documents as files"
+    )
+
+
+class PromptParams:
+    """`encode_params` for params that differ in nothing but one text, checked and encoded once.
+
+    What stands before and after the text is kept as bytes; the result is the same, byte for byte.
+    """
+
+    __slots__ = ("_after", "_batch", "_before", "_headers")
+
+    def __init__(self, build: Callable[[str], Mapping[str, Any]], **options: Any) -> None:
+        """``build`` gives the params for a text; ``options`` are those of `encode_params`.
+
+        Raises `InvalidRequestError` where the params cannot be used whatever the text is.
+        """
+        # Nobody can have written it: where it stands in the bytes is where the text belongs.
+        probe = secrets.token_hex(16)
+        encoded = encode_params(build(probe), **options)
+        self._before, _, self._after = encoded.params.partition(_encoder.encode(probe))
+        self._headers = encoded.headers
+        self._batch: bool = options.get("batch", True)
+
+    def encode(self, text: str) -> EncodedRequest:
+        """The params with this text. Raises `InvalidRequestError`."""
+        try:
+            encoded = self._before + _encoder.encode(text) + self._after
+        except (TypeError, ValueError) as error:
+            raise InvalidRequestError(f"the params cannot be written as JSON: {error}") from None
+        if self._batch and len(encoded) + _ALONE > MAX_BODY_BYTES:
+            raise _too_large(encoded)
+        return EncodedRequest(encoded, self._headers)
 
 
 def _check_batch_rules(params: dict[str, Any]) -> None:
@@ -183,10 +223,13 @@ def custom_id(request_id: str, incarnation: str, sending: int) -> str:
 def parse_custom_id(text: str) -> tuple[str, str, int] | None:
     """Take a `custom_id` apart: request id, incarnation, sending; None for one that is not ours."""
     # By its places, not by a pattern: this runs once for every result line.
-    if len(text) != _CUSTOM_ID_LENGTH or text[32] != "-" or text[41] != "-":
-        return None
     sending = text[42:]
-    if not (sending.isascii() and sending.isdigit()):
+    if (
+        len(text) != _CUSTOM_ID_LENGTH
+        or text[32] != "-"
+        or text[41] != "-"
+        or not (sending.isdigit() and sending.isascii())
+    ):
         return None
     return text[:32], text[33:41], int(sending)
 
@@ -200,11 +243,6 @@ def body_length(count: int, params_bytes: int) -> int:
 def body_items(requests: Iterable[tuple[str, bytes]], *, first: bool) -> Iterator[bytes]:
     """Pieces of a body for ``(custom_id, params)`` pairs; ``first``: no comma before the first."""
     for identifier, params in requests:
-        if not first:
-            yield b","
+        start = _ITEM_START if first else b"," + _ITEM_START
         first = False
-        yield _ITEM_START
-        yield identifier.encode("ascii")
-        yield _ITEM_MIDDLE
-        yield params
-        yield _ITEM_END
+        yield b"%b%b%b%b%b" % (start, identifier.encode("ascii"), _ITEM_MIDDLE, params, _ITEM_END)

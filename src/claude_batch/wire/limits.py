@@ -17,6 +17,9 @@ LIST_PAGE = 1000
 RESULTS_KEPT_DAYS = 29
 """Days from ``created_at`` in which results can be read."""
 
+WARN_FROM_DAY = 25
+"""Age of a batch from which on its user is warned that its results are about to go; our own."""
+
 API_VERSION = "2026-10-21"
 """The ``anthropic-version`` that anthropic SDK 2.x sends (its ``_constants.py``)."""
 

@@ -1,0 +1,73 @@
+Feature: What was asked by somebody who has gone is not paid for twice
+
+  Scenario: The same call, made again after its process was killed, takes over what it had asked
+    Given an API
+    When a process asks "what is a knot?" and is killed when "after_record" is reached
+    And a batch provider is opened
+    And these prompts are asked: what is a knot?
+    Then all 1 are answered
+    And the API has processed 1 requests, none twice
+
+  Scenario: An answer that nobody took is there at once
+    Given an API
+    When a process asks "what is a knot?" and is killed when "after_collected" is reached
+    And a batch provider is opened
+    And the API takes no more batches
+    And these prompts are asked: what is a knot?
+    Then all 1 are answered
+    And the API has processed 1 requests, none twice
+
+  Scenario: Each orphan is taken over once
+    Given an API
+    When a process asks "what is a knot?" and is killed when "after_record" is reached
+    And a batch provider is opened
+    And these prompts are asked: what is a knot?, what is a knot?, what is a bend?
+    Then all 3 are answered
+    And the API has processed 3 requests in all
+
+  Scenario: Two calls that live are two requests, and one that was answered is asked anew
+    Given an API
+    And a batch provider
+    When these prompts are asked: what is a knot?, what is a knot?
+    And these prompts are asked: what is a knot?
+    Then the API has processed 3 requests in all
+
+  Scenario: A call whose caller gave up is taken over by the same call
+    Given an API that takes 0.5 seconds for a batch
+    And a batch provider
+    When "what is a knot?" is asked by a caller who gives up
+    And these prompts are asked: what is a knot?
+    Then all 1 are answered
+    And the API has processed 1 requests, none twice
+
+  Scenario: A call that a halted account turned away is still the same call afterwards
+    Given an API
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "action": {"type": "error", "status": 402}}]}
+      """
+    And a batch provider
+    When these prompts are asked: what is a knot?
+    Then every call fails with AccountHaltedError
+    When the API has no faults any more
+    And the provider resumes
+    And these prompts are asked: what is a knot?
+    Then all 1 are answered
+    And the API has processed 1 requests, none twice
+
+  Scenario: Another actor's words are other words
+    Given an API
+    When a process asks "what is a knot?" and is killed when "after_record" is reached
+    And a batch provider is opened
+    And these prompts are asked: what is a bend?
+    Then all 1 are answered
+    And the API comes to have processed 2 requests, none twice
+
+  Scenario: A run that was never wholly stored is removed once its process is dead
+    Given an API
+    When a process stores a run of 5 prompts and is killed when "before_stored" is reached
+    Then the ledger holds 5 requests
+    When a batch provider is opened
+    And these prompts are asked: what is a knot?
+    Then the ledger comes to hold 1 requests
+    And no lock of a dead process lies beside the ledger

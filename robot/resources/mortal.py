@@ -1,0 +1,108 @@
+"""Runs a program that dies: python mortal.py DEATH BREAKAGE PROGRAM [ARGUMENT...].
+
+PROGRAM is `claude-batch`, or the path of a script. DEATH is `POINT:N`: when the program reaches
+that point between two effects for the N-th time (`claude_batch.core.crash_points`), it is gone as
+a power cut would have it. BREAKAGE spoils the program, so that tests can prove that they would see
+it. Both may be `-`, for none. The package itself has no such switches.
+"""
+
+from __future__ import annotations
+
+import os
+import runpy
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from claude_batch.core import crash_points
+from claude_batch.core.crash_points import CrashPoint
+
+
+def die_at(death: str) -> None:
+    """Have this process killed where it reaches a point for the n-th time."""
+    name, _, number = death.partition(":")
+    point, left, lock = CrashPoint(name), int(number), threading.Lock()
+
+    def reached(here: CrashPoint) -> None:
+        nonlocal left
+        if here is not point:
+            return
+        with lock:
+            left -= 1
+            if left <= 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    crash_points.on_reach = reached
+
+
+def end_with_parent() -> None:
+    """A storm that is itself killed leaves nobody behind."""
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1.0)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    threading.Thread(target=watch, name="storm-watch", daemon=True).start()
+
+
+def send_again_what_is_unknown() -> None:
+    """The classic mistake: a POST without an answer is simply made again."""
+    from claude_batch.ledger import sending
+
+    real: Any = sending.mark_definite_no
+
+    def mark_unknown(tx: Any, batch_id: int, *, note: str, **_: Any) -> None:
+        real(tx, batch_id, note=note)
+
+    sending.mark_unknown = mark_unknown
+
+
+def take_the_first_fetch_for_all() -> None:
+    """Results that end early are taken for complete, and what is missing is asked again."""
+    from claude_batch.core.states import RequestState
+    from claude_batch.lifecycle import collection
+
+    collection.COMPLETE_FETCHES = 1
+    collection.missing_state = lambda *_: RequestState.QUEUED
+
+
+def leave_out_the_last_line() -> None:
+    """The output lacks an answer."""
+    from claude_batch.cli import outputs
+
+    real: Any = outputs.write_output
+    outputs.write_output = lambda answers, output: real(list(answers)[:-1], output)
+
+
+BREAKAGES: dict[str, Callable[[], None]] = {
+    "sends-again": send_again_what_is_unknown,
+    "fetches-once": take_the_first_fetch_for_all,
+    "drops-a-line": leave_out_the_last_line,
+}
+"""Each is a build that a storm has to see through."""
+
+
+def main() -> None:
+    """Arm the death, break what is to be broken, and become the program."""
+    end_with_parent()
+    death, breakage, program = sys.argv[1:4]
+    if death != "-":
+        die_at(death)
+    if breakage != "-":
+        BREAKAGES[breakage]()
+    sys.argv = sys.argv[3:]
+    if program == "claude-batch":
+        from claude_batch.cli import main as claude_batch
+
+        claude_batch()
+    else:
+        runpy.run_path(program, run_name="__main__")
+
+
+if __name__ == "__main__":
+    main()

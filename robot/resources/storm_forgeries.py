@@ -1,0 +1,143 @@
+"""Evidence of a storm, spoiled: each forgery breaks the promise in one way.
+
+They are made of the evidence of a real storm, which the verdict has found in order. A forgery takes
+one request that was processed once and answered, and changes what is told of it.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+Json = dict[str, Any]
+
+
+def _plain(evidence: Json) -> tuple[str, int, Json]:
+    """A role, the place of an answered line in its output, and its only record on the bill."""
+    hashes = {row["prompt"]: row["sha256"] for row in evidence["requests"]}
+    times = Counter(record["params_sha256"] for record in evidence["billing"])
+    for role, asked in evidence["asked"].items():
+        for at, line in enumerate(evidence["outputs"][role]):
+            digest = hashes[asked[at]["prompt"]]
+            for record in evidence["billing"]:
+                paid = record["params_sha256"] == digest and record["outcome"] == "succeeded"
+                if line["ok"] and paid and times[digest] == 1:
+                    return role, at, record
+    raise AssertionError("no request was processed once and answered; take another storm")
+
+
+def _again(evidence: Json, outcome: str = "succeeded", *, early: bool = False) -> None:
+    """The request of a line is processed once more, in a batch of its own."""
+    _, _, record = _plain(evidence)
+    record["outcome"] = outcome
+    record["error_type"] = {"errored": "overloaded_error"}.get(outcome)
+    second = copy.deepcopy(record)
+    request, incarnation, _ = record["custom_id"].split("-")
+    second["custom_id"] = f"{request}-{incarnation}-0002"
+    second["batch_id"] = "msgbatch_forged"
+    after = record["processed_at"] + 1
+    second["accepted_at"] = record["accepted_at"] + 0.001 if early else after
+    second["processed_at"] = after + 1
+    evidence["billing"].append(second)
+    evidence["batches"].append({"remote_id": "msgbatch_forged"})
+
+
+def pay_twice(evidence: Json) -> None:
+    """A success is paid for a second time."""
+    _again(evidence)
+
+
+def send_twice_at_once(evidence: Json) -> None:
+    """The second sending leaves before the first has come to its end."""
+    _again(evidence, "errored", early=True)
+
+
+def try_a_final_outcome_again(evidence: Json) -> None:
+    """What the API has called off is processed once more."""
+    _again(evidence, "canceled")
+
+
+def forget_why_it_was_sent_again(evidence: Json) -> None:
+    """The first outcome is nowhere in the ledger."""
+    _, _, record = _plain(evidence)
+    request = record["custom_id"].split("-")[0]
+    evidence["results"] = [row for row in evidence["results"] if row["request"] != request]
+    _again(evidence, "expired")
+
+
+def process_one_sending_twice(evidence: Json) -> None:
+    """One `custom_id` is on the bill twice."""
+    evidence["billing"].append(copy.deepcopy(_plain(evidence)[2]))
+
+
+def lose_an_answer(evidence: Json) -> None:
+    """A request that was paid for ends as missing."""
+    role, at, _ = _plain(evidence)
+    line = evidence["outputs"][role][at]
+    line["ok"], line["error"] = False, {"type": "missing_result", "message": "gone"}
+
+
+def lose_a_line(evidence: Json) -> None:
+    """The output has no line for a request."""
+    role, at, _ = _plain(evidence)
+    del evidence["outputs"][role][at]
+
+
+def double_a_line(evidence: Json) -> None:
+    """The output has two lines for a request."""
+    role, at, _ = _plain(evidence)
+    evidence["outputs"][role].insert(at, evidence["outputs"][role][at])
+
+
+def mix_up_the_order(evidence: Json) -> None:
+    """The output is in another order than the input."""
+    role, _, _ = _plain(evidence)
+    evidence["outputs"][role].reverse()
+
+
+def give_another_answer(evidence: Json) -> None:
+    """A line holds the answer to another prompt."""
+    role, at, _ = _plain(evidence)
+    evidence["outputs"][role][at]["text"] = "An answer to something else."
+
+
+def give_up_early(evidence: Json) -> None:
+    """A request ends with a passing failure after its first attempt."""
+    role, at, record = _plain(evidence)
+    record["outcome"], record["error_type"] = "errored", "overloaded_error"
+    line = evidence["outputs"][role][at]
+    line["ok"], line["error"] = False, {"type": "overloaded_error", "message": "too much"}
+
+
+def leave_a_batch_behind(evidence: Json) -> None:
+    """The API has taken a batch that the ledger does not know."""
+    _, _, record = _plain(evidence)
+    for row in evidence["batches"]:
+        if row["remote_id"] == record["batch_id"]:
+            row["remote_id"] = None
+
+
+def cancel_a_foreign_batch(evidence: Json) -> None:
+    """Somebody else's batch is cancelled."""
+    evidence["foreign"].append("msgbatch_foreign")
+    path = "/v1/messages/batches/msgbatch_foreign/cancel"
+    call = {"route": "cancel", "path": path, "status": 200, "fault": None, "headers": {}}
+    evidence["log"].append(call)
+
+
+def make_a_run_twice(evidence: Json) -> None:
+    """The same command made a second run."""
+    evidence["runs"].append("run-forged")
+
+
+FORGERIES: dict[str, Callable[[Json], None]] = {
+    made.__name__.replace("_", " "): made
+    for made in (
+        pay_twice, send_twice_at_once, try_a_final_outcome_again, forget_why_it_was_sent_again,
+        process_one_sending_twice, lose_an_answer, lose_a_line, double_a_line, mix_up_the_order,
+        give_another_answer, give_up_early, leave_a_batch_behind, cancel_a_foreign_batch,
+        make_a_run_twice,
+    )
+}  # fmt: skip

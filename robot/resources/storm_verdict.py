@@ -1,0 +1,263 @@
+"""Whether a storm was weathered: nothing lost, nothing paid for twice, nobody else touched.
+
+`verdict` judges what is left after a storm: the outputs, the sandbox's bill and log, and the rows
+of the ledger. It trusts the bill; the ledger is only asked which params belong to which prompt, and
+whether it has noted what the bill says.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from storm_faults import PASSING
+
+Json = dict[str, Any]
+
+STRANGER = "stranger"
+"""How the other client in the workspace calls itself, and how its requests' ids begin."""
+
+_ACCOUNT = ("billing_error", "authentication_error")
+_GAPS = ("missing_lines", "garbage_line", "cut_between_lines", "html_200")
+"""Faults after which a fetch of results looks complete, and is not."""
+
+_FETCHES = 3
+"""After so many complete fetches a line that is not there counts as missing for good."""
+
+_ATTEMPTS = 3
+"""Outcomes after which a passing failure is final (`max_attempts`)."""
+
+
+@dataclass(frozen=True)
+class Processing:
+    """One request of ours in one batch, as the sandbox has billed it."""
+
+    prompt: str
+    batch: str
+    custom_id: str
+    outcome: str
+    error_type: str | None
+    accepted_at: float
+    processed_at: float
+
+    @property
+    def request(self) -> str:
+        """The id that the ledger knows the request by."""
+        return self.custom_id.partition("-")[0]
+
+    @property
+    def sending(self) -> int:
+        """Which sending of the request it was."""
+        return int(self.custom_id.rpartition("-")[2])
+
+    @property
+    def may_be_tried_again(self) -> bool:
+        """Whether its outcome is one that a request may have another attempt after."""
+        if self.outcome == "errored":
+            return self.error_type in PASSING + _ACCOUNT
+        return self.outcome == "expired"
+
+    def __str__(self) -> str:
+        outcome = self.outcome if self.error_type is None else f"{self.outcome}:{self.error_type}"
+        return f"{outcome} in {self.batch} ({self.custom_id})"
+
+
+def verdict(evidence: Json) -> list[str]:
+    """Everything that is wrong; empty where the promise held."""
+    return list(_Trial(evidence).findings())
+
+
+class _Trial:
+    def __init__(self, evidence: Json) -> None:
+        self.evidence = evidence
+        self.deleted = set(evidence["deleted"])
+        self.foreign = set(evidence["foreign"])
+        self.bill = [
+            record
+            for record in evidence["billing"]
+            if not str(record["custom_id"]).startswith(STRANGER)
+        ]
+        prompts = {row["sha256"]: row["prompt"] for row in evidence["requests"]}
+        self.processings: dict[str, list[Processing]] = defaultdict(list)
+        self.unknown_params: list[Json] = []
+        for record in sorted(self.bill, key=lambda record: record["accepted_at"]):
+            prompt = prompts.get(record["params_sha256"])
+            if prompt is None:
+                self.unknown_params.append(record)
+                continue
+            self.processings[prompt].append(
+                Processing(
+                    prompt,
+                    record["batch_id"],
+                    record["custom_id"],
+                    record["outcome"],
+                    record["error_type"],
+                    record["accepted_at"],
+                    record["processed_at"],
+                )
+            )
+        self.gaps: Counter[str] = Counter()
+        self.contradicted: set[str] = set()
+        self.refused = 0
+        self.broken = 0
+        for call in evidence["log"]:
+            self._note_fault(call)
+
+    def _note_fault(self, call: Json) -> None:
+        fault = call["fault"]
+        if call["route"] == "results" and call["status"] == 200:
+            batch = call["path"].split("/")[-2]
+            self.gaps[batch] += fault in _GAPS
+            if fault == "contradicting_lines":
+                self.contradicted.add(batch)
+        if call["route"] == "create":
+            self.refused += call["status"] in (400, 413)
+            self.broken += fault in ("drop_before", "early_413")
+
+    def _gapped(self, batch: str) -> bool:
+        """Whether lines of this batch may have stayed missing for good."""
+        return self.gaps[batch] >= _FETCHES or batch in self.deleted
+
+    def findings(self) -> Iterator[str]:
+        """Everything that is wrong."""
+        yield from self._bill_findings()
+        yield from self._stranger_findings()
+        yield from self._ledger_findings()
+        for role, asked in self.evidence["asked"].items():
+            yield from self._output_findings(role, asked, self.evidence["outputs"].get(role))
+
+    # Nothing is paid for twice
+
+    def _bill_findings(self) -> Iterator[str]:
+        for record in self.unknown_params:
+            yield f"the bill has params that no request of the ledger has: {record['custom_id']}"
+        for custom_id, count in Counter(record["custom_id"] for record in self.bill).items():
+            if count > 1:
+                yield f"{custom_id} was processed {count} times"
+        for prompt, history in self.processings.items():
+            for before, after in pairwise(history):
+                yield from self._second_processing(prompt, before, after)
+
+    def _second_processing(
+        self, prompt: str, before: Processing, after: Processing
+    ) -> Iterator[str]:
+        told = f"{prompt!r}: first {before}, then {after}"
+        if before.outcome == "succeeded":
+            yield f"processed again after a success: {told}"
+            return
+        if after.accepted_at < before.processed_at:
+            yield f"sent again while the first was not accounted for: {told}"
+        if self._gapped(before.batch):
+            return  # that no line told what failed it is no fault of ours
+        if not before.may_be_tried_again and before.batch not in self.contradicted:
+            yield f"processed again after a final outcome: {told}"
+        noted = {(row["request"], row["sending"]) for row in self.evidence["results"]}
+        if (before.request, before.sending) not in noted:
+            yield f"sent again without a recorded outcome of the first: {told}"
+
+    # Nobody else is touched
+
+    def _stranger_findings(self) -> Iterator[str]:
+        for call in self.evidence["log"]:
+            ours = call["headers"].get("user-agent") != STRANGER
+            if ours and call["route"] == "delete":
+                yield f"a batch was deleted: {call['path']}"
+            if ours and call["route"] == "cancel" and call["path"].split("/")[-2] in self.foreign:
+                yield f"a foreign batch was cancelled: {call['path']}"
+        if self.evidence["foreign_lines"]:
+            yield f"{self.evidence['foreign_lines']} foreign lines are in the ledger"
+
+    # What is at the API is known
+
+    def _ledger_findings(self) -> Iterator[str]:
+        known = {row["remote_id"] for row in self.evidence["batches"]}
+        for batch in sorted({record["batch_id"] for record in self.bill} - known - self.deleted):
+            yield f"batch {batch} was taken by the API, and no batch of the ledger knows of it"
+        for row in self.evidence["requests"]:
+            if row["stored"] and row["state"] in ("queued", "packed"):
+                yield f"{row['prompt']!r} is {row['state']}, though all has ended"
+        runs = self.evidence["runs"]
+        if len(runs) != self.evidence["runs_expected"]:
+            yield f"the same commands made {len(runs)} runs: {', '.join(sorted(runs))}"
+
+    # Nothing is lost
+
+    def _output_findings(
+        self, role: str, asked: list[Json], lines: list[Json] | None
+    ) -> Iterator[str]:
+        if lines is None:
+            yield f"{role}: there is no output"
+            return
+        wanted = [each["id"] for each in asked]
+        found = [line["id"] for line in lines]
+        for identifier, count in Counter(found).items():
+            if count > 1:
+                yield f"{role}: {identifier} has {count} lines in the output"
+        for identifier in wanted:
+            if identifier not in found:
+                yield f"{role}: {identifier} has no line in the output"
+        if sorted(found) == sorted(wanted) and found != wanted:
+            yield f"{role}: the output is not in the order of the input"
+        prompts = {each["id"]: each["prompt"] for each in asked}
+        for line in lines:
+            prompt = prompts.get(line["id"])
+            if prompt is None:
+                yield f"{role}: a line for {line['id']}, which nobody asked"
+            elif line["ok"]:
+                yield from self._answer_findings(prompt, line)
+            else:
+                yield from self._failure_findings(prompt, line)
+
+    def _answer_findings(self, prompt: str, line: Json) -> Iterator[str]:
+        batch = line["batch_id"]
+        processed = [each for each in self.processings[prompt] if each.batch == batch]
+        if not processed:
+            yield f"{prompt!r} is answered from {batch}, which never processed it"
+        elif processed[0].outcome != "succeeded":
+            if batch not in self.contradicted:
+                yield f"{prompt!r} is answered, but it ended otherwise: {processed[0]}"
+        elif prompt not in line["text"] and line["stop_reason"] != "refusal":
+            yield f"{prompt!r} has another prompt's answer: {line['text']!r}"
+
+    def _failure_findings(self, prompt: str, line: Json) -> Iterator[str]:
+        history = self.processings[prompt]
+        kind = line["error"]["type"]
+        told = f"{prompt!r} ended with {kind} ({line['error']['message']})"
+        paid = [each for each in history if each.outcome == "succeeded"]
+        for each in paid:
+            if not self._gapped(each.batch):
+                yield f"a paid answer is lost: {told}, but {each}"
+        if paid:
+            return
+        if kind in ("missing_result", "submission_unknown"):
+            if not any(self._gapped(each.batch) for each in history) and not self.deleted:
+                yield f"given up without need: {told}; {_list(history)}"
+            return
+        last = history[-1] if history else None
+        if last is not None and kind in (last.error_type, last.outcome):
+            tried = sum(each.may_be_tried_again for each in history)
+            passing = kind in PASSING or kind == "expired"
+            if passing and tried < _ATTEMPTS and not self._excused(history):
+                yield f"given up too early: {told}, after {_list(history)}"
+            return
+        if kind == "canceled" and self.evidence["cancelled"]:
+            return
+        if kind in ("invalid_request_error", "request_too_large"):
+            if not self.refused and self.broken < _FETCHES:
+                yield f"nobody refused it: {told}; {_list(history)}"
+            return
+        if not self._excused(history):
+            yield f"nothing explains it: {told}; {_list(history)}"
+
+    def _excused(self, history: list[Processing]) -> bool:
+        """Whether a line may have told something else than the bill, or the user stopped it."""
+        spoiled = any(self._gapped(each.batch) or each.batch in self.contradicted
+                      for each in history)  # fmt: skip
+        return spoiled or self.evidence["cancelled"]
+
+
+def _list(history: list[Processing]) -> str:
+    return "; ".join(map(str, history)) or "never processed"

@@ -1,0 +1,54 @@
+*** Settings ***
+Documentation       Storms: whatever goes wrong at the API and whenever processes die, nothing is
+...                 lost and nothing is paid for twice. Each is drawn from a seed, and can be
+...                 played again: see the head of resources/storms.py.
+
+Library             storms.py
+
+Test Timeout        15 minutes
+
+
+*** Variables ***
+${FIRST}            1
+${COUNT}            20
+
+
+*** Test Cases ***
+Storms Are Weathered
+    Storms Should Be Weathered    ${FIRST}    ${COUNT}
+
+A Spoiled Build Is Found Out
+    [Documentation]    Real processes of a build with a mistake in it.
+    [Template]    Storm Should See Through
+    sends-again    processed again after a success
+    fetches-once    processed again after a success
+    drops-a-line    has no line in the output
+
+Spoiled Evidence Is Found Out
+    [Documentation]    What a real storm left, with one thing changed.
+    [Setup]    Play The Storm Whose Evidence Is Spoiled
+    [Template]    Forgery Should Be Found Out
+    pay twice    processed again after a success
+    send twice at once    while the first was not accounted for
+    try a final outcome again    processed again after a final outcome
+    forget why it was sent again    without a recorded outcome
+    process one sending twice    was processed 2 times
+    lose an answer    a paid answer is lost
+    lose a line    has no line in the output
+    double a line    has 2 lines in the output
+    mix up the order    not in the order of the input
+    give another answer    has another prompt's answer
+    give up early    given up too early
+    leave a batch behind    no batch of the ledger knows of it
+    cancel a foreign batch    a foreign batch was cancelled
+    make a run twice    made 2 runs
+
+
+*** Keywords ***
+Play The Storm Whose Evidence Is Spoiled
+    ${evidence} =    Evidence Of A Storm    run    10
+    VAR    ${EVIDENCE}    ${evidence}    scope=TEST
+
+Forgery Should Be Found Out
+    [Arguments]    ${forgery}    ${words}
+    Forged Evidence Should Be Found Out    ${EVIDENCE}    ${forgery}    ${words}

@@ -1,0 +1,40 @@
+"""Sweeping: what dead processes have left and nobody can use is removed."""
+
+from __future__ import annotations
+
+import logging
+
+from claude_batch.core.errors import LedgerError
+from claude_batch.ledger import enqueue
+from claude_batch.ledger.processes import is_alive, sweep_locks
+from claude_batch.ledger.store import Ledger
+
+__all__ = ["sweep"]
+
+_log = logging.getLogger(__name__)
+
+
+def sweep(ledger: Ledger, own: str) -> None:
+    """Remove runs that a dead process had not wholly stored, and the locks of the dead.
+
+    ``own`` is what the ledger knows this process by. Never raises: what could not be removed costs
+    room and nothing else, and the next process tries again.
+    """
+    try:
+        with ledger.read() as tx:
+            found = enqueue.half_stored(tx, own)
+        for run_id, process in found:
+            if not is_alive(ledger, process):
+                _log.info("run %s was never wholly stored, and is removed", run_id)
+                _remove(ledger, run_id)
+        sweep_locks(ledger)
+    except (LedgerError, OSError) as error:
+        _log.warning("what dead processes have left could not be removed: %s", error)
+
+
+def _remove(ledger: Ledger, run_id: str) -> None:
+    # In small transactions, so that nobody waits for the removal of a million rows.
+    more = True
+    while more:
+        with ledger.write() as tx:
+            more = enqueue.remove_half_stored(tx, run_id)
