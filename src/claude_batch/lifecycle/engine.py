@@ -182,7 +182,7 @@ class Engine:
             raise
         except BaseException as error:
             cause = _first_cause(error)
-            if not isinstance(cause, LedgerError) or cause.fault == "unusable":
+            if not isinstance(cause, LedgerError):
                 _log.error("the engine stopped", exc_info=cause)
                 cause = EngineStoppedError(
                     f"the engine stopped: {type(cause).__name__}: {cause}. What was stored is in "
