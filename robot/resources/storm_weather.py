@@ -257,7 +257,7 @@ class Weather:
         self._note(f"{running.name} ended with {code}")
         self.deaths += code < 0
         said = running.said
-        interrupted = running.death is not None and running.death.kind == "interrupt"
+        interrupted = running.signalled and "KeyboardInterrupt" in said
         if "Traceback" in said and not interrupted:
             self._findings.append(f"{running.name} showed a traceback:\n{said}")
         if code == 2 or (code < 0 and running.death is None and not self.over):
