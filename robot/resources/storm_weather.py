@@ -261,6 +261,7 @@ class Weather:
         interrupted = running.signalled and "KeyboardInterrupt" in said
         if "Traceback" in said and not interrupted:
             self._findings.append(f"{running.name} showed a traceback:\n{said}")
+            self.over = True
         if code == 2 or (code < 0 and running.death is None and not self.over):
             self._findings.append(f"{running.name} ended with {code}:\n{said}")
             self.over = True
