@@ -6,7 +6,9 @@ thread of its own where the caller may have an event loop; callers wait for it a
 
 from __future__ import annotations
 
+import os
 import threading
+import weakref
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import NamedTuple
@@ -17,6 +19,9 @@ from claude_batch.lifecycle.doors import Door
 from claude_batch.lifecycle.engine import Engine
 
 __all__ = ["Entered", "Entrance"]
+
+
+_entrances: weakref.WeakSet[Entrance] = weakref.WeakSet()
 
 
 class Entered(NamedTuple):
@@ -47,6 +52,12 @@ class Entrance:
         self._planning = threading.Lock()  # held for a moment only
         self._opening: Future[Entered] | None = None
         self.closed: bool = False
+        _entrances.add(self)
+
+    def forget(self) -> None:
+        """After a fork: what the parent had opened is its own, the child opens anew."""
+        self._lock, self._planning = threading.Lock(), threading.Lock()
+        self._engine = self._door = self._opening = None
 
     @property
     def entered(self) -> Entered | None:
@@ -119,3 +130,12 @@ class Entrance:
             if door is not None:
                 engine.close_door(door)
             engine.release()
+
+
+def _after_fork() -> None:
+    for entrance in list(_entrances):
+        entrance.forget()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
