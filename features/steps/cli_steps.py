@@ -178,6 +178,26 @@ def _(context: Context, words: str) -> None:
         command(context, words)
 
 
+class _Swallows:
+    def __del__(self) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+
+@when("a command is interrupted where Python ignores what is raised: {words}")
+def _(context: Context, words: str) -> None:
+    real = running.display
+
+    def display() -> Any:
+        _Swallows()
+        return real()
+
+    ignored: list[Any] = []
+    swallowing = mock.patch("sys.unraisablehook", ignored.append)
+    with mock.patch.object(running, "display", display), swallowing:
+        command(context, words)
+    assert [each.exc_type for each in ignored] == [KeyboardInterrupt], ignored
+
+
 @when('a command is interrupted while it reads the pipe "{name}": {words}')
 def _(context: Context, name: str, words: str) -> None:
     os.mkfifo(name)
