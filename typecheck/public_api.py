@@ -6,6 +6,7 @@ Each line is a promise to the reader of the README: a type that changes here cha
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, assert_type
 
@@ -52,6 +53,8 @@ def responses(response: cb.ActorResponse, result: cb.ActorResult) -> None:
     assert_type(response.usage.cache_read_input_tokens, int)
     assert_type(response.batch_id, str | None)
     assert_type(response.attempt, int)
+    assert_type(response.cost, int | None)
+    assert_type(response.cost_usd, Decimal | None)
     assert_type(response.raw, bytes)
     assert_type(response.message, Message)
     assert_type(result.key, str | None)

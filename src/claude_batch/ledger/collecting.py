@@ -16,7 +16,6 @@ from sqlalchemy import (
     exists,
     func,
     literal_column,
-    null,
     or_,
     select,
     update,
@@ -68,6 +67,11 @@ class NewResult(NamedTuple):
     error_type: str | None
     raw: bytes
     usage: Usage | None
+    model: str | None
+    cost: int | None
+    """Nano-dollars; None where the price is not known. Likewise the two below."""
+    live_cost: int | None
+    uncached_cost: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +197,6 @@ def _insert(tx: Connection, table: Table) -> Any:
 @lru_cache
 def _upsert_results(dialect: str) -> Any:
     statement = (postgresql if dialect == "postgresql" else sqlite).insert(results)
-    statement = statement.values(cost=null())
     replaced = {
         name: statement.excluded[name]
         for name in results.c.keys()  # noqa: SIM118 - a ColumnCollection, no dict
@@ -232,6 +235,10 @@ def add_results(tx: Connection, batch_id: int, new: Sequence[NewResult]) -> None
                 usage.cache_creation_5m_input_tokens,
                 usage.cache_creation_1h_input_tokens,
                 usage.web_search_requests,
+                line.model,
+                line.cost,
+                line.live_cost,
+                line.uncached_cost,
             )
         )
     insert_many(tx, _upsert_results(tx.dialect.name), rows)

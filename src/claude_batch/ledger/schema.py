@@ -279,7 +279,12 @@ results: Table = Table(
     Column("cache_5m_tokens", Integer, nullable=False, default=0),
     Column("cache_1h_tokens", Integer, nullable=False, default=0),
     Column("web_searches", Integer, nullable=False, default=0),
-    Column("cost", BigInteger),  # nano-dollars; None until prices are known
+    Column("model", String),  # the model that answered
+    # Nano-dollars; None where the model's price is not known. What it cost, what the same would
+    # have cost live, and what it would have cost without a prompt cache.
+    Column("cost", BigInteger),
+    Column("live_cost", BigInteger),
+    Column("uncached_cost", BigInteger),
     Index("ix_results_batch", "batch_id"),
 )
 

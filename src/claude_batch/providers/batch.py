@@ -27,6 +27,7 @@ from claude_batch.ledger.reading import Answer
 from claude_batch.lifecycle.doors import Door
 from claude_batch.lifecycle.driver import Contact
 from claude_batch.lifecycle.engine import Engine
+from claude_batch.money.prices import prices_of
 from claude_batch.providers.mapping import response_of
 from claude_batch.providers.protocol import ProviderCapabilities
 from claude_batch.providers.run import Run
@@ -78,12 +79,14 @@ class ClaudeBatchProvider:
         resubmit_after: _Duration | None = None,
         exclusive_workspace: bool | None = None,
         probe_interval: _Duration | None = None,
+        prices: str | os.PathLike[str] | None = None,
         default_options: Mapping[str, Any] | None = None,
         drive: bool = True,
     ) -> None:
         """``default_options`` are Messages parameters for requests that do not set them.
 
         ``api_key_env`` names the environment variable that holds the key (``ANTHROPIC_API_KEY``).
+        ``prices`` is a file of own prices, which rank before the known ones.
         ``drive=False`` stores and reads only: another process, or `advance`, sends and polls.
         Raises `ActorConfigurationError` for a value that cannot be used.
         """
@@ -122,8 +125,10 @@ class ClaudeBatchProvider:
                 "resubmit_after": resubmit_after,
                 "exclusive_workspace": exclusive_workspace,
                 "probe_interval": probe_interval,
+                "prices": prices,
             }
         )
+        prices_of(self._settings.prices)  # a fault in the file is told here too
         self._lock = threading.Lock()
         self._opened: Engine | None = None
         self._entered: Door | None = None
