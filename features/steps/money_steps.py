@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import ast
 import json
+import math
 import os
 import re
 import subprocess
 import sys
 import time
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -18,7 +20,7 @@ from unittest import mock
 import msgspec
 from behave import given, then
 from behave.runner import Context
-from staging import QUICK, start_api
+from staging import QUICK, start_api, until
 
 import claude_batch as cb
 from claude_batch.core.usage import Usage
@@ -276,3 +278,133 @@ def _(context: Context, name: str, words: str) -> None:
     for line in lines:
         cost = msgspec.json.decode(line).get("cost_usd")
         assert cost is None or isinstance(cost, float)
+
+
+# Reports
+
+BY_HAND = {
+    # Dollars a million tokens: input, output, cache read, writes of 5 minutes and of 1 hour.
+    "claude-haiku-4-5": ("1", "5", "0.1", "1.25", "2"),
+    "claude-haiku-5-5": ("0.1", "0.5", "0.01", "0.125", "0.2"),
+}
+LONG = {"claude-haiku-5-5": (100_000, 5)}
+"""Tokens of a prompt above which everything costs so many times as much."""
+
+
+def billed(record: dict[str, Any]) -> Fraction | None:
+    """What a record of the bill comes to, in nano-dollars; None without a price."""
+    prices = BY_HAND.get(record["model"])
+    if prices is None:
+        return None
+    usage = record["usage"]
+    written = usage["cache_creation"]
+    counts = (
+        usage["input_tokens"],
+        usage["output_tokens"],
+        usage["cache_read_input_tokens"],
+        written["ephemeral_5m_input_tokens"],
+        written["ephemeral_1h_input_tokens"],
+    )
+    tokens = sum(Fraction(price) * 1000 * n for price, n in zip(prices, counts, strict=True))
+    limit, factor = LONG.get(record["model"], (0, 1))
+    if sum(counts) - counts[1] > limit:
+        tokens *= factor
+    if usage.get("inference_geo") == "us":
+        tokens *= Fraction(11, 10)
+    searches = (usage.get("server_tool_use") or {}).get("web_search_requests", 0)
+    return tokens / (2 if record["route"] == "batch" else 1) + searches * 10_000_000
+
+
+def bill(context: Context) -> tuple[int, int]:
+    """The bill in nano-dollars, each answer rounded halves up, and how many answers it has."""
+    paid = [record for record in context.api.billing() if record["outcome"] == "succeeded"]
+    sums = [found for record in paid if (found := billed(record)) is not None]
+    return sum(math.floor(each + Fraction(1, 2)) for each in sums), len(paid)
+
+
+def as_request(model: str, content: str, **others: Any) -> str:
+    messages = [{"role": "user", "content": content}]
+    params = {"model": model, "max_tokens": 100, "messages": messages, **others}
+    return json.dumps({"params": params}) + "\n"
+
+
+@given('a command\'s file "{name}" of requests that use')
+def _(context: Context, name: str) -> None:
+    rows = list(context.table)
+    Path(name).write_text("".join(as_request(row["model"], row["usage"]) for row in rows))
+    context.expected = [row["nano-dollars"] for row in rows]
+
+
+@given('a command\'s file "{name}" of {count:d} requests that share a cached prefix')
+def _(context: Context, name: str, count: int) -> None:
+    system = [
+        {
+            "type": "text",
+            "text": "long " * 400,
+            "cache_control": {"type": "ephemeral", "ttl": "1h"},
+        },
+        {"type": "text", "text": "short " * 200, "cache_control": {"type": "ephemeral"}},
+    ]
+    lines = [as_request("claude-haiku-4-5", f"ask {n}", system=system) for n in range(count)]
+    Path(name).write_text("".join(lines))
+
+
+@then('each output line in "{name}" says what its request was to cost')
+def _(context: Context, name: str) -> None:
+    lines = [json.loads(line, parse_float=Decimal) for line in Path(name).read_text().splitlines()]
+    shown = [line.get("cost_usd") for line in lines]
+    wanted = [None if n == "unpriced" else Decimal(n).scaleb(-9) for n in context.expected]
+    assert shown == wanted, shown
+
+
+def report(context: Context) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(context.ended.stdout)
+    return found
+
+
+@then("the costs by group are")
+def _(context: Context) -> None:
+    found = [
+        (share["group"], str(share["cost"]), str(share["unpriced_answers"]))
+        for share in report(context)["shares"]
+    ]
+    assert found == [tuple(row.cells) for row in context.table], found
+
+
+@then("the costs by group are of this day")
+def _(context: Context) -> None:
+    told = report(context)
+    days = {(datetime.now(UTC) - timedelta(seconds=ago)).date().isoformat() for ago in (0, 60)}
+    assert {share["group"] for share in told["shares"]} <= days, told["shares"]
+    assert sum(share["cost"] for share in told["shares"]) == told["cost"] > 0
+
+
+@then("the cost is what the API's bill comes to")
+def _(context: Context) -> None:
+    comes_to, answers = bill(context)
+    told = report(context)
+    assert (told["cost"], told["results"]["succeeded"]) == (comes_to, answers), (comes_to, told)
+
+
+@then("the bill has cache writes of both lifetimes, and reads")
+def _(context: Context) -> None:
+    tokens = report(context)["tokens"]
+    assert all(tokens[name] > 0 for name in ("cache_read", "cache_write_5m", "cache_write_1h"))
+
+
+@then("the answers came within the time that the cost report says")
+def _(context: Context) -> None:
+    told = report(context)
+    first = told["cost"]["seconds_to_first_answer"]
+    last = told["cost"]["seconds_to_last_answer"]
+    assert 0.1 <= first <= last <= time.time() - told["created"], (first, last)
+
+
+@then("the run's cost becomes what the API's bill of {count:d} answers comes to")
+def _(context: Context, count: int) -> None:
+    def whole() -> bool:
+        return bool(context.run.cost().total.results["succeeded"] == count)
+
+    until(whole)
+    assert bill(context) == (context.run.cost().total.cost, count), bill(context)
+    assert context.run.cost().total.cost_usd == Decimal(bill(context)[0]).scaleb(-9)

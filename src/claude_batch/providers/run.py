@@ -12,9 +12,11 @@ from claude_batch.actor.response import ActorResult
 from claude_batch.core.errors import BatchTimeoutError, RunNotFoundError
 from claude_batch.core.states import BatchState
 from claude_batch.ledger import collecting, delivery, halting, reading
+from claude_batch.ledger.costs import Grouping
 from claude_batch.ledger.delivery import Outstanding
 from claude_batch.lifecycle.doors import Door, halted_error
 from claude_batch.lifecycle.engine import Engine
+from claude_batch.providers.costs import CostReport, cost_of
 from claude_batch.providers.mapping import result_of
 from claude_batch.providers.status import RunStatus, status_of
 from claude_batch.providers.stepping import Pause, step_async, step_sync
@@ -89,6 +91,10 @@ class Run:
         """Where the run stands now; needs no API key."""
         driven = True if self._provider.drives else None
         return status_of(self._engine.ledger, self.id, driven=driven)
+
+    def cost(self, *, by: Grouping | None = None) -> CostReport:
+        """What the run has used and cost by now, also by ``actor``, ``model`` or ``day``."""
+        return cost_of(self._engine.ledger, self.id, by)
 
     async def wait(self) -> RunStatus:
         """Wait until every request has its final state.
