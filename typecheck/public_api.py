@@ -72,6 +72,8 @@ async def runs(actor: cb.Actor) -> None:
     assert_type(run, cb.Run)
     assert_type(run.id, str)
     assert_type(run.status(), cb.RunStatus)
+    assert_type(await run.retry_failed(["expired", "type=overloaded_error"]), int)
+    assert_type(run.retry_failed_sync(), int)
     assert_type(run.cost(by="model"), cb.CostReport)
     assert_type(run.cost().total, cb.CostShare)
     assert_type(run.cost().total.cost, int)

@@ -56,7 +56,7 @@ Feature: What a run has cost adds up, to the nano-dollar
       """
       RUN: cost $0.0557 and what is unpriced
       live, the same would have cost $0.0814
-      saved $0.0257 by batch, $0.0105 by cache
+      saved $0.0257 by batch and $0.0105 by cache
       tokens: 163,101 in, 2,601 out, cache 44,001 read and 801 written; 3 web searches
       cache writes: 301 of 5 minutes, 500 of 1 hour
       requests: 7 succeeded

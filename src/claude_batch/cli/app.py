@@ -13,6 +13,7 @@ from claude_batch.cli.cost import cost_command
 from claude_batch.cli.exits import EXIT_CODES, told_to_people
 from claude_batch.cli.faults import telling_notices
 from claude_batch.cli.looking import results_command, status_command
+from claude_batch.cli.retry import retry_command
 from claude_batch.cli.tending import advance_command, cancel_command, resume_command
 from claude_batch.cli.unknown import unknown_command
 from claude_batch.sandbox.command import sandbox
@@ -44,6 +45,7 @@ for _command in (
     results_command,
     cost_command,
     cancel_command,
+    retry_command,
     unknown_command,
     resume_command,
     advance_command,

@@ -82,10 +82,7 @@ def cost_line(report: CostReport) -> str:
     """What a run has cost, in one line."""
     total, words = report.total, [f"cost {_cost(report.total)}"]
     if total.live_cost:
-        words.append(
-            f"live {dollars(total.live_cost)}, saved {dollars(total.saved_by_batch)} by batch and "
-            f"{dollars(total.saved_by_cache)} by cache"
-        )
+        words.append(f"live {dollars(total.live_cost)}, {_saved(total)}")
     words.append(_tokens(total))
     if report.first_answer is not None and report.last_answer is not None:
         words.append(
@@ -100,6 +97,13 @@ def _cost(share: CostShare) -> str:
     if share.unpriced_answers and share.unpriced_answers == share.results["succeeded"]:
         return "unknown"
     return dollars(share.cost) + (" and what is unpriced" if share.unpriced_answers else "")
+
+
+def _saved(share: CostShare) -> str:
+    words = f"saved {dollars(share.saved_by_batch)} by batch"
+    if share.saved_by_cache:
+        words += f" and {dollars(share.saved_by_cache)} by cache"
+    return words
 
 
 def _tokens(share: CostShare) -> str:
@@ -128,9 +132,8 @@ def _details(report: CostReport) -> list[str]:
     total = report.total
     lines = [f"{report.run_id or 'all runs'}: cost {_cost(total)}"]
     if total.live_cost:
-        batch, cache = dollars(total.saved_by_batch), dollars(total.saved_by_cache)
         lines.append(f"live, the same would have cost {dollars(total.live_cost)}")
-        lines.append(f"saved {batch} by batch, {cache} by cache")
+        lines.append(_saved(total))
     lines.append(_tokens(total))
     tokens = total.tokens
     if tokens.cache_write_5m and tokens.cache_write_1h:

@@ -305,6 +305,7 @@ def finish_collection(
     max_attempts = (
         select(runs.c.max_attempts).where(runs.c.id == requests.c.run_id).scalar_subquery()
     )
+    spared = requests.c.attempts + 1 < max_attempts + requests.c.forgiven
     again = {
         "state": RequestState.QUEUED,
         "batch_id": None,
@@ -332,7 +333,7 @@ def finish_collection(
                 joined,
                 results.c.disposition == "retry",
                 ~stopped,
-                requests.c.attempts + 1 < max_attempts,
+                spared,
             )
             .values(**again, attempts=requests.c.attempts + 1)
         ).rowcount
@@ -350,7 +351,7 @@ def finish_collection(
     rest = and_(requests.c.batch_id == batch_id, requests.c.state == RequestState.PACKED)
     unanswered = 0
     if missing is RequestState.QUEUED:
-        retry = and_(rest, ~stopped, requests.c.attempts + 1 < max_attempts)
+        retry = and_(rest, ~stopped, spared)
         unanswered = tx.execute(
             update(requests).where(retry).values(**again, attempts=requests.c.attempts + 1)
         ).rowcount

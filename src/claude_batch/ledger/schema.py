@@ -126,6 +126,8 @@ requests: Table = Table(
     Column("created", Float, nullable=False),
     Column("cancelled", Boolean, nullable=False, default=False),
     Column("attempts", Integer, nullable=False, default=0),  # outcomes so far
+    # Outcomes that were there when it was last retried on order: they exhaust no attempts.
+    Column("forgiven", Integer, nullable=False, default=0, server_default=text("0")),
     # POSTs that carried it in batches before the present one; those of the present one are
     # ``batches.posts``, so that a POST changes one row and not a hundred thousand.
     Column("sendings", Integer, nullable=False, default=0),
