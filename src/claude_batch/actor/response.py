@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -21,17 +22,25 @@ __all__ = ["ActorResponse", "ActorResult"]
 class ActorResponse:
     """One answer. Keeps the API's bytes; equal, hashable and picklable by value.
 
-    Every property but ``raw``, ``batch_id`` and ``attempt`` raises `MissingResultError` where the
-    bytes are no Message (they can still be had as ``raw``).
+    Every property but ``raw``, ``batch_id``, ``attempt`` and the cost raises `MissingResultError`
+    where the bytes are no Message (they can still be had as ``raw``).
     """
 
-    __slots__ = ("_attempt", "_batch_id", "_decoded", "_raw")
+    __slots__ = ("_attempt", "_batch_id", "_cost", "_decoded", "_raw")
 
-    def __init__(self, raw: bytes, *, batch_id: str | None = None, attempt: int = 1) -> None:
-        """``raw`` is the JSON of the API's Message object."""
+    def __init__(
+        self,
+        raw: bytes,
+        *,
+        batch_id: str | None = None,
+        attempt: int = 1,
+        cost: int | None = None,
+    ) -> None:
+        """``raw`` is the JSON of the API's Message object; ``cost`` is nano-dollars."""
         self._raw = raw
         self._batch_id = batch_id
         self._attempt = attempt
+        self._cost = cost
         self._decoded: DecodedMessage | None = None
 
     @property
@@ -48,6 +57,16 @@ class ActorResponse:
     def attempt(self) -> int:
         """Which attempt succeeded, counted from 1."""
         return self._attempt
+
+    @property
+    def cost(self) -> int | None:
+        """What it cost, in nano-dollars (10⁻⁹ USD); None where the model's price is not known."""
+        return self._cost
+
+    @property
+    def cost_usd(self) -> Decimal | None:
+        """`cost` in dollars, exactly."""
+        return None if self._cost is None else Decimal(self._cost).scaleb(-9)
 
     @property
     def id(self) -> str:
@@ -105,6 +124,7 @@ class ActorResponse:
             "usage": msgspec.structs.asdict(message.usage),
             "batch_id": self._batch_id,
             "attempt": self._attempt,
+            "cost_usd": None if self._cost is None else self._cost / 1e9,
         }
 
     def _message(self) -> DecodedMessage:
@@ -119,8 +139,8 @@ class ActorResponse:
                 ) from None
         return self._decoded
 
-    def _value(self) -> tuple[bytes, str | None, int]:
-        return self._raw, self._batch_id, self._attempt
+    def _value(self) -> tuple[bytes, str | None, int, int | None]:
+        return self._raw, self._batch_id, self._attempt, self._cost
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, ActorResponse):
@@ -138,8 +158,8 @@ class ActorResponse:
         return f"ActorResponse({words!r}…, batch_id={self._batch_id!r}, attempt={self._attempt})"
 
 
-def _restore(raw: bytes, batch_id: str | None, attempt: int) -> ActorResponse:
-    return ActorResponse(raw, batch_id=batch_id, attempt=attempt)
+def _restore(raw: bytes, batch_id: str | None, attempt: int, cost: int | None) -> ActorResponse:
+    return ActorResponse(raw, batch_id=batch_id, attempt=attempt, cost=cost)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -47,10 +47,23 @@ def status_command(run_id: str | None, as_json: bool, ledger: str | None) -> Non
         import msgspec
 
         values = [status.to_dict() for status in found]
+        if run_id is not None:
+            values[0]["cost"] = _cost(location, found[0].run_id)
         encoded = msgspec.json.encode(values if run_id is None else values[0])
         tell(msgspec.json.format(encoded).decode())
     else:
         _show(found, one=run_id is not None)
+
+
+def _cost(location: str, run_id: str) -> dict[str, Any]:
+    from claude_batch.ledger.store import Ledger
+    from claude_batch.providers.costs import cost_of
+
+    ledger = Ledger(location)
+    try:
+        return cost_of(ledger, run_id).to_dict()
+    finally:
+        ledger.close()
 
 
 def _statuses(location: str, run_id: str | None) -> list[RunStatus]:

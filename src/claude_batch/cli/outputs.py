@@ -35,6 +35,7 @@ class _Success(msgspec.Struct, gc=False):
     usage: msgspec.Raw
     batch_id: str | None
     attempt: int
+    cost_usd: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
 
 class _Error(msgspec.Struct, gc=False):
@@ -69,12 +70,18 @@ def output_line(answer: Answer) -> bytes:
                 message.usage,
                 answer.batch_id,
                 answer.attempt,
+                msgspec.UNSET if answer.cost is None else msgspec.Raw(cost_usd(answer.cost)),
             )
         )
     error = result_of(answer).error
     assert error is not None
     fault = _Error(error_type(error), str(error))
     return _encode(_Failure(identifier, False, fault, answer.batch_id, answer.attempt))
+
+
+def cost_usd(nano: int) -> bytes:
+    """Nano-dollars as dollars in JSON, every digit of them."""
+    return b"%d.%09d" % divmod(nano, 1_000_000_000)
 
 
 def error_type(error: ActorError) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from claude_batch.cli.cost import cost_line
 from claude_batch.cli.display import Display, counts_line, display
 from claude_batch.cli.exits import Exit
 from claude_batch.cli.faults import BadOutput, say
@@ -152,6 +153,7 @@ def _conclude(
     if write:
         deliver(provider, run, output)
     say(f"{run.id} {status.state}: {counts_line(status)}")
+    say(cost_line(run.cost()))
     if error is not None:
         return Exit.PARKED
     return Exit.FAILED if status.failed else Exit.OK

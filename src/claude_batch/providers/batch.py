@@ -13,7 +13,7 @@ from claude_batch.actor.configuration import ActorConfiguration
 from claude_batch.actor.request import ActorRequest, RequestEncoders, check_requests
 from claude_batch.actor.response import ActorResponse, ActorResult
 from claude_batch.core.durations import parse_duration
-from claude_batch.core.errors import ActorConfigurationError, InvalidRequestError
+from claude_batch.core.errors import InvalidRequestError
 from claude_batch.core.settings import (
     BatchProcessingMode,
     LedgerSettings,
@@ -28,7 +28,8 @@ from claude_batch.ledger.reading import Answer
 from claude_batch.lifecycle.doors import Door
 from claude_batch.lifecycle.driver import Contact
 from claude_batch.lifecycle.engine import Engine
-from claude_batch.providers.entrance import Entered, Entrance
+from claude_batch.money.prices import prices_of
+from claude_batch.providers.entrance import Entered, Entrance, find_credentials
 from claude_batch.providers.mapping import response_of
 from claude_batch.providers.protocol import ProviderCapabilities
 from claude_batch.providers.run import Run
@@ -80,12 +81,14 @@ class ClaudeBatchProvider:
         resubmit_after: _Duration | None = None,
         exclusive_workspace: bool | None = None,
         probe_interval: _Duration | None = None,
+        prices: str | os.PathLike[str] | None = None,
         default_options: Mapping[str, Any] | None = None,
         drive: bool = True,
     ) -> None:
         """``default_options`` are Messages parameters for requests that do not set them.
 
         ``api_key_env`` names the environment variable that holds the key (``ANTHROPIC_API_KEY``).
+        ``prices`` is a file of own prices, which rank before the known ones.
         ``drive=False`` stores and reads only: another process, or `advance`, sends and polls.
         Raises `ActorConfigurationError` for a value that cannot be used.
         """
@@ -124,8 +127,10 @@ class ClaudeBatchProvider:
                 "resubmit_after": resubmit_after,
                 "exclusive_workspace": exclusive_workspace,
                 "probe_interval": probe_interval,
+                "prices": prices,
             }
         )
+        prices_of(settings.prices)  # a fault in the file is told here too
         self._entrance = Entrance(self._location, settings, self.credentials, drive=drive)
         self._encoders = RequestEncoders(self.default_options)
 
@@ -151,19 +156,7 @@ class ClaudeBatchProvider:
 
         Raises `ActorConfigurationError` where ``api_key_env`` names a variable that is not set.
         """
-        found: dict[str, str] = {}
-        if self._base_url is not None:
-            found["base_url"] = self._base_url
-        if self._api_key is not None:
-            found["api_key"] = self._api_key
-        elif self._api_key_env is not None:
-            key = os.environ.get(self._api_key_env)
-            if not key:
-                raise ActorConfigurationError(
-                    f"no API key: the variable {self._api_key_env} is not set"
-                )
-            found["api_key"] = key
-        return found
+        return find_credentials(self._base_url, self._api_key, self._api_key_env)
 
     # For this room only; both wait while the first use opens the ledger.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
-from collections.abc import AsyncIterator, Generator, Iterator
+from collections.abc import AsyncIterator, Generator, Iterable, Iterator
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -13,10 +13,14 @@ from claude_batch.actor.response import ActorResult
 from claude_batch.core.errors import BatchTimeoutError, RunNotFoundError
 from claude_batch.core.states import BatchState
 from claude_batch.ledger import collecting, delivery, halting, reading
+from claude_batch.ledger.costs import Grouping
 from claude_batch.ledger.delivery import Outstanding
+from claude_batch.ledger.retrying import Retried
 from claude_batch.lifecycle.doors import Door, halted_error
 from claude_batch.lifecycle.engine import Engine
+from claude_batch.providers.costs import CostReport, cost_of
 from claude_batch.providers.mapping import result_of
+from claude_batch.providers.retrying import retry_run
 from claude_batch.providers.status import RunStatus, status_of
 from claude_batch.providers.stepping import Pause, step_async, step_sync
 from claude_batch.providers.unknown import decide_unknown
@@ -121,6 +125,10 @@ class Run:
         driven = True if self._provider.drives else None
         return status_of(self._engine.ledger, self.id, driven=driven)
 
+    def cost(self, *, by: Grouping | None = None) -> CostReport:
+        """What the run has used and cost by now, also by ``actor``, ``model`` or ``day``."""
+        return cost_of(self._engine.ledger, self.id, by)
+
     async def wait(self) -> RunStatus:
         """Wait until every request has its final state.
 
@@ -176,6 +184,30 @@ class Run:
         with self._engine.ledger.write() as tx:
             collecting.cancel_run(tx, self.id, time.time())
         self._engine.wake()
+
+    async def retry_failed(self, only: Iterable[str] | None = None) -> int:
+        """Ask again what failed; returns how many requests. What succeeded is not asked again.
+
+        ``only`` names outcomes (``expired``, ``errored``, ``canceled``) and error types
+        (``type=overloaded_error``); without it all that failed is meant, but not what was
+        cancelled with the run. Lost requests, which may have been paid for, are left to
+        `resubmit_unknown`. The results join those of the run, in order; `wait` and `results` wait
+        for them, up to ``max_wait`` from now. Raises `InvalidRequestError` where the run cannot be
+        retried now, and `ActorConfigurationError` for what ``only`` cannot mean.
+        """
+        return await _first(step_async(self._read(lambda: self.retry_failed_sync(only))))
+
+    def retry_failed_sync(self, only: Iterable[str] | None = None) -> int:
+        """`retry_failed`, with or without a running event loop."""
+        return self.retry(only).queued
+
+    def retry(self, only: Iterable[str] | None = None) -> Retried:
+        """`retry_failed_sync`, telling also what was not asked again."""
+        retried = retry_run(self._engine.ledger, self.id, only)
+        if retried.queued:
+            self._deadline = time.time() + self._max_wait
+        self._engine.wake()
+        return retried
 
     async def resubmit_unknown(self) -> int:
         """Send again what may have been sent: unknown and lost requests. It may be paid for twice.
