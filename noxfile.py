@@ -285,8 +285,11 @@ def coverage_report(session: nox.Session) -> None:
 
 @nox.session(default=False)
 def storms(session: nox.Session) -> None:
-    """200 random storms; `nox -s storms -- --seed 17 --family run` plays one again."""
+    """200 random storms and 5,000 histories; `-- --seed 17 --family run` plays one storm again."""
     session.install(".[test]")
+    if not session.posargs:
+        histories = environment(session, HISTORIES="5000")
+        session.run("python", "-m", "behave", "features/histories", env=histories)
     session.run("python", "robot/resources/storms.py", *session.posargs, env=environment(session))
 
 
