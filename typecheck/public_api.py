@@ -81,6 +81,10 @@ async def runs(actor: cb.Actor) -> None:
     assert_type(run.wait_sync(), cb.RunStatus)
     assert_type(run.results(ordered=False), AsyncIterator[cb.ActorResult])
     assert_type(run.results_sync(), Iterator[cb.ActorResult])
+    async with cb.open_run("run") as again:
+        assert_type(again, cb.Run)
+    with cb.load_actor("reviewer.yaml") as loaded:
+        assert_type(loaded, cb.Actor)
     # Checkers refuse a value of something that gives none.
     cancelled: None = await run.cancel()
     assert_type(cancelled, None)

@@ -194,3 +194,17 @@ Feature: `claude-batch run` asks, waits, and writes the answers in input order
     When a command runs: run actor.yaml asks.jsonl -o out.jsonl
     Then the command line exits with 0
     And the command line has written 3000 answers in order to "out.jsonl"
+
+  Scenario: While a large input is stored, it is told how much is stored
+    Given a command's API
+    And a command's file "asks.jsonl" of 30 prompts
+    When a command runs that stores 10 at a time and shows everything: run actor.yaml asks.jsonl
+    Then the command line exits with 0 and says
+      """
+      10 requests are stored so far
+      20 requests are stored so far
+      RUN is stored: 30 requests
+      """
+
+  Scenario: What is stored is told once a second at most, on a terminal too
+    Then the command line shows in plain lines and on a terminal how much is stored, but seldom

@@ -68,6 +68,11 @@ Feature: One engine for each ledger of a process, shared by all and owned by non
     When a process asks, forks, and its child asks too
     Then both are answered
 
+  Scenario: A provider that was open when its process forked opens anew in the child
+    Given an API
+    When a process asks, forks, and its child asks with the same provider
+    Then both are answered
+
   Scenario: Calls with one key in the same moment share one request
     Given an API
     And a batch provider

@@ -13,6 +13,7 @@ from claude_batch.cli.cost import cost_command
 from claude_batch.cli.exits import EXIT_CODES, told_to_people
 from claude_batch.cli.export import export_command
 from claude_batch.cli.faults import telling_notices
+from claude_batch.cli.keeping import ledger_group
 from claude_batch.cli.looking import results_command, status_command
 from claude_batch.cli.retry import retry_command
 from claude_batch.cli.tending import advance_command, cancel_command, resume_command
@@ -52,6 +53,7 @@ for _command in (
     resume_command,
     advance_command,
     actors_group,
+    ledger_group,
     sandbox,
 ):
     group.add_command(_command)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from claude_batch.cli.exits import EXIT_CODES, Exit
-from claude_batch.cli.faults import BadInput, say
+from claude_batch.cli.faults import BadInput, BadOutput, say, tell
 from claude_batch.cli.options import (
     Format,
     ProviderOptions,
@@ -111,7 +112,8 @@ def _ask(
 
     actor, given = _actor(arguments, model, system, max_tokens)
     output = None if output == "-" else output
-    check_writable(output)
+    if output is not None or (wait and results_dir is None):
+        check_writable(output)
     check_folder(results_dir)
     forms = Forms(form, None if results_dir is None else os.path.abspath(results_dir))
     inputs = Inputs(
@@ -136,16 +138,20 @@ def _store(
     label: str | None,
     new: bool,
 ) -> Run:
+    from claude_batch.cli.display import storing
+
     try:
-        run = provider.store(
-            actor,
-            inputs,
-            label=label,
-            new=new,
-            # `resume` may be typed elsewhere.
-            output=None if output is None else os.path.abspath(output),
-            on_invalid=inputs.refuse,
-        )
+        with storing() as on_stored:
+            run = provider.store(
+                actor,
+                inputs,
+                label=label,
+                new=new,
+                # `resume` may be typed elsewhere.
+                output=None if output is None else os.path.abspath(output),
+                on_invalid=inputs.refuse,
+                on_stored=on_stored,
+            )
     except InvalidRequestError:
         # Each request's own fault went to `refuse`; what is left is that there was no request.
         raise BadInput(inputs.nothing()) from None
@@ -165,7 +171,8 @@ def _store(
 
 
 def _submit(provider: ClaudeBatchProvider, run: Run, options: ProviderOptions) -> Exit:
-    click.echo(run.id)
+    with suppress(BadOutput):  # it is said on standard error too
+        tell(run.id)
     try:
         run.wait_until_sent_sync()
     except KeyboardInterrupt:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from claude_batch.cli.exits import EXIT_CODES, Exit
-from claude_batch.cli.faults import say
+from claude_batch.cli.faults import forget_stdout, require_stdout, say, tell, unwritable
 from claude_batch.cli.options import (
     Format,
     ProviderOptions,
@@ -45,6 +45,7 @@ def status_command(run_id: str | None, as_json: bool, ledger: str | None) -> Non
 
     RUN is a run's id, or a beginning of it that only one run has.
     """
+    require_stdout()
     location = default_ledger(ledger)
     if run_id is not None:
         require_ledger(location)
@@ -56,7 +57,7 @@ def status_command(run_id: str | None, as_json: bool, ledger: str | None) -> Non
         if run_id is not None:
             values[0]["cost"] = _cost(location, found[0].run_id)
         encoded = msgspec.json.encode(values if run_id is None else values[0])
-        click.echo(msgspec.json.format(encoded).decode())
+        tell(msgspec.json.format(encoded).decode())
     else:
         _show(found, one=run_id is not None)
 
@@ -89,11 +90,14 @@ def _show(found: list[RunStatus], *, one: bool) -> None:
     from claude_batch.cli.display import console, run_details, runs_table
 
     if not found:
-        click.echo("no runs yet")
-    elif one:
-        console().print(run_details(found[0]))
-    else:
-        console().print(runs_table(found))
+        tell("no runs yet")
+        return
+    try:
+        console().print(run_details(found[0]) if one else runs_table(found))
+    except BrokenPipeError:
+        forget_stdout()  # who asked has seen enough
+    except OSError as error:
+        raise unwritable(error) from None
 
 
 @click.command("results", epilog=EXIT_CODES)
@@ -116,7 +120,8 @@ def results_command(
     from claude_batch.ledger.delivery import Forms
 
     output = None if output == "-" else output
-    check_writable(output)
+    if output is not None or results_dir is None:
+        check_writable(output)
     check_folder(results_dir)
     options = ProviderOptions(ledger=ledger)
     require_ledger(options.location)

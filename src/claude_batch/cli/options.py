@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import shlex
 import tempfile
 from collections.abc import Callable, Generator
@@ -220,6 +221,21 @@ def _typed(context: click.Context) -> str:
 
 
 @contextmanager
+def _state_in(folder: str) -> Generator[None]:
+    """Keep the high-water mark of a ledger that ends with the command in its own folder."""
+    name = f"{ENVIRONMENT_PREFIX}STATE_DIR"
+    before = os.environ.get(name)
+    os.environ[name] = folder
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before
+
+
+@contextmanager
 def open_provider(
     options: ProviderOptions, *, drive: bool = True
 ) -> Generator[ClaudeBatchProvider]:
@@ -247,6 +263,7 @@ def open_provider(
         raise click.UsageError(str(error)) from None
     with (
         tempfile.TemporaryDirectory(prefix="claude-batch-sandbox-") as folder,
+        _state_in(folder),
         SandboxServer(SandboxSettings(latency=SANDBOX_LATENCY)) as server,
         ClaudeBatchProvider(
             ledger=f"{folder}/ledger.db",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 import sys
 from collections.abc import Generator, Iterable, Iterator
@@ -12,7 +11,7 @@ from typing import IO
 
 import msgspec
 
-from claude_batch.cli.faults import BadOutput, say
+from claude_batch.cli.faults import BadOutput, forget_stdout, require_stdout, say, unwritable
 from claude_batch.cli.formats import CSV_COLUMNS, csv_line, csv_row
 from claude_batch.cli.options import Format
 from claude_batch.core.crash_points import CrashPoint, reach
@@ -97,6 +96,10 @@ def error_type(error: ActorError) -> str:
 def check_writable(output: str | None) -> None:
     """Make sure that OUT can be written, before anything is paid for. Raises `BadOutput`."""
     if output is None:
+        try:
+            require_stdout()
+        except BadOutput as error:
+            raise BadOutput(f"{error}; name a file with -o. Nothing was sent") from None
         return
     if os.path.isdir(output):
         raise BadOutput(f"{output}: is a directory; name a file with -o. Nothing was sent")
@@ -128,18 +131,17 @@ def write_output(answers: Iterable[Answer], output: str | None, form: Format = "
 
 
 def _write_stdout(chunks: Iterable[bytes]) -> bool:
+    require_stdout()
     try:
         for chunk in chunks:
             sys.stdout.buffer.write(chunk)
         sys.stdout.buffer.flush()
-    except OSError as error:
-        # Python must not complain when it flushes at its end.
-        with suppress(io.UnsupportedOperation):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        if not isinstance(error, BrokenPipeError):
-            raise BadOutput(f"standard output cannot be written: {error.strerror}") from None
+    except BrokenPipeError:
+        forget_stdout()
         say("standard output was closed before the end; the results are kept in the ledger")
         return False
+    except OSError as error:
+        raise unwritable(error) from None
     return True
 
 

@@ -49,6 +49,10 @@ CONTACT_FAILURES = 3
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
+_asked_to_park = threading.Event()
+"""Set by the first signal: what it raises is lost where Python ignores exceptions (in a `__del__`,
+or in the callback of a weak reference)."""
+
 
 @contextmanager
 def parkable() -> Generator[None]:
@@ -57,6 +61,7 @@ def parkable() -> Generator[None]:
     def interrupt(*_: Any) -> None:
         for number in _SIGNALS:
             signal.signal(number, leave)
+        _asked_to_park.set()
         raise KeyboardInterrupt
 
     def leave(*_: Any) -> None:
@@ -65,6 +70,7 @@ def parkable() -> Generator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield  # signals reach the main thread only
         return
+    _asked_to_park.clear()
     before = [(number, signal.signal(number, interrupt)) for number in _SIGNALS]
     try:
         yield
@@ -165,6 +171,8 @@ def _wait(provider: ClaudeBatchProvider, run: Run, shown: Display) -> BaseExcept
         waiting.join(LOOK)
         if not waiting.is_alive():
             return waiting.error
+        if _asked_to_park.is_set():
+            raise KeyboardInterrupt
         contact = provider.contact
         trouble = ""
         if not contact.made and contact.failures:

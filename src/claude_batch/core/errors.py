@@ -45,10 +45,17 @@ __all__ = [
 ]
 
 HaltReason = Literal[
-    "credentials", "billing", "permission", "spend_limit", "refused", "unexplained"
+    "credentials",
+    "billing",
+    "permission",
+    "spend_limit",
+    "refused",
+    "unexplained",
+    "ledger_behind",
 ]
 """Why sending stopped. ``refused``: the API refuses whole batches and names no request.
-``unexplained``: a workspace that is said to be exclusive holds a batch of somebody else."""
+``unexplained``: a workspace that is said to be exclusive holds a batch of somebody else.
+``ledger_behind``: the ledger was restored or copied, and has forgotten what was sent from it."""
 
 _E = TypeVar("_E", bound="ActorError")
 

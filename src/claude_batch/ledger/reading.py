@@ -220,6 +220,30 @@ def workspace_row(tx: Connection, workspace_id: int) -> Record:
     return tx.execute(select(workspaces).where(workspaces.c.id == workspace_id)).one()
 
 
+def workspace_ids(tx: Connection) -> list[int]:
+    """Every workspace of the ledger."""
+    return list(tx.scalars(select(workspaces.c.id).order_by(workspaces.c.id)))
+
+
+def counts_by_state(tx: Connection) -> tuple[dict[str, int], dict[str, int]]:
+    """How many requests and how many batches are in each state, of all runs."""
+    requests_by, batches_by = (
+        {
+            str(state): int(count)
+            for state, count in tx.execute(
+                select(table.c.state, func.count()).group_by(table.c.state).order_by(table.c.state)
+            )
+        }
+        for table in (requests, batches)
+    )
+    return requests_by, batches_by
+
+
+def behind(tx: Connection) -> list[str]:
+    """The base URL of each workspace that sends nothing until the ledger is recovered."""
+    return list(tx.scalars(select(workspaces.c.base_url).where(workspaces.c.behind.is_not(None))))
+
+
 def unfinished(tx: Connection, run_id: str) -> int:
     """Requests of a run without a final state."""
     # Finished ones are counted in their index alone, open ones would be looked up row by row.

@@ -37,7 +37,8 @@ meta: Table = Table(
     Column("name", String, primary_key=True),
     Column("value", String, nullable=False),
 )
-"""``schema_version``, ``incarnation`` (tells this ledger from its copies), ``salt``, ``stamp``."""
+"""``schema_version``; ``incarnation``, which tells this ledger from its copies, and
+``former_incarnations``; ``salt``; ``stamp``; ``posts``, which the high-water mark counts too."""
 
 workspaces: Table = Table(
     "workspaces",
@@ -58,6 +59,8 @@ workspaces: Table = Table(
     Column("next_probe", Float),
     # Under ``exclusive_workspace``: batches made before this server time were here already.
     Column("explained_until", Float),
+    # Since when the ledger is known to be behind its high-water mark: nothing is sent.
+    Column("behind", Float),
     # Nothing is uploaded before this time (a 429 or 529 asked to wait).
     Column("wait_until", Float),
     Column("wait_reason", Text),

@@ -8,7 +8,7 @@ import secrets
 import sqlite3
 import sys
 from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from sqlalchemy import (
     Engine,
     Insert,
     create_engine,
+    delete,
     event,
     insert,
     inspect,
@@ -29,6 +30,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError
 
 from claude_batch.core.errors import LedgerError
 from claude_batch.core.ids import new_incarnation
+from claude_batch.ledger.copying import copy_ledger
 from claude_batch.ledger.faults import ledger_error
 from claude_batch.ledger.schema import SCHEMA_VERSION, meta, metadata, workspaces
 from claude_batch.ledger.seats import seat_files
@@ -55,6 +57,13 @@ Record = Any
 """A row as a query gives it: its attributes are the columns of `claude_batch.ledger.schema`."""
 
 _FACTS = "SELECT value FROM meta WHERE name IN ('incarnation', 'schema_version') ORDER BY name"
+
+_LOG_PAGES = 16384
+"""Pages (64 MiB) that the log may grow by where nobody drives, before a commit moves them into the
+file. A driver does so much sooner, so that nobody else's commit pays for it."""
+
+_LOG_BYTES = 4 << 20
+"""From this size on a driver moves the log into the file."""
 
 _BUSY_SECONDS = 60.0
 """How long a write waits for another process's transaction; none of ours lasts that long."""
@@ -185,6 +194,8 @@ class Ledger:
                 "it was not changed. Name another with --ledger"
             )
         self.incarnation: str = facts["incarnation"]
+        former = facts.get("former_incarnations", "").split()
+        self.incarnations: frozenset[str] = frozenset((self.incarnation, *former))
         self._salt = facts["salt"]
         self._expected = [(self.incarnation,), (str(SCHEMA_VERSION),)]
         return int(version)
@@ -262,6 +273,54 @@ class Ledger:
         return hashlib.blake2b(
             credential.encode(), key=bytes.fromhex(self._salt), digest_size=12
         ).hexdigest()
+
+    @property
+    def identity(self) -> str:
+        """What a ledger shares with its copies alone, whatever their incarnations and paths."""
+        return hashlib.blake2b(bytes.fromhex(self._salt), digest_size=16).hexdigest()
+
+    def renew_incarnation(self, tx: Connection) -> None:
+        """Tell what is sent from now on from all that was sent before, or by a copy.
+
+        Every process that has the ledger open must open it anew; this one calls `reopen` once the
+        transaction has ended.
+        """
+        former = " ".join(sorted(self.incarnations))
+        for name, value in (
+            ("former_incarnations", former),
+            ("incarnation", new_incarnation()),
+        ):
+            tx.execute(delete(meta).where(meta.c.name == name))
+            tx.execute(insert(meta).values(name=name, value=value))
+
+    def reopen(self) -> None:
+        """Learn anew what tells this ledger from others."""
+        self._read_facts()
+
+    def backup(self, target: Path) -> None:
+        """Copy what is committed by now to a new file, while others go on writing.
+
+        Raises `FileExistsError` rather than overwriting, `OSError`, and `LedgerError`.
+        """
+        with self._told("copied"):
+            copy_ledger(self._engine, target)
+
+    def checkpoint(self) -> bool:
+        """Move what the log holds into the file, where it has grown; the driver's work.
+
+        It waits for nobody and stops nobody; what readers still need stays for the next time.
+        False where there was nothing to do. Raises `LedgerError`.
+        """
+        log = self.sibling("-wal")
+        try:
+            if log is None or log.stat().st_size < _LOG_BYTES:
+                return False
+        except FileNotFoundError:
+            return False
+        with self._told("written"), closing(self._engine.raw_connection()) as connection:
+            driver: Any = connection.driver_connection
+            driver.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+        return True
 
     def sibling(self, suffix: str) -> Path | None:
         """The path of a file that lies beside the ledger; None for one that is no file."""
@@ -374,6 +433,7 @@ def _on_connect(dbapi_connection: Any, _record: object) -> None:
         cursor.execute(f"PRAGMA busy_timeout = {int(_BUSY_SECONDS * 1000)}")
         cursor.execute("PRAGMA journal_mode = WAL")
         cursor.execute("PRAGMA synchronous = FULL")
+        cursor.execute(f"PRAGMA wal_autocheckpoint = {_LOG_PAGES}")
         if sys.platform == "darwin":
             cursor.execute("PRAGMA fullfsync = 1")
     finally:

@@ -180,7 +180,7 @@ class Collection:
                 strange.append((raw, f"unreadable: {error}"))
                 continue
             parts = parse_custom_id(line.custom_id)
-            if parts is None or parts[1] != self._ledger.incarnation:
+            if parts is None or parts[1] not in self._ledger.incarnations:
                 strange.append((raw, f"unknown custom_id {line.custom_id!r}"))
                 continue
             seq = members.get(parts[0])

@@ -336,24 +336,23 @@ class Engine:
         self,
         door: Door,
         encoded: EncodedRequest,
+        future: Future[Answer],
         *,
         actor: str,
         key: str | None,
         mode: BatchProcessingMode,
-    ) -> Future[Answer]:
-        """Store a single request and return the future of its answer; never blocks."""
-        future: Future[Answer] = Future()
+    ) -> None:
+        """Store a single request; ``future`` gets its answer. Never blocks."""
         if self._failure is not None:
-            future.set_exception(self._failure)
-            return future
+            settle(future, self._failure)
+            return
         if self._stopped:
-            future.set_exception(EngineStoppedError("the provider is closed; make a new one"))
-            return future
+            settle(future, EngineStoppedError("the provider is closed; make a new one"))
+            return
         self._inbox.append(Call(door, encoded, actor, key, mode, time.time(), future))
         if not self._flush_planned:
             self._flush_planned = True
             self._loop.call_soon_threadsafe(self._flush)
-        return future
 
     def _flush(self) -> None:
         # All calls that came in since the last flush share one transaction, and one fsync.

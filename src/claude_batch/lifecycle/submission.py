@@ -19,7 +19,9 @@ from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.errors import InvalidRequestError, LedgerError
 from claude_batch.core.settings import LedgerSettings
 from claude_batch.ledger import halting, packing, sending
+from claude_batch.ledger.high_water import HighWater, count_post, note_behind
 from claude_batch.ledger.store import Ledger, Seat, Transaction
+from claude_batch.lifecycle.behind import stop_behind
 from claude_batch.lifecycle.listing import Listing, walk
 from claude_batch.lifecycle.polling import next_check
 from claude_batch.lifecycle.refusals import Refusals
@@ -82,6 +84,7 @@ class Submission:
         self._failures = 0
         self._armed = False
         self._refusals = Refusals(ledger, settings)
+        self._high_water = HighWater(ledger)
         self.key_refused: bool = False
         """True where the API refused the credential itself at the last sending."""
         self.under_way: bool = False
@@ -182,6 +185,13 @@ class Submission:
         before = time.monotonic()
         with self._ledger.write(seat) as tx:
             sending.mark_armed(tx, upload.batch_id, time.time())
+            number = count_post(tx)
+        reach(CrashPoint.BEFORE_HIGH_WATER)
+        if not self._high_water.raise_to(number, sending=True):
+            with self._ledger.write(seat) as tx:
+                note_behind(tx, time.time())
+                stop_behind(tx, self._ledger, self._settings, seat.workspace_id)
+            raise _NotArmed("another copy of this ledger has sent meanwhile")
         reach(CrashPoint.AFTER_ARMED)
         if self._stopping():
             raise _NotArmed("stopped before the batch was sent; it waits in the ledger")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import time
 from collections.abc import AsyncIterator, Generator, Iterable, Iterator
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from claude_batch.actor.response import ActorResult
 from claude_batch.core.errors import BatchTimeoutError, RunNotFoundError
@@ -47,9 +48,15 @@ _AT_API = (BatchState.SUBMITTING, BatchState.IN_PROGRESS, BatchState.CANCELING, 
 class Run:
     """A run of a ledger. Made by `submit` and `open_run`, not by hand."""
 
-    def __init__(self, provider: ClaudeBatchProvider, run_id: str) -> None:
-        """Raises `RunNotFoundError` where the ledger has no run of that id."""
+    def __init__(
+        self, provider: ClaudeBatchProvider, run_id: str, *, owns_provider: bool = False
+    ) -> None:
+        """``owns_provider``: closing the run closes the provider.
+
+        Raises `RunNotFoundError` where the ledger has no run of that id.
+        """
         self._provider = provider
+        self._owns_provider = owns_provider
         engine = provider._engine  # pyright: ignore[reportPrivateUsage]
         with engine.ledger.read() as tx:
             row = reading.find_run(tx, run_id)
@@ -71,6 +78,30 @@ class Run:
 
     def __repr__(self) -> str:
         return f"<Run {self.id}>"
+
+    def close(self) -> None:
+        """Close the provider, where `open_run` made it; the run's batches go on at the API.
+
+        A run of somebody else's provider leaves it open.
+        """
+        if self._owns_provider:
+            self._provider.close()
+
+    async def aclose(self) -> None:
+        """`close`, without blocking the event loop."""
+        await asyncio.to_thread(self.close)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
 
     @property
     def provider(self) -> ClaudeBatchProvider:
@@ -238,7 +269,7 @@ class Run:
                 if cancelled_at is not None:
                     raise self._timed_out((), 0)
                 return
-            self._drive()
+            yield Pause(self._provider.opening())
             cancelled_at = yield from self._check_patience(cancelled_at)
             # Counting a run of a million requests costs; do not count for every change.
             yield Pause(Future(), min(LONGEST_REST, RESTS_PER_LOOK * looked))
@@ -254,7 +285,8 @@ class Run:
                 return
             if halting.halt_stands(workspace, time.time()):
                 raise halted_error(workspace)
-            if (workspace.wait_until or 0) > time.time() or self._drive().driver.contact.failures:
+            _, door = yield Pause(self._provider.opening())
+            if (workspace.wait_until or 0) > time.time() or door.driver.contact.failures:
                 return
             yield Pause(self._engine.change_after(version), 1.0)
 
@@ -277,7 +309,7 @@ class Run:
                 continue
             if not left:
                 return
-            self._drive()
+            yield Pause(self._provider.opening())
             cancelled_at = yield from self._check_patience(cancelled_at)
             yield Pause(self._engine.change_after(version), self._patience(cancelled_at))
 
