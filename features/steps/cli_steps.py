@@ -222,9 +222,9 @@ def _(context: Context, name: str, words: str) -> None:
     """Between the check before anything is sent, and the writing."""
     real = running.write_output
 
-    def late(answers: Any, output: str | None) -> bool:
+    def late(answers: Any, output: str | None, *form: Any) -> bool:
         Path(name).mkdir(exist_ok=True)
-        return real(answers, output)
+        return real(answers, output, *form)
 
     with mock.patch.object(running, "write_output", late):
         command(context, words)

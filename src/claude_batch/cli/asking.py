@@ -11,7 +11,14 @@ import click
 
 from claude_batch.cli.exits import EXIT_CODES, Exit
 from claude_batch.cli.faults import BadInput, BadOutput, say, tell
-from claude_batch.cli.options import ProviderOptions, open_provider, provider_options
+from claude_batch.cli.options import (
+    Format,
+    ProviderOptions,
+    folder_option,
+    format_option,
+    open_provider,
+    provider_options,
+)
 from claude_batch.core.errors import (
     AccountHaltedError,
     InvalidRequestError,
@@ -37,6 +44,8 @@ def _asking(command: _F) -> _F:
             click.argument("arguments", nargs=-1, required=True, metavar="[ACTOR] INPUT..."),
             click.option("-o", "--output", metavar="OUT",
                          help="Where the results go; by default standard output."),
+            format_option,
+            folder_option,
             click.option("--model", help="A model, in place of ACTOR."),
             click.option("--system", help="A system prompt, with --model."),
             click.option("--max-tokens", type=click.IntRange(min=1),
@@ -83,6 +92,8 @@ def _ask(
     *,
     arguments: tuple[str, ...],
     output: str | None,
+    form: Format | None,
+    results_dir: str | None,
     options: ProviderOptions,
     model: str | None,
     system: str | None,
@@ -93,14 +104,18 @@ def _ask(
     new: bool,
     wait: bool,
 ) -> Exit:
+    from claude_batch.cli.folders import check_folder
     from claude_batch.cli.inputs import Inputs
     from claude_batch.cli.outputs import check_writable
     from claude_batch.cli.running import parkable, wait_and_deliver
+    from claude_batch.ledger.delivery import Forms
 
     actor, given = _actor(arguments, model, system, max_tokens)
     output = None if output == "-" else output
-    if wait or output is not None:
+    if output is not None or (wait and results_dir is None):
         check_writable(output)
+    check_folder(results_dir)
+    forms = Forms(form, None if results_dir is None else os.path.abspath(results_dir))
     inputs = Inputs(
         given,
         prompt_column=prompt_column,
@@ -108,6 +123,7 @@ def _ask(
     )
     with parkable(), open_provider(options) as provider:
         run = _store(provider, actor, inputs, output, label=label, new=new)
+        run.set_forms(forms)
         if wait:
             return wait_and_deliver(provider, run, output, options)
         return _submit(provider, run, options)

@@ -54,6 +54,21 @@ def _option(name: str, **attributes: Any) -> Callable[[_F], _F]:
     return click.option(name, envvar=variable, show_envvar=True, **attributes)
 
 
+Format = Literal["jsonl", "csv"]
+"""How OUT is written."""
+
+format_option: Callable[[Any], Any] = click.option(
+    "--format",
+    "form",
+    type=click.Choice(["jsonl", "csv"]),
+    help="How OUT is written; by default CSV where its name ends in .csv, else JSON lines.",
+)
+folder_option: Callable[[Any], Any] = click.option(
+    "--results-dir",
+    metavar="DIR",
+    help="A folder for one JSON file a result, the API's own lines, and a summary.",
+)
+
 ledger_option: Callable[[Any], Any] = _option(
     "--ledger", metavar="PATH|URL", help="The ledger; by default in your data directory."
 )

@@ -96,6 +96,8 @@ runs: Table = Table(
     Column("actor", String, nullable=False),
     Column("workspace_id", _Serial, ForeignKey("workspaces.id"), nullable=False),
     Column("output", String),  # where the command line was told to write
+    Column("output_format", String),  # and how; None where the name of the output tells
+    Column("results_dir", String),  # the folder for one file a result, where one was named
     # The process that makes it: what a dead one had not wholly stored is removed.
     Column("process", String),
     Column("created", Float, nullable=False),

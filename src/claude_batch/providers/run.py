@@ -14,7 +14,7 @@ from claude_batch.core.errors import BatchTimeoutError, RunNotFoundError
 from claude_batch.core.states import BatchState
 from claude_batch.ledger import collecting, delivery, halting, reading
 from claude_batch.ledger.costs import Grouping
-from claude_batch.ledger.delivery import Outstanding
+from claude_batch.ledger.delivery import Forms, Outstanding
 from claude_batch.ledger.retrying import Retried
 from claude_batch.lifecycle.doors import Door, halted_error
 from claude_batch.lifecycle.engine import Engine
@@ -235,6 +235,16 @@ class Run:
         count = decide_unknown(self._engine.ledger, self.id, resubmit=resubmit)
         self._engine.wake()
         return count
+
+    def forms(self) -> Forms:
+        """How the run's output is to be written, and into which folder."""
+        with self._engine.ledger.read() as tx:
+            return delivery.forms_of(tx, self.id)
+
+    def set_forms(self, forms: Forms) -> None:
+        """Note how the run's output is to be written, by whatever process does it."""
+        with self._engine.ledger.write() as tx:
+            delivery.set_forms(tx, self.id, forms)
 
     def mark_delivered(self) -> None:
         """Say that the results have reached their reader: the same input asked later is answered
