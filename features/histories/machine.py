@@ -379,7 +379,7 @@ class Histories(RuleBasedStateMachine):
         api = self.api
         for faults in (api.creates, api.lists, api.fetches, api.retrieves):
             faults.clear()
-        self.skew = api.list_delay = api.blind = 0.0
+        api.list_delay = api.blind = 0.0
         while self.paused:
             self.a_paused_process_wakes()
         # A batch that is gone counts as gone only while another one of the workspace can be seen.
