@@ -51,7 +51,7 @@ def model_of(raw: bytes) -> str | None:
     """The model that params ask for, and which the sandbox answers as."""
     try:
         model = _asked.decode(raw).model
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeDecodeError):
         return None
     return model if isinstance(model, str) else None
 
