@@ -116,7 +116,7 @@ Feature: Reconciliation finds out what became of a sending that had no answer
     And nothing of somebody else's is in the ledger
 
   Scenario: While somebody else's batch looks like it, nothing is sent, and status says so
-    Given an API that takes 4 seconds for a batch
+    Given an API that takes 3600 seconds for a batch
     And the API has the faults
       """
       {"rules": [{"route": "create", "nth": [1], "action": {"type": "error", "status": 500}}]}
@@ -126,7 +126,8 @@ Feature: Reconciliation finds out what became of a sending that had no answer
     Then the status says "1 batch(es) may be it"
     And "claude-batch unknown" says "one of these batches may be it"
     And the API was called 2 times by POST /v1/messages/batches
-    When the results are read in order
+    When an hour passes at the API, and then another
+    And the results are read in order
     Then there are 4 results in the order of the prompts
     And the run's requests were processed once each
 
