@@ -13,6 +13,7 @@ from typing import Any, assert_type
 from anthropic import Anthropic, AsyncAnthropic
 from anthropic.types import Message
 from langchain_anthropic import ChatAnthropic
+from pydantic import BaseModel
 
 import claude_batch as cb
 
@@ -63,6 +64,33 @@ def responses(response: cb.ActorResponse, result: cb.ActorResult) -> None:
     assert_type(result.response, cb.ActorResponse | None)
     assert_type(result.error, cb.ActorError | None)
     assert_type(result.unwrap(), cb.ActorResponse)
+
+
+class Invoice(BaseModel):
+    total: float
+
+
+async def shapes(actor: cb.Actor, run: cb.Run) -> None:
+    answer = await actor.respond("…", output_format=Invoice)
+    assert_type(answer, cb.ActorResponse[Invoice])
+    assert_type(answer.parsed_output, Invoice)
+    assert_type(actor.respond_sync("…", output_format=Invoice), cb.ActorResponse[Invoice])
+    assert_type(
+        (await actor.respond("…", output_format=list[Invoice])).parsed_output, list[Invoice]
+    )
+    async for result in actor.respond_all(["…"], output_format=Invoice):
+        assert_type(result, cb.ActorResult[Invoice])
+        assert_type(result.response, cb.ActorResponse[Invoice] | None)
+        assert_type(result.unwrap().parsed_output, Invoice)
+    for result in actor.respond_all_sync(["…"], output_format=Invoice):
+        assert_type(result, cb.ActorResult[Invoice])
+    assert_type(await actor.submit(["…"], output_format=Invoice), cb.Run)
+    assert_type(actor.submit_sync(["…"], output_format=Invoice), cb.Run)
+    assert_type(run.results(output_format=Invoice), AsyncIterator[cb.ActorResult[Invoice]])
+    assert_type(run.results_sync(output_format=Invoice), Iterator[cb.ActorResult[Invoice]])
+    assert_type((await actor.respond("…")).parsed_output, Any)
+    plain: cb.ActorResponse = answer
+    assert_type(plain.parsed_output, Any)
 
 
 async def runs(actor: cb.Actor) -> None:
@@ -123,6 +151,7 @@ def errors(
     refused: cb.BatchRequestError,
     late: cb.BatchTimeoutError,
     missing: cb.MissingResultError,
+    misshapen: cb.OutputValidationError,
 ) -> None:
     every: list[type[cb.ActorError]] = [
         cb.AccountHaltedError,
@@ -130,6 +159,7 @@ def errors(
         cb.BatchRequestError,
         cb.BatchTimeoutError,
         cb.MissingResultError,
+        cb.OutputValidationError,
         cb.ProviderNotFoundError,
         cb.SubmissionUnknownError,
     ]
@@ -140,3 +170,4 @@ def errors(
     assert_type(late.batch_ids, tuple[str, ...])
     assert_type(missing.batch_id, str | None)
     assert_type(refused.error_type, str | None)
+    assert_type(misshapen.text, str)

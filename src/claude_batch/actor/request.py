@@ -213,6 +213,10 @@ class RequestEncoder:
             for name in ("model", "max_tokens", "system")
             if name in self._constant
         }
+        # What was asked for by name (`output_format`) holds for raw params too.
+        self._format: object = (
+            parameters["output_config"]["format"] if configuration.output_required else None
+        )
         # Most requests of a run differ in their prompt alone, and only that is encoded for each.
         self._prompts: PromptParams | None = None
         with suppress(InvalidRequestError):  # then every request is told so, under its own key
@@ -268,7 +272,18 @@ class RequestEncoder:
         if request.messages is not None:
             params = {**self._constant, "messages": request.messages}
             return params, self._defaults, self._betas
-        return {**self._raw, **(request.params or {})}, None, ()
+        params = {**self._raw, **(request.params or {})}
+        if self._format is not None:
+            params["output_config"] = self._with_format(params.get("output_config"), request.key)
+        return params, None, ()
+
+    def _with_format(self, own: object, key: str | None) -> dict[str, Any]:
+        config = dict(cast("Mapping[str, Any]", own)) if isinstance(own, Mapping) else {}
+        if config.get("format") is not None:
+            raise InvalidRequestError(
+                "`output_format` and its own `output_config.format` say the same; keep one", key=key
+            )
+        return {**config, "format": self._format}
 
     def _with_prompt(self, prompt: str) -> dict[str, Any]:
         return {**self._constant, "messages": [{"role": "user", "content": prompt}]}

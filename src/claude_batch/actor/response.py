@@ -4,29 +4,42 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic
 
 import msgspec
 import msgspec.structs
+from typing_extensions import TypeVar
 
-from claude_batch.core.errors import ActorError, MissingResultError
+from claude_batch.actor.output import OutputFormat, parse_json
+from claude_batch.core.errors import ActorError, MissingResultError, OutputValidationError
 from claude_batch.core.usage import Usage
 from claude_batch.wire.messages import DecodedMessage, UnreadableLine, decode_message
 
 if TYPE_CHECKING:
     from anthropic.types import Message
 
-__all__ = ["ActorResponse", "ActorResult"]
+__all__ = ["ActorResponse", "ActorResult", "OutputT"]
 
 
-class ActorResponse:
+OutputT = TypeVar("OutputT", default=Any)
+OutputT_co = TypeVar("OutputT_co", default=Any, covariant=True)
+
+_UNFINISHED = ("tool_use", "pause_turn")
+"""Reasons to stop after which the answer is still to come."""
+
+_UNREAD: Any = object()
+
+
+class ActorResponse(Generic[OutputT_co]):
     """One answer. Keeps the API's bytes; equal, hashable and picklable by value.
+
+    ``ActorResponse[Invoice]`` is one that was asked for with ``output_format=Invoice``.
 
     Every property but ``raw``, ``batch_id``, ``attempt`` and the cost raises `MissingResultError`
     where the bytes are no Message (they can still be had as ``raw``).
     """
 
-    __slots__ = ("_attempt", "_batch_id", "_cost", "_decoded", "_raw")
+    __slots__ = ("_attempt", "_batch_id", "_cost", "_decoded", "_output", "_parsed", "_raw")
 
     def __init__(
         self,
@@ -35,13 +48,19 @@ class ActorResponse:
         batch_id: str | None = None,
         attempt: int = 1,
         cost: int | None = None,
+        output: OutputFormat[OutputT_co] | None = None,
     ) -> None:
-        """``raw`` is the JSON of the API's Message object; ``cost`` is nano-dollars."""
+        """``raw`` is the JSON of the API's Message object; ``cost`` is nano-dollars.
+
+        ``output`` reads `parsed_output`.
+        """
         self._raw = raw
         self._batch_id = batch_id
         self._attempt = attempt
         self._cost = cost
         self._decoded: DecodedMessage | None = None
+        self._output = output
+        self._parsed: Any = _UNREAD
 
     @property
     def raw(self) -> bytes:
@@ -79,6 +98,17 @@ class ActorResponse:
         return "".join(
             str(block.get("text") or "") for block in self.content if block.get("type") == "text"
         )
+
+    @property
+    def parsed_output(self) -> OutputT_co:
+        """The answer as an object of the ``output_format``; without one, the JSON in its text.
+
+        Read once, and the same object each time. Raises `OutputValidationError` for an answer that
+        is none: cut short, refused, a tool's call, or not of the shape.
+        """
+        if self._parsed is _UNREAD:
+            self._parsed = self._parse()
+        return self._parsed
 
     @property
     def content(self) -> list[dict[str, Any]]:
@@ -139,6 +169,53 @@ class ActorResponse:
                 ) from None
         return self._decoded
 
+    def with_output(self, output: OutputFormat[OutputT]) -> ActorResponse[OutputT]:
+        """The same answer, read as another shape. `parsed_output` is not read yet."""
+        return ActorResponse(
+            self._raw,
+            batch_id=self._batch_id,
+            attempt=self._attempt,
+            cost=self._cost,
+            output=output,
+        )
+
+    def validate(self) -> None:
+        """Raise `OutputValidationError` where the answer is final and not of its shape."""
+        if self.stop_reason not in _UNFINISHED:
+            _ = self.parsed_output
+
+    def _parse(self) -> Any:
+        read = parse_json if self._output is None else self._output.parse
+        text = self.text
+        try:
+            try:
+                return read(text)
+            except ValueError:
+                # What a model says before it uses a server's tool is no part of the answer.
+                texts = [block["text"] for block in self.content if block.get("type") == "text"]
+                if len(texts) < 2:
+                    raise
+                return read(texts[-1])
+        except ValueError as error:
+            problem = str(error)
+        asked = "" if self._output is None else f" {self._output.name}"
+        reason = self.stop_reason
+        if reason in ("max_tokens", "model_context_window_exceeded"):
+            remedy = "raise `max_tokens`" if reason == "max_tokens" else "shorten the prompt"
+            why = f"it was cut short ({reason}); {remedy}"
+        elif reason == "refusal":
+            why = "the model refused to answer"
+        elif reason in _UNFINISHED:
+            why = f"it is not finished ({reason})"
+        else:
+            why = problem
+        raise OutputValidationError(
+            f"the answer is no valid{asked or ' JSON'}: {why}. It was paid for; its text is kept",
+            text=text,
+            stop_reason=reason,
+            batch_id=self._batch_id,
+        )
+
     def _value(self) -> tuple[bytes, str | None, int, int | None]:
         return self._raw, self._batch_id, self._attempt, self._cost
 
@@ -151,26 +228,32 @@ class ActorResponse:
         return hash(self._value())
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _restore, self._value()
+        return _restore, (*self._value(), self._output)
 
     def __repr__(self) -> str:
         words = self._raw[:60].decode("utf-8", "replace")
         return f"ActorResponse({words!r}…, batch_id={self._batch_id!r}, attempt={self._attempt})"
 
 
-def _restore(raw: bytes, batch_id: str | None, attempt: int, cost: int | None) -> ActorResponse:
-    return ActorResponse(raw, batch_id=batch_id, attempt=attempt, cost=cost)
+def _restore(
+    raw: bytes,
+    batch_id: str | None,
+    attempt: int,
+    cost: int | None,
+    output: OutputFormat[Any] | None,
+) -> ActorResponse:
+    return ActorResponse(raw, batch_id=batch_id, attempt=attempt, cost=cost, output=output)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ActorResult:
+class ActorResult(Generic[OutputT_co]):
     """What became of one of many requests: a response or an error, never both or neither."""
 
     key: str | None
     """The caller's key of the request, where it has one."""
     position: int
     """Where the request stood among those asked together, from 0."""
-    response: ActorResponse | None = None
+    response: ActorResponse[OutputT_co] | None = None
     error: ActorError | None = None
 
     def __post_init__(self) -> None:
@@ -182,9 +265,20 @@ class ActorResult:
         """True where there is a response."""
         return self.error is None
 
-    def unwrap(self) -> ActorResponse:
+    def unwrap(self) -> ActorResponse[OutputT_co]:
         """The response; raises the error where there is none."""
         if self.response is not None:
             return self.response
         assert self.error is not None
         raise self.error
+
+    def with_output(self, output: OutputFormat[OutputT]) -> ActorResult[OutputT]:
+        """The same result, its answer read and validated; a failure to is its error."""
+        error = self.error
+        response = None if self.response is None else self.response.with_output(output)
+        if response is not None:
+            try:
+                response.validate()
+            except ActorError as fault:
+                response, error = None, fault
+        return ActorResult(key=self.key, position=self.position, response=response, error=error)

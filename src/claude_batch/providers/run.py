@@ -7,9 +7,10 @@ import itertools
 import time
 from collections.abc import AsyncIterator, Generator, Iterable, Iterator
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
-from claude_batch.actor.response import ActorResult
+from claude_batch.actor.output import OutputFormat, output_format_of
+from claude_batch.actor.response import ActorResult, OutputT
 from claude_batch.core.errors import BatchTimeoutError, RunNotFoundError
 from claude_batch.core.states import BatchState
 from claude_batch.ledger import collecting, delivery, halting, reading
@@ -67,6 +68,8 @@ class Run:
             )
         self.id: str = row.id
         """The run's id: ``run-`` and ten characters."""
+        self.output: OutputFormat[Any] | None = None
+        """What reads the answers in `results` that are given no ``output_format``."""
         self._row = row
         wait: float = provider.overrides.get("max_wait") or row.max_wait
         self._max_wait = wait
@@ -158,19 +161,43 @@ class Run:
         for _ in step_sync(self._until_sent()):
             pass
 
-    async def results(self, *, ordered: bool = True) -> AsyncIterator[ActorResult]:
+    @overload
+    def results(self, *, ordered: bool = True) -> AsyncIterator[ActorResult]: ...
+    @overload
+    def results(
+        self, *, ordered: bool = True, output_format: type[OutputT]
+    ) -> AsyncIterator[ActorResult[OutputT]]: ...
+    async def results(
+        self, *, ordered: bool = True, output_format: type[Any] | None = None
+    ) -> AsyncIterator[ActorResult[Any]]:
         """Results in input order, or as they come; waits for those that are not there yet.
 
-        Raises what `wait` raises.
+        ``output_format``: the type that the run was submitted with; an answer that is not of that
+        shape is a failed result. Raises what `wait` raises, and `InvalidRequestError` for a type
+        that is no format.
         """
+        output = self._format(output_format)
         async for page in step_async(self._pages(ordered)):
             for result in page:
-                yield result
+                yield result if output is None else result.with_output(output)
 
-    def results_sync(self, *, ordered: bool = True) -> Iterator[ActorResult]:
+    @overload
+    def results_sync(self, *, ordered: bool = True) -> Iterator[ActorResult]: ...
+    @overload
+    def results_sync(
+        self, *, ordered: bool = True, output_format: type[OutputT]
+    ) -> Iterator[ActorResult[OutputT]]: ...
+    def results_sync(
+        self, *, ordered: bool = True, output_format: type[Any] | None = None
+    ) -> Iterator[ActorResult[Any]]:
         """`results`, with or without a running event loop."""
+        output = self._format(output_format)
         for page in step_sync(self._pages(ordered)):
-            yield from page
+            for result in page:
+                yield result if output is None else result.with_output(output)
+
+    def _format(self, output_format: type[Any] | None) -> OutputFormat[Any] | None:
+        return self.output if output_format is None else output_format_of(output_format)
 
     async def cancel(self) -> None:
         """Withdraw what was not sent, and cancel batches that hold nobody else's requests.
