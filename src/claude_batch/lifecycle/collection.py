@@ -81,7 +81,8 @@ class Collection:
         gaps = row.request_count - stored.total
         counted = int(counts.get("succeeded", 0))
         # A success that no line tells of is in a gap, or some line tells something else of it.
-        short = counted - stored.succeeded
+        # After a recovery fewer requests are known than the API counts.
+        short = min(counted, row.request_count) - stored.succeeded
         fetches = row.fetches + (1 if complete else 0)
         now = time.time()
         missed = not_found_since is not None and (
