@@ -319,16 +319,20 @@ class Driver:
             self._changed()
             self._wake_send.set()
             self._keep_log_short()
-        self._keep_log_short()
+        again = self._keep_log_short()
         with self._ledger.read() as tx:
             due = collecting.next_check_of(tx, seat.workspace_id)
-        return LONGEST_SLEEP if due is None else max(0.0, due - time.time())
+        return again if due is None else max(0.0, min(again, due - time.time()))
 
-    def _keep_log_short(self) -> None:
-        now = time.monotonic()
-        # Its file stays as long as it was, so its size alone would mean a look at every pass.
-        if now - self._checkpointed >= CHECKPOINTS_APART and self._ledger.checkpoint():
+    def _keep_log_short(self) -> float:
+        """Move a long log into the file; returns the seconds until it should be looked at again."""
+        since = time.monotonic() - self._checkpointed
+        if since < CHECKPOINTS_APART:
+            # Its file stays as long as it was, so its size alone would mean a look at every pass.
+            return CHECKPOINTS_APART - since
+        if self._ledger.checkpoint():
             self._checkpointed = time.monotonic()
+        return LONGEST_SLEEP
 
     async def _sleep(self, wake: asyncio.Event, seconds: float) -> None:
         if self._stopping:
