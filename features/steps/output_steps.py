@@ -180,7 +180,8 @@ def _(context: Context, prompt: str, name: str) -> None:
 @then("every answer is an object of {name}")
 def _(context: Context, name: str) -> None:
     kind = getattr(shapes, name)
-    assert context.outcomes and all(type(o.parsed_output) is kind for o in context.outcomes)
+    assert context.outcomes
+    assert all(type(o.parsed_output) is kind for o in context.outcomes)
 
 
 @then("the API was asked for a schema and for no tool")

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from claude_batch.actor.loader import ActorLoader
     from claude_batch.actor.request import ActorRequest
     from claude_batch.actor.response import ActorResponse, ActorResult
+    from claude_batch.core.citations import Citation
     from claude_batch.core.errors import (
         AccountHaltedError,
         ActorConfigurationError,
@@ -54,6 +55,7 @@ _HOMES = {
     "actor.loader": ("ActorLoader",),
     "actor.request": ("ActorRequest",),
     "actor.response": ("ActorResponse", "ActorResult"),
+    "core.citations": ("Citation",),
     "core.errors": (
         "AccountHaltedError",
         "ActorConfigurationError",
@@ -100,6 +102,7 @@ __all__ = [
     "BatchState",
     "BatchStatus",
     "BatchTimeoutError",
+    "Citation",
     "ClaudeBatchProvider",
     "ClaudeProvider",
     "EngineStoppedError",

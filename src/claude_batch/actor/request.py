@@ -13,7 +13,9 @@ from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, TypeAlias, cast
 
 from claude_batch.actor.configuration import ActorConfiguration
+from claude_batch.actor.labels import instruction
 from claude_batch.core.errors import InvalidRequestError
+from claude_batch.wire.citations import cites
 from claude_batch.wire.encoding import EncodedRequest, PromptParams, encode_params
 from claude_batch.wire.limits import SAMPLING_PARAMETERS, takes_sampling
 
@@ -243,6 +245,8 @@ class RequestEncoder:
             if self._prompts is not None and prompt is not None:
                 return self._prompts.encode(prompt)
             params, defaults, betas = self._parts(request)
+            if "output_config" in params and cites(params.get("messages")):
+                params = self._in_fields(params)
             return encode_params(
                 params,
                 defaults=defaults,
@@ -284,6 +288,25 @@ class RequestEncoder:
                 "`output_format` and its own `output_config.format` say the same; keep one", key=key
             )
         return {**config, "format": self._format}
+
+    def _in_fields(self, params: dict[str, Any]) -> dict[str, Any]:
+        """The actor's shape beside citations, which the API refuses together: in labelled fields,
+        asked for in the system prompt."""
+        config = dict(params["output_config"])
+        own = self._constant.get("output_config", {}).get("format")
+        if own is None or config.get("format") is not own:
+            return params
+        del config["format"]
+        words = instruction(own["schema"])
+        system: object = params.get("system")
+        if isinstance(system, list):
+            told: object = [*cast("list[object]", system), {"type": "text", "text": words}]
+        else:
+            told = f"{system}\n\n{words}" if system else words
+        built = {**params, "output_config": config, "system": told}
+        if not config:
+            del built["output_config"]
+        return built
 
     def _with_prompt(self, prompt: str) -> dict[str, Any]:
         return {**self._constant, "messages": [{"role": "user", "content": prompt}]}
