@@ -71,6 +71,12 @@ class Invoice(BaseModel):
     total: float
 
 
+def documents() -> None:
+    request = cb.ActorRequest("…", documents=["a.pdf", Path("b.png"), b"text"], citations=True)
+    assert_type(cb.ActorRequest("…", documents=[cb.Document("a", title="A")]), cb.ActorRequest)
+    assert_type(request.citations, bool)
+
+
 async def shapes(actor: cb.Actor, run: cb.Run) -> None:
     answer = await actor.respond("…", output_format=Invoice)
     assert_type(answer, cb.ActorResponse[Invoice])

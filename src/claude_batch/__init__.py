@@ -14,6 +14,7 @@ from claude_batch._version import __version__
 
 if TYPE_CHECKING:
     from claude_batch.actor.configuration import ActorConfiguration
+    from claude_batch.actor.documents import Document
     from claude_batch.actor.loader import ActorLoader
     from claude_batch.actor.request import ActorRequest
     from claude_batch.actor.response import ActorResponse, ActorResult
@@ -52,6 +53,7 @@ logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 _HOMES = {
     "actor.configuration": ("ActorConfiguration",),
+    "actor.documents": ("Document",),
     "actor.loader": ("ActorLoader",),
     "actor.request": ("ActorRequest",),
     "actor.response": ("ActorResponse", "ActorResult"),
@@ -105,6 +107,7 @@ __all__ = [
     "Citation",
     "ClaudeBatchProvider",
     "ClaudeProvider",
+    "Document",
     "EngineStoppedError",
     "InvalidRequestError",
     "KeyConflictError",

@@ -13,6 +13,7 @@ from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, TypeAlias, cast
 
 from claude_batch.actor.configuration import ActorConfiguration
+from claude_batch.actor.documents import DocumentLike, content_of, documents_of
 from claude_batch.actor.labels import instruction
 from claude_batch.core.errors import InvalidRequestError
 from claude_batch.wire.citations import cites
@@ -44,6 +45,8 @@ Small enough for every model of Anthropic's, and a bound on what an answer can c
 class ActorRequest:
     """One request to an actor: exactly one of ``prompt``, ``messages`` and ``params``.
 
+    ``documents`` go with a prompt, or with messages: they stand before the first user's text.
+
     Raises `InvalidRequestError` for none or several of them, and for what the API would refuse
     only hours later: an empty prompt, no messages, messages without role or content.
     """
@@ -57,6 +60,10 @@ class ActorRequest:
     """Raw Messages params; only a missing model, ``max_tokens`` and ``system`` are filled in."""
     key: str | None = None
     """The caller's own name for the request, unique in a run; it comes back on the result."""
+    documents: Sequence[DocumentLike] = ()
+    """What it is about: paths, bytes, URLs, ids of uploaded files, or `Document`."""
+    citations: bool = False
+    """Whether the answer cites the documents."""
 
     def __post_init__(self) -> None:
         if (
@@ -66,6 +73,8 @@ class ActorRequest:
             and (self.key is None or (type(self.key) is str and self.key))
             and self.prompt
             and not self.prompt.isspace()
+            and self.documents == ()
+            and self.citations is False
         ):
             return  # by far the most frequent kind, and nothing is wrong with it
         given = (self.prompt is not None) + (self.messages is not None) + (self.params is not None)
@@ -86,14 +95,28 @@ class ActorRequest:
             raise InvalidRequestError(
                 f"`params` is a mapping, not {_kind(self.params)}", key=self.key
             )
+        self._check_documents()
+
+    def _check_documents(self) -> None:
+        documents = documents_of(self.documents, self.key)
+        object.__setattr__(self, "documents", documents)
+        if not isinstance(cast("object", self.citations), bool):
+            raise InvalidRequestError("`citations` is true or false", key=self.key)
+        if self.citations and not documents:
+            raise InvalidRequestError("`citations` go with `documents`; it has none", key=self.key)
+        if documents and self.params is not None:
+            raise InvalidRequestError(
+                "`documents` go with `prompt` or `messages`; raw `params` hold their own blocks",
+                key=self.key,
+            )
 
     @classmethod
     def of(cls, value: RequestLike, *, key: str | None = None) -> ActorRequest:
         """A request from a prompt, from a mapping (one line of an input file), or from itself.
 
         The mapping holds one of ``prompt``, ``messages`` and ``params``, and optionally ``id`` (or
-        ``key``). ``key`` is used where the value has none. Raises `InvalidRequestError`; also
-        where two keys contradict each other.
+        ``key``), ``documents`` and ``citations``. ``key`` is used where the value has none. Raises
+        `InvalidRequestError`; also where two keys contradict each other.
         """
         if isinstance(value, str):
             return cls(value, key=key)
@@ -125,7 +148,7 @@ class ActorRequest:
         if unknown := [name for name in fields if name not in _FIELDS]:
             raise InvalidRequestError(
                 f"unknown key `{unknown[0]}`; a request has `id` and one of `prompt`, "
-                "`messages` and `params`",
+                "`messages` and `params`, and may have `documents` and `citations`",
                 key=key if isinstance(key, str) else None,
             )
         return cls(
@@ -133,6 +156,8 @@ class ActorRequest:
             messages=fields.get("messages"),
             params=fields.get("params"),
             key=key,
+            documents=fields.get("documents", ()),
+            citations=fields.get("citations", False),
         )
 
 
@@ -142,7 +167,7 @@ RequestLike: TypeAlias = str | ActorRequest | Mapping[str, Any]
 Requests: TypeAlias = Iterable[str | ActorRequest] | AsyncIterable[str | ActorRequest]
 """Many requests, read as they are needed."""
 
-_FIELDS = frozenset(("prompt", "messages", "params", "id", "key"))
+_FIELDS = frozenset(("prompt", "messages", "params", "id", "key", "documents", "citations"))
 
 
 def _kind(value: object) -> str:
@@ -242,7 +267,11 @@ class RequestEncoder:
             request = ActorRequest.of(request)
         try:
             prompt = None if isinstance(request, str) else request.prompt
-            if self._prompts is not None and prompt is not None:
+            if (
+                self._prompts is not None
+                and prompt is not None
+                and (isinstance(request, str) or not request.documents)
+            ):
                 return self._prompts.encode(prompt)
             params, defaults, betas = self._parts(request)
             if "output_config" in params and cites(params.get("messages")):
@@ -271,6 +300,9 @@ class RequestEncoder:
             return self._with_prompt(request), self._defaults, self._betas
         if not isinstance(request, ActorRequest):
             request = ActorRequest.of(request)
+        if request.documents:
+            params = {**self._constant, "messages": _with_documents(request)}
+            return params, self._defaults, self._betas
         if request.prompt is not None:
             return self._with_prompt(request.prompt), self._defaults, self._betas
         if request.messages is not None:
@@ -310,6 +342,22 @@ class RequestEncoder:
 
     def _with_prompt(self, prompt: str) -> dict[str, Any]:
         return {**self._constant, "messages": [{"role": "user", "content": prompt}]}
+
+
+def _with_documents(request: ActorRequest) -> list[Mapping[str, Any]]:
+    """The messages of a request with documents, which stand before the first user's text."""
+    documents = documents_of(request.documents, request.key)
+    blocks = content_of(documents, request.prompt, citations=request.citations, key=request.key)
+    if request.messages is None:
+        return [{"role": "user", "content": blocks}]
+    messages = list(request.messages)
+    for place, message in enumerate(messages):
+        if message["role"] == "user":
+            own = message["content"]
+            after = [{"type": "text", "text": own}] if isinstance(own, str) else list(own)
+            messages[place] = {**message, "content": [*blocks, *after]}
+            return messages
+    raise InvalidRequestError("`documents` need a user's message; there is none", key=request.key)
 
 
 class RequestEncoders:
