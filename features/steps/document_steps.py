@@ -97,7 +97,8 @@ def _(context: Context, first: str, second: str) -> None:
     text, image, words = found[0]["content"]
     assert text["citations"] == {"enabled": True} and "citations" not in image
     assert words == {"type": "text", "text": "First"}
-    request = cb.ActorRequest(messages=MESSAGES[1:], documents=documents)
+    system = {"role": "system", "content": "Be brief."}
+    request = cb.ActorRequest(messages=[system, *MESSAGES[2:]], documents=documents)
     blocks = encoded(context, request)[1]["content"]
     assert [block["type"] for block in blocks] == ["document", "image", "text"]
     assert "citations" not in blocks[0]

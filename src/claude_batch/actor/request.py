@@ -14,6 +14,7 @@ from typing import Any, TypeAlias, cast
 
 from claude_batch.actor.configuration import ActorConfiguration
 from claude_batch.actor.documents import DocumentLike, content_of, documents_of
+from claude_batch.actor.keys import MESSAGES_PARAMETERS
 from claude_batch.actor.labels import instruction
 from claude_batch.core.errors import InvalidRequestError
 from claude_batch.wire.citations import cites
@@ -231,6 +232,9 @@ class RequestEncoder:
             max_tokens = defaults.pop("max_tokens", None)
         if max_tokens is None:
             max_tokens = DEFAULT_MAX_TOKENS
+        self._name = configuration.name
+        self._told = {"model", "messages", *MESSAGES_PARAMETERS}
+        self._tell_unknown(parameters)
         self._constant: dict[str, Any] = {"model": model, "max_tokens": max_tokens, **parameters}
         self._defaults: dict[str, Any] | None = {
             name: value for name, value in defaults.items() if name not in self._constant
@@ -309,6 +313,8 @@ class RequestEncoder:
             params = {**self._constant, "messages": request.messages}
             return params, self._defaults, self._betas
         params = {**self._raw, **(request.params or {})}
+        if not self._told.issuperset(params):
+            self._tell_unknown(params)
         if self._format is not None:
             params["output_config"] = self._with_format(params.get("output_config"), request.key)
         return params, None, ()
@@ -320,6 +326,16 @@ class RequestEncoder:
                 "`output_format` and its own `output_config.format` say the same; keep one", key=key
             )
         return {**config, "format": self._format}
+
+    def _tell_unknown(self, params: Mapping[str, Any]) -> None:
+        """Warn of parameters that nobody here knows, each once; they pass all the same."""
+        for name in params.keys() - self._told:
+            self._told.add(name)
+            _log.warning(
+                "actor %s: `%s` is no Messages parameter that is known here; it is sent as it is",
+                self._name,
+                name,
+            )
 
     def _in_fields(self, params: dict[str, Any]) -> dict[str, Any]:
         """The actor's shape beside citations, which the API refuses together: in labelled fields,

@@ -184,7 +184,9 @@ def _tool_call(params: Params, messages: list[MessageParam], prompt: str) -> tup
     the last one listed, where frameworks put the tool that takes the final output.
     """
     tools = {
-        tool["name"]: tool.get("input_schema", {"type": "object"}) for tool in tools_of(params)
+        tool["name"]: tool.get("input_schema", {"type": "object"})
+        for tool in tools_of(params)
+        if "name" in tool
     }
     choice = cast(dict[str, Any], params.tool_choice or {"type": "auto"})
     kind = choice["type"]
