@@ -55,6 +55,7 @@ Feature: What the API would refuse hours later is refused at once, with the item
       | {"messages": "hello"} | `messages` is a list of messages |
       | {"messages": ["hello"]} | message 1 is a mapping of role and content, not str |
       | {"messages": [{"role": "robot", "content": "a"}]} | message 1: the role 'robot' is none |
+      | {"messages": [{"role": "user", "content": {"type": "text"}}]} | message 1: its content is a text or a list of blocks |
       | {"messages": [{"role": "assistant", "content": "a"}]} | message 1 is the assistant's |
       | {"messages": [{"role": "user", "content": "a"}, {"role": "user", "content": []}]} | message 2 has no content |
       | {"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": [{"type": "document", "source": {"type": "url", "url": "u"}}]}]} | message 2, block 1: a document in an assistant's message is refused since API version 2026-10-21; put it into a user's |

@@ -30,6 +30,10 @@ _ROLES = ("user", "assistant", "system")
 _TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
 _MEDIA = {"image": IMAGE_TYPES, "document": ("application/pdf",)}
 
+_CHECKED = frozenset(("output_config", "tools", "tool_choice", "stop_sequences"))
+_ALL_TAKE = 4096
+"""A ``max_tokens`` that every model takes."""
+
 _Block = Mapping[str, Any]
 
 
@@ -54,8 +58,31 @@ def check_params(
 
     ``api_version`` and ``betas`` are those that the params travel under.
     """
+    if _is_plain(params):
+        return  # most are, and looking at all else costs as much as encoding them
     for fault in _faults(params, api_version, betas, batch):
         raise InvalidRequestError(fault)
+
+
+def _is_plain(params: Mapping[str, Any]) -> bool:
+    """Whether it is one text of a user's, and few tokens: nothing then can be wrong with it."""
+    messages: object = params["messages"]
+    if not isinstance(messages, list) or len(cast("list[object]", messages)) != 1:
+        return False
+    first = cast("list[object]", messages)[0]
+    if not isinstance(first, dict):
+        return False
+    message = cast("_Block", first)
+    tokens: object = params["max_tokens"]
+    content: object = message.get("content")
+    return (
+        message.get("role") == "user"
+        and type(content) is str
+        and content != ""
+        and type(tokens) is int
+        and 0 <= tokens <= _ALL_TAKE
+        and params.keys().isdisjoint(_CHECKED)
+    )
 
 
 def _faults(
@@ -111,9 +138,9 @@ def _message_faults(messages: object, api_version: str) -> Iterator[str]:
             yield "message 1 is the assistant's; the first message must be the user's"
         if not content:
             yield f"message {number} has no content; the API refuses an empty message"
-        if isinstance(content, str):
-            continue
-        for place, block in enumerate(_blocks(content), 1):
+        if content and not isinstance(content, str | list | tuple):
+            yield f"message {number}: its content is a text or a list of blocks"
+        for place, block in enumerate(_blocks(message.get("content")), 1):
             where = f"message {number}, block {place}"
             newer = api_version > SAMPLING_API_VERSION
             if newer and role == "assistant" and block.get("type") == "document":
