@@ -6,6 +6,7 @@ Each line is a promise to the reader of the README: a type that changes here cha
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, assert_type
 
@@ -57,6 +58,8 @@ def responses(response: cb.ActorResponse, result: cb.ActorResult) -> None:
     assert_type(response.field_citations, dict[str, list[cb.Citation]])
     assert_type(response.citations[0].place, str)
     assert_type(response.citations[0].document, int | None)
+    assert_type(response.cost, int | None)
+    assert_type(response.cost_usd, Decimal | None)
     assert_type(response.raw, bytes)
     assert_type(response.message, Message)
     assert_type(result.key, str | None)
@@ -107,10 +110,19 @@ async def runs(actor: cb.Actor) -> None:
     assert_type(run, cb.Run)
     assert_type(run.id, str)
     assert_type(run.status(), cb.RunStatus)
+    assert_type(await run.retry_failed(["expired", "type=overloaded_error"]), int)
+    assert_type(run.retry_failed_sync(), int)
+    assert_type(run.cost(by="model"), cb.CostReport)
+    assert_type(run.cost().total, cb.CostShare)
+    assert_type(run.cost().total.cost, int)
     assert_type(await run.wait(), cb.RunStatus)
     assert_type(run.wait_sync(), cb.RunStatus)
     assert_type(run.results(ordered=False), AsyncIterator[cb.ActorResult])
     assert_type(run.results_sync(), Iterator[cb.ActorResult])
+    async with cb.open_run("run") as again:
+        assert_type(again, cb.Run)
+    with cb.load_actor("reviewer.yaml") as loaded:
+        assert_type(loaded, cb.Actor)
     # Checkers refuse a value of something that gives none.
     cancelled: None = await run.cancel()
     assert_type(cancelled, None)

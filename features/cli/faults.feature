@@ -188,6 +188,13 @@ Feature: A wrong command ends with one clear message and a documented exit code
       finished: 1 succeeded of 1
       """
 
+  @slow
+  Scenario: A server that goes away after it has answered is waited for
+    Given a command's API with {"latency": 1}
+    And a command's file "asks.jsonl" of 1 prompts
+    When a command's process loses its server for 12 calls once a batch is created: run actor.yaml asks.jsonl -o out.jsonl
+    Then the command's process has been refused often, and ends with 0
+
   Scenario: An output that cannot be written at the end loses nothing
     Given a command's API
     And a command's file "asks.jsonl" of 2 prompts

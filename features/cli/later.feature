@@ -204,6 +204,15 @@ Feature: What was asked is looked at, waited for, cancelled and delivered by lat
       | SIGINT  |
       | SIGTERM |
 
+  Scenario: An interrupt that Python swallows parks the run all the same
+    Given a command's API with {"latency": 60}
+    And a command's file "asks.jsonl" of 1 prompts
+    When a command is interrupted where Python ignores what is raised: run actor.yaml asks.jsonl
+    Then the command line exits with 3 and says
+      """
+      parked; go on with: claude-batch resume
+      """
+
   Scenario: An interrupt of resume leaves the other runs alone
     Given a command's API with {"latency": 60}
     And a command's file "asks.jsonl" of 1 prompts
@@ -249,9 +258,9 @@ Feature: What was asked is looked at, waited for, cancelled and delivered by lat
       standard output was closed before the end; the results are kept in the ledger
       """
     When a command runs where nobody reads the output: status
-    Then a command without a reader has ended with 3
+    Then a command without a reader has ended with 0
     When a command runs where nobody reads the output: status --json
-    Then a command without a reader has ended with 3
+    Then a command without a reader has ended with 0
 
   Scenario: A link to a file stays a link, and a pipe is written through
     Given a command's API
@@ -289,3 +298,32 @@ Feature: What was asked is looked at, waited for, cancelled and delivered by lat
       go on with: claude-batch resume RUN --base-url http://127.0.0.1:1
       """
     And the command line has sent nothing
+
+  Scenario Outline: However many runs are finished, <verb> asks the ledger as often: <verb>
+    Given a command's API
+    And a command's file "asks.jsonl" of 1 prompts
+    When a command runs: submit actor.yaml asks.jsonl -o out.jsonl --base-url http://127.0.0.1:1
+    And a command's ledger has 2 more runs, which are finished
+    And a command counts its questions to the ledger: <verb> --base-url http://127.0.0.1:2
+    And a command's ledger has 1998 more runs, which are finished
+    And a command counts its questions to the ledger: <verb> --base-url http://127.0.0.1:2
+    Then the command has asked the ledger as often both times, and exits with 3
+
+    Examples:
+      | verb    |
+      | resume  |
+      | advance |
+
+  Scenario: A run that another process still stores is not waited for, one that is stored is
+    Given a command's API
+    And a command's file "asks.jsonl" of 1 prompts
+    When a command's process stores: run actor.yaml pipe.jsonl -o all.jsonl
+    And a command runs: resume
+    Then the command line exits with 0 and says
+      """
+      nothing is unfinished
+      """
+    When a command runs: submit actor.yaml asks.jsonl -o out.jsonl
+    And a command runs: resume
+    Then the command line exits with 0
+    And the command line has written 1 answers in order to "out.jsonl"

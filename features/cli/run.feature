@@ -11,7 +11,7 @@ Feature: `claude-batch run` asks, waits, and writes the answers in input order
       RUN finished: 25 succeeded of 25
       """
     And the command line has written 25 answers in order to "out.jsonl"
-    And the command line's successes in "out.jsonl" have the fields id, ok, text, content, stop_reason, model, usage, batch_id, attempt
+    And the command line's successes in "out.jsonl" have the fields id, ok, text, content, stop_reason, model, usage, batch_id, attempt, cost_usd
     And the command line has left nothing half-written
     And the command line has noted that the run is delivered
     And the command line has put the key nowhere
@@ -218,3 +218,17 @@ Feature: `claude-batch run` asks, waits, and writes the answers in input order
     And the command line has written to "out.jsonl"
       | id | ok  | says        |
       | a  | yes | No refunds. |
+
+  Scenario: While a large input is stored, it is told how much is stored
+    Given a command's API
+    And a command's file "asks.jsonl" of 30 prompts
+    When a command runs that stores 10 at a time and shows everything: run actor.yaml asks.jsonl
+    Then the command line exits with 0 and says
+      """
+      10 requests are stored so far
+      20 requests are stored so far
+      RUN is stored: 30 requests
+      """
+
+  Scenario: What is stored is told once a second at most, on a terminal too
+    Then the command line shows in plain lines and on a terminal how much is stored, but seldom

@@ -30,17 +30,17 @@ Feature: One engine for each ledger of a process, shared by all and owned by non
     When the provider is closed while a call waits
     Then every call fails with EngineStoppedError
 
-  Scenario: What nobody foresaw ends waiting calls instead of leaving them
+  Scenario: A ledger that fails ends waiting calls instead of leaving them
     Given an API
     And a batch provider with {"linger": 0.5}
     When the ledger loses a table while a call waits
-    Then every call fails with EngineStoppedError
-    And the error is a EngineStoppedError that says
+    Then every call fails with LedgerError
+    And the error is a LedgerError that says
       """
       no such table
       """
     When 1 prompts are asked at once
-    Then every call fails with EngineStoppedError
+    Then every call fails with LedgerError
 
   Scenario: The id of an accepted batch is noted as soon as the disk takes it
     Given an API
@@ -66,6 +66,11 @@ Feature: One engine for each ledger of a process, shared by all and owned by non
   Scenario: A forked child opens an engine of its own
     Given an API
     When a process asks, forks, and its child asks too
+    Then both are answered
+
+  Scenario: A provider that was open when its process forked opens anew in the child
+    Given an API
+    When a process asks, forks, and its child asks with the same provider
     Then both are answered
 
   Scenario: Calls with one key in the same moment share one request

@@ -88,3 +88,23 @@ Feature: Providers are opened and closed as their users expect
   Scenario: Every public name can be had, and no other
     Then every name in __all__ resolves
     And a name that does not exist is an AttributeError
+
+  Scenario: An opened run closes the engine that it opened, one of a provider leaves it
+    Given an API
+    And a batch provider
+    When a run of 1 prompts is submitted
+    And the run is closed, and the provider after it
+    Then the provider was closed by its own close alone
+    And an opened run runs an engine until it is closed, by each way to close it
+    And an unknown run leaves no engine behind
+
+  Scenario: A provider that actors share is closed with the last of them
+    Given an API
+    When two actors are loaded from a file, and one of them closes twice
+    Then the other is answered still, and closes the provider
+    And an actor that is loaded later is answered by a new provider
+
+  Scenario: A provider that others have too is not closed with an actor
+    Given an API
+    When an actor is loaded whose provider others have, and is closed
+    Then the others are answered still

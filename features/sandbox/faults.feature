@@ -83,6 +83,23 @@ Feature: The sandbox goes wrong on demand
       | 4    | 0     |
       | 1    | 1     |
 
+  Scenario: A key can be spared
+    Given a sandbox with the fault plan
+      """
+      {"spared_keys": ["sk-in-good-health"],
+       "rules": [{"route": "list", "nth": 1, "action": {"type": "error", "status": 500}}]}
+      """
+    When the sandbox is called with GET "/v1/messages/batches"
+      | header    | value             |
+      | x-api-key | sk-in-good-health |
+    Then the sandbox answers 200
+    When the sandbox is called with GET "/sandbox/faults"
+    Then the sandbox's answer has the fields
+      | field         | value    |
+      | spared_keys.0 | "…alth" |
+    When the sandbox is called with GET "/v1/messages/batches"
+    Then the sandbox answers 500
+
   Scenario: Chance is the same for the same seed
     Given a sandbox
     Then the sandbox draws the same chances for the same seed and others for another

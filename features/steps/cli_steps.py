@@ -187,6 +187,26 @@ def _(context: Context, words: str) -> None:
         command(context, words)
 
 
+class _Swallows:
+    def __del__(self) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+
+@when("a command is interrupted where Python ignores what is raised: {words}")
+def _(context: Context, words: str) -> None:
+    real = running.display
+
+    def display() -> Any:
+        _Swallows()
+        return real()
+
+    ignored: list[Any] = []
+    swallowing = mock.patch("sys.unraisablehook", ignored.append)
+    with mock.patch.object(running, "display", display), swallowing:
+        command(context, words)
+    assert [each.exc_type for each in ignored] == [KeyboardInterrupt], ignored
+
+
 @when('a command is interrupted while it reads the pipe "{name}": {words}')
 def _(context: Context, name: str, words: str) -> None:
     os.mkfifo(name)
@@ -211,9 +231,9 @@ def _(context: Context, name: str, words: str) -> None:
     """Between the check before anything is sent, and the writing."""
     real = running.write_output
 
-    def late(answers: Any, output: str | None) -> bool:
+    def late(answers: Any, output: str | None, *form: Any) -> bool:
         Path(name).mkdir(exist_ok=True)
-        return real(answers, output)
+        return real(answers, output, *form)
 
     with mock.patch.object(running, "write_output", late):
         command(context, words)
@@ -693,3 +713,33 @@ def _(context: Context, words: str) -> None:
 def _(context: Context, names: str) -> None:
     listed = context.ended.stdout.partition("Commands:")[2].partition("Exit codes")[0]
     assert re.findall(r"^  ([a-z]+)\b", listed, re.MULTILINE) == names.split(", "), listed
+
+
+@when("a command runs that stores {count:d} at a time and shows everything: {words}")
+def _(context: Context, count: int, words: str) -> None:
+    chunk = mock.patch("claude_batch.providers.storing.CHUNK_REQUESTS", count)
+    with chunk, mock.patch.object(display, "LINES_APART", 0.0):
+        command(context, words)
+
+
+@then("the command line shows in plain lines and on a terminal how much is stored, but seldom")
+def _(context: Context) -> None:
+    def told(errors: io.StringIO) -> str:
+        clock = iter([0.0, 0.5, 1.0, 1.9, 2.1])
+        now = mock.Mock(monotonic=lambda: next(clock))
+        patched = mock.patch.object(display, "time", now)
+        with mock.patch("sys.stderr", errors), patched, display.storing() as tell:
+            for count in (1000, 2000, 3000, 4000):
+                tell(count)
+            if errors.isatty():
+                time.sleep(0.3)  # the spinner draws by itself
+        return errors.getvalue()
+
+    assert told(io.StringIO()).splitlines() == [
+        "2,000 requests are stored so far",
+        "4,000 requests are stored so far",
+    ]
+    with mock.patch.dict(os.environ, {"TERM": "xterm", "COLUMNS": "120", "NO_COLOR": "1"}):
+        drawn = told(Terminal())
+    assert "4,000 requests are stored so far" in drawn, drawn
+    assert "1,000" not in drawn and "3,000" not in drawn, drawn

@@ -334,6 +334,12 @@ def exit_codes(context: Context) -> None:
     told = words[words.lower().index("exit code") :]
     told = re.split(r"^(?:Options|Commands):", told, flags=re.MULTILINE)[0]
     assert shown == sorted(set(re.findall(r"\b\d\b", told))) == list("01234"), (shown, told)
+    meanings = re.findall(r"^\| (\d \| .+) \|$", section("Settings"), re.MULTILINE)
+    listed = " ".join(told.split())
+    for meaning in meanings:
+        assert meaning.replace(" | ", " ") in listed, (meaning, listed)
+    assert "Where several hold, the highest counts." in " ".join(section("Settings").split())
+    assert "Where several hold, the highest counts." in listed, listed
 
 
 # All documents

@@ -142,6 +142,26 @@ def _(context: Context) -> None:
     )
 
 
+@when("a process asks, forks, and its child asks with the same provider")
+def _(context: Context) -> None:
+    script = (
+        "import os, claude_batch as cb\n"
+        "c = cb.ActorConfiguration(name='tests/asker', provider='anthropic',"
+        " model='claude-haiku-4-5', batch_processing=True)\n"
+        "actor = cb.Actor(c, cb.ClaudeBatchProvider(linger=0.1, poll_interval=0.05))\n"
+        "print(actor.respond_sync('from the parent').text, flush=True)\n"
+        "child = os.fork()\n"
+        "if child == 0:\n"
+        "    print(actor.respond_sync('from the child').text, flush=True)\n"
+        "    os._exit(0)\n"
+        "assert os.waitpid(child, 0)[1] == 0\n"
+        "print(actor.respond_sync('from the parent again').text, flush=True)\n"
+    )
+    context.done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60
+    )
+
+
 @then("both are answered")
 def _(context: Context) -> None:
     assert context.done.returncode == 0, context.done.stderr

@@ -13,6 +13,7 @@ import runpy
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -35,6 +36,18 @@ def die_at(death: str) -> None:
                 os.kill(os.getpid(), signal.SIGKILL)
 
     crash_points.on_reach = reached
+
+
+def end_with_parent() -> None:
+    """A storm that is itself killed leaves nobody behind."""
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1.0)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    threading.Thread(target=watch, name="storm-watch", daemon=True).start()
 
 
 def send_again_what_is_unknown() -> None:
@@ -63,7 +76,7 @@ def leave_out_the_last_line() -> None:
     from claude_batch.cli import outputs
 
     real: Any = outputs.write_output
-    outputs.write_output = lambda answers, output: real(list(answers)[:-1], output)
+    outputs.write_output = lambda answers, *how: real(list(answers)[:-1], *how)
 
 
 BREAKAGES: dict[str, Callable[[], None]] = {
@@ -76,6 +89,7 @@ BREAKAGES: dict[str, Callable[[], None]] = {
 
 def main() -> None:
     """Arm the death, break what is to be broken, and become the program."""
+    end_with_parent()
     death, breakage, program = sys.argv[1:4]
     if death != "-":
         die_at(death)

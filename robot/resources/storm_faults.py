@@ -20,15 +20,17 @@ FAMILIES: tuple[Family, ...] = ("run", "calls", "cron", "pair", "cancel")
 """`run`: one command. `calls`: a program that awaits single calls. `cron`: `submit`, then `advance`
 again and again. `pair`: two of these on one ledger. `cancel`: a run that is cancelled midway."""
 
+STRANGERS_KEY = "sk-ant-stranger"
+
 ELSEWHERE = "http://127.0.0.1:9/elsewhere"
 """Where redirects point: nobody listens there, and nobody may go there."""
 
 
 @dataclass(frozen=True)
 class Death:
-    """How one process ends before its time."""
+    """How one process ends before its time, or (`freeze`) stands still for a while."""
 
-    kind: Literal["point", "kill", "term", "interrupt"]
+    kind: Literal["point", "kill", "term", "interrupt", "freeze"]
     point: str = ""
     after: float = 0.0
     """Seconds after its start; of a `point`, the longest that it is waited for."""
@@ -42,6 +44,8 @@ class Role:
     kind: Literal["run", "calls", "cron"]
     prompts: list[str]
     deaths: list[Death]
+    keys: bool = True
+    """Whether single calls have keys; without, a call is known by its bytes."""
     cancel: str = ""
     """`between` two processes, `during` the first that says its run's id, or not at all."""
 
@@ -129,6 +133,8 @@ class _Draw:
             "listed_after": self.late if self._chance(0.15) else 0.0,
             "queue_limit": self.max_requests * 2 if self._chance(0.15) else 500_000,
             "workspace_header": not self._chance(0.1),
+            # The server's clock is the one that counts, however wrong it is.
+            "clock_offset": self.random.choice((0.0, 0.0, 0.0, -90.0, 3600.0, -1e6, 1e6)),
             "seed": self.seed,
         }
 
@@ -170,14 +176,14 @@ class _Draw:
         count = self.random.randint(5, max(5, min(60, most)))
         prompts = [f"Storm {self.seed} {name} prompt {at:03d}." for at in range(1, count + 1)]
         deaths = [self._death(kind) for _ in range(self.random.choice((0, 1, 2, 2, 3, 3, 4, 5)))]
-        return Role(name, kind, prompts, deaths, cancel)
+        return Role(name, kind, prompts, deaths, keys=self._chance(0.5), cancel=cancel)
 
     def _death(self, kind: str) -> Death:
         if self._chance(0.65):
             point = self.random.choice(_POINTS[kind])
             number = self.random.choice((1, 1, 1, 2, 2, 3, 5))
             return Death("point", f"{point}:{number}", self.random.uniform(3.0, 7.0))
-        how: Any = self.random.choice(("kill", "kill", "kill", "term", "interrupt"))
+        how: Any = self.random.choice(("kill", "kill", "kill", "term", "interrupt", "freeze"))
         # Before a second has passed a process has hardly been imported.
         return Death(how, after=self.random.uniform(0.8, 4.5))
 
@@ -198,29 +204,31 @@ class _Draw:
 
     def _plan(self) -> Json:
         rules: list[Json] = []
-        for _ in range(self.random.choice((0, 1, 1, 2, 3, 4, 6, 8))):
+        for _ in range(self.random.choice((0, 1, 1, 2, 3, 4, 6, 8, 12))):
             route = self.random.choice(("create",) * 5 + ("results",) * 3 + ("list", "list")
                                        + ("retrieve", "cancel", "any"))  # fmt: skip
             rules.append({"route": route, **self._when(), "action": self._action(route)})
         if self._chance(0.15):
             rules.append({"route": "results", "times": 9, "action": self._lasting_gap()})
         requests = [self._ending() for _ in range(self.random.choice((0, 0, 1, 2, 4)))]
-        return {"seed": self.seed, "rules": rules, "requests": requests}
+        plan = {"seed": self.seed, "rules": rules, "requests": requests}
+        # The stranger is in good health: all that goes wrong happens to us.
+        return {**plan, "spared_keys": [STRANGERS_KEY]}
 
     def _when(self) -> Json:
         """Selectors under which a rule fires a few times and no more."""
         times = self.random.choice((1, 1, 2, 2, 3, 4))
         if self._chance(0.5):
-            first = self.random.choice((1, 1, 2, 3))
+            first = self.random.choice((1, 1, 1, 2, 3))
             return {"nth": list(range(first, first + times))}
-        return {"probability": self.random.choice((0.1, 0.3, 0.6)), "times": times}
+        return {"probability": self.random.choice((0.2, 0.4, 0.7)), "times": times}
 
     def _action(self, route: str) -> Json:
         if route == "any":
             return self.random.choice(({"type": "unknown_fields"}, self._delay()))
         kinds: list[Callable[[], Json]] = [self._error, self._broken, self._page, self._delay]
         if route == "create":
-            kinds = [*_twice(self._refusal), *_twice(self._unanswered), *kinds]
+            kinds = [*_twice(self._refusal), *_twice(self._unanswered), self._unanswered, *kinds]
         if route == "results":
             kinds = [*_twice(self._lines), *_twice(self._lines), *kinds]
         return self.random.choice(kinds)()

@@ -14,443 +14,38 @@ In Robot:  Library    storms.py
 from __future__ import annotations
 
 import argparse
-import contextlib
 import copy
 import json
 import os
-import random
-import re
 import shutil
-import signal
-import sqlite3
 import subprocess
 import sys
-import threading
 import time
-import traceback
-import urllib.error
-import urllib.request
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict
-from hashlib import sha256
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 from robot.api.deco import keyword
-from storm_faults import FAMILIES, Death, Family, Role, Storm, Stranger, draw, drawn_for
+from storm_faults import FAMILIES, Family, Storm, draw, drawn_for
 from storm_forgeries import FORGERIES
-from storm_verdict import STRANGER, Json, verdict
-
-from claude_batch.sandbox import SandboxServer, SandboxSettings
+from storm_verdict import Json, verdict
+from storm_weather import LONGEST, Weather
 
 ROBOT_AUTO_KEYWORDS = False
 
 HERE = Path(__file__).resolve().parent
-ROOT = HERE.parent.parent
-KEPT = ROOT / "build" / "storms"
-ACTOR = ROOT / "examples" / "actors" / "reviewer.yaml"
-CALLS = HERE.parent / "scripts" / "calls.py"
+KEPT = HERE.parents[1] / "build" / "storms"
 
-CALM_AFTER = 25.0
-"""Seconds after which nothing goes wrong any more and nobody dies, so that the storm can end."""
-
-LONGEST = 150.0
-"""Seconds after which a storm has failed, however busy the machine is."""
+MOST_FINDINGS = 8
+LONGEST_WORDS = 1500
+"""So many findings, of so many characters, are printed; the file has them all."""
 
 AT_A_TIME = (os.cpu_count() or 1) + 2
 """Storms played side by side: most of their time they wait."""
 
-LONGEST_CHASE = 6.0
-"""Seconds for which a stranger looks out for batches to delete."""
-
-_RUN_ID = re.compile(r"\brun-[0-9a-z]{10}\b")
-_OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-
 
 class NotWeathered(AssertionError):
     """A storm broke the promise, or did not end."""
-
-
-class Running:
-    """One process, its streams, and how it ended."""
-
-    def __init__(self, storm: Weather, name: str, program: list[str], death: Death | None) -> None:
-        self.name = name
-        self.death = death
-        self.signalled = False
-        self.begun = time.monotonic()
-        point = death.point if death is not None and death.kind == "point" else "-"
-        command = [sys.executable, str(HERE / "mortal.py"), point, storm.breakage, *program]
-        self.stdout, self.stderr = (storm.streams / f"{name}.{each}" for each in ("out", "err"))
-        with self.stdout.open("wb") as out, self.stderr.open("wb") as err:
-            self.process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=err,
-                cwd=storm.folder,
-                env=storm.environment,
-                start_new_session=True,
-            )
-
-    @property
-    def said(self) -> str:
-        """What it has said so far."""
-        out, err = (each.read_text(errors="replace") for each in (self.stdout, self.stderr))
-        return out + err
-
-    def wait(self, storm: Weather) -> int:
-        """Wait for its end, or bring it about when its time has come; the exit code."""
-        while (code := self.process.poll()) is None:
-            age = time.monotonic() - self.begun
-            if storm.over:
-                self.kill(signal.SIGKILL)
-            elif self.death is not None and age > self.death.after and not self.signalled:
-                self.kill(_SIGNALS.get(self.death.kind, signal.SIGKILL))
-            elif self.signalled and self.death is not None and age > self.death.after + 15:
-                self.kill(signal.SIGKILL)
-            time.sleep(0.02)
-        return code
-
-    def kill(self, number: signal.Signals) -> None:
-        """Send it a signal."""
-        self.signalled = True
-        with contextlib.suppress(ProcessLookupError):
-            self.process.send_signal(number)
-
-
-_SIGNALS = {"term": signal.SIGTERM, "interrupt": signal.SIGINT}
-
-
-class Weather:
-    """One storm while it lasts."""
-
-    def __init__(self, storm: Storm, folder: Path, breakage: str = "-") -> None:
-        self.storm = storm
-        self.folder = folder
-        self.breakage = breakage
-        self.streams = folder / "processes"
-        self.history: list[str] = []
-        self.starts = 0
-        self.deaths = 0
-        self.over = False
-        self._begun = time.monotonic()
-        self._calm = False
-        self._lock = threading.Lock()
-        self._findings: list[str] = []
-        self._foreign: list[str] = []
-        self._deleted: list[str] = []
-        self._cancelled = False
-        self._roles_left = len(storm.roles)
-        shutil.rmtree(folder, ignore_errors=True)
-        self.streams.mkdir(parents=True)
-        self.ledger = folder / "ledger" / "ledger.db"
-        self.sandbox = SandboxServer(SandboxSettings(**storm.sandbox, faults=storm.plan))
-
-    # From the first process to the verdict
-
-    def play(self) -> list[str]:
-        """Let it rage, wait for its end, and judge: everything that is wrong."""
-        self._write("storm.json", json.dumps(asdict(self.storm), indent=1))
-        self.sandbox.start()
-        ours = ("ANTHROPIC_", "CLAUDE_BATCH_")
-        self.environment = {
-            **{name: v for name, v in os.environ.items() if not name.startswith(ours)},
-            "ANTHROPIC_API_KEY": "sk-ant-storm",
-            "ANTHROPIC_BASE_URL": self.sandbox.url,
-            "CLAUDE_BATCH_LEDGER": str(self.ledger),
-            "CLAUDE_BATCH_STATE_DIR": str(self.folder / "state"),
-            "NO_PROXY": "127.0.0.1,localhost,::1",
-            "PYTHONUNBUFFERED": "1",
-            "TERM": "dumb",
-            **self.storm.variables,
-        }
-        try:
-            players = [
-                threading.Thread(target=self._guarded, args=(self._play_role, role))
-                for role in self.storm.roles
-            ]
-            guests = threading.Thread(target=self._guarded, args=(self._play_strangers,))
-            for thread in (*players, guests):
-                thread.start()
-            while any(player.is_alive() for player in players):
-                age = time.monotonic() - self._begun
-                if age > CALM_AFTER and not self._calm:
-                    self._calm_down()
-                if age > LONGEST and not self.over:
-                    self._findings.append(f"it did not end within {LONGEST:g} s")
-                    self.over = True
-                time.sleep(0.05)
-            self.over = True
-            for thread in (*players, guests):
-                thread.join()
-            evidence = self._evidence()
-            self._write("evidence.json", json.dumps(evidence, indent=1))
-            # What did not end cannot be judged further.
-            found = self._findings or verdict(evidence)
-            self._diagnose(found)
-            return found
-        finally:
-            self.over = True
-            self.sandbox.stop()
-
-    def _guarded(self, work: Any, *arguments: Any) -> None:
-        try:
-            work(*arguments)
-        except Exception:
-            self._findings.append(f"the driver failed: {traceback.format_exc()}")
-            self.over = True
-
-    def _calm_down(self) -> None:
-        self._calm = True
-        self._note("the storm calms down: no more faults, no more deaths")
-        self.sandbox.clear_faults()
-
-    def _note(self, text: str) -> None:
-        self.history.append(f"{time.monotonic() - self._begun:7.2f}  {text}")
-
-    def _write(self, name: str, text: str) -> None:
-        (self.folder / name).write_text(text, encoding="utf-8")
-
-    # Those who ask
-
-    def _play_role(self, role: Role) -> None:
-        chance = random.Random(f"{self.storm.family}:{self.storm.seed}:{role.name}")
-        deaths = list(role.deaths)
-        prompts, out = self.folder / f"{role.name}.jsonl", self.folder / f"{role.name}.out.jsonl"
-        lines = (json.dumps(each) for each in asked(role))
-        prompts.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-        verb = {"run": "run", "cron": "submit"}.get(role.kind, "")
-        ask = ["claude-batch", verb, str(ACTOR), str(prompts), "-o", str(out)]
-        if role.kind == "calls":
-            ask = [str(CALLS), str(ACTOR), str(prompts), str(out)]
-        run_id, sent, code, cancel = "", False, 0, role.cancel
-        while not self.over:
-            command = ask
-            if run_id and self._cancelled:
-                command = ["claude-batch", "resume", run_id]
-            elif role.kind == "cron" and sent:
-                command = ["claude-batch", "advance"]
-                if code == 4 and chance.random() < 0.7:
-                    command = ["claude-batch", "resume", run_id]
-                time.sleep(0.1)
-            elif run_id and role.kind == "run" and chance.random() < 0.3:
-                command = ["claude-batch", "resume", run_id]
-            running = self._start(role.name, command, deaths)
-            if cancel == "during" and (run_id := self._hear_run_id(running)):
-                self._cancel(role, run_id, deaths)
-                cancel = ""
-            code = self._end(running)
-            if found := _RUN_ID.search(running.said):
-                run_id = run_id or found.group()
-            if cancel == "between" and run_id:
-                self._cancel(role, run_id, deaths)
-                cancel = ""
-                continue
-            sent = sent or bool(run_id and code in (0, 3, 4))
-            if role.kind == "cron" and command[1] != "resume":
-                if sent and command[1] == "advance" and code in (0, 1) and out.exists():
-                    return
-            elif code in (0, 1) and not running.signalled:
-                return
-
-    def _start(self, name: str, command: list[str], deaths: list[Death]) -> Running:
-        death = deaths.pop(0) if deaths and not self._calm else None
-        with self._lock:
-            self.starts += 1
-            number = self.starts
-        running = Running(self, f"{number:02d}-{name}", command, death)
-        words = " ".join(each.rpartition("/")[2] for each in command)
-        how = "" if death is None else f", to die by {death.kind} {death.point} {death.after:.1f}"
-        self._note(f"{running.name}: {words}{how}")
-        return running
-
-    def _end(self, running: Running) -> int:
-        code = running.wait(self)
-        self._note(f"{running.name} ended with {code}")
-        self.deaths += code < 0
-        said = running.said
-        interrupted = running.death is not None and running.death.kind == "interrupt"
-        if "Traceback" in said and not interrupted:
-            self._findings.append(f"{running.name} showed a traceback:\n{said}")
-        if code == 2 or (code < 0 and running.death is None and not self.over):
-            self._findings.append(f"{running.name} ended with {code}:\n{said}")
-            self.over = True
-        return code
-
-    def _hear_run_id(self, running: Running) -> str:
-        """The id of the run that a process has stored or goes on with; "" if it ends before."""
-        while running.process.poll() is None and not self.over:
-            if found := _RUN_ID.search(running.said):
-                return found.group()
-            if running.death is not None and running.death.after < (
-                time.monotonic() - running.begun
-            ):
-                return ""
-            time.sleep(0.01)
-        return ""
-
-    def _cancel(self, role: Role, run_id: str, deaths: list[Death]) -> None:
-        self._cancelled = True
-        command = ["claude-batch", "cancel", run_id]
-        self._end(self._start(f"{role.name}-cancel", command, deaths[-1:]))
-
-    # Those who are there too
-
-    def _play_strangers(self) -> None:
-        for deed in self.storm.strangers:
-            while not self.over and time.monotonic() - self._begun < deed.at:
-                time.sleep(0.02)
-            if self.over:
-                return
-            if deed.deed == "create":
-                self._create_foreign(deed)
-            else:
-                self._delete(deed)
-
-    def _create_foreign(self, deed: Stranger) -> None:
-        params = {"model": "claude-haiku-4-5", "max_tokens": 9,
-                  "messages": [{"role": "user", "content": "A stranger's prompt."}]}  # fmt: skip
-        requests = [{"custom_id": f"{STRANGER}-{at}", "params": params} for at in range(deed.count)]
-        answer = self._call("POST", "", {"requests": requests})
-        # Of a 200 that is not JSON the stranger learns as little as we do.
-        made = str(answer["id"]) if answer else "no answer"
-        self._foreign.append(made)
-        self._note(f"a stranger's batch of {deed.count}: {made}")
-
-    def _delete(self, deed: Stranger) -> None:
-        """Delete batches that have ended and whose results nobody has read yet."""
-        left, until = deed.count, time.monotonic() + LONGEST_CHASE
-        while left and not self.over and time.monotonic() < until:
-            read = {c["path"].split("/")[-2] for c in self.sandbox.log() if c["route"] == "results"}
-            for batch in (self._call("GET", "?limit=100") or {}).get("data", []):
-                spared = batch["id"] in read or batch["id"] in self._foreign
-                if spared or not left or batch["processing_status"] != "ended":
-                    continue
-                if self._call("DELETE", f"/{batch['id']}"):
-                    left -= 1
-                    self._deleted.append(batch["id"])
-                    self._note(f"a stranger deleted {batch['id']}")
-            time.sleep(0.03)
-
-    def _call(self, method: str, path: str, value: Any = None) -> Any:
-        """A stranger's call; None where the storm took it or its answer."""
-        request = urllib.request.Request(
-            f"{self.sandbox.url}/v1/messages/batches{path}",
-            None if value is None else json.dumps(value).encode(),
-            method=method,
-            headers={
-                "x-api-key": "sk-ant-stranger",
-                "anthropic-version": "2023-06-01",
-                "content-type": "application/json",
-                "user-agent": STRANGER,
-            },
-        )
-        try:
-            with _OPENER.open(request, timeout=10) as answer:
-                return json.load(answer)
-        except (OSError, ValueError):  # an HTTP error is an OSError too
-            return None
-
-    # What is left
-
-    def _evidence(self) -> Json:
-        self.sandbox.clear_faults()
-        # Whatever was taken is processed to its end, even where nobody knows of it.
-        self.sandbox.advance_clock(3600)
-        billing = self.sandbox.billing()
-        foreign = {r["batch_id"] for r in billing if str(r["custom_id"]).startswith(STRANGER)}
-        outputs: Json = {}
-        for role in self.storm.roles:
-            out = self.folder / f"{role.name}.out.jsonl"
-            if out.exists():
-                lines = out.read_text("utf-8").splitlines()
-                outputs[role.name] = [json.loads(line) for line in lines]
-        return {
-            "family": self.storm.family,
-            "seed": self.storm.seed,
-            "asked": {role.name: asked(role) for role in self.storm.roles},
-            "outputs": outputs,
-            "billing": billing,
-            "log": self.sandbox.log(),
-            "foreign": sorted(foreign),
-            "deleted": self._deleted,
-            "cancelled": self._cancelled,
-            "runs_expected": sum(role.kind != "calls" for role in self.storm.roles),
-            **read_ledger(self.ledger),
-        }
-
-    def _diagnose(self, found: list[str]) -> None:
-        self._write("findings.txt", "\n\n".join(found) + "\n")
-        self._write("history.txt", "\n".join(self.history) + "\n")
-        done = subprocess.run(
-            [sys.executable, "-m", "claude_batch", "status", "--json"],
-            cwd=self.folder, env=self.environment, capture_output=True, text=True, timeout=60,
-            stdin=subprocess.DEVNULL,
-        )  # fmt: skip
-        self._write("status.json", done.stdout or done.stderr)
-        if self.ledger.exists():
-            self._write("ledger.txt", dump_ledger(self.ledger))
-
-
-def asked(role: Role) -> list[Json]:
-    """The lines of a role's input."""
-    return [{"id": f"{role.name}-{at}", "prompt": p} for at, p in enumerate(role.prompts, 1)]
-
-
-def read_ledger(path: Path) -> Json:
-    """The rows that the verdict asks for."""
-    if not path.exists():
-        return {name: [] for name in ("requests", "results", "batches", "runs")} | {
-            "foreign_lines": 0
-        }
-    with contextlib.closing(sqlite3.connect(path)) as connection:
-        connection.row_factory = sqlite3.Row
-
-        def rows(query: str) -> list[Json]:
-            return [dict(row) for row in connection.execute(query)]
-
-        requests = rows(
-            "SELECT r.id, r.state, r.key, r.attempts, r.sendings, b.remote_id, p.body, runs.stored "
-            "FROM requests r JOIN params p ON p.request_seq = r.seq "
-            "JOIN runs ON runs.id = r.run_id LEFT JOIN batches b ON b.id = r.batch_id"
-        )
-        for row in requests:
-            params = json.loads(row.pop("body"))
-            text = json.dumps(params, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-            row["sha256"] = sha256(text.encode()).hexdigest()
-            content = params["messages"][0]["content"]
-            row["prompt"] = content if isinstance(content, str) else content[0]["text"]
-        return {
-            "requests": requests,
-            "results": rows(
-                "SELECT r.id AS request, s.sending, s.outcome, s.disposition, s.error_type "
-                "FROM results s JOIN requests r ON r.seq = s.request_seq"
-            ),
-            "batches": rows("SELECT id, remote_id, state, request_count, note FROM batches"),
-            "runs": [row["id"] for row in rows("SELECT id FROM runs WHERE kind = 'run' "
-                                               "AND stored IS NOT NULL")],
-            "foreign_lines": rows(
-                "SELECT (SELECT count(*) FROM strange_lines WHERE instr(raw, '"
-                f"{STRANGER}') > 0) + (SELECT count(*) FROM results WHERE instr(raw, "
-                f"'{STRANGER}') > 0) AS found"
-            )[0]["found"],
-        }  # fmt: skip
-
-
-def dump_ledger(path: Path) -> str:
-    """Every row of the ledger as text, blobs shortened."""
-    told: list[str] = []
-    with contextlib.closing(sqlite3.connect(path)) as connection:
-        tables = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
-        for (table,) in tables.fetchall():
-            cursor = connection.execute(f"SELECT * FROM {table}")
-            told.append(f"── {table}: {', '.join(column[0] for column in cursor.description)}")
-            told += [
-                ", ".join(repr(v[:80] if isinstance(v, bytes | str) else v) for v in row)
-                for row in cursor
-            ]
-    return "\n".join(told) + "\n"
 
 
 # Playing storms
@@ -466,14 +61,15 @@ def play(storm: Storm, *, keep: bool = False, breakage: str = "-") -> str:
     prompts = sum(len(role.prompts) for role in storm.roles)
     told = (
         f"{family} {seed}: {prompts} prompts, {weather.starts} processes, {weather.deaths} deaths, "
-        f"{time.monotonic() - begun:.1f} s"
+        f"{weather.tally}, {time.monotonic() - begun:.1f} s"
     )
     if found:
         command = f"python robot/resources/storms.py --family {family} --seed {seed}"
-        raise NotWeathered(
-            "\n".join([f"NOT WEATHERED {told}", *(f"  - {each}" for each in found),
-                       f"  play it again: {command}", f"  all that is known: {folder}"])
-        )  # fmt: skip
+        lines = [f"  - {each[:LONGEST_WORDS]}" for each in found[:MOST_FINDINGS]]
+        if len(found) > MOST_FINDINGS:
+            lines.append(f"  and {len(found) - MOST_FINDINGS} more findings")
+        lines += [f"  play it again: {command}", f"  all that is known: {folder}"]
+        raise NotWeathered("\n".join([f"NOT WEATHERED {told}", *lines]))
     if not keep:
         shutil.rmtree(folder, ignore_errors=True)
     return f"weathered {told}"
@@ -494,6 +90,7 @@ def play_many(seeds: list[int], jobs: int, family: Family | None = None) -> list
             [sys.executable, str(HERE / "storms.py"), "--family", chosen, "--seed", str(seed)],
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
             errors="replace", timeout=LONGEST + 120,
+            env={name: v for name, v in os.environ.items() if not name.startswith("COVERAGE_")},
         )  # fmt: skip
         print(done.stdout, end="", flush=True)
         if done.returncode != 0:

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from claude_batch.integrations.client import client, client_sync
     from claude_batch.providers.actor import Actor, load_actor
     from claude_batch.providers.batch import ClaudeBatchProvider, open_run
+    from claude_batch.providers.costs import CostReport, CostShare
     from claude_batch.providers.live import ClaudeProvider
     from claude_batch.providers.protocol import Provider, ProviderCapabilities
     from claude_batch.providers.registry import ProviderRegistry
@@ -81,6 +82,7 @@ _HOMES = {
     "integrations.client": ("client", "client_sync"),
     "providers.actor": ("Actor", "load_actor"),
     "providers.batch": ("ClaudeBatchProvider", "open_run"),
+    "providers.costs": ("CostReport", "CostShare"),
     "providers.live": ("ClaudeProvider",),
     "providers.protocol": ("Provider", "ProviderCapabilities"),
     "providers.registry": ("ProviderRegistry",),
@@ -107,6 +109,8 @@ __all__ = [
     "Citation",
     "ClaudeBatchProvider",
     "ClaudeProvider",
+    "CostReport",
+    "CostShare",
     "Document",
     "EngineStoppedError",
     "InvalidRequestError",

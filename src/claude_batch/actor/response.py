@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Generic
 
 import msgspec
@@ -37,11 +38,11 @@ class ActorResponse(Generic[OutputT_co]):
 
     ``ActorResponse[Invoice]`` is one that was asked for with ``output_format=Invoice``.
 
-    Every property but ``raw``, ``batch_id`` and ``attempt`` raises `MissingResultError` where the
-    bytes are no Message (they can still be had as ``raw``).
+    Every property but ``raw``, ``batch_id``, ``attempt`` and the cost raises `MissingResultError`
+    where the bytes are no Message (they can still be had as ``raw``).
     """
 
-    __slots__ = ("_attempt", "_batch_id", "_decoded", "_output", "_parsed", "_raw")
+    __slots__ = ("_attempt", "_batch_id", "_cost", "_decoded", "_output", "_parsed", "_raw")
 
     def __init__(
         self,
@@ -49,12 +50,17 @@ class ActorResponse(Generic[OutputT_co]):
         *,
         batch_id: str | None = None,
         attempt: int = 1,
+        cost: int | None = None,
         output: OutputFormat[OutputT_co] | None = None,
     ) -> None:
-        """``raw`` is the JSON of the API's Message object; ``output`` reads `parsed_output`."""
+        """``raw`` is the JSON of the API's Message object; ``cost`` is nano-dollars.
+
+        ``output`` reads `parsed_output`.
+        """
         self._raw = raw
         self._batch_id = batch_id
         self._attempt = attempt
+        self._cost = cost
         self._decoded: DecodedMessage | None = None
         self._output = output
         self._parsed: Any = _UNREAD
@@ -73,6 +79,16 @@ class ActorResponse(Generic[OutputT_co]):
     def attempt(self) -> int:
         """Which attempt succeeded, counted from 1."""
         return self._attempt
+
+    @property
+    def cost(self) -> int | None:
+        """What it cost, in nano-dollars (10⁻⁹ USD); None where the model's price is not known."""
+        return self._cost
+
+    @property
+    def cost_usd(self) -> Decimal | None:
+        """`cost` in dollars, exactly."""
+        return None if self._cost is None else Decimal(self._cost).scaleb(-9)
 
     @property
     def id(self) -> str:
@@ -161,6 +177,7 @@ class ActorResponse(Generic[OutputT_co]):
             "usage": msgspec.structs.asdict(message.usage),
             "batch_id": self._batch_id,
             "attempt": self._attempt,
+            "cost_usd": None if self._cost is None else self._cost / 1e9,
         }
 
     def _message(self) -> DecodedMessage:
@@ -178,7 +195,11 @@ class ActorResponse(Generic[OutputT_co]):
     def with_output(self, output: OutputFormat[OutputT]) -> ActorResponse[OutputT]:
         """The same answer, read as another shape. `parsed_output` is not read yet."""
         return ActorResponse(
-            self._raw, batch_id=self._batch_id, attempt=self._attempt, output=output
+            self._raw,
+            batch_id=self._batch_id,
+            attempt=self._attempt,
+            cost=self._cost,
+            output=output,
         )
 
     def validate(self) -> None:
@@ -222,8 +243,8 @@ class ActorResponse(Generic[OutputT_co]):
             batch_id=self._batch_id,
         )
 
-    def _value(self) -> tuple[bytes, str | None, int]:
-        return self._raw, self._batch_id, self._attempt
+    def _value(self) -> tuple[bytes, str | None, int, int | None]:
+        return self._raw, self._batch_id, self._attempt, self._cost
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, ActorResponse):
@@ -242,9 +263,13 @@ class ActorResponse(Generic[OutputT_co]):
 
 
 def _restore(
-    raw: bytes, batch_id: str | None, attempt: int, output: OutputFormat[Any] | None
+    raw: bytes,
+    batch_id: str | None,
+    attempt: int,
+    cost: int | None,
+    output: OutputFormat[Any] | None,
 ) -> ActorResponse:
-    return ActorResponse(raw, batch_id=batch_id, attempt=attempt, output=output)
+    return ActorResponse(raw, batch_id=batch_id, attempt=attempt, cost=cost, output=output)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from claude_batch.cli.exits import Exit
-from claude_batch.cli.faults import say
+from claude_batch.cli.faults import say, tell
 
 __all__ = ["actors_group"]
 
@@ -32,5 +32,5 @@ def validate_command(files: tuple[str, ...]) -> None:
         if faults:
             code = Exit.USAGE
         else:
-            click.echo(f"{file}: fine")
+            tell(f"{file}: fine")
     raise SystemExit(code)

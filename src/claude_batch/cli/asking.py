@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from claude_batch.cli.exits import EXIT_CODES, Exit
-from claude_batch.cli.faults import BadInput, say
-from claude_batch.cli.options import ProviderOptions, open_provider, provider_options
+from claude_batch.cli.faults import BadInput, BadOutput, say, tell
+from claude_batch.cli.options import (
+    Format,
+    ProviderOptions,
+    folder_option,
+    format_option,
+    open_provider,
+    provider_options,
+)
 from claude_batch.core.errors import (
     AccountHaltedError,
     InvalidRequestError,
@@ -36,6 +44,8 @@ def _asking(command: _F) -> _F:
             click.argument("arguments", nargs=-1, required=True, metavar="[ACTOR] INPUT..."),
             click.option("-o", "--output", metavar="OUT",
                          help="Where the results go; by default standard output."),
+            format_option,
+            folder_option,
             click.option("--model", help="A model, in place of ACTOR."),
             click.option("--system", help="A system prompt, with --model."),
             click.option("--max-tokens", type=click.IntRange(min=1),
@@ -86,6 +96,8 @@ def _ask(
     *,
     arguments: tuple[str, ...],
     output: str | None,
+    form: Format | None,
+    results_dir: str | None,
     options: ProviderOptions,
     model: str | None,
     system: str | None,
@@ -98,13 +110,18 @@ def _ask(
     new: bool,
     wait: bool,
 ) -> Exit:
+    from claude_batch.cli.folders import check_folder
     from claude_batch.cli.inputs import Inputs
     from claude_batch.cli.outputs import check_writable
     from claude_batch.cli.running import parkable, wait_and_deliver
+    from claude_batch.ledger.delivery import Forms
 
     actor, given = _actor(arguments, model, system, max_tokens)
     output = None if output == "-" else output
-    check_writable(output)
+    if output is not None or (wait and results_dir is None):
+        check_writable(output)
+    check_folder(results_dir)
+    forms = Forms(form, None if results_dir is None else os.path.abspath(results_dir))
     inputs = Inputs(
         given,
         prompt_column=prompt_column,
@@ -114,6 +131,7 @@ def _ask(
     )
     with parkable(), open_provider(options) as provider:
         run = _store(provider, actor, inputs, output, label=label, new=new)
+        run.set_forms(forms)
         if wait:
             return wait_and_deliver(provider, run, output, options)
         return _submit(provider, run, options)
@@ -128,16 +146,20 @@ def _store(
     label: str | None,
     new: bool,
 ) -> Run:
+    from claude_batch.cli.display import storing
+
     try:
-        run = provider.store(
-            actor,
-            inputs,
-            label=label,
-            new=new,
-            # `resume` may be typed elsewhere.
-            output=None if output is None else os.path.abspath(output),
-            on_invalid=inputs.refuse,
-        )
+        with storing() as on_stored:
+            run = provider.store(
+                actor,
+                inputs,
+                label=label,
+                new=new,
+                # `resume` may be typed elsewhere.
+                output=None if output is None else os.path.abspath(output),
+                on_invalid=inputs.refuse,
+                on_stored=on_stored,
+            )
     except InvalidRequestError:
         # Each request's own fault went to `refuse`; what is left is that there was no request.
         raise BadInput(inputs.nothing()) from None
@@ -157,7 +179,8 @@ def _store(
 
 
 def _submit(provider: ClaudeBatchProvider, run: Run, options: ProviderOptions) -> Exit:
-    click.echo(run.id)
+    with suppress(BadOutput):  # it is said on standard error too
+        tell(run.id)
     try:
         run.wait_until_sent_sync()
     except KeyboardInterrupt:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
@@ -15,11 +16,12 @@ from claude_batch.core.states import BatchState
 if TYPE_CHECKING:
     from rich.console import Console, Group
     from rich.live import Live
+    from rich.status import Status
     from rich.table import Table
 
     from claude_batch.providers.status import BatchStatus, RunStatus
 
-__all__ = ["Display", "console", "counts_line", "display", "run_details", "runs_table"]
+__all__ = ["Display", "console", "counts_line", "display", "run_details", "runs_table", "storing"]
 
 LINES_APART = 1.0
 """Seconds between two plain lines, at least."""
@@ -41,7 +43,7 @@ class Display(Protocol):
 @contextmanager
 def display() -> Generator[Display]:
     """A display on standard error."""
-    if not sys.stderr.isatty():
+    if sys.stderr is None or not sys.stderr.isatty():
         yield _Lines()
         return
     from rich.console import Console
@@ -49,6 +51,36 @@ def display() -> Generator[Display]:
 
     with Live(console=Console(stderr=True), refresh_per_second=4, transient=True) as live:
         yield _Table(live)
+
+
+@contextmanager
+def storing() -> Generator[Callable[[int], None]]:
+    """What shows on standard error how many requests are stored, where that takes a while.
+
+    It is told again and again, and shows it once a second at most.
+    """
+    shown = time.monotonic()
+    live = contextlib.ExitStack()
+    status: Status | None = None
+
+    def tell(count: int) -> None:
+        nonlocal shown, status
+        now = time.monotonic()
+        if now - shown < LINES_APART:
+            return
+        shown = now
+        words = f"{count:,} requests are stored so far"
+        if sys.stderr is None or not sys.stderr.isatty():
+            say(words)
+        elif status is not None:
+            status.update(words)
+        else:
+            from rich.console import Console
+
+            status = live.enter_context(Console(stderr=True).status(words))
+
+    with live:
+        yield tell
 
 
 class _Lines:

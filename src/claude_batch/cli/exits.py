@@ -10,8 +10,13 @@ from enum import IntEnum
 
 import click
 
-from claude_batch.cli.faults import BadInput, BadOutput, say
-from claude_batch.core.errors import AccountHaltedError, ActorError, EngineStoppedError
+from claude_batch.cli.faults import BadInput, BadOutput, forget_stdout, say
+from claude_batch.core.errors import (
+    AccountHaltedError,
+    ActorError,
+    EngineStoppedError,
+    LedgerError,
+)
 
 __all__ = ["EXIT_CODES", "Exit", "told_to_people"]
 
@@ -30,10 +35,10 @@ EXIT_CODES = """\b
 Exit codes:
   0  every request succeeded
   1  some requests failed
-  2  bad usage, input or output; nothing was sent, or all is kept
-  3  parked or timed out; `claude-batch resume` goes on
-  4  sending was halted by the account; nothing was marked failed
-Where several hold: 4, then 3, then 1."""
+  2  bad usage, input, output or ledger; nothing was sent, or all is kept
+  3  parked or timed out; the same command, or `claude-batch resume`, goes on
+  4  sending was halted, by the account or for a restored ledger; nothing was marked failed
+Where several hold, the highest counts."""
 
 DEBUG = "CLAUDE_BATCH_DEBUG"
 """The variable that makes unforeseen errors show their traceback."""
@@ -53,6 +58,7 @@ def told_to_people() -> Generator[None]:
         say("interrupted; what was stored before is kept")
         raise SystemExit(Exit.PARKED) from None
     except BrokenPipeError:
+        forget_stdout()
         raise SystemExit(Exit.PARKED) from None
     except BadInput as error:
         say(f"error: {error}. Nothing was sent")
@@ -63,6 +69,9 @@ def told_to_people() -> Generator[None]:
     except EngineStoppedError as error:
         say(f"error: {error}")
         raise SystemExit(Exit.PARKED) from None
+    except LedgerError as error:
+        say(f"error: {error}")
+        raise SystemExit(Exit.PARKED if error.passes else Exit.USAGE) from None
     except (BadOutput, ActorError) as error:
         say(f"error: {error}")
         raise SystemExit(Exit.USAGE) from None

@@ -2,9 +2,25 @@
 
 from __future__ import annotations
 
+import io
+import logging
+import os
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+
 import click
 
-__all__ = ["BadInput", "BadOutput", "say"]
+__all__ = [
+    "BadInput",
+    "BadOutput",
+    "forget_stdout",
+    "require_stdout",
+    "say",
+    "tell",
+    "telling_notices",
+    "unwritable",
+]
 
 
 class BadInput(Exception):
@@ -17,4 +33,55 @@ class BadOutput(Exception):
 
 def say(message: str) -> None:
     """Tell the person: on standard error, since standard output may be the results."""
-    click.echo(message, err=True)
+    with suppress(OSError):  # whoever stopped listening still wants the work done
+        click.echo(message, err=True)
+
+
+class _Notices(logging.Handler):
+    """Says the records that are marked as being for people; the rest is a program's to handle."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if getattr(record, "for_people", False):
+            say(record.getMessage())
+
+
+@contextmanager
+def telling_notices() -> Generator[None]:
+    """While the block lasts, what the ledger and the engine must tell people is said."""
+    handler, logger = _Notices(), logging.getLogger("claude_batch")
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+
+
+def tell(text: str) -> None:
+    """Print to standard output; quietly nothing where its reader has gone, or never was.
+
+    Raises `BadOutput` where it cannot be written for another reason.
+    """
+    try:
+        click.echo(text)
+    except BrokenPipeError:
+        forget_stdout()
+    except OSError as error:
+        raise unwritable(error) from None
+
+
+def unwritable(error: OSError) -> BadOutput:
+    """What is said of a standard output that cannot be written."""
+    forget_stdout()
+    return BadOutput(f"standard output: cannot be written: {error.strerror}")
+
+
+def require_stdout() -> None:
+    """Raise `BadOutput` where standard output is closed, as by ``>&-``."""
+    if sys.stdout is None:
+        raise BadOutput("standard output is closed: there is nothing to write to")
+
+
+def forget_stdout() -> None:
+    """Let what is left for standard output go nowhere: Python would complain of it at its end."""
+    with suppress(io.UnsupportedOperation, OSError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -14,7 +14,6 @@ from claude_batch.core.errors import ActorConfigurationError
 
 if TYPE_CHECKING:
     from claude_batch.providers.batch import ClaudeBatchProvider
-    from claude_batch.providers.status import RunStatus
 
 __all__ = ["advance_command", "cancel_command", "resume_command"]
 
@@ -71,30 +70,26 @@ def resume_command(run_id: str | None, options: ProviderOptions) -> None:
     require_ledger(options.location)
     with parkable(), open_provider(options) as provider:
         found = (
-            _outstanding(options.location)
-            if run_id is None
-            else [provider.open_run(run_id).status()]
+            provider.outstanding() if run_id is None else [provider.open_run(run_id).outstanding()]
         )
         if not found:
             say("nothing is unfinished")
             return
-        if any(not status.finished for status in found):
+        if any(not left.finished for left in found):
             provider.resume()
         code = Exit.OK
-        for status in found:
-            if not status.finished and (home := _home(options.location, status.run_id)) != (
-                here := provider.address.rstrip("/")
-            ):
+        for left in found:
+            if not left.finished and left.base_url != (here := provider.address.rstrip("/")):
                 say(
-                    f"{status.run_id} was asked at {home}, and this command talks to {here}; "
-                    f"go on with: claude-batch resume {status.run_id} --base-url {home}"
+                    f"{left.id} was asked at {left.base_url}, and this command talks to {here}; "
+                    f"go on with: claude-batch resume {left.id} --base-url {left.base_url}"
                 )
                 code = max(code, Exit.PARKED)
                 continue
-            run = provider.open_run(status.run_id)
-            write = status.kind == "run"
+            run = provider.open_run(left.id)
+            write = left.kind == "run"
             try:
-                ended = wait_and_deliver(provider, run, status.output, options, write=write)
+                ended = wait_and_deliver(provider, run, left.output, options, write=write)
             except BadOutput as error:
                 say(f"error: {error}")
                 ended = Exit.USAGE
@@ -121,48 +116,18 @@ def advance_command(options: ProviderOptions) -> None:
         elif not provider.contact.made and provider.contact.failures:
             say(f"{provider.address} cannot be reached: {provider.contact.last_failure}")
             code = Exit.PARKED
-        for status in _outstanding(options.location):
+        for left in provider.outstanding():
+            run = provider.open_run(left.id)
+            status = run.status()
             if status.halt is not None:
                 say(f"{status.run_id}: {status.waiting_for}")
                 code = max(code, Exit.HALTED)
             elif status.finished:
                 try:
-                    deliver(provider, provider.open_run(status.run_id), status.output)
+                    deliver(provider, run, status.output)
                 except BadOutput as error:
                     say(f"error: {error}")
                     code = max(code, Exit.USAGE)
                 if status.failed:
                     code = max(code, Exit.FAILED)
     raise SystemExit(code)
-
-
-def _home(location: str, run_id: str) -> str:
-    """The base URL that a run was asked at: no other server knows its batches."""
-    from claude_batch.ledger import reading
-    from claude_batch.ledger.store import Ledger
-
-    ledger = Ledger(location)
-    try:
-        with ledger.read() as tx:
-            row = reading.run_row(tx, run_id)
-            base_url: str = reading.workspace_row(tx, row.workspace_id).base_url
-    finally:
-        ledger.close()
-    return base_url.rstrip("/")
-
-
-def _outstanding(location: str) -> list[RunStatus]:
-    """The runs that are unfinished, or whose output is not written yet; oldest first."""
-    from claude_batch.ledger.store import Ledger
-    from claude_batch.providers.status import all_statuses
-
-    ledger = Ledger(location)
-    try:
-        found = all_statuses(ledger, limit=10_000)
-    finally:
-        ledger.close()
-    return [
-        status
-        for status in reversed(found)
-        if not status.finished or (status.output is not None and status.delivered is None)
-    ]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from claude_batch.cli.exits import EXIT_CODES
-from claude_batch.cli.faults import say
+from claude_batch.cli.faults import require_stdout, say, tell
 from claude_batch.cli.looking import require_ledger
 from claude_batch.cli.options import ledger_option
 from claude_batch.core.durations import format_duration
@@ -51,6 +51,8 @@ def unknown_command(
 
     if decision is not None and run_id is None:
         raise click.UsageError(f"--{decision} needs a RUN: its requests are meant, and no others")
+    if decision is None:
+        require_stdout()
     location = default_ledger(ledger)
     require_ledger(location)
     store = Ledger(location)
@@ -68,12 +70,12 @@ def unknown_command(
         import msgspec
 
         encoded = msgspec.json.encode([sending.to_dict() for sending in found])
-        click.echo(msgspec.json.format(encoded).decode())
+        tell(msgspec.json.format(encoded).decode())
         return
     if not found:
-        click.echo("nothing is unknown")
+        tell("nothing is unknown")
     for sending in found:
-        click.echo(_words(sending))
+        tell(_words(sending))
 
 
 def _tell(run_id: str, decision: str, count: int) -> None:

@@ -37,6 +37,7 @@ __all__ = [
     "InvalidRequestError",
     "KeyConflictError",
     "LedgerError",
+    "LedgerFault",
     "LiveRequestError",
     "MissingResultError",
     "OutputValidationError",
@@ -46,10 +47,17 @@ __all__ = [
 ]
 
 HaltReason = Literal[
-    "credentials", "billing", "permission", "spend_limit", "refused", "unexplained"
+    "credentials",
+    "billing",
+    "permission",
+    "spend_limit",
+    "refused",
+    "unexplained",
+    "ledger_behind",
 ]
 """Why sending stopped. ``refused``: the API refuses whole batches and names no request.
-``unexplained``: a workspace that is said to be exclusive holds a batch of somebody else."""
+``unexplained``: a workspace that is said to be exclusive holds a batch of somebody else.
+``ledger_behind``: the ledger was restored or copied, and has forgotten what was sent from it."""
 
 _E = TypeVar("_E", bound="ActorError")
 
@@ -220,8 +228,22 @@ class RunNotFoundError(ActorError):
     """The ledger has no run of that id."""
 
 
+LedgerFault = Literal["unusable", "full", "busy", "damaged", "version"]
+"""What is wrong with a ledger. ``full`` and ``busy`` pass: the disk is full or fails, or another
+process holds it. ``damaged``: the file is. ``version``: another claude-batch wrote it."""
+
+
 class LedgerError(ActorError):
     """The ledger cannot be opened, read or written; what it holds is untouched."""
+
+    def __init__(self, message: str, *, fault: LedgerFault = "unusable") -> None:
+        super().__init__(message)
+        self.fault: LedgerFault = fault
+
+    @property
+    def passes(self) -> bool:
+        """True where the same call goes on once room is made, or the other process has ended."""
+        return self.fault in ("full", "busy")
 
 
 class EngineStoppedError(ActorError):

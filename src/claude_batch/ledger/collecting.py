@@ -16,9 +16,9 @@ from sqlalchemy import (
     exists,
     func,
     literal_column,
-    null,
     or_,
     select,
+    true,
     update,
 )
 from sqlalchemy.dialects import postgresql, sqlite
@@ -68,6 +68,11 @@ class NewResult(NamedTuple):
     error_type: str | None
     raw: bytes
     usage: Usage | None
+    model: str | None
+    cost: int | None
+    """Nano-dollars; None where the price is not known. Likewise the two below."""
+    live_cost: int | None
+    uncached_cost: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +109,12 @@ def ended_batches(tx: Connection, workspace_id: int, now: float) -> list[int]:
             .join(lanes, _of_workspace(workspace_id))
             .where(
                 batches.c.state == BatchState.ENDED,
-                or_(batches.c.next_check.is_(None), batches.c.next_check <= now),
+                or_(
+                    batches.c.next_check.is_(None),
+                    batches.c.next_check <= now,
+                    # Planned before the clock jumped back.
+                    batches.c.next_check > now + batches.c.max_poll_interval + 1,
+                ),
             )
             .order_by(batches.c.id)
         )
@@ -193,7 +203,6 @@ def _insert(tx: Connection, table: Table) -> Any:
 @lru_cache
 def _upsert_results(dialect: str) -> Any:
     statement = (postgresql if dialect == "postgresql" else sqlite).insert(results)
-    statement = statement.values(cost=null())
     replaced = {
         name: statement.excluded[name]
         for name in results.c.keys()  # noqa: SIM118 - a ColumnCollection, no dict
@@ -232,6 +241,10 @@ def add_results(tx: Connection, batch_id: int, new: Sequence[NewResult]) -> None
                 usage.cache_creation_5m_input_tokens,
                 usage.cache_creation_1h_input_tokens,
                 usage.web_search_requests,
+                line.model,
+                line.cost,
+                line.live_cost,
+                line.uncached_cost,
             )
         )
     insert_many(tx, _upsert_results(tx.dialect.name), rows)
@@ -274,12 +287,19 @@ class Collected:
 
 
 def finish_collection(
-    tx: Connection, batch_id: int, stored: Stored, *, missing: RequestState, now: float
+    tx: Connection,
+    batch_id: int,
+    stored: Stored,
+    *,
+    missing: RequestState,
+    now: float,
+    contradicted: bool = False,
 ) -> Collected:
     """Give every request of a batch its final state, or queue it again.
 
     ``stored`` is what `stored_counts` says of the batch. ``missing`` says what becomes of requests
-    without a line: ``lost``, or ``queued`` again.
+    without a line: ``lost``, or ``queued`` again. ``contradicted``: some line hides a success, so
+    a failure that would be tried again may be one that was paid for, and is ``lost``.
     """
     posts: int = tx.execute(select(batches.c.posts).where(batches.c.id == batch_id)).scalar_one()
     stamp = next_stamp(tx)
@@ -298,6 +318,7 @@ def finish_collection(
     max_attempts = (
         select(runs.c.max_attempts).where(runs.c.id == requests.c.run_id).scalar_subquery()
     )
+    spared = requests.c.attempts + 1 < max_attempts + requests.c.forgiven
     again = {
         "state": RequestState.QUEUED,
         "batch_id": None,
@@ -307,7 +328,7 @@ def finish_collection(
     account_line: bytes | None = None
     account = retried = 0
     # What no line asks for is not looked for, line by line.
-    if "account" in stored.dispositions:
+    if "account" in stored.dispositions and not contradicted:
         account_line = tx.scalar(
             select(results.c.raw)
             .where(results.c.batch_id == batch_id, results.c.disposition == "account")
@@ -318,20 +339,20 @@ def finish_collection(
             .where(joined, results.c.disposition == "account", ~stopped)
             .values(**again)
         ).rowcount
-    if "retry" in stored.dispositions:
+    if "retry" in stored.dispositions and not contradicted:
         retried = tx.execute(
             update(requests)
             .where(
                 joined,
                 results.c.disposition == "retry",
                 ~stopped,
-                requests.c.attempts + 1 < max_attempts,
+                spared,
             )
             .values(**again, attempts=requests.c.attempts + 1)
         ).rowcount
     final = tx.execute(
         update(requests)
-        .where(joined)
+        .where(joined, results.c.disposition == "final" if contradicted else true())
         .values(
             state=results.c.outcome,
             answered_by=results.c.sending,
@@ -343,7 +364,7 @@ def finish_collection(
     rest = and_(requests.c.batch_id == batch_id, requests.c.state == RequestState.PACKED)
     unanswered = 0
     if missing is RequestState.QUEUED:
-        retry = and_(rest, ~stopped, requests.c.attempts + 1 < max_attempts)
+        retry = and_(rest, ~stopped, spared)
         unanswered = tx.execute(
             update(requests).where(retry).values(**again, attempts=requests.c.attempts + 1)
         ).rowcount

@@ -2,16 +2,120 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Connection, update
+from typing import Any, Literal, NamedTuple
 
-from claude_batch.ledger.schema import runs
+from sqlalchemy import Connection, and_, func, or_, select, union, update
 
-__all__ = ["mark_delivered", "set_output"]
+from claude_batch.core.states import BatchState, RequestState
+from claude_batch.ledger.schema import batch_runs, batches, requests, runs, workspaces
+
+__all__ = [
+    "Forms",
+    "Outstanding",
+    "forms_of",
+    "mark_delivered",
+    "outstanding_run",
+    "outstanding_runs",
+    "set_forms",
+    "set_output",
+]
+
+_WITH_OPEN_REQUESTS = (
+    BatchState.PACKED,
+    BatchState.SUBMITTING,
+    BatchState.IN_PROGRESS,
+    BatchState.CANCELING,
+    BatchState.ENDED,
+    BatchState.UNKNOWN,
+)
+
+
+class Outstanding(NamedTuple):
+    """A run as whoever goes on with it needs to know it."""
+
+    id: str
+    kind: str
+    output: str | None
+    finished: bool
+    """True where every request has its final state."""
+    base_url: str
+    """Where it was asked: no other server knows its batches."""
+
+
+# Counted in their index alone.
+_finished = (
+    select(func.count())
+    .where(requests.c.run_id == runs.c.id, requests.c.finished.is_not(None))
+    .scalar_subquery()
+)
+_RUNS = select(
+    runs.c.id,
+    runs.c.kind,
+    runs.c.output,
+    (_finished >= runs.c.request_count).label("finished"),
+    workspaces.c.base_url,
+).join(workspaces, workspaces.c.id == runs.c.workspace_id)
+
+
+def _outstanding() -> Any:
+    # Runs that may have open requests are found by what is queued and which batches are open,
+    # both in an index: whatever has been finished before costs nothing.
+    queued = select(requests.c.run_id).where(requests.c.state == RequestState.QUEUED)
+    carried = (
+        select(batch_runs.c.run_id)
+        .join(batches, batches.c.id == batch_runs.c.batch_id)
+        .where(batches.c.state.in_(_WITH_OPEN_REQUESTS))
+    )
+    unfinished = and_(
+        runs.c.id.in_(union(queued, carried).scalar_subquery()), _finished < runs.c.request_count
+    )
+    somewhere = or_(runs.c.output.is_not(None), runs.c.results_dir.is_not(None))
+    unwritten = and_(somewhere, runs.c.delivered.is_(None))
+    # One that is still being stored is its process's affair, or nobody's.
+    whole = and_(runs.c.stored.is_not(None), runs.c.request_count > 0)
+    return _RUNS.where(whole, or_(unfinished, unwritten)).order_by(runs.c.created, runs.c.id)
+
+
+_OUTSTANDING = _outstanding()
+
+
+def outstanding_runs(tx: Connection) -> list[Outstanding]:
+    """The runs that are unfinished, or whose output is not written yet; oldest first."""
+    return [_told(row) for row in tx.execute(_OUTSTANDING)]
+
+
+def outstanding_run(tx: Connection, run_id: str) -> Outstanding:
+    """One run that is known to exist, whether it is outstanding or not."""
+    return _told(tx.execute(_RUNS.where(runs.c.id == run_id)).one())
+
+
+def _told(row: Any) -> Outstanding:
+    return Outstanding(row.id, row.kind, row.output, bool(row.finished), row.base_url.rstrip("/"))
 
 
 def mark_delivered(tx: Connection, run_id: str, now: float) -> None:
     """The run's output has been renamed into place and flushed, or was read by its caller."""
     tx.execute(update(runs).where(runs.c.id == run_id).values(delivered=now))
+
+
+class Forms(NamedTuple):
+    """How a run's output is written, and where else."""
+
+    output_format: Literal["jsonl", "csv"] | None = None
+    """None where the name of the output tells."""
+    results_dir: str | None = None
+    """The folder for one file a result; None for none."""
+
+
+def forms_of(tx: Connection, run_id: str) -> Forms:
+    """How a run that is known to exist was asked to be written."""
+    query = select(runs.c.output_format, runs.c.results_dir).where(runs.c.id == run_id)
+    return Forms(*tx.execute(query).one())
+
+
+def set_forms(tx: Connection, run_id: str, forms: Forms) -> None:
+    """How the command that goes on with the run was told to write."""
+    tx.execute(update(runs).where(runs.c.id == run_id).values(**forms._asdict()))
 
 
 def set_output(tx: Connection, run_id: str, output: str | None) -> None:

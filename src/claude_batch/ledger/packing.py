@@ -5,7 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from sqlalchemy import Connection, and_, bindparam, delete, exists, func, insert, select, update
+from sqlalchemy import (
+    Connection,
+    and_,
+    bindparam,
+    case,
+    delete,
+    exists,
+    func,
+    insert,
+    select,
+    update,
+)
 
 from claude_batch.core.states import BatchState, RequestState
 from claude_batch.ledger.schema import batch_runs, batches, lanes, requests, runs
@@ -19,6 +30,7 @@ __all__ = [
     "note_refusal",
     "other_half",
     "pack",
+    "part_off",
     "policies",
     "probe",
     "queue_totals",
@@ -33,10 +45,12 @@ _QUEUED = requests.c.state == RequestState.QUEUED
 _ELIGIBLE = (_QUEUED, runs.c.stored.is_not(None))
 
 
-def due_lanes(tx: Connection, workspace_id: int) -> list[tuple[int, float]]:
+def due_lanes(tx: Connection, workspace_id: int, now: float) -> list[tuple[int, float]]:
     """Lanes with queued requests, each with the earliest time that one asks to be packed at."""
+    # One that is due later than its linger lasts was queued before the clock jumped back.
+    due = case((requests.c.due > now + runs.c.linger + 1, now), else_=requests.c.due)
     rows = tx.execute(
-        select(requests.c.lane_id, func.min(requests.c.due))
+        select(requests.c.lane_id, func.min(due))
         .join(runs, runs.c.id == requests.c.run_id)
         .join(lanes, lanes.c.id == requests.c.lane_id)
         .where(*_ELIGIBLE, lanes.c.workspace_id == workspace_id)
@@ -234,17 +248,24 @@ def probe(tx: Connection, workspace_id: int, now: float) -> int | None:
     )
     if batch_id is None:
         return None
-    old = batch(tx, batch_id)
-    if old.request_count < 2:
-        return batch_id
     smallest = tx.execute(
-        select(requests.c.seq, requests.c.size)
+        select(requests.c.seq)
         .where(requests.c.batch_id == batch_id)
         .order_by(requests.c.size, requests.c.seq)
         .limit(1)
-    ).one()
-    part = _part(tx, old, requests.c.seq == smallest.seq, 1, smallest.size, now)
-    # It was sent with the others so far, and will be without it from now on.
+    ).scalar_one()
+    return part_off(tx, batch_id, smallest, now)
+
+
+def part_off(tx: Connection, batch_id: int, seq: int, now: float) -> int:
+    """Give one request of a batch that was not taken a batch of its own; returns that one's id."""
+    old = batch(tx, batch_id)
+    if old.request_count < 2:
+        return batch_id
+    mine = requests.c.seq == seq
+    size = tx.execute(select(requests.c.size).where(mine)).scalar_one()
+    part = _part(tx, old, mine, 1, size, now)
+    # It was sent with the others so far, and they go on without it.
     recount(tx, batch_id)
     return part
 

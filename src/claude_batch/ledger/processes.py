@@ -36,7 +36,8 @@ class ProcessLock:
         self._path = _path(ledger, self.process)
         self._lock = FileLock(self._path, mode=0o600)
         try:
-            self._lock.acquire(timeout=0)
+            # Somebody who sweeps may look at the file before it is locked: that takes no time.
+            self._lock.acquire(timeout=10)
         except OSError as error:
             raise LedgerError(
                 f"no file can be made beside the ledger {ledger.location}: {error.strerror}"
@@ -57,7 +58,8 @@ def is_alive(ledger: Ledger, process: str) -> bool:
     lock = FileLock(path, mode=0o600)
     try:
         lock.acquire(timeout=0)
-    except Timeout:
+    except (Timeout, OSError):
+        # One that cannot be opened proves nothing.
         return True
     path.unlink(missing_ok=True)
     lock.release()

@@ -45,6 +45,8 @@ class Answer(NamedTuple):
     """The result line as the API sent it; None where there is none."""
     batch_id: str | None
     """The API's id of the batch that answered."""
+    cost: int | None = None
+    """Nano-dollars; None where there is no answer, or no price."""
 
 
 # The state's members, looked up without the cost of the enum's call for every row.
@@ -63,6 +65,7 @@ def _answers() -> Any:
             requests.c.finished,
             results.c.raw,
             batches.c.remote_id,
+            results.c.cost,
         )
         .outerjoin(
             results,
@@ -76,8 +79,8 @@ def _answers() -> Any:
 
 
 def _answer(row: Sequence[Any]) -> Answer:
-    seq, run_id, position, key, state, attempts, finished, raw, remote_id = row
-    return Answer(seq, run_id, position, key, _STATES[state], attempts, finished, raw, remote_id)
+    seq, run_id, position, key, state, *rest = row
+    return Answer(seq, run_id, position, key, _STATES[state], *rest)
 
 
 _BY_POSITION = (
@@ -215,6 +218,30 @@ def batch_of(tx: Connection, seq: int) -> str | None:
 def workspace_row(tx: Connection, workspace_id: int) -> Record:
     """A workspace: base URL, name, epoch, halt and wait columns."""
     return tx.execute(select(workspaces).where(workspaces.c.id == workspace_id)).one()
+
+
+def workspace_ids(tx: Connection) -> list[int]:
+    """Every workspace of the ledger."""
+    return list(tx.scalars(select(workspaces.c.id).order_by(workspaces.c.id)))
+
+
+def counts_by_state(tx: Connection) -> tuple[dict[str, int], dict[str, int]]:
+    """How many requests and how many batches are in each state, of all runs."""
+    requests_by, batches_by = (
+        {
+            str(state): int(count)
+            for state, count in tx.execute(
+                select(table.c.state, func.count()).group_by(table.c.state).order_by(table.c.state)
+            )
+        }
+        for table in (requests, batches)
+    )
+    return requests_by, batches_by
+
+
+def behind(tx: Connection) -> list[str]:
+    """The base URL of each workspace that sends nothing until the ledger is recovered."""
+    return list(tx.scalars(select(workspaces.c.base_url).where(workspaces.c.behind.is_not(None))))
 
 
 def unfinished(tx: Connection, run_id: str) -> int:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 
-from sqlalchemy import Connection, bindparam, insert, select, update
+from sqlalchemy import Connection, bindparam, exists, insert, select, update
 
+from claude_batch.core.errors import LedgerError
 from claude_batch.core.states import BatchState, RequestState
-from claude_batch.ledger.packing import batch, recount
+from claude_batch.ledger.packing import batch, part_off, recount
 from claude_batch.ledger.schema import batches, lanes, params, requests, results, workspaces
 from claude_batch.ledger.store import Ledger, Record, next_stamp, plain_rows
 
@@ -24,6 +25,14 @@ __all__ = [
     "seq_at",
     "take_seat",
 ]
+
+
+_IS_BEHIND = exists().where(
+    lanes.c.id == batches.c.lane_id,
+    workspaces.c.id == lanes.c.workspace_id,
+    workspaces.c.behind.is_not(None),
+)
+"""Whatever else is wrong with who drives: a ledger that is behind its mark intends nothing."""
 
 
 def take_seat(tx: Connection, workspace_id: int) -> int:
@@ -42,9 +51,9 @@ def intend(
     tx: Connection, batch_id: int, *, snapshot: Sequence[str], server_time: float, now: float
 ) -> int:
     """Put the intent to POST on disk; returns the number of this sending of the batch."""
-    posts: int = tx.execute(
+    posts: int | None = tx.scalar(
         update(batches)
-        .where(batches.c.id == batch_id, batches.c.state == BatchState.PACKED)
+        .where(batches.c.id == batch_id, batches.c.state == BatchState.PACKED, ~_IS_BEHIND)
         .values(
             state=BatchState.SUBMITTING,
             posts=batches.c.posts + 1,
@@ -54,7 +63,12 @@ def intend(
             armed=None,
         )
         .returning(batches.c.posts)
-    ).scalar_one()
+    )
+    if posts is None:
+        raise LedgerError(
+            f"the ledger's batch {batch_id} may not be sent: the ledger is behind its high-water "
+            "mark, `claude-batch ledger recover` mends that"
+        )
     return posts
 
 
@@ -133,8 +147,12 @@ def interrupted(tx: Connection, workspace_id: int) -> list[Record]:
     )
 
 
-def fail_packed(tx: Connection, batch_id: int, seq: int, *, raw: bytes, error_type: str) -> None:
+def fail_packed(
+    tx: Connection, batch_id: int, seq: int, *, raw: bytes, error_type: str, now: float
+) -> None:
     """End one request of a batch that was not taken as errored, and take it out of the batch."""
+    # Its line is not one of those that the others' batch is complete with.
+    batch_id = part_off(tx, batch_id, seq, now)
     posts = batch(tx, batch_id).posts
     sending: int = tx.execute(
         update(requests)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import os
 import secrets
+import sqlite3
 import sys
 from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from sqlalchemy import (
     Engine,
     Insert,
     create_engine,
+    delete,
     event,
     insert,
     inspect,
@@ -28,7 +30,10 @@ from sqlalchemy.exc import ArgumentError, DBAPIError
 
 from claude_batch.core.errors import LedgerError
 from claude_batch.core.ids import new_incarnation
+from claude_batch.ledger.copying import copy_ledger
+from claude_batch.ledger.faults import ledger_error
 from claude_batch.ledger.schema import SCHEMA_VERSION, meta, metadata, workspaces
+from claude_batch.ledger.seats import seat_files
 
 __all__ = [
     "Deposed",
@@ -50,6 +55,15 @@ Query = Any
 
 Record = Any
 """A row as a query gives it: its attributes are the columns of `claude_batch.ledger.schema`."""
+
+_FACTS = "SELECT value FROM meta WHERE name IN ('incarnation', 'schema_version') ORDER BY name"
+
+_LOG_PAGES = 16384
+"""Pages (64 MiB) that the log may grow by where nobody drives, before a commit moves them into the
+file. A driver does so much sooner, so that nobody else's commit pays for it."""
+
+_LOG_BYTES = 4 << 20
+"""From this size on a driver moves the log into the file."""
 
 _BUSY_SECONDS = 60.0
 """How long a write waits for another process's transaction; none of ours lasts that long."""
@@ -77,15 +91,13 @@ class Ledger:
         """
         self.location = location
         self.path: Path | None = None
+        self._is_new = False
         self._engine = self._connect(location)
         try:
             self._prepare()
-        except DBAPIError as error:
+        except (DBAPIError, sqlite3.Error) as error:
             self._engine.dispose()
-            raise LedgerError(
-                f"the ledger {location} cannot be used: {error.orig}; it was not changed. "
-                "Name another with --ledger, or restore it from a backup"
-            ) from error
+            raise ledger_error(location, "used", error) from error
         except BaseException:
             self._engine.dispose()
             raise
@@ -121,6 +133,10 @@ class Ledger:
                 # Created here, so that it is never readable by others, not even for a moment.
                 with suppress(FileExistsError):
                     os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+                    self._is_new = True
+            elif not path.stat().st_size and seat_files(path):
+                # Before SQLite opens it, which would begin a new one in it.
+                raise self._emptied(path)
         except OSError as error:
             raise LedgerError(
                 f"the ledger {path} cannot be opened: {error.strerror}; "
@@ -140,7 +156,8 @@ class Ledger:
                     f"{self.location} is a database, but no ledger of claude-batch; "
                     "it was not changed. Name another with --ledger"
                 )
-            with self.write() as tx:
+            self._check_empty()
+            with self._writing() as tx:
                 metadata.create_all(tx)
                 if tx.execute(select(meta.c.name)).first() is None:
                     tx.execute(
@@ -152,17 +169,50 @@ class Ledger:
                             {"name": "stamp", "value": "0"},
                         ],
                     )
-        with self.read() as tx:
-            facts = {row.name: row.value for row in tx.execute(select(meta))}
-        version = facts.get("schema_version")
-        if version != str(SCHEMA_VERSION):
+        version = self._read_facts()
+        if version < SCHEMA_VERSION:
+            from claude_batch.ledger.migrations import migrate
+
+            migrate(self, self._engine, self._writing, version)
+            self._read_facts()
+        elif version > SCHEMA_VERSION:
             raise LedgerError(
                 f"{self.location} has schema version {version}, this claude-batch writes "
-                f"{SCHEMA_VERSION}; it was not changed. Use the claude-batch that made it, "
-                "or name another ledger"
+                f"{SCHEMA_VERSION}; it was not changed. Use the claude-batch that wrote it, or "
+                "name another ledger",
+                fault="version",
+            )
+
+    def _read_facts(self) -> int:
+        """Learn what tells this ledger from others; returns its schema version."""
+        with self.read() as tx:
+            facts = {row.name: row.value for row in tx.execute(select(meta))}
+        version = facts.get("schema_version", "")
+        if not version.isdigit() or not facts.keys() >= {"incarnation", "salt"}:
+            raise LedgerError(
+                f"{self.location} is a database, but no ledger of claude-batch; "
+                "it was not changed. Name another with --ledger"
             )
         self.incarnation: str = facts["incarnation"]
+        former = facts.get("former_incarnations", "").split()
+        self.incarnations: frozenset[str] = frozenset((self.incarnation, *former))
         self._salt = facts["salt"]
+        self._expected = [(self.incarnation,), (str(SCHEMA_VERSION),)]
+        return int(version)
+
+    def _check_empty(self) -> None:
+        """A file without a table is new, unless a ledger has been driven here before."""
+        if self.path is not None and not self._is_new and seat_files(self.path):
+            raise self._emptied(self.path)
+
+    def _emptied(self, path: Path) -> LedgerError:
+        return LedgerError(
+            f"the ledger {path} is empty, although the seat files beside it say that one was "
+            "driven here: it was truncated, or copied without its -wal file. It was not changed. "
+            "Put a backup in its place, then `claude-batch ledger recover`; or move it away to "
+            "begin anew",
+            fault="damaged",
+        )
 
     def close(self) -> None:
         """Close every connection."""
@@ -179,38 +229,98 @@ class Ledger:
         """A write transaction, durable when the block ends; undone where it raises.
 
         With a ``seat`` it is made only if the epoch is still the seat's, else `Deposed` is raised.
-        Raises `LedgerError` where the disk is full, or the file is locked or damaged.
+        Raises `LedgerError` where the disk is full, the file is locked or damaged, or another
+        claude-batch has migrated or recovered the ledger meanwhile.
         """
+        with self._writing() as connection:
+            # Both would make what this process writes wrong; it costs some microseconds.
+            driver: Any = connection.connection.dbapi_connection
+            if driver.execute(_FACTS).fetchall() != self._expected:
+                raise LedgerError(
+                    f"the ledger {self.location} was migrated or recovered by another process; "
+                    "nothing was written. Start this one again, with the same claude-batch",
+                    fault="version",
+                )
+            if seat is not None:
+                epoch = connection.scalar(
+                    select(workspaces.c.epoch).where(workspaces.c.id == seat.workspace_id)
+                )
+                if epoch != seat.epoch:
+                    raise Deposed
+            yield connection
+
+    @contextmanager
+    def _writing(self) -> Generator[Connection]:
         with self._told("written"), self._engine.connect() as plain:
             connection = plain.execution_options(claude_batch_write=True)
             with connection.begin():
-                if seat is not None:
-                    epoch = connection.scalar(
-                        select(workspaces.c.epoch).where(workspaces.c.id == seat.workspace_id)
-                    )
-                    if epoch != seat.epoch:
-                        raise Deposed
                 yield connection
 
     @contextmanager
     def _told(self, what: str) -> Generator[None]:
         try:
             yield
-        except DBAPIError as error:
-            raise LedgerError(
-                f"the ledger {self.location} cannot be {what}: {error.orig}. "
-                "What was stored before is kept; make room or repair the file, then go on"
-            ) from error
+        except (DBAPIError, sqlite3.Error) as error:
+            raise ledger_error(self.location, what, error) from error
 
     def watch(self) -> Watch:
         """A cheap look at whether anybody has written since the last look."""
-        return Watch(self._engine)
+        with self._told("read"):
+            return Watch(self._engine, self.location)
 
     def fingerprint(self, credential: str) -> str:
         """A salted hash by which a credential is known again, without being written anywhere."""
         return hashlib.blake2b(
             credential.encode(), key=bytes.fromhex(self._salt), digest_size=12
         ).hexdigest()
+
+    @property
+    def identity(self) -> str:
+        """What a ledger shares with its copies alone, whatever their incarnations and paths."""
+        return hashlib.blake2b(bytes.fromhex(self._salt), digest_size=16).hexdigest()
+
+    def renew_incarnation(self, tx: Connection) -> None:
+        """Tell what is sent from now on from all that was sent before, or by a copy.
+
+        Every process that has the ledger open must open it anew; this one calls `reopen` once the
+        transaction has ended.
+        """
+        former = " ".join(sorted(self.incarnations))
+        for name, value in (
+            ("former_incarnations", former),
+            ("incarnation", new_incarnation()),
+        ):
+            tx.execute(delete(meta).where(meta.c.name == name))
+            tx.execute(insert(meta).values(name=name, value=value))
+
+    def reopen(self) -> None:
+        """Learn anew what tells this ledger from others."""
+        self._read_facts()
+
+    def backup(self, target: Path) -> None:
+        """Copy what is committed by now to a new file, while others go on writing.
+
+        Raises `FileExistsError` rather than overwriting, `OSError`, and `LedgerError`.
+        """
+        with self._told("copied"):
+            copy_ledger(self._engine, target)
+
+    def checkpoint(self) -> bool:
+        """Move what the log holds into the file, where it has grown; the driver's work.
+
+        It waits for nobody and stops nobody; what readers still need stays for the next time.
+        False where there was nothing to do. Raises `LedgerError`.
+        """
+        log = self.sibling("-wal")
+        try:
+            if log is None or log.stat().st_size < _LOG_BYTES:
+                return False
+        except FileNotFoundError:
+            return False
+        with self._told("written"), closing(self._engine.raw_connection()) as connection:
+            driver: Any = connection.driver_connection
+            driver.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+        return True
 
     def sibling(self, suffix: str) -> Path | None:
         """The path of a file that lies beside the ledger; None for one that is no file."""
@@ -223,7 +333,8 @@ class Ledger:
 class Watch:
     """`PRAGMA data_version` on a connection of its own, which changes when another one commits."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, location: str) -> None:
+        self._location = location
         self._connection = engine.raw_connection()
         self._last = self._version()
 
@@ -237,8 +348,11 @@ class Watch:
             cursor.close()
 
     def changed(self) -> bool:
-        """True where somebody has committed since the last call."""
-        version = self._version()
+        """True where somebody has committed since the last call. Raises `LedgerError`."""
+        try:
+            version = self._version()
+        except sqlite3.Error as error:
+            raise ledger_error(self._location, "read", error) from error
         changed, self._last = version != self._last, version
         return changed
 
@@ -319,6 +433,7 @@ def _on_connect(dbapi_connection: Any, _record: object) -> None:
         cursor.execute(f"PRAGMA busy_timeout = {int(_BUSY_SECONDS * 1000)}")
         cursor.execute("PRAGMA journal_mode = WAL")
         cursor.execute("PRAGMA synchronous = FULL")
+        cursor.execute(f"PRAGMA wal_autocheckpoint = {_LOG_PAGES}")
         if sys.platform == "darwin":
             cursor.execute("PRAGMA fullfsync = 1")
     finally:

@@ -16,6 +16,8 @@ from claude_batch.ledger.collecting import NewResult, Stored
 from claude_batch.ledger.store import Ledger, Seat, Transaction
 from claude_batch.lifecycle.proof import prove, split_lines
 from claude_batch.lifecycle.submission import backoff
+from claude_batch.money.prices import prices_of
+from claude_batch.money.rates import FREE, UNPRICED
 from claude_batch.wire.client import ApiError, BatchesClient, Unreachable
 from claude_batch.wire.encoding import parse_custom_id
 from claude_batch.wire.errors import account_reason
@@ -50,6 +52,7 @@ class Collection:
         self._ledger = ledger
         self._client = client
         self._settings = settings
+        self._prices = prices_of(settings.prices)
 
     async def collect(self, seat: Seat, batch_id: int) -> None:
         """Fetch the results of an ended batch and, once they are complete, judge its requests.
@@ -65,7 +68,7 @@ class Collection:
         refused = False
         try:
             async with self._client.results(row.remote_id) as chunks:
-                await self._store(seat, batch_id, chunks)
+                await self._store(seat, batch_id, chunks, row.ended or time.time())
         except (ApiError, Unreachable) as error:
             complete, note = False, str(error)
             if isinstance(error, ApiError):
@@ -76,6 +79,10 @@ class Collection:
         with self._ledger.read() as tx:
             stored = collecting.stored_counts(tx, batch_id)
         gaps = row.request_count - stored.total
+        counted = int(counts.get("succeeded", 0))
+        # A success that no line tells of is in a gap, or some line tells something else of it.
+        # After a recovery fewer requests are known than the API counts.
+        short = min(counted, row.request_count) - stored.succeeded
         fetches = row.fetches + (1 if complete else 0)
         now = time.time()
         missed = not_found_since is not None and (
@@ -89,8 +96,12 @@ class Collection:
                 RESULTS_KEPT_DAYS,
             )
         gone = missed or outdated
-        if gaps > 0 and not gone and (not complete or fetches < COMPLETE_FETCHES):
-            words = note or f"{gaps} of {row.request_count} results were not in the stream"
+        if max(gaps, short) > 0 and not gone and (not complete or fetches < COMPLETE_FETCHES):
+            words = note or (
+                f"{gaps} of {row.request_count} results were not in the stream"
+                if gaps > 0
+                else f"{short} of {counted} successes were not in the stream"
+            )
             wait = min(backoff(row.fetches + 1), row.max_poll_interval)
             with self._ledger.write(seat) as tx:
                 collecting.note_fetch(
@@ -104,9 +115,11 @@ class Collection:
             _log.info("batch %s: %s; fetched again", row.remote_id, words)
             return
         reach(CrashPoint.BETWEEN_RESULTS_AND_STATE)
-        missing = missing_state(stored, int(counts.get("succeeded", 0)))
+        missing = missing_state(stored, counted)
         with self._ledger.write(seat) as tx:
-            collected = collecting.finish_collection(tx, batch_id, stored, missing=missing, now=now)
+            collected = collecting.finish_collection(
+                tx, batch_id, stored, missing=missing, now=now, contradicted=short > max(gaps, 0)
+            )
             reconciling.give_answers(tx, batch_id)
             if collected.account_line is not None and collected.account:
                 self._halt(tx, seat, collected.account_line, now)
@@ -143,7 +156,9 @@ class Collection:
         # No answer, or nothing readable: what then is to be done is the same for every batch.
         return True
 
-    async def _store(self, seat: Seat, batch_id: int, chunks: AsyncIterator[bytes]) -> None:
+    async def _store(
+        self, seat: Seat, batch_id: int, chunks: AsyncIterator[bytes], ended: float
+    ) -> None:
         with self._ledger.read() as tx:
             # Nothing joins or leaves a batch that has ended, as long as the seat is ours.
             members = collecting.members(tx, batch_id) | reconciling.former(tx, batch_id)
@@ -153,13 +168,18 @@ class Collection:
             lines += part
             size += sum(map(len, part))
             if len(lines) >= CHUNK_LINES or size >= CHUNK_BYTES:
-                self._store_chunk(seat, batch_id, members, lines)
+                self._store_chunk(seat, batch_id, members, lines, ended)
                 lines, size = [], 0
         if lines:
-            self._store_chunk(seat, batch_id, members, lines)
+            self._store_chunk(seat, batch_id, members, lines, ended)
 
     def _store_chunk(
-        self, seat: Seat, batch_id: int, members: Mapping[str, int], lines: Sequence[bytes]
+        self,
+        seat: Seat,
+        batch_id: int,
+        members: Mapping[str, int],
+        lines: Sequence[bytes],
+        ended: float,
     ) -> None:
         new: list[NewResult] = []
         strange: list[tuple[bytes, str]] = []
@@ -170,7 +190,7 @@ class Collection:
                 strange.append((raw, f"unreadable: {error}"))
                 continue
             parts = parse_custom_id(line.custom_id)
-            if parts is None or parts[1] != self._ledger.incarnation:
+            if parts is None or parts[1] not in self._ledger.incarnations:
                 strange.append((raw, f"unknown custom_id {line.custom_id!r}"))
                 continue
             seq = members.get(parts[0])
@@ -178,9 +198,21 @@ class Collection:
                 strange.append((raw, f"no request of this batch: {line.custom_id!r}"))
                 continue
             error_type = line.error.type if line.error else None
+            charge = FREE
+            if line.usage is not None:
+                found = self._prices.charge(line.model or "", line.usage, batch=True, at=ended)
+                charge = found or UNPRICED
             new.append(
                 NewResult(
-                    seq, parts[2], line.outcome, line.disposition, error_type, raw, line.usage
+                    seq,
+                    parts[2],
+                    line.outcome,
+                    line.disposition,
+                    error_type,
+                    raw,
+                    line.usage,
+                    line.model,
+                    *charge,
                 )
             )
         # In the order of the requests: results come shuffled, and are read in order later.

@@ -10,14 +10,17 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Awaitable, Callable, Generator
 from dataclasses import dataclass
 
 from filelock import Timeout
 
+from claude_batch.core.errors import LedgerError
 from claude_batch.core.settings import LedgerSettings
 from claude_batch.ledger import collecting, enqueue, halting, packing, reading, sending
+from claude_batch.ledger.high_water import HighWater
 from claude_batch.ledger.store import Deposed, Ledger, Seat, Transaction
+from claude_batch.lifecycle.behind import compare
 from claude_batch.lifecycle.collection import Collection
 from claude_batch.lifecycle.packing import pack_due
 from claude_batch.lifecycle.polling import Polling
@@ -37,6 +40,9 @@ SEAT_RETRY = 0.5
 RESTS_PER_LOOK = 20
 LONGEST_REST = 1.0
 """After a look at the queue that found nothing to send a driver rests that many times as long."""
+
+CHECKPOINTS_APART = 1.0
+"""Seconds between two moves of the log into the ledger's file, at least."""
 
 LONGEST_SLEEP = 60.0
 """Seconds; a driver looks around at least this often, whatever its clock says."""
@@ -77,6 +83,8 @@ class Driver:
             )
         self.contact: Contact = Contact()
         self._stopping = False
+        self._checkpointed = float("-inf")
+        self._disk_fault: LedgerError | None = None
         self._send_task: asyncio.Task[None] | None = None
         self._poll_task: asyncio.Task[None] | None = None
         self._wake_send = asyncio.Event()
@@ -86,6 +94,7 @@ class Driver:
         self._collection = Collection(ledger, client, settings)
         self._reconciliation = Reconciliation(ledger, client, settings)
         self._refusals = Refusals(ledger, settings)
+        self._high_water = HighWater(ledger)
 
     def wake(self) -> None:
         """Look around now: something was queued, cancelled or resumed."""
@@ -209,9 +218,12 @@ class Driver:
             yield None
             return
         try:
+            mark = self._high_water.look()
             with self._ledger.write() as tx:
+                compare(tx, self._ledger, self._settings, mark, self.workspace_id)
                 seat = Seat(self.workspace_id, sending.take_seat(tx, self.workspace_id))
                 self._settle_interrupted(tx, seat)
+            self._changed()
             yield seat
         finally:
             lock.release()
@@ -227,8 +239,18 @@ class Driver:
 
     async def _drive(self, seat: Seat) -> None:
         async with asyncio.TaskGroup() as group:
-            self._send_task = group.create_task(self._send_loop(seat))
-            self._poll_task = group.create_task(self._poll_loop(seat))
+            self._send_task = group.create_task(self._heeding_the_disk(self._send_loop, seat))
+            self._poll_task = group.create_task(self._heeding_the_disk(self._poll_loop, seat))
+        if self._disk_fault is not None:
+            raise self._disk_fault
+
+    async def _heeding_the_disk(self, loop: Callable[[Seat], Awaitable[None]], seat: Seat) -> None:
+        """Where the ledger cannot be written both loops end, but not in the middle of a POST."""
+        try:
+            await loop(seat)
+        except LedgerError as error:
+            self._disk_fault = self._disk_fault or error
+            self.stop()
 
     async def _send_loop(self, seat: Seat) -> None:
         while not self._stopping:
@@ -250,6 +272,8 @@ class Driver:
         now = time.time()
         with self._ledger.read() as tx:
             state = reading.workspace_row(tx, seat.workspace_id)
+        if state.behind is not None:
+            return LONGEST_SLEEP
         if halting.halt_stands(state, now):
             return LONGEST_SLEEP if state.next_probe is None else state.next_probe - now
         packed, next_due = pack_due(self._ledger, seat, now)
@@ -294,9 +318,17 @@ class Driver:
             await self._collection.collect(seat, batch_id)
             self._changed()
             self._wake_send.set()
+            self._keep_log_short()
+        self._keep_log_short()
         with self._ledger.read() as tx:
             due = collecting.next_check_of(tx, seat.workspace_id)
         return LONGEST_SLEEP if due is None else max(0.0, due - time.time())
+
+    def _keep_log_short(self) -> None:
+        now = time.monotonic()
+        # Its file stays as long as it was, so its size alone would mean a look at every pass.
+        if now - self._checkpointed >= CHECKPOINTS_APART and self._ledger.checkpoint():
+            self._checkpointed = time.monotonic()
 
     async def _sleep(self, wake: asyncio.Event, seconds: float) -> None:
         if self._stopping:

@@ -15,12 +15,10 @@ import time
 from collections import deque
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from claude_batch.core.errors import (
-    AccountHaltedError,
     ActorConfigurationError,
     ActorError,
     BatchTimeoutError,
@@ -33,13 +31,14 @@ from claude_batch.ledger.processes import ProcessLock
 from claude_batch.ledger.reading import Answer
 from claude_batch.ledger.store import Ledger, Watch
 from claude_batch.lifecycle.calls import Call, CallStore
+from claude_batch.lifecycle.doors import Door, halted_error
 from claude_batch.lifecycle.driver import Driver
 from claude_batch.lifecycle.sweeping import sweep
 from claude_batch.lifecycle.waiting import Waiter, Waiting, settle
 from claude_batch.wire.client import BatchesClient, CredentialFault
 from claude_batch.wire.encoding import EncodedRequest
 
-__all__ = ["Door", "Engine", "halted_error", "shutdown_all"]
+__all__ = ["Engine", "shutdown_all"]
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
@@ -55,21 +54,6 @@ STOP_SECONDS = 90.0
 
 _engines: dict[str, Engine] = {}
 _engines_lock = threading.Lock()
-
-
-@dataclass(slots=True, eq=False)
-class Door:
-    """A base URL and a credential, through which requests enter an engine."""
-
-    client: BatchesClient
-    driver: Driver
-    users: int = 0
-    task: asyncio.Task[None] | None = None
-
-    @property
-    def workspace_id(self) -> int:
-        """The workspace that the credential belongs to, as far as is known."""
-        return self.driver.workspace_id
 
 
 class Engine:
@@ -90,6 +74,7 @@ class Engine:
         self._failure: ActorError | None = None
         self._stopped = False
         self._waiting = Waiting(ledger, self._calls.taken, self._calls.let_go)
+        self._watch_for_others = ledger.watch()
         self._readers = ThreadPoolExecutor(4, thread_name_prefix="claude-batch-read")
         self._loop = asyncio.new_event_loop()
         self._stop: asyncio.Event | None = None
@@ -197,18 +182,20 @@ class Engine:
             raise
         except BaseException as error:
             cause = _first_cause(error)
-            _log.error("the engine stopped", exc_info=cause)
-            self._failure = EngineStoppedError(
-                f"the engine stopped: {type(cause).__name__}: {cause}. What was stored is in the "
-                f"ledger {self.ledger.location}; once the cause is gone, `claude-batch resume` "
-                "goes on"
-            )
-            self._waiting.fail(self._waiting.all(), lambda _: self._require_failure())
+            if not isinstance(cause, LedgerError):
+                _log.error("the engine stopped", exc_info=cause)
+                cause = EngineStoppedError(
+                    f"the engine stopped: {type(cause).__name__}: {cause}. What was stored is in "
+                    f"the ledger {self.ledger.location}; once the cause is gone, "
+                    "`claude-batch resume` goes on"
+                )
+            self._fail(cause)
             self._notify()
 
-    def _require_failure(self) -> ActorError:
-        assert self._failure is not None
-        return self._failure
+    def _fail(self, failure: ActorError) -> None:
+        """Nothing goes on in this process: tell everybody who waits, and whoever comes."""
+        self._failure = self._failure or failure
+        self._waiting.fail(self._waiting.all(), lambda _: failure)
 
     def _run(self, started: threading.Event) -> None:
         asyncio.set_event_loop(self._loop)
@@ -219,9 +206,8 @@ class Engine:
 
     async def _main(self, started: threading.Event) -> None:
         self._stop = asyncio.Event()
-        watch = self.ledger.watch()
         started.set()
-        watching = asyncio.create_task(self._watch(watch))
+        watching = asyncio.create_task(self._watch(self._watch_for_others))
         self._readers.submit(sweep, self.ledger, self.process)
         try:
             await self._stop.wait()
@@ -244,7 +230,7 @@ class Engine:
             for door in self._doors.values():
                 await door.client.close()
             self._note()
-            watch.close()
+            self._watch_for_others.close()
             self._lock.release()
             self.ledger.close()
 
@@ -259,21 +245,35 @@ class Engine:
     async def _watch(self, watch: Watch) -> None:
         while True:
             await asyncio.sleep(WATCH_INTERVAL)
-            if watch.changed():
+            try:
+                changed = watch.changed()
+            except LedgerError as error:
+                self._fail(error)
+                self._notify()
+                return
+            if changed:
                 self._notify()
                 for door in self._doors.values():
                     door.driver.wake()
 
     def _notify(self) -> None:
         self._version += 1
-        self._waiting.deliver()
-        self._fail_halted()
+        self._tell_callers()
         self._plan_notes()
         if self._subscribers:
             ready = [f for seen, f in self._subscribers if seen < self._version]
             self._subscribers.clear()
             for future in ready:
                 settle(future, self._version)
+
+    def _tell_callers(self) -> None:
+        if self._failure is not None:
+            return
+        try:
+            self._waiting.deliver()
+            self._fail_halted()
+        except LedgerError as error:
+            self._fail(error)
 
     def _fail_halted(self) -> None:
         for door in self._doors.values():
@@ -336,24 +336,23 @@ class Engine:
         self,
         door: Door,
         encoded: EncodedRequest,
+        future: Future[Answer],
         *,
         actor: str,
         key: str | None,
         mode: BatchProcessingMode,
-    ) -> Future[Answer]:
-        """Store a single request and return the future of its answer; never blocks."""
-        future: Future[Answer] = Future()
+    ) -> None:
+        """Store a single request; ``future`` gets its answer. Never blocks."""
         if self._failure is not None:
-            future.set_exception(self._failure)
-            return future
+            settle(future, self._failure)
+            return
         if self._stopped:
-            future.set_exception(EngineStoppedError("the provider is closed; make a new one"))
-            return future
+            settle(future, EngineStoppedError("the provider is closed; make a new one"))
+            return
         self._inbox.append(Call(door, encoded, actor, key, mode, time.time(), future))
         if not self._flush_planned:
             self._flush_planned = True
             self._loop.call_soon_threadsafe(self._flush)
-        return future
 
     def _flush(self) -> None:
         # All calls that came in since the last flush share one transaction, and one fsync.
@@ -366,8 +365,12 @@ class Engine:
         try:
             added = self._calls.store(calls)
         except Exception as error:
-            _log.exception("calls could not be stored")
-            failure = EngineStoppedError(f"the request could not be stored: {error}")
+            failure: ActorError
+            if isinstance(error, LedgerError):
+                failure = error
+            else:
+                _log.exception("calls could not be stored")
+                failure = EngineStoppedError(f"the request could not be stored: {error}")
             for call in calls:
                 settle(call.future, failure)
             return
@@ -380,7 +383,7 @@ class Engine:
             call.future.add_done_callback(lambda future, waiter=waiter: self._gone(future, waiter))
         for door in self._doors.values():
             door.driver.wake()
-        self._fail_halted()
+        self._tell_callers()
 
     def _gone(self, future: Future[Answer], waiter: Waiter) -> None:
         """Called on whatever thread ended the wait: a caller that cancels wants no answer."""
@@ -412,6 +415,13 @@ class Engine:
         return self._lock.process
 
     def _time_out(self, waiter: Waiter, mode: BatchProcessingMode) -> None:
+        try:
+            self._give_up(waiter, mode)
+        except LedgerError as error:
+            failure = error
+            self._waiting.fail([waiter], lambda _: failure)
+
+    def _give_up(self, waiter: Waiter, mode: BatchProcessingMode) -> None:
         if mode.on_timeout == "cancel":
             with self.ledger.write() as tx:
                 collecting.cancel_request(tx, waiter.seq, time.time())
@@ -448,17 +458,6 @@ def _first_cause(error: BaseException) -> BaseException:
     while isinstance(error, BaseExceptionGroup):
         error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
     return error
-
-
-def halted_error(row: Any) -> AccountHaltedError:
-    """The error of a halted workspace, from its row."""
-    words = f"{row.halt_type}: {row.halt_message}" if row.halt_type else row.halt_message
-    return AccountHaltedError(
-        f"sending is halted ({row.halt_reason}): {words}. Nothing was marked failed: every request "
-        "stays queued. Once the cause is gone, `claude-batch resume` or the same call goes on",
-        reason=row.halt_reason,
-        error_type=row.halt_type,
-    )
 
 
 def shutdown_all() -> None:

@@ -8,6 +8,7 @@ become *unknown*, and an unknown batch is never sent again by itself.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import AsyncIterator, Callable
@@ -18,7 +19,9 @@ from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.errors import InvalidRequestError, LedgerError
 from claude_batch.core.settings import LedgerSettings
 from claude_batch.ledger import halting, packing, sending
+from claude_batch.ledger.high_water import HighWater, count_post, note_behind
 from claude_batch.ledger.store import Ledger, Seat, Transaction
+from claude_batch.lifecycle.behind import stop_behind
 from claude_batch.lifecycle.listing import Listing, walk
 from claude_batch.lifecycle.polling import next_check
 from claude_batch.lifecycle.refusals import Refusals
@@ -81,6 +84,7 @@ class Submission:
         self._failures = 0
         self._armed = False
         self._refusals = Refusals(ledger, settings)
+        self._high_water = HighWater(ledger)
         self.key_refused: bool = False
         """True where the API refused the credential itself at the last sending."""
         self.under_way: bool = False
@@ -138,6 +142,12 @@ class Submission:
         except _NotArmed as reason:
             self._armed = False
             answer = CreateAnswer(reason=str(reason))
+        except LedgerError as error:
+            # The tail has not left, so nothing was taken: noted where the disk still lets us, and
+            # else concluded by the next driver, since ``armed`` is not there.
+            with contextlib.suppress(LedgerError), self._ledger.write(seat) as tx:
+                sending.mark_definite_no(tx, batch_id, note=str(error))
+            raise
         except InvalidRequestError as error:
             with self._ledger.write(seat) as tx:
                 sending.mark_definite_no(tx, batch_id, note=str(error))
@@ -175,6 +185,13 @@ class Submission:
         before = time.monotonic()
         with self._ledger.write(seat) as tx:
             sending.mark_armed(tx, upload.batch_id, time.time())
+            number = count_post(tx)
+        reach(CrashPoint.BEFORE_HIGH_WATER)
+        if not self._high_water.raise_to(number, sending=True):
+            with self._ledger.write(seat) as tx:
+                note_behind(tx, time.time())
+                stop_behind(tx, self._ledger, self._settings, seat.workspace_id)
+            raise _NotArmed("another copy of this ledger has sent meanwhile")
         reach(CrashPoint.AFTER_ARMED)
         if self._stopping():
             raise _NotArmed("stopped before the batch was sent; it waits in the ledger")
@@ -216,7 +233,12 @@ class Submission:
                 # The id is known here alone: while this process lives it must not be lost, and
                 # nothing else is sent meanwhile.
                 failures += 1
-                _log.error("the id of batch %s cannot be noted: %s", remote_id, error)
+                _log.error(
+                    "the id of batch %s cannot be noted yet: %s",
+                    remote_id,
+                    error,
+                    extra={"for_people": True},
+                )
                 await asyncio.sleep(backoff(failures) / 4)
 
     def _broken(self, seat: Seat, row: Any, answer: CreateAnswer) -> None:

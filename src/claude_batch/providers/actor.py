@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, cast, overload
+from typing import TYPE_CHECKING, Any, Self, cast, overload
 
 from claude_batch.actor.configuration import ActorConfiguration
 from claude_batch.actor.loader import ActorLoader
@@ -35,6 +37,36 @@ class Actor:
         self._configuration = configuration
         self._provider = provider
         self._shapes: dict[object, ActorConfiguration] = {}
+        self._registry: ProviderRegistry | None = None
+        """Whom the provider is given back to; None where it is not the actor's to close."""
+        self._closing = threading.Lock()
+
+    def close(self) -> None:
+        """Close the provider, where `load_actor` made it and no other actor has it too.
+
+        Batches go on at the API, and the next process collects them. A provider that was given to
+        ``Actor`` stays open: close it yourself.
+        """
+        with self._closing:
+            registry, self._registry = self._registry, None
+        if registry is not None and registry.give_back(self._provider):
+            self._provider.close()
+
+    async def aclose(self) -> None:
+        """`close`, without blocking the event loop."""
+        await asyncio.to_thread(self.close)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
 
     @property
     def configuration(self) -> ActorConfiguration:
@@ -253,9 +285,12 @@ def load_actor(
 
     ``name`` chooses one of several actors in the file. ``settings`` are keywords of the provider
     (``ledger``, ``linger``, ``base_url``, …): they rank above environment and YAML; those that
-    concern only batches are no fault for an actor that is answered live. Raises
+    concern only batches are no fault for an actor that is answered live. Actors with the same
+    settings share a provider, which the last of them to be closed closes. Raises
     `ActorConfigurationError` and `ProviderNotFoundError`.
     """
     configuration = ActorLoader.load(path, name=name)
     found = default_registry if registry is None else registry
-    return Actor(configuration, found.for_actor(configuration, **settings))
+    actor = Actor(configuration, found.lend(configuration, **settings))
+    actor._registry = found  # pyright: ignore[reportPrivateUsage]
+    return actor

@@ -3,28 +3,33 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
-import threading
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Mapping
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from claude_batch.actor.configuration import ActorConfiguration
 from claude_batch.actor.request import ActorRequest, RequestEncoders, check_requests
 from claude_batch.actor.response import ActorResponse, ActorResult
 from claude_batch.core.durations import parse_duration
-from claude_batch.core.errors import ActorConfigurationError, InvalidRequestError
+from claude_batch.core.errors import InvalidRequestError
 from claude_batch.core.settings import (
     BatchProcessingMode,
+    LedgerSettings,
     default_ledger,
     from_environment,
     resolve_ledger_settings,
     resolve_mode,
 )
-from claude_batch.ledger import reading
+from claude_batch.ledger import delivery, reading
+from claude_batch.ledger.delivery import Outstanding
 from claude_batch.ledger.reading import Answer
+from claude_batch.lifecycle.doors import Door
 from claude_batch.lifecycle.driver import Contact
-from claude_batch.lifecycle.engine import Door, Engine
+from claude_batch.lifecycle.engine import Engine
+from claude_batch.money.prices import prices_of
+from claude_batch.providers.entrance import Entered, Entrance, find_credentials
 from claude_batch.providers.mapping import response_of
 from claude_batch.providers.protocol import ProviderCapabilities
 from claude_batch.providers.run import Run
@@ -76,12 +81,14 @@ class ClaudeBatchProvider:
         resubmit_after: _Duration | None = None,
         exclusive_workspace: bool | None = None,
         probe_interval: _Duration | None = None,
+        prices: str | os.PathLike[str] | None = None,
         default_options: Mapping[str, Any] | None = None,
         drive: bool = True,
     ) -> None:
         """``default_options`` are Messages parameters for requests that do not set them.
 
         ``api_key_env`` names the environment variable that holds the key (``ANTHROPIC_API_KEY``).
+        ``prices`` is a file of own prices, which rank before the known ones.
         ``drive=False`` stores and reads only: another process, or `advance`, sends and polls.
         Raises `ActorConfigurationError` for a value that cannot be used.
         """
@@ -110,7 +117,7 @@ class ClaudeBatchProvider:
         for name in ("linger", "poll_interval", "max_poll_interval", "max_wait"):
             if name in self.overrides:
                 self.overrides[name] = parse_duration(self.overrides[name])
-        self._settings = resolve_ledger_settings(
+        settings = resolve_ledger_settings(
             {
                 "settling": settling,
                 "arm_window": arm_window,
@@ -120,12 +127,11 @@ class ClaudeBatchProvider:
                 "resubmit_after": resubmit_after,
                 "exclusive_workspace": exclusive_workspace,
                 "probe_interval": probe_interval,
+                "prices": prices,
             }
         )
-        self._lock = threading.Lock()
-        self._opened: Engine | None = None
-        self._entered: Door | None = None
-        self._closed = False
+        prices_of(settings.prices)  # a fault in the file is told here too
+        self._entrance = Entrance(self._location, settings, self.credentials, drive=drive)
         self._encoders = RequestEncoders(self.default_options)
 
     # Opening and closing ---------------------------------------------------------------------
@@ -133,7 +139,7 @@ class ClaudeBatchProvider:
     @property
     def closed(self) -> bool:
         """True after `close`: it answers no more."""
-        return self._closed
+        return self._entrance.closed
 
     @property
     def ledger(self) -> str:
@@ -141,54 +147,34 @@ class ClaudeBatchProvider:
         return self._location
 
     @property
-    def _engine(self) -> Engine:
-        with self._lock:
-            if self._opened is None:
-                if self._closed:
-                    raise ActorConfigurationError("the provider is closed; make a new one")
-                self._opened = Engine.acquire(self._location, self._settings)
-            return self._opened
+    def settings(self) -> LedgerSettings:
+        """The settings of the ledger, as keywords and environment give them."""
+        return self._entrance.settings
 
     def credentials(self) -> dict[str, str]:
         """``base_url`` and ``api_key`` for a client of the SDK; what is not set it finds itself.
 
         Raises `ActorConfigurationError` where ``api_key_env`` names a variable that is not set.
         """
-        found: dict[str, str] = {}
-        if self._base_url is not None:
-            found["base_url"] = self._base_url
-        if self._api_key is not None:
-            found["api_key"] = self._api_key
-        elif self._api_key_env is not None:
-            key = os.environ.get(self._api_key_env)
-            if not key:
-                raise ActorConfigurationError(
-                    f"no API key: the variable {self._api_key_env} is not set"
-                )
-            found["api_key"] = key
-        return found
+        return find_credentials(self._base_url, self._api_key, self._api_key_env)
+
+    # For this room only; both wait while the first use opens the ledger.
+
+    @property
+    def _engine(self) -> Engine:
+        return self._entrance.engine()
 
     def _door(self) -> Door:
-        engine = self._engine
-        with self._lock:
-            if self._entered is None:
-                found = self.credentials()
-                self._entered = engine.open_door(
-                    found.get("base_url"), found.get("api_key"), drive=self._drive
-                )
-            return self._entered
+        return self._entrance.door()
+
+    def opening(self) -> Future[Entered]:
+        """Open the ledger, where it is not open yet, without blocking whoever asks."""
+        return self._entrance.opening()
 
     def close(self) -> None:
         """Give the engine back. The last provider of a ledger parks what is not finished: batches
         go on at the API, and the next process collects them."""
-        with self._lock:
-            self._closed = True
-            engine, self._opened = self._opened, None
-            door, self._entered = self._entered, None
-        if engine is not None:
-            if door is not None:
-                engine.close_door(door)
-            engine.release()
+        self._entrance.close()
 
     async def aclose(self) -> None:
         """`close`, without blocking the event loop."""
@@ -240,14 +226,23 @@ class ClaudeBatchProvider:
         key: str | None = None,
         mode: BatchProcessingMode | None = None,
     ) -> Future[Answer]:
-        """Ask with encoded params: the entrance for integrations that need no actor."""
-        return self._engine.call(
-            self._door(),
-            encoded,
-            actor=actor,
-            key=key,
-            mode=mode or resolve_mode(True, self.overrides),
-        )
+        """Ask with encoded params: the entrance for integrations that need no actor.
+
+        Never blocks: the first call opens the ledger on a thread of its own.
+        """
+        future: Future[Answer] = Future()
+        chosen = mode or resolve_mode(True, self.overrides)
+
+        def ask(opening: Future[Entered]) -> None:
+            try:
+                engine, door = opening.result()
+                engine.call(door, encoded, future, actor=actor, key=key, mode=chosen)
+            except Exception as error:
+                with contextlib.suppress(InvalidStateError):  # the caller has gone
+                    future.set_exception(error)
+
+        self._entrance.opening().add_done_callback(ask)
+        return future
 
     def _mode(self, actor: ActorConfiguration) -> BatchProcessingMode:
         return resolve_mode(actor.batch_processing or True, self.overrides)
@@ -318,18 +313,30 @@ class ClaudeBatchProvider:
         new: bool = False,
         output: str | None = None,
         on_invalid: Callable[[InvalidRequestError], None] | None = None,
+        on_stored: Callable[[int], None] | None = None,
     ) -> Run:
         """Store a run without waiting for its sending; what drives the ledger sends it.
 
         ``on_invalid`` is told of each request that is left out because it would be refused; without
-        it the first one raises, with nothing stored.
+        it the first one raises, with nothing stored. ``on_stored`` is told, again and again, how
+        many requests are stored by now.
         """
         return self._store_sync(
-            actor, requests, label=label, new=new, output=output, on_invalid=on_invalid
+            actor,
+            requests,
+            label=label,
+            new=new,
+            output=output,
+            on_invalid=on_invalid,
+            on_stored=on_stored,
         )
 
     def _writer(
-        self, actor: ActorConfiguration, label: str | None, output: str | None
+        self,
+        actor: ActorConfiguration,
+        label: str | None,
+        output: str | None,
+        on_stored: Callable[[int], None] | None = None,
     ) -> RunWriter:
         door = self._door()
         encoder = self._encoders.of(actor)
@@ -350,6 +357,7 @@ class ClaudeBatchProvider:
             label=label,
             output=output,
             process=self._engine.process,
+            on_stored=on_stored,
         )
 
     async def _store(
@@ -362,7 +370,7 @@ class ClaudeBatchProvider:
         output: str | None = None,
     ) -> Run:
         check_requests(requests)
-        engine = self._engine
+        engine, _ = await asyncio.wrap_future(self._entrance.opening())
         writer = await asyncio.to_thread(self._writer, actor, label, output)
         try:
             # Encoded on this thread, where the caller's iterator belongs; stored on another.
@@ -378,10 +386,10 @@ class ClaudeBatchProvider:
                         await asyncio.wrap_future(engine.read(writer.flush))
             run_id, _ = await asyncio.wrap_future(engine.read(lambda: writer.finish(new=new)))
         except BaseException:
-            writer.abort()
+            await asyncio.shield(asyncio.to_thread(writer.abort))
             raise
         engine.wake()
-        return Run(self, run_id)
+        return await asyncio.wrap_future(engine.read(lambda: Run(self, run_id)))
 
     def _store_sync(
         self,
@@ -392,9 +400,10 @@ class ClaudeBatchProvider:
         new: bool = False,
         output: str | None = None,
         on_invalid: Callable[[InvalidRequestError], None] | None = None,
+        on_stored: Callable[[int], None] | None = None,
     ) -> Run:
         check_requests(requests)
-        writer = self._writer(actor, label, output)
+        writer = self._writer(actor, label, output, on_stored)
         try:
             for request in requests:
                 try:
@@ -420,7 +429,7 @@ class ClaudeBatchProvider:
     @property
     def drives(self) -> bool:
         """True where this process drives the ledger, or takes its seat as soon as it is free."""
-        return self._drive and self._entered is not None
+        return self._drive and self._entrance.entered is not None
 
     @property
     def version(self) -> int:
@@ -435,6 +444,11 @@ class ClaudeBatchProvider:
     def answers(self, run_id: str) -> Iterator[Answer]:
         """A run's requests in order, as the ledger holds them, undecoded: for output files."""
         return reading.answers_by_position(self._engine.ledger, run_id)
+
+    def outstanding(self) -> list[Outstanding]:
+        """The runs that are unfinished, or whose output is not written yet; oldest first."""
+        with self._engine.ledger.read() as tx:
+            return delivery.outstanding_runs(tx)
 
     def open_run(self, run_id: str) -> Run:
         """A run of this ledger by its id; raises `RunNotFoundError`."""
@@ -464,6 +478,12 @@ class ClaudeBatchProvider:
 def open_run(run_id: str, *, ledger: str | os.PathLike[str] | None = None, **settings: Any) -> Run:
     """A run by its id, in any process, on any day; needs no YAML.
 
-    ``settings`` are those of `ClaudeBatchProvider`. Raises `RunNotFoundError`.
+    ``settings`` are those of `ClaudeBatchProvider`, which closing the run closes. Raises
+    `RunNotFoundError`.
     """
-    return ClaudeBatchProvider(ledger=ledger, **settings).open_run(run_id)
+    provider = ClaudeBatchProvider(ledger=ledger, **settings)
+    try:
+        return Run(provider, run_id, owns_provider=True)
+    except BaseException:
+        provider.close()
+        raise

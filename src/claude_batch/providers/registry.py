@@ -37,6 +37,8 @@ class ProviderRegistry:
     def __init__(self) -> None:
         self._factories: dict[str, ProviderFactory] = {}
         self._made: dict[tuple[str, object, object], Provider] = {}
+        # How many actors hold a provider that nobody else was given: the last one closes it.
+        self._lent: dict[int, int] = {}
         # Reentrant: a factory may itself ask the registry.
         self._lock = threading.RLock()
 
@@ -70,6 +72,12 @@ class ProviderRegistry:
         A setting that is None counts as not given. Raises `ProviderNotFoundError`, which lists
         the known names, and what the factory raises.
         """
+        with self._lock:
+            provider = self._get(name, settings)
+            self._lent.pop(id(provider), None)  # it is the caller's too from now on
+            return provider
+
+    def _get(self, name: str, settings: Mapping[str, Any]) -> Provider:
         name = self._known(name)
         given = {key: value for key, value in settings.items() if value is not None}
         with self._lock:
@@ -87,6 +95,42 @@ class ProviderRegistry:
         where it has none. Raises `ProviderNotFoundError`, and `ActorConfigurationError` for an
         actor that cannot be asked or whose provider contradicts its mode.
         """
+        return self._for_actor(configuration, settings, self.get)
+
+    def lend(self, configuration: ActorConfiguration, **settings: Any) -> Provider:
+        """`for_actor`, for one who will `give_back` the provider."""
+
+        def get(name: str, **settings: Any) -> Provider:
+            known = list(self._made.values())
+            provider = self._get(name, settings)
+            if not any(provider is other for other in known):
+                self._lent[id(provider)] = 0
+            if id(provider) in self._lent:
+                self._lent[id(provider)] += 1
+            return provider
+
+        with self._lock:
+            return self._for_actor(configuration, settings, get)
+
+    def give_back(self, provider: Provider) -> bool:
+        """True where the provider was lent to nobody else, and is to be closed by the caller."""
+        with self._lock:
+            left = self._lent.get(id(provider))
+            if left is None:
+                return False
+            self._lent[id(provider)] = left - 1
+            if left > 1:
+                return False
+            del self._lent[id(provider)]
+            self._made = {key: made for key, made in self._made.items() if made is not provider}
+            return True
+
+    @staticmethod
+    def _for_actor(
+        configuration: ActorConfiguration,
+        settings: Mapping[str, Any],
+        get: Callable[..., Provider],
+    ) -> Provider:
         configuration.require_answerable()
         name = configuration.resolved_provider
         batched = configuration.batch_mode is not None
@@ -97,7 +141,7 @@ class ProviderRegistry:
             )
         if batched and _ALIASES.get(name, name) == _LIVE:
             name = _BATCH
-        provider = self.get(name, **settings)
+        provider = get(name, **settings)
         if batched and not provider.capabilities.batch:
             raise ActorConfigurationError(
                 f"actor {configuration.name} has `batch_processing`, and its provider "

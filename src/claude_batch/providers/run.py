@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import time
-from collections.abc import AsyncIterator, Generator, Iterator
+from collections.abc import AsyncIterator, Generator, Iterable, Iterator
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
 from claude_batch.actor.output import OutputFormat, output_format_of
 from claude_batch.actor.response import ActorResult, OutputT
 from claude_batch.core.errors import BatchTimeoutError, RunNotFoundError
 from claude_batch.core.states import BatchState
 from claude_batch.ledger import collecting, delivery, halting, reading
-from claude_batch.lifecycle.engine import Door, Engine, halted_error
+from claude_batch.ledger.costs import Grouping
+from claude_batch.ledger.delivery import Forms, Outstanding
+from claude_batch.ledger.retrying import Retried
+from claude_batch.lifecycle.doors import Door, halted_error
+from claude_batch.lifecycle.engine import Engine
+from claude_batch.providers.costs import CostReport, cost_of
 from claude_batch.providers.mapping import result_of
+from claude_batch.providers.retrying import retry_run
 from claude_batch.providers.status import RunStatus, status_of
 from claude_batch.providers.stepping import Pause, step_async, step_sync
 from claude_batch.providers.unknown import decide_unknown
@@ -42,9 +49,15 @@ _AT_API = (BatchState.SUBMITTING, BatchState.IN_PROGRESS, BatchState.CANCELING, 
 class Run:
     """A run of a ledger. Made by `submit` and `open_run`, not by hand."""
 
-    def __init__(self, provider: ClaudeBatchProvider, run_id: str) -> None:
-        """Raises `RunNotFoundError` where the ledger has no run of that id."""
+    def __init__(
+        self, provider: ClaudeBatchProvider, run_id: str, *, owns_provider: bool = False
+    ) -> None:
+        """``owns_provider``: closing the run closes the provider.
+
+        Raises `RunNotFoundError` where the ledger has no run of that id.
+        """
         self._provider = provider
+        self._owns_provider = owns_provider
         engine = provider._engine  # pyright: ignore[reportPrivateUsage]
         with engine.ledger.read() as tx:
             row = reading.find_run(tx, run_id)
@@ -69,6 +82,30 @@ class Run:
     def __repr__(self) -> str:
         return f"<Run {self.id}>"
 
+    def close(self) -> None:
+        """Close the provider, where `open_run` made it; the run's batches go on at the API.
+
+        A run of somebody else's provider leaves it open.
+        """
+        if self._owns_provider:
+            self._provider.close()
+
+    async def aclose(self) -> None:
+        """`close`, without blocking the event loop."""
+        await asyncio.to_thread(self.close)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
     @property
     def provider(self) -> ClaudeBatchProvider:
         """The provider that the run was opened with; closing it parks the run."""
@@ -81,10 +118,19 @@ class Run:
     def _drive(self) -> Door:
         return self._provider._door()  # pyright: ignore[reportPrivateUsage]
 
+    def outstanding(self) -> Outstanding:
+        """What of the run whoever goes on with it needs to know; costs less than `status`."""
+        with self._engine.ledger.read() as tx:
+            return delivery.outstanding_run(tx, self.id)
+
     def status(self) -> RunStatus:
         """Where the run stands now; needs no API key."""
         driven = True if self._provider.drives else None
         return status_of(self._engine.ledger, self.id, driven=driven)
+
+    def cost(self, *, by: Grouping | None = None) -> CostReport:
+        """What the run has used and cost by now, also by ``actor``, ``model`` or ``day``."""
+        return cost_of(self._engine.ledger, self.id, by)
 
     async def wait(self) -> RunStatus:
         """Wait until every request has its final state.
@@ -166,6 +212,30 @@ class Run:
             collecting.cancel_run(tx, self.id, time.time())
         self._engine.wake()
 
+    async def retry_failed(self, only: Iterable[str] | None = None) -> int:
+        """Ask again what failed; returns how many requests. What succeeded is not asked again.
+
+        ``only`` names outcomes (``expired``, ``errored``, ``canceled``) and error types
+        (``type=overloaded_error``); without it all that failed is meant, but not what was
+        cancelled with the run. Lost requests, which may have been paid for, are left to
+        `resubmit_unknown`. The results join those of the run, in order; `wait` and `results` wait
+        for them, up to ``max_wait`` from now. Raises `InvalidRequestError` where the run cannot be
+        retried now, and `ActorConfigurationError` for what ``only`` cannot mean.
+        """
+        return await _first(step_async(self._read(lambda: self.retry_failed_sync(only))))
+
+    def retry_failed_sync(self, only: Iterable[str] | None = None) -> int:
+        """`retry_failed`, with or without a running event loop."""
+        return self.retry(only).queued
+
+    def retry(self, only: Iterable[str] | None = None) -> Retried:
+        """`retry_failed_sync`, telling also what was not asked again."""
+        retried = retry_run(self._engine.ledger, self.id, only)
+        if retried.queued:
+            self._deadline = time.time() + self._max_wait
+        self._engine.wake()
+        return retried
+
     async def resubmit_unknown(self) -> int:
         """Send again what may have been sent: unknown and lost requests. It may be paid for twice.
 
@@ -193,6 +263,16 @@ class Run:
         self._engine.wake()
         return count
 
+    def forms(self) -> Forms:
+        """How the run's output is to be written, and into which folder."""
+        with self._engine.ledger.read() as tx:
+            return delivery.forms_of(tx, self.id)
+
+    def set_forms(self, forms: Forms) -> None:
+        """Note how the run's output is to be written, by whatever process does it."""
+        with self._engine.ledger.write() as tx:
+            delivery.set_forms(tx, self.id, forms)
+
     def mark_delivered(self) -> None:
         """Say that the results have reached their reader: the same input asked later is answered
         from the ledger either way, and `status` shows that nothing is outstanding."""
@@ -216,7 +296,7 @@ class Run:
                 if cancelled_at is not None:
                     raise self._timed_out((), 0)
                 return
-            self._drive()
+            yield Pause(self._provider.opening())
             cancelled_at = yield from self._check_patience(cancelled_at)
             # Counting a run of a million requests costs; do not count for every change.
             yield Pause(Future(), min(LONGEST_REST, RESTS_PER_LOOK * looked))
@@ -232,7 +312,8 @@ class Run:
                 return
             if halting.halt_stands(workspace, time.time()):
                 raise halted_error(workspace)
-            if (workspace.wait_until or 0) > time.time() or self._drive().driver.contact.failures:
+            _, door = yield Pause(self._provider.opening())
+            if (workspace.wait_until or 0) > time.time() or door.driver.contact.failures:
                 return
             yield Pause(self._engine.change_after(version), 1.0)
 
@@ -255,7 +336,7 @@ class Run:
                 continue
             if not left:
                 return
-            self._drive()
+            yield Pause(self._provider.opening())
             cancelled_at = yield from self._check_patience(cancelled_at)
             yield Pause(self._engine.change_after(version), self._patience(cancelled_at))
 

@@ -42,8 +42,13 @@ class RunWriter:
         label: str | None = None,
         output: str | None = None,
         process: str | None = None,
+        on_stored: Callable[[int], None] | None = None,
     ) -> None:
-        """``identity`` is what of base URL, actor and options takes part in the run's digest."""
+        """``identity`` is what of base URL, actor and options takes part in the run's digest.
+
+        ``on_stored`` is told after each `flush` how many requests are stored by now.
+        """
+        self._on_stored = on_stored
         self._ledger = ledger
         self._encode = encode
         self._output = output
@@ -117,6 +122,8 @@ class RunWriter:
                 new.append(NewRequest(new_request_id(), position, key, lane_id, encoded.params))
             enqueue.add_requests(tx, self.run_id, new, created=self._now, due=self._now)
         self._stored += len(pending)
+        if self._on_stored is not None:
+            self._on_stored(self._stored)
         reach(CrashPoint.DURING_STORE_CHUNK)
 
     def _lane(self, tx: Transaction, headers: LaneHeaders) -> int:

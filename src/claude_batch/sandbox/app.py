@@ -77,10 +77,7 @@ class Sandbox:
 
     def authenticate(self, http: HttpRequest) -> str:
         """The workspace of the caller's key; raises `ApiError` (401, 403)."""
-        key = http.headers.get("x-api-key") or ""
-        scheme, _, token = http.headers.get("authorization", "").partition(" ")
-        if not key and scheme.lower() == "bearer":
-            key = token.strip()
+        key = key_of(http)
         if not key:
             raise ApiError("authentication_error", "x-api-key header is required")
         if "invalid" in key:
@@ -243,7 +240,7 @@ class Endpoint:
         started = time.monotonic()
         call = Call(self.route, sandbox.new_request_id(), scope, receive, send, sandbox.clock.now())
         call.tell_workspace = sandbox.tells_workspace
-        call.action = sandbox.plan.action(self.route)
+        call.action = sandbox.plan.action(self.route, key_of(call.http))
         try:
             await self._answer(call)
         except ConnectionError:
@@ -282,6 +279,13 @@ class Endpoint:
             await call.page_200()
         else:
             await call.answer(response)
+
+
+def key_of(http: HttpRequest) -> str:
+    """The API key (or bearer token) of a call; empty where it has none."""
+    key = http.headers.get("x-api-key") or ""
+    scheme, _, token = http.headers.get("authorization", "").partition(" ")
+    return token.strip() if not key and scheme.lower() == "bearer" else key
 
 
 _HELLO = {"role": "user", "content": "hello"}

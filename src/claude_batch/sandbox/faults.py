@@ -247,6 +247,8 @@ class Plan(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, omit_defaul
     requests: list[RequestRule] = []
     workspaces: dict[str, str] | None = None
     """API key to workspace id; replaces the settings' own while the plan is in force."""
+    spared_keys: list[str] = []
+    """API keys whose calls no rule counts or meets: a second client, in good health."""
     workspace_header: bool | None = None
     """Whether answers carry `anthropic-workspace-id`; replaces the settings' own."""
 
@@ -298,8 +300,10 @@ class FaultPlan:
         """Whether any rule looks at single requests."""
         return bool(self._requests)
 
-    def action(self, route: str) -> AnyAction | None:
+    def action(self, route: str, key: str | None = None) -> AnyAction | None:
         """What the plan has for this call of `route`; every rule about the route counts it."""
+        if key is not None and key in self.plan.spared_keys:
+            return None
         chosen: AnyAction | None = None
         for rule, match in self._calls:
             if rule.route in (route, "any") and match.fires() and chosen is None:
@@ -326,6 +330,8 @@ class FaultPlan:
     def as_written(self) -> dict[str, Any]:
         """The plan as JSON values, API keys shortened to their last four characters."""
         plan = msgspec.to_builtins(self.plan)
+        if self.plan.spared_keys:
+            plan["spared_keys"] = [f"…{key[-4:]}" for key in self.plan.spared_keys]
         if self.plan.workspaces:
             plan["workspaces"] = {
                 f"…{key[-4:]}": name for key, name in self.plan.workspaces.items()

@@ -1,0 +1,70 @@
+Feature: A full disk stops the work cleanly and loses nothing
+
+  Scenario Outline: Where the disk is full <where>, the command parks, and with room it goes on
+    Given a command's API
+    And a command's file "asks.jsonl" of 5 prompts
+    And a command's ledger that has been used before
+    When a command's process meets a full disk at <point>: run actor.yaml asks.jsonl -o out.jsonl
+    Then a command's process has ended with <code>, without a traceback
+    And a command's process has said: <words>
+    And the command line has left nothing half-written
+    When a command runs: run actor.yaml asks.jsonl -o out.jsonl
+    Then the command line exits with 0
+    And the command line has written 5 answers in order to "out.jsonl"
+    And the API has processed each request once
+
+    Examples:
+      | where                                | point                         | code | words                           |
+      | when the ledger is opened            | start                         | 3    | make room on the disk           |
+      | while a run is stored                | during_store_chunk            | 3    | make room on the disk           |
+      | before a run is whole                | before_stored                 | 3    | make room on the disk           |
+      | when requests are packed             | before_pack                   | 3    | make room on the disk           |
+      | at the intent to send                | before_intent                 | 3    | make room on the disk           |
+      | in the middle of an upload           | during_upload                 | 3    | make room on the disk           |
+      | before the end of an upload may leave | before_armed                 | 3    | make room on the disk           |
+      | when a batch was checked             | after_check_before_record     | 3    | make room on the disk           |
+      | while results are collected          | during_collect_chunk          | 3    | make room on the disk           |
+      | before results are judged            | between_results_and_state     | 3    | make room on the disk           |
+      | while the output is written          | before_delivery               | 2    | results RUN -o OUT              |
+      | when the delivery is noted           | after_rename_before_delivered | 3    | make room on the disk           |
+
+  Scenario: The id of a batch is noted once there is room, as long as the process lives
+    Given a command's API
+    And a command's file "asks.jsonl" of 5 prompts
+    And a command's ledger that has been used before
+    When a command's process meets a full disk for a second at after_post_before_record: run actor.yaml asks.jsonl -o out.jsonl
+    Then a command's process has ended with 0, without a traceback
+    And a command's process has said: cannot be noted
+    And the command line has written 5 answers in order to "out.jsonl"
+    And the API has processed each request once
+
+  Scenario: An upload under way outlives the loop that met the full disk
+    Given a command's API
+    And a command's file "asks.jsonl" of 5 prompts
+    And a command's ledger that has been used before
+    When a command's process meets a full disk that the poll loop notices while the id of a batch waits
+    Then a command's process has ended with 3, without a traceback
+    And a command's process has said: cannot be noted
+    When a command runs: run actor.yaml asks.jsonl -o out.jsonl
+    Then the command line exits with 0
+    And the API has processed each request once
+
+  Scenario Outline: An output that has no room says how to fetch the results: <words>
+    Given a command's API
+    And a command's file "asks.jsonl" of 5 prompts
+    When a command's process runs with its standard output on a full disk: <words>
+    Then a command's process has ended with 2, without a traceback
+    And a command's process has said: No space left on device. The results are kept: `claude-batch results RUN -o OUT`
+    When a command runs: run actor.yaml asks.jsonl -o out.jsonl
+    Then the command line exits with 0
+    And the API has processed each request once
+
+    Examples:
+      | words                                  |
+      | run actor.yaml asks.jsonl              |
+      | run actor.yaml asks.jsonl -o /dev/full |
+
+  Scenario: A call that cannot be stored raises LedgerError, and later calls go on
+    Given a command's API
+    When a call meets a full disk, and another one comes when there is room
+    Then the first has raised a LedgerError that passes, and the second has its answer

@@ -1,0 +1,46 @@
+Feature: A closed output, or a reader that has gone, is no bug
+
+  @slow
+  Scenario: Each command ends quietly or with a clear message, and with an exit code that fits
+    Given a command's API
+    And a command's file "asks.jsonl" of 2 prompts
+    And a command's file "more.jsonl"
+      """
+      "other 1"
+      "other 2"
+      "other 3"
+      """
+    When a command runs: run actor.yaml asks.jsonl -o first.jsonl
+    Then a command in a shell ends with a code and says
+      | command                                          | code | says                              |
+      | claude-batch status >&-                          | 2    | error: standard output is closed  |
+      | claude-batch status --json >&-                   | 2    | error: standard output is closed  |
+      | claude-batch unknown >&-                         | 2    | error: standard output is closed  |
+      | claude-batch results RUN >&-                     | 2    | closed: there is nothing to write to; name a file with -o |
+      | claude-batch run actor.yaml more.jsonl >&-       | 2    | name a file with -o. Nothing was sent |
+      | claude-batch resume RUN >&-                      | 0    | wrote                             |
+      | claude-batch actors validate actor.yaml >&-      | 0    |                                   |
+      | claude-batch status \| true                      | 0    |                                   |
+      | claude-batch status --json \| true               | 0    |                                   |
+      | claude-batch status RUN \| true                  | 0    |                                   |
+      | claude-batch results RUN \| true                 | 0    | closed before the end; the results are kept |
+      | claude-batch actors validate actor.yaml \| true  | 0    |                                   |
+    And the command line has caused 1 batches of 2 requests
+    And a command in a shell ends with a code and says
+      | command                                          | code | says                              |
+      | claude-batch submit actor.yaml more.jsonl >&-    | 0    | sent; claude-batch resume         |
+      | claude-batch submit actor.yaml more.jsonl \| true | 0   | sent; claude-batch resume         |
+      | claude-batch submit actor.yaml more.jsonl 2>&-   | 0    |                                   |
+      | claude-batch run actor.yaml more.jsonl -o more.out 2>&- | 0 |                               |
+      | claude-batch run actor.yaml more.jsonl -o more.out 2>&1 \| true | 0 |                      |
+    And the command line has caused 2 batches of 5 requests
+
+  Scenario: A disk that is full is told of, and keeps the results
+    Given a command's API
+    And a command's file "asks.jsonl" of 2 prompts
+    When a command runs: run actor.yaml asks.jsonl -o first.jsonl
+    Then where a device is always full, a command in a shell ends with a code and says
+      | command                                   | code | says                                      |
+      | claude-batch status > /dev/full           | 2    | No space left on device                   |
+      | claude-batch status --json > /dev/full    | 2    | No space left on device                   |
+      | claude-batch results RUN > /dev/full      | 2    | No space left on device. The results are kept: `claude-batch results RUN -o OUT` |

@@ -1,0 +1,44 @@
+Feature: A damaged ledger is reported, and never written over or mended in silence
+
+  Scenario Outline: A file that is damaged is named with its remedy: <damage>
+    Given a ledger of 400 requests that was closed
+    And its file is damaged: <damage>
+    When somebody reads all of it and writes to it
+    Then the damage is told with the file's name, and how to go on
+    And the damaged file is, byte for byte, as it was
+
+    Examples:
+      | damage                      |
+      | cut in half                 |
+      | cut within a page           |
+      | cut to nothing              |
+      | its header is overwritten   |
+      | pages midway are overwritten |
+
+  Scenario: A ledger that was copied without its log is no new one
+    Given a ledger of 400 requests that is open, all of it in its log
+    When its file alone is put where a ledger was driven
+    Then the damage is told with the file's name, and how to go on
+
+  Scenario: An empty file where no ledger ever was is a new one
+    When an empty file is opened as a ledger
+    Then it is a ledger like any other
+
+  Scenario Outline: The command line tells of it and exits with 2: <command>
+    Given a command's API
+    And a command's file "asks.jsonl" of 1 prompts
+    When a command runs: run actor.yaml asks.jsonl
+    Then the command line exits with 0
+    When a command's ledger is damaged
+    And a command runs: <command>
+    Then the command line exits with 2 and says
+      """
+      ledger.db cannot be
+      `claude-batch ledger recover`
+      """
+
+    Examples:
+      | command                         |
+      | run actor.yaml asks.jsonl --new |
+      | status                          |
+      | resume                          |

@@ -1,0 +1,291 @@
+Feature: A ledger that was restored sends nothing until it knows again what was sent from it
+
+  Background:
+    Given a command's API
+    And a command's environment has CLAUDE_BATCH_SETTLING = 100ms
+    And a command's file "asks.jsonl" of 3 prompts
+    And a command's file "more.jsonl"
+      """
+      "another prompt"
+      """
+
+  Scenario: What waited when the backup was made is found at the API, and not paid for again
+    Given the API has the faults
+      """
+      {"rules": [{"route": "create", "action": {"type": "error", "status": 529}}]}
+      """
+    When a command runs: submit actor.yaml asks.jsonl -o out.jsonl
+    Then the command line exits with 3
+    When a command runs: ledger backup copy.db
+    Then the command line exits with 0
+    When the API has no faults any more
+    And a command's ledger may send at once
+    And a command runs: run actor.yaml asks.jsonl -o out.jsonl
+    Then the command line exits with 0
+    When a command's ledger is replaced by "copy.db"
+    And a command runs: run actor.yaml asks.jsonl -o out.jsonl
+    Then the command line exits with 4 and says
+      """
+      sending is halted (ledger_behind)
+      claude-batch ledger recover
+      """
+    When a command runs: status RUN
+    Then the command line prints
+      """
+      RUN halted
+      """
+    When a command runs: ledger show
+    Then the command line prints
+      """
+      high water: above
+      schema version: 2
+      requests: 3 packed
+      """
+    When a command waits 0.2 seconds
+    And a command runs: ledger recover
+    Then the command line exits with 0 and says
+      """
+      had been forgotten: 3 requests of it are known
+      the ledger knows again what was sent, and may send
+      """
+    When a command runs: resume
+    Then the command line exits with 0
+    And the command line has written 3 answers in order to "out.jsonl"
+    And the API has taken 1 batches, and processed no request twice
+    When a command runs: run actor.yaml more.jsonl
+    Then the command line exits with 0
+    When a command runs: ledger show --json
+    Then the command line's status as JSON has
+      | field      | value     |
+      | high_water | "reached" |
+
+  Scenario: Answers to what the backup does not know are reported and kept
+    When a command runs: run actor.yaml asks.jsonl
+    And a command runs: ledger backup copy.db
+    And a command runs: run actor.yaml more.jsonl
+    Then the command line exits with 0
+    When a command's ledger is replaced by "copy.db"
+    And a command waits 0.2 seconds
+    And a command runs: ledger recover
+    Then the command line exits with 0 and says
+      """
+      answers 1 requests that this ledger does not know; ask them anew
+      """
+    And the ledger has kept 1 lines of unknown requests
+    When a command runs: run actor.yaml asks.jsonl -o out.jsonl
+    Then the command line exits with 0
+    And the command line has written 3 answers in order to "out.jsonl"
+    And the API has taken 2 batches, and processed no request twice
+
+  Scenario: What still processes is waited for, and meanwhile nothing is sent
+    Given a command's API with {"latency": 3600}
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "action": {"type": "error", "status": 529}}]}
+      """
+    When a command runs: submit actor.yaml asks.jsonl -o out.jsonl
+    And a command runs: ledger backup copy.db
+    And the API has no faults any more
+    And a command's ledger may send at once
+    And a command runs: submit actor.yaml asks.jsonl -o out.jsonl
+    Then the command line exits with 0
+    When a command's ledger is replaced by "copy.db"
+    And a command waits 0.2 seconds
+    And a command runs: ledger recover
+    Then the command line exits with 3 and says
+      """
+      cannot be judged: it is still processing
+      nothing is sent until all is known
+      """
+    When a command runs: resume
+    Then the command line exits with 4
+    When the API's clock goes 2 hours on
+    And a command runs: ledger recover
+    Then the command line exits with 0
+    When a command runs: resume
+    Then the command line exits with 0
+    And the command line has written 3 answers in order to "out.jsonl"
+    And the API has taken 1 batches, and processed no request twice
+
+  Scenario: What cannot be judged is sent again on the user's order alone
+    Given the API has the faults
+      """
+      {"rules": [{"route": "create", "action": {"type": "error", "status": 529}}]}
+      """
+    When a command runs: submit actor.yaml asks.jsonl -o out.jsonl
+    And a command runs: ledger backup copy.db
+    And the API has no faults any more
+    And a command's ledger may send at once
+    And a command runs: run actor.yaml asks.jsonl -o out.jsonl
+    And a command's ledger is replaced by "copy.db"
+    And the API has the faults
+      """
+      {"rules": [{"route": "results", "action": {"type": "error", "status": 404}}]}
+      """
+    And a command waits 0.2 seconds
+    And a command runs: ledger recover
+    Then the command line exits with 3 and says
+      """
+      its results cannot be read
+      """
+    When the API has no faults any more
+    And a command's environment is changed to CLAUDE_BATCH_SETTLING = 15m
+    And a command's ledger is replaced by "copy.db"
+    And a command runs: ledger recover
+    Then the command line exits with 3 and says
+      """
+      the last sending is so recent that its batch may not be in the list yet; wait
+      """
+    When a command runs: ledger recover --force
+    Then the command line exits with 0
+
+  Scenario: Only what knows nothing of the sending is behind: a process that dies in between is not
+    When a command's process dies at before_high_water: run actor.yaml asks.jsonl -o out.jsonl
+    And a command runs: run actor.yaml asks.jsonl -o out.jsonl
+    Then the command line exits with 0
+    And the command line has written 3 answers in order to "out.jsonl"
+    And the API has taken 1 batches, and processed no request twice
+
+  Scenario: A lost mark is no fault, nor is a ledger that begins anew
+    When a command runs: run actor.yaml asks.jsonl
+    And the high-water marks are lost
+    And a command runs: run actor.yaml more.jsonl
+    Then the command line exits with 0
+    When a command's ledger is deleted
+    And a command runs: run actor.yaml more.jsonl
+    Then the command line exits with 0
+
+  Scenario: Two copies of a ledger do not both send
+    When a command runs: run actor.yaml asks.jsonl
+    And a command runs: ledger backup copy.db
+    And a command runs: run actor.yaml more.jsonl --ledger copy.db
+    Then the command line exits with 0
+    When a command runs: run actor.yaml more.jsonl
+    Then the command line exits with 4 and says
+      """
+      ledger recover
+      """
+    And the API has taken 2 batches, and processed no request twice
+
+  Scenario: A copy that sends at the same moment is noticed before anything has left
+    When a command runs: run actor.yaml asks.jsonl
+    And two copies of the ledger count a POST at the same moment
+    Then the second one is refused
+
+  Scenario: A backup from before a recovery is behind too
+    When a command runs: run actor.yaml asks.jsonl
+    And a command runs: ledger backup copy.db
+    And a command waits 0.2 seconds
+    And a command runs: ledger recover
+    Then the command line exits with 0
+    When a command's ledger is replaced by "copy.db"
+    And a command runs: run actor.yaml more.jsonl
+    Then the command line exits with 4 and says
+      """
+      ledger recover
+      """
+
+  Scenario: Where the mark cannot be written nothing is sent
+    Given a command's environment has CLAUDE_BATCH_STATE_DIR = asks.jsonl/state
+    When a command runs: run actor.yaml asks.jsonl -o out.jsonl
+    Then the command line exits with 3 and says
+      """
+      high-water mark
+      name another folder with CLAUDE_BATCH_STATE_DIR
+      """
+    And the command line has sent nothing
+    Given a command's environment has CLAUDE_BATCH_STATE_DIR = state
+    When a command runs: run actor.yaml asks.jsonl -o out.jsonl
+    Then the command line exits with 0
+
+  Scenario: A mark that disappears into a full disk midway is a definite no
+    When a command's process meets a full disk at before_high_water: run actor.yaml asks.jsonl -o out.jsonl
+    Then a command's process has ended with 3, without a traceback
+    When a command runs: run actor.yaml asks.jsonl -o out.jsonl
+    Then the command line exits with 0
+    And the API has taken 1 batches, and processed no request twice
+
+  Scenario: A mark that cannot be read is not guessed
+    When a command runs: run actor.yaml asks.jsonl
+    And the high-water marks are overwritten
+    And a command runs: run actor.yaml more.jsonl
+    Then the command line exits with 3 and says
+      """
+      high-water mark
+      cannot be read
+      """
+    When a command runs: ledger show
+    Then the command line prints
+      """
+      high water: unreadable
+      """
+
+  Scenario: A waiting call is told at once
+    When a command runs: run actor.yaml asks.jsonl
+    And a command runs: ledger backup copy.db
+    And a command runs: run actor.yaml more.jsonl
+    And a command's ledger is replaced by "copy.db"
+    Then a call from Python raises AccountHaltedError for ledger_behind
+
+  Scenario: A backup never overwrites, and may be made while others write
+    When a command runs: submit actor.yaml asks.jsonl
+    And a command runs: ledger backup
+    Then the command line exits with 0
+    And the copy that it named is a ledger, the owner's alone
+    When a command runs: ledger backup asks.jsonl
+    Then the command line exits with 2 and says
+      """
+      asks.jsonl: exists, and is not overwritten; name another
+      """
+    When a command runs: ledger backup nowhere/copy.db
+    Then the command line exits with 2 and says
+      """
+      nowhere/copy.db: cannot be written: No such file or directory
+      """
+    When a ledger is copied while another thread writes to it
+    Then each copy is whole
+
+  Scenario: Recovery must be alone with the ledger
+    When a command runs: run actor.yaml asks.jsonl
+    And a command runs while another process holds its seat: ledger recover
+    Then the command line exits with 3 and says
+      """
+      another process drives the ledger
+      """
+
+  Scenario Outline: Recovery needs a key that works: <fault>
+    When a command runs: run actor.yaml asks.jsonl
+    And the API has the faults
+      """
+      {"rules": [{"route": "any", "action": <action>}]}
+      """
+    And a command runs: ledger recover
+    Then the command line exits with <code> and says
+      """
+      <words>
+      """
+
+    Examples:
+      | fault         | action                           | code | words            |
+      | a wrong key   | {"type": "error", "status": 401} | 4    | was not recovered |
+      | no such place | {"type": "error", "status": 404} | 3    | ledger recover   |
+
+  Scenario: Recovery without a server, or without a key, changes nothing
+    When a command runs: run actor.yaml asks.jsonl
+    And a command runs: ledger recover --base-url http://127.0.0.1:1
+    Then the command line exits with 3 and says
+      """
+      cannot be reached
+      """
+    When a command runs without a key: ledger recover
+    Then the command line exits with 2 and says
+      """
+      no API key
+      """
+    When a command runs: run actor.yaml more.jsonl
+    Then the command line exits with 0
+
+  Scenario: Who has the ledger open while it is recovered writes nothing more
+    When a command runs: run actor.yaml asks.jsonl
+    And a ledger is recovered while a process has it open
+    Then what that process writes is refused: recovered by another process

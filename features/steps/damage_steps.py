@@ -1,0 +1,110 @@
+"""Steps of damaged ledgers: files that were cut, overwritten, or copied without their log."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+from behave import given, then, when
+from behave.runner import Context
+from sqlalchemy import insert, select, update
+
+from claude_batch.core.errors import LedgerError
+from claude_batch.ledger.schema import meta, params
+from claude_batch.ledger.store import Ledger
+
+PAGE = 4096
+
+
+def filled(path: Path, count: int) -> Ledger:
+    ledger = Ledger(str(path))
+    with ledger.write() as tx:
+        rows = [{"request_seq": seq, "body": os.urandom(900)} for seq in range(count)]
+        tx.execute(insert(params), rows)
+    return ledger
+
+
+@given("a ledger of {count:d} requests that was closed")
+def _(context: Context, count: int) -> None:
+    context.path = context.tmp / "damaged.db"
+    filled(context.path, count).close()
+    Path(f"{context.path}.seat-1").touch()
+    assert context.path.stat().st_size > 80 * PAGE
+
+
+@given("a ledger of {count:d} requests that is open, all of it in its log")
+def _(context: Context, count: int) -> None:
+    context.open = filled(context.tmp / "open.db", count)
+    context.add_cleanup(context.open.close)
+
+
+@given("its file is damaged: {damage}")
+def _(context: Context, damage: str) -> None:
+    overwrite(context.path, damage)
+    context.before = context.path.read_bytes()
+
+
+def overwrite(path: Path, damage: str) -> None:
+    if damage.startswith("cut"):
+        half = path.stat().st_size // 2 // PAGE * PAGE
+        left = {"cut in half": half, "cut within a page": half + 100, "cut to nothing": 0}
+        os.truncate(path, left[damage])
+        return
+    with path.open("r+b") as file:
+        file.seek(0 if "header" in damage else 60 * PAGE)
+        file.write(b"\xff" * (100 if "header" in damage else 8 * PAGE))
+
+
+@when("somebody reads all of it and writes to it")
+def _(context: Context) -> None:
+    context.error = None
+    try:
+        ledger = Ledger(str(context.path))
+        context.add_cleanup(ledger.close)
+        with ledger.read() as tx:
+            tx.execute(select(params)).all()
+        with ledger.write() as tx:
+            tx.execute(update(meta).values(value="x"))
+    except LedgerError as error:
+        context.error = error
+
+
+@when("its file alone is put where a ledger was driven")
+def _(context: Context) -> None:
+    context.path = context.tmp / "copy.db"
+    shutil.copy(context.tmp / "open.db", context.path)
+    Path(f"{context.path}.seat-1").touch()
+    context.execute_steps("When somebody reads all of it and writes to it")
+
+
+@then("the damage is told with the file's name, and how to go on")
+def _(context: Context) -> None:
+    error = context.error
+    assert error is not None, "nobody noticed"
+    assert error.fault == "damaged" and not error.passes, error
+    assert str(context.path) in str(error), error
+    assert "claude-batch ledger recover" in str(error) and "backup" in str(error), error
+
+
+@then("the damaged file is, byte for byte, as it was")
+def _(context: Context) -> None:
+    assert context.path.read_bytes() == context.before
+
+
+@when("an empty file is opened as a ledger")
+def _(context: Context) -> None:
+    path = context.tmp / "empty.db"
+    path.touch()
+    context.ledger = Ledger(str(path))
+    context.add_cleanup(context.ledger.close)
+
+
+@then("it is a ledger like any other")
+def _(context: Context) -> None:
+    assert len(context.ledger.incarnation) == 8
+
+
+@when("a command's ledger is damaged")
+def _(context: Context) -> None:
+    overwrite(context.tmp / "ledger.db", "its header is overwritten")

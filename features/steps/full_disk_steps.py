@@ -1,0 +1,156 @@
+"""Steps of full disks: from some point on the system refuses every byte that a file would take.
+
+A limit on the size of files is used, which needs no rights and no disk: SQLite meets an error of
+writing, as it does where a disk fails or is full.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from behave import given, then, when
+from behave.runner import Context
+from staging import make_provider
+
+import claude_batch as cb
+from claude_batch.ledger import enqueue
+from claude_batch.ledger.store import Ledger
+
+SOURCES = str(Path(str(cb.__file__)).parents[1])
+
+FULL = """
+import resource, sys, threading
+from claude_batch.core import crash_points
+from claude_batch.lifecycle import collection
+from claude_batch.providers import storing
+from claude_batch.cli import main
+
+point, seconds = sys.argv[1], float(sys.argv[2])
+sys.argv[:3] = ["claude-batch"]
+collection.CHUNK_LINES = storing.CHUNK_REQUESTS = 2
+ample = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+def fill(reached):
+    if reached == point:
+        crash_points.on_reach = None
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, ample[1]))
+        if seconds:
+            room = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, ample)
+            threading.Timer(seconds, room).start()
+
+crash_points.on_reach = fill
+fill("start")
+main()
+"""
+
+POLL_NOTICES = FULL.replace(
+    "main()\n",
+    """
+from claude_batch.ledger import collecting
+from claude_batch.lifecycle.driver import Driver
+
+async def poll(self, seat):
+    if crash_points.on_reach is None:
+        with self._ledger.write(seat) as tx:
+            collecting.cancel_run(tx, "run-none", 1.0)
+    return 0.05
+
+Driver._poll_pass = poll
+main()
+""",
+).replace("from claude_batch.cli import main()", "from claude_batch.cli import main")
+
+
+def _unmeasured() -> dict[str, str]:
+    """The environment without coverage, which could not write what it measured to a full disk."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("COVERAGE_")}
+
+
+def run(
+    context: Context, script: str, point: str, seconds: float, words: str, **given: Any
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", script, point, str(seconds), *shlex.split(words)],
+        stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, timeout=60,
+        env={**_unmeasured(), "PYTHONPATH": SOURCES}, **{"stdout": subprocess.PIPE, **given},
+    )  # fmt: skip
+    context.code, context.errors = done.returncode, done.stderr
+    if found := re.search(r"run-\w{10}", done.stderr):
+        context.run_id = found[0]
+
+
+@given("a command's ledger that has been used before")
+def _(context: Context) -> None:
+
+    Ledger(os.environ["CLAUDE_BATCH_LEDGER"]).close()
+
+
+@when("a command's process meets a full disk at {point}: {words}")
+def _(context: Context, point: str, words: str) -> None:
+    run(context, FULL, point, 0, words)
+
+
+@when("a command's process meets a full disk for a second at {point}: {words}")
+def _(context: Context, point: str, words: str) -> None:
+    run(context, FULL, point, 1, words)
+
+
+@when(
+    "a command's process meets a full disk that the poll loop notices while the id of a batch waits"
+)
+def _(context: Context) -> None:
+    words = "run actor.yaml asks.jsonl -o out.jsonl"
+    run(context, POLL_NOTICES, "after_post_before_record", 1, words)
+
+
+@when("a command's process runs with its standard output on a full disk: {words}")
+def _(context: Context, words: str) -> None:
+    with open("/dev/full", "w") as full:
+        run(context, FULL, "never", 0, words, stdout=full)
+
+
+@then("a command's process has ended with {code:d}, without a traceback")
+def _(context: Context, code: int) -> None:
+    assert "Traceback" not in context.errors, context.errors
+    assert context.code == code, (context.code, context.errors)
+
+
+@then("a command's process has said: {words}")
+def _(context: Context, words: str) -> None:
+    words = words.replace("RUN", getattr(context, "run_id", "RUN"))
+    assert words in context.errors, context.errors
+
+
+@then("the API has processed each request once")
+def _(context: Context) -> None:
+    bill = context.api.billing_summary()
+    assert bill["paid"] == 5 and bill["processed_more_than_once"] == 0, bill
+
+
+@when("a call meets a full disk, and another one comes when there is room")
+def _(context: Context) -> None:
+    make_provider(context)
+    full = sqlite3.OperationalError("database or disk is full")
+    full.sqlite_errorcode = sqlite3.SQLITE_FULL
+    context.outcomes = []
+    with mock.patch.object(enqueue, "add_requests", side_effect=full):
+        try:
+            context.actor.respond_sync("one")
+        except cb.ActorError as error:
+            context.outcomes.append(error)
+    context.outcomes.append(context.actor.respond_sync("two"))
+
+
+@then("the first has raised a LedgerError that passes, and the second has its answer")
+def _(context: Context) -> None:
+    error, answer = context.outcomes
+    assert isinstance(error, cb.LedgerError) and error.passes, repr(error)
+    assert "two" in answer.text

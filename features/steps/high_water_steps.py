@@ -1,0 +1,234 @@
+"""Steps of the high-water mark: backups, restored and copied ledgers, and their recovery."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import sqlite3
+import stat
+import subprocess
+import sys
+import threading
+import time
+from contextlib import closing
+from pathlib import Path
+
+from behave import then, when
+from behave.runner import Context
+from cli_steps import command
+from filelock import FileLock
+from full_disk_steps import SOURCES
+from sqlalchemy import func, insert, select, update
+from staging import make_provider
+
+import claude_batch as cb
+from claude_batch.core.errors import LedgerError
+from claude_batch.ledger.high_water import HighWater, count_post
+from claude_batch.ledger.schema import params, strange_lines, workspaces
+from claude_batch.ledger.store import Ledger
+
+DIE = """
+import os, sys
+from claude_batch.core import crash_points
+from claude_batch.cli import main
+
+point = sys.argv.pop(1)
+
+def die(reached):
+    if reached == point:
+        os._exit(9)
+
+crash_points.on_reach = die
+main()
+"""
+
+
+def location() -> Path:
+    return Path(os.environ["CLAUDE_BATCH_LEDGER"])
+
+
+def opened(context: Context, path: Path | None = None) -> Ledger:
+    ledger = Ledger(str(path or location()))
+    context.add_cleanup(ledger.close)
+    return ledger
+
+
+@when("a command waits {seconds:f} seconds")
+def _(context: Context, seconds: float) -> None:
+    time.sleep(seconds)
+
+
+@when("a command's environment is changed to {name} = {value}")
+def _(context: Context, name: str, value: str) -> None:
+    os.environ[name] = value
+
+
+@when("the API has the faults")
+def _(context: Context) -> None:
+    context.api.set_faults(json.loads(context.text))
+
+
+@when("a command's ledger may send at once")
+def _(context: Context) -> None:
+    """What a 529 asked to wait for is over."""
+    ledger = Ledger(str(location()))
+    with ledger.write() as tx:
+        tx.execute(update(workspaces).values(wait_until=None))
+    ledger.close()
+
+
+@when('a command\'s ledger is replaced by "{name}"')
+def _(context: Context, name: str) -> None:
+    for suffix in ("-wal", "-shm"):
+        Path(f"{location()}{suffix}").unlink(missing_ok=True)
+    shutil.copy(name, location())
+
+
+@when("a command's ledger is deleted")
+def _(context: Context) -> None:
+    for suffix in ("", "-wal", "-shm"):
+        Path(f"{location()}{suffix}").unlink(missing_ok=True)
+
+
+@then("the ledger has kept {count:d} lines of unknown requests")
+def _(context: Context, count: int) -> None:
+    with opened(context).read() as tx:
+        assert tx.scalar(select(func.count()).select_from(strange_lines)) == count
+
+
+@then("the API has taken {count:d} batches, and processed no request twice")
+def _(context: Context, count: int) -> None:
+    bill = context.api.billing_summary()
+    assert bill["batches"] == count and bill["processed_more_than_once"] == 0, bill
+    assert bill["paid_more_than_once"] == 0, bill
+
+
+@when("the API's clock goes {hours:d} hours on")
+def _(context: Context, hours: int) -> None:
+    context.api.advance_clock(3600.0 * hours)
+
+
+@when("a command's process dies at {point}: {words}")
+def _(context: Context, point: str, words: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", DIE, point, *shlex.split(words)], timeout=60,
+        env={**os.environ, "PYTHONPATH": SOURCES}, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 9, (done.returncode, done.stderr)
+
+
+def marks() -> list[Path]:
+    found = list(Path(os.environ["CLAUDE_BATCH_STATE_DIR"]).glob("high-water-*.json"))
+    assert found
+    return found
+
+
+@when("the high-water marks are lost")
+def _(context: Context) -> None:
+    for mark in marks():
+        mark.unlink()
+
+
+@when("the high-water marks are overwritten")
+def _(context: Context) -> None:
+    for mark in marks():
+        assert stat.S_IMODE(mark.stat().st_mode) == 0o600
+        mark.write_text("a letter")
+
+
+@when("two copies of the ledger count a POST at the same moment")
+def _(context: Context) -> None:
+    copy = context.tmp / "same.db"
+    first = opened(context)
+    first.backup(copy)
+    numbers: list[int] = []
+    both = (first, opened(context, copy))
+    for ledger in both:
+        with ledger.write() as tx:
+            numbers.append(count_post(tx))
+    assert numbers[0] == numbers[1]
+    context.answers = [HighWater(each).raise_to(numbers[0], sending=True) for each in both]
+
+
+@then("the second one is refused")
+def _(context: Context) -> None:
+    assert context.answers == [True, False], context.answers
+
+
+@then("a call from Python raises AccountHaltedError for ledger_behind")
+def _(context: Context) -> None:
+    make_provider(context)
+    try:
+        context.actor.respond_sync("hello")
+    except cb.AccountHaltedError as error:
+        assert error.reason == "ledger_behind", error.reason
+        assert "ledger recover" in str(error), error
+    else:
+        raise AssertionError("it was answered")
+
+
+@then("the copy that it named is a ledger, the owner's alone")
+def _(context: Context) -> None:
+    path = Path(context.ended.stdout.strip())
+    assert path.parent == location().parent.resolve(), path
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert opened(context, path).incarnation == opened(context).incarnation
+    assert not list(context.tmp.glob(".*.partial"))
+
+
+@when("a ledger is copied while another thread writes to it")
+def _(context: Context) -> None:
+    ledger = opened(context)
+    done = threading.Event()
+
+    def write() -> None:
+        number = 1000
+        while not done.is_set():
+            with ledger.write() as tx:
+                # Two rows in one transaction: a copy has both or neither.
+                rows = [{"request_seq": number + n, "body": os.urandom(5000)} for n in (0, 1)]
+                tx.execute(insert(params), rows)
+            number += 2
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    context.copies = [context.tmp / f"busy-{number}.db" for number in range(5)]
+    for copy in context.copies:
+        time.sleep(0.05)
+        ledger.backup(copy)
+    done.set()
+    thread.join()
+
+
+@then("each copy is whole")
+def _(context: Context) -> None:
+    for copy in context.copies:
+        with closing(sqlite3.connect(copy)) as connection:
+            assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+            [(rows,)] = connection.execute("SELECT count(*) FROM params WHERE request_seq >= 1000")
+            assert rows % 2 == 0, rows
+
+
+@when("a command runs while another process holds its seat: {words}")
+def _(context: Context, words: str) -> None:
+    with FileLock(f"{location()}.seat-1"):
+        command(context, words)
+
+
+@when("a ledger is recovered while a process has it open")
+def _(context: Context) -> None:
+    context.open = opened(context)
+    time.sleep(0.2)
+    command(context, "ledger recover")
+    assert context.ended.exit_code == 0, context.errors
+
+
+@then("what that process writes is refused: {words}")
+def _(context: Context, words: str) -> None:
+    try:
+        with context.open.write():
+            raise AssertionError("it may still write")
+    except LedgerError as error:
+        assert words in str(error), error

@@ -1,0 +1,248 @@
+"""Steps of migrations: ledgers of older versions, as files."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sqlite3
+import stat
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from behave import given, then, when
+from behave.runner import Context
+from filelock import FileLock
+
+import claude_batch as cb
+from claude_batch.core.errors import LedgerError
+from claude_batch.ledger import sending
+from claude_batch.ledger.store import Ledger, Seat
+from claude_batch.lifecycle.packing import pack_due
+
+SOURCES = str(Path(str(cb.__file__)).parents[1])
+SCHEMA_1 = Path(__file__).parents[1] / "ledger" / "schema-1.sql"
+
+A_RUN = """
+INSERT INTO meta VALUES ('schema_version', '1'), ('incarnation', 'aabbccdd'),
+    ('salt', '00112233445566778899aabbccddeeff'), ('stamp', '0');
+INSERT INTO workspaces (id, base_url, epoch) VALUES (1, 'http://127.0.0.1:9/', 4);
+INSERT INTO lanes VALUES (1, 1, '2023-06-01', '', '');
+INSERT INTO runs (id, kind, digest, actor, workspace_id, created, stored, request_count, linger,
+    max_requests, poll_interval, max_poll_interval, max_wait, on_timeout, max_attempts)
+    VALUES ('run-aaaaaaaaaa', 'run', 'd1', 'tests/one', 1, 1.0, 2.0, 1, 2.0,
+    100000, 30.0, 300.0, 93600.0, 'park', 3);
+INSERT INTO requests (seq, id, run_id, position, lane_id, size, state, due, created, cancelled,
+    attempts, sendings) VALUES (1, '0123456789abcdef0123456789abcdef', 'run-aaaaaaaaaa', 0, 1, 2,
+    'queued', 1.0, 1.0, 0, 0, 0);
+INSERT INTO params VALUES (1, x'7b7d');
+"""
+
+
+def sql(path: Path, query: str) -> list[tuple[Any, ...]]:
+    with closing(sqlite3.connect(path)) as connection:
+        return connection.execute(query).fetchall()
+
+
+def version_of(path: Path) -> str:
+    return str(sql(path, "SELECT value FROM meta WHERE name = 'schema_version'")[0][0])
+
+
+def copies(context: Context) -> list[Path]:
+    return sorted(context.tmp.glob("old.db.v*"))
+
+
+@given("a ledger of schema version 1 with a run in it")
+def _(context: Context) -> None:
+    context.path = context.tmp / "old.db"
+    with closing(sqlite3.connect(context.path)) as connection:
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.executescript(SCHEMA_1.read_text("utf-8") + A_RUN)
+
+
+@given("it says that its version is {version:d}")
+def _(context: Context, version: int) -> None:
+    with closing(sqlite3.connect(context.path)) as connection, connection:
+        connection.execute(f"UPDATE meta SET value = '{version}' WHERE name = 'schema_version'")
+
+
+@given("somebody else's file where its copy would lie")
+def _(context: Context) -> None:
+    (context.tmp / "old.db.v1.backup").write_text("a letter")
+
+
+@given("another process that drives it")
+def _(context: Context) -> None:
+    lock = FileLock(f"{context.path}.seat-1")
+    lock.acquire()
+    context.add_cleanup(lock.release)
+
+
+@when("it is opened by this version")
+def _(context: Context) -> None:
+    context.ledger = Ledger(str(context.path))
+    context.add_cleanup(context.ledger.close)
+
+
+def open_too_early(context: Context) -> None:
+    try:
+        Ledger(str(context.path)).close()
+    except LedgerError as error:
+        context.error = error
+    else:
+        raise AssertionError("it was opened")
+
+
+@when("it is opened too early by this version")
+def _(context: Context) -> None:
+    open_too_early(context)
+
+
+@when("it is opened too early on a disk without room for a copy")
+def _(context: Context) -> None:
+    full = OSError(errno.ENOSPC, "No space left on device")
+    with mock.patch("os.link", side_effect=full), mock.patch("os.rename", side_effect=full):
+        open_too_early(context)
+    assert context.error.passes
+
+
+OPEN = "import sys\nfrom claude_batch.ledger.store import Ledger\nLedger(sys.argv[1]).close()\n"
+DIE = (
+    "import os\nfrom claude_batch.core import crash_points\n"
+    "def die(point):\n    if point == 'during_migration':\n        os._exit(9)\n"
+    "crash_points.on_reach = die\n"
+)
+
+
+def process(context: Context, script: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", script, str(context.path)],
+        env={**os.environ, "PYTHONPATH": SOURCES}, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+
+
+@when("a process of this version dies during the migration")
+def _(context: Context) -> None:
+    dying = process(context, DIE + OPEN)
+    _, errors = dying.communicate(timeout=60)
+    assert dying.returncode == 9, errors
+
+
+@when("two processes of this version open it at once")
+def _(context: Context) -> None:
+    both = [process(context, OPEN) for _ in range(2)]
+    for each in both:
+        _, errors = each.communicate(timeout=60)
+        assert each.returncode == 0, errors
+    context.execute_steps("When it is opened by this version")
+
+
+def shape(path: Path) -> dict[str, Any]:
+    """Tables, columns, indexes and foreign keys, whatever the order of columns."""
+    found: dict[str, Any] = {}
+    for (table,) in sql(path, "SELECT name FROM sqlite_master WHERE type = 'table'"):
+        indexes = {
+            name: (unique, origin, sql(path, f"PRAGMA index_xinfo({name})") and [
+                row[2] for row in sql(path, f"PRAGMA index_info({name})")
+            ])
+            for _, name, unique, origin, _ in sql(path, f"PRAGMA index_list({table})")
+        }  # fmt: skip
+        found[table] = {
+            "columns": sorted(row[1:] for row in sql(path, f"PRAGMA table_info({table})")),
+            "keys": sorted(row[2:] for row in sql(path, f"PRAGMA foreign_key_list({table})")),
+            "indexes": indexes,
+        }
+    found["partial"] = sorted(
+        " ".join(text.split())
+        for (text,) in sql(
+            path, "SELECT sql FROM sqlite_master WHERE type = 'index' AND sql IS NOT NULL"
+        )
+    )
+    return found
+
+
+@then("it has the tables, columns, indexes and keys of a new ledger")
+def _(context: Context) -> None:
+    fresh = context.tmp / "fresh.db"
+    Ledger(str(fresh)).close()
+    migrated, new = shape(context.path), shape(fresh)
+    assert set(migrated) == set(new), set(migrated) ^ set(new)
+    for name, value in new.items():
+        assert migrated[name] == value, (name, migrated[name], value)
+    assert version_of(context.path) == version_of(fresh)
+    assert sql(context.path, "PRAGMA integrity_check") == [("ok",)]
+
+
+@then("the run is still in it, and can be sent")
+def _(context: Context) -> None:
+    ledger: Ledger = context.ledger
+    assert ledger.incarnation == "aabbccdd"
+    with ledger.write() as tx:
+        seat = Seat(1, sending.take_seat(tx, 1))
+    assert seat.epoch == 5
+    [batch_id], _later = pack_due(ledger, seat, 100.0)
+    with ledger.write(seat) as tx:
+        assert sending.intend(tx, batch_id, snapshot=[], server_time=0.0, now=1.0) == 1
+    assert list(sending.body_pages(ledger, batch_id)) == [
+        [("0123456789abcdef0123456789abcdef", 0, b"{}")]
+    ]
+
+
+@then("a copy of version 1 lies beside it, the owner's alone")
+def _(context: Context) -> None:
+    [copy] = copies(context)
+    assert copy.name == "old.db.v1.backup", copy
+    assert stat.S_IMODE(copy.stat().st_mode) == 0o600
+    assert version_of(copy) == "1"
+    assert sql(copy, "SELECT id FROM runs") == [("run-aaaaaaaaaa",)]
+
+
+@then("one copy of version 1 lies beside it")
+def _(context: Context) -> None:
+    assert len(copies(context)) == 1, copies(context)
+
+
+@then("somebody else's file is as it was, and the copy has another name")
+def _(context: Context) -> None:
+    letter, copy = sorted(copies(context), key=lambda path: len(path.name))
+    assert letter.read_text() == "a letter"
+    assert copy.name == "old.db.v1-2.backup" and version_of(copy) == "1", copy
+
+
+@then('the migration\'s error says "{words}"')
+def _(context: Context, words: str) -> None:
+    assert words in str(context.error), context.error
+
+
+@then("it is still of version 1")
+def _(context: Context) -> None:
+    assert version_of(context.path) == "1"
+
+
+@then("it is still of version 1, without a copy")
+def _(context: Context) -> None:
+    assert version_of(context.path) == "1"
+    assert copies(context) == [], copies(context)
+
+
+@given("a ledger that is open while another process raises its version")
+def _(context: Context) -> None:
+    context.path = context.tmp / "open.db"
+    context.ledger = Ledger(str(context.path))
+    context.add_cleanup(context.ledger.close)
+    with closing(sqlite3.connect(context.path)) as connection, connection:
+        connection.execute("UPDATE meta SET value = '3' WHERE name = 'schema_version'")
+
+
+@when("the one that has it open writes")
+def _(context: Context) -> None:
+    try:
+        with context.ledger.write() as tx:
+            sending.take_seat(tx, 1)
+    except LedgerError as error:
+        context.error = error
+    else:
+        raise AssertionError("it wrote")

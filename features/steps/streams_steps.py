@@ -1,0 +1,46 @@
+"""Steps of commands whose standard streams are closed, or lead nowhere."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+from behave import then
+from behave.runner import Context
+from cli_steps import SOURCES
+
+
+@then("a command in a shell ends with a code and says")
+def _(context: Context) -> None:
+    python = f"{shlex.quote(sys.executable)} -m claude_batch"
+    for row in context.table:
+        words = row["command"].replace("RUN", context.run_id)
+        command, bar, reader = words.partition("|")
+        script = f"{{ {command.replace('claude-batch', python)}; echo $? >code; }} {bar}{reader}"
+        done = subprocess.run(
+            ["sh", "-c", script], capture_output=True, text=True, timeout=60,
+            stdin=subprocess.DEVNULL, env={**os.environ, "PYTHONPATH": SOURCES},
+        )  # fmt: skip
+        code = int(Path("code").read_text())
+        assert code == int(row["code"]), (row["command"], code, done.stderr)
+        expected = row["says"].replace("RUN", context.run_id)
+        assert expected in done.stderr, (row["command"], done.stderr)
+        assert expected or not done.stderr, (row["command"], done.stderr)
+        for wrong in ("bug of", "Traceback", "Exception ignored"):
+            assert wrong not in done.stderr, (row["command"], done.stderr)
+
+
+@then("where a device is always full, a command in a shell ends with a code and says")
+def _(context: Context) -> None:
+    if not Path("/dev/full").exists():
+        context.scenario.skip("this system has no such device")
+        return
+    table = "\n".join(
+        f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row.cells)} |"
+        for row in context.table
+    )
+    heads = f"| {' | '.join(context.table.headings)} |"
+    context.execute_steps(f"Then a command in a shell ends with a code and says\n{heads}\n{table}")

@@ -1,0 +1,67 @@
+"""The ledger that a storm leaves, read with SQL alone: a witness, not a part of what is tried."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sqlite3
+from hashlib import sha256
+from pathlib import Path
+
+from storm_verdict import STRANGER, Json
+
+
+def read_ledger(path: Path) -> Json:
+    """The rows that the verdict asks for."""
+    if not path.exists():
+        return {name: [] for name in ("requests", "results", "batches", "candidates", "runs")} | {
+            "foreign_lines": 0
+        }
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.row_factory = sqlite3.Row
+
+        def rows(query: str) -> list[Json]:
+            return [dict(row) for row in connection.execute(query)]
+
+        requests = rows(
+            "SELECT r.id, r.state, r.key, r.attempts, r.sendings, b.remote_id, p.body, runs.stored "
+            "FROM requests r JOIN params p ON p.request_seq = r.seq "
+            "JOIN runs ON runs.id = r.run_id LEFT JOIN batches b ON b.id = r.batch_id"
+        )
+        for row in requests:
+            params = json.loads(row.pop("body"))
+            text = json.dumps(params, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+            row["sha256"] = sha256(text.encode()).hexdigest()
+            content = params["messages"][0]["content"]
+            row["prompt"] = content if isinstance(content, str) else content[0]["text"]
+        return {
+            "requests": requests,
+            "results": rows(
+                "SELECT r.id AS request, s.sending, s.outcome, s.disposition, s.error_type "
+                "FROM results s JOIN requests r ON r.seq = s.request_seq"
+            ),
+            "batches": rows("SELECT id, remote_id, state, adopted, silent FROM batches"),
+            "candidates": [row["remote_id"] for row in rows("SELECT remote_id FROM candidates")],
+            "runs": [row["id"] for row in rows("SELECT id FROM runs WHERE kind = 'run' "
+                                               "AND stored IS NOT NULL")],
+            "foreign_lines": rows(
+                "SELECT (SELECT count(*) FROM strange_lines WHERE instr(raw, '"
+                f"{STRANGER}') > 0) + (SELECT count(*) FROM results WHERE instr(raw, "
+                f"'{STRANGER}') > 0) AS found"
+            )[0]["found"],
+        }  # fmt: skip
+
+
+def dump_ledger(path: Path) -> str:
+    """Every row of the ledger as text, blobs shortened."""
+    told: list[str] = []
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        tables = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+        for (table,) in tables.fetchall():
+            cursor = connection.execute(f"SELECT * FROM {table}")
+            told.append(f"── {table}: {', '.join(column[0] for column in cursor.description)}")
+            told += [
+                ", ".join(repr(v[:80] if isinstance(v, bytes | str) else v) for v in row)
+                for row in cursor
+            ]
+    return "\n".join(told) + "\n"

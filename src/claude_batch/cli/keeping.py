@@ -1,0 +1,126 @@
+"""`claude-batch ledger`: show it, copy it, and recover one that was restored."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from claude_batch.cli.exits import EXIT_CODES, Exit
+from claude_batch.cli.faults import BadOutput, say
+from claude_batch.cli.looking import require_ledger
+from claude_batch.cli.options import (
+    ProviderOptions,
+    ledger_option,
+    open_provider,
+    provider_options,
+)
+from claude_batch.core.durations import format_duration
+from claude_batch.core.settings import default_ledger
+
+if TYPE_CHECKING:
+    from claude_batch.lifecycle.recovery import Recovered
+
+__all__ = ["ledger_group"]
+
+
+@click.group("ledger")
+def ledger_group() -> None:
+    """Look after the ledger: show, backup, recover."""
+
+
+@ledger_group.command("show")
+@click.option("--json", "as_json", is_flag=True, help="For programs.")
+@ledger_option
+def show_command(as_json: bool, ledger: str | None) -> None:
+    """What the ledger holds, and how it stands to its high-water mark; needs no key."""
+    from claude_batch.providers.keeping import facts_of
+
+    location = default_ledger(ledger)
+    require_ledger(location)
+    facts = facts_of(location)
+    if as_json:
+        import msgspec
+
+        click.echo(msgspec.json.format(msgspec.json.encode(facts.to_dict())).decode())
+        return
+    values = facts.to_dict()
+    for name, by_state in (("requests", facts.requests), ("batches", facts.batches)):
+        counted = (f"{count:,} {state}" for state, count in by_state.items())
+        values[name] = ", ".join(counted) or "none"
+    values["waiting_to_be_recovered"] = ", ".join(facts.waiting_to_be_recovered) or "none"
+    for name, value in values.items():
+        click.echo(f"{name.replace('_', ' ')}: {value}")
+    if facts.high_water == "above" or facts.waiting_to_be_recovered:
+        say("it is behind its high-water mark: `claude-batch ledger recover`")
+
+
+@ledger_group.command("backup", epilog=EXIT_CODES)
+@click.argument("file", required=False, metavar="[FILE]")
+@ledger_option
+def backup_command(file: str | None, ledger: str | None) -> None:
+    """Copy the ledger to FILE, while others go on writing to it; never overwrites.
+
+    Without FILE it lies beside the ledger, with the time in its name. Before a restored copy sends
+    anything it must be recovered: `claude-batch ledger recover`.
+    """
+    from claude_batch.ledger.store import Ledger
+
+    location = default_ledger(ledger)
+    require_ledger(location)
+    opened = Ledger(location)
+    try:
+        target = Path(file) if file is not None else opened.sibling(time.strftime(".%Y%m%d-%H%M%S"))
+        assert target is not None, "require_ledger has found a file"
+        try:
+            opened.backup(target)
+        except FileExistsError:
+            raise BadOutput(f"{target}: exists, and is not overwritten; name another") from None
+        except OSError as error:
+            raise BadOutput(f"{target}: cannot be written: {error.strerror}") from None
+    finally:
+        opened.close()
+    click.echo(target)
+
+
+@ledger_group.command("recover", epilog=EXIT_CODES)
+@click.option(
+    "--force",
+    is_flag=True,
+    help="Send again although something could not be judged: it may be paid for twice.",
+)
+@provider_options
+def recover_command(force: bool, options: ProviderOptions) -> None:
+    """Make a ledger that was restored, or copied, fit to send again.
+
+    What was sent from it and is forgotten is looked for at the API, with your key, and its answers
+    are collected. Nothing is sent. Other processes that use the ledger must have ended.
+    """
+    from claude_batch.providers.keeping import recover_ledger
+
+    require_ledger(options.location)
+    with open_provider(options, drive=False) as provider:
+        raise SystemExit(_tell(recover_ledger(provider, force=force)))
+
+
+def _tell(found: Recovered) -> Exit:
+    for batch_id, count in found.adopted.items():
+        say(f"{batch_id} had been forgotten: {count:,} requests of it are known")
+    for batch_id, count in found.strangers.items():
+        say(f"{batch_id} answers {count:,} requests that this ledger does not know; ask them anew")
+    for batch_id, why in found.open.items():
+        say(f"{batch_id} cannot be judged: {why}")
+    if found.wait:
+        say(
+            "the last sending is so recent that its batch may not be in the list yet; wait "
+            f"{format_duration(round(found.wait) or 1)}"
+        )
+    if not found.done:
+        say("nothing is sent until all is known: `claude-batch ledger recover` again, then")
+        return Exit.PARKED
+    say("the ledger knows again what was sent, and may send; `claude-batch resume` goes on")
+    if found.elsewhere:
+        say(f"workspaces of other keys wait to be recovered, at {', '.join(found.elsewhere)}")
+    return Exit.OK

@@ -1,0 +1,157 @@
+"""The high-water mark: how many POSTs a ledger has armed, written where a backup does not reach.
+
+A ledger that was restored, or copied without its log, has forgotten sendings, and would send their
+requests again. The mark lies in another directory and only ever rises; a ledger that does not know
+what its mark knows is *behind*, and sends nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock
+from sqlalchemy import Connection, delete, insert, select, update
+
+from claude_batch.core.errors import LedgerError
+from claude_batch.core.settings import default_state_dir
+from claude_batch.ledger.copying import flush_folder
+from claude_batch.ledger.schema import meta, workspaces
+from claude_batch.ledger.store import Ledger
+
+__all__ = ["HighWater", "Mark", "count_post", "is_known", "note_behind", "posts_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """What was written last."""
+
+    incarnation: str
+    posts: int
+    written: float
+    """Seconds since the epoch, by this machine's clock."""
+
+
+def posts_of(tx: Connection) -> int:
+    """How many POSTs the ledger has armed, as far as it remembers."""
+    value = tx.scalar(select(meta.c.value).where(meta.c.name == "posts"))
+    return int(value or 0)
+
+
+def count_post(tx: Connection, *, at_least: int = 0) -> int:
+    """Count one POST more, in the transaction that arms it; returns their number."""
+    posts = max(posts_of(tx) + 1, at_least)
+    tx.execute(delete(meta).where(meta.c.name == "posts"))
+    tx.execute(insert(meta).values(name="posts", value=str(posts)))
+    return posts
+
+
+def is_known(mark: Mark | None, incarnations: frozenset[str], posts: int) -> bool:
+    """Whether a ledger knows all that its mark knows.
+
+    ``posts`` must be read after the mark: the ledger is ahead of it for a moment at every sending.
+    """
+    return mark is None or (mark.incarnation in incarnations and mark.posts <= posts)
+
+
+def note_behind(tx: Connection, now: float) -> None:
+    """The ledger is behind its mark: no workspace sends until it is recovered."""
+    tx.execute(update(workspaces).where(workspaces.c.behind.is_(None)).values(behind=now))
+
+
+class HighWater:
+    """The mark of one ledger, whatever path it lies at."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self.path: Path = default_state_dir() / f"high-water-{ledger.identity}.json"
+        """Where it lies: `CLAUDE_BATCH_STATE_DIR`."""
+
+    def read(self) -> Mark | None:
+        """The mark; None where there is none. Raises `LedgerError` where it cannot be read."""
+        try:
+            found: Any = json.loads(self.path.read_text("utf-8"))
+            return Mark(str(found["incarnation"]), int(found["posts"]), float(found["written"]))
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise self._unusable("read", error) from None
+
+    def look(self) -> Mark | None:
+        """The mark before anything is sent; makes one where there is none, to see that it can be.
+
+        Raises `LedgerError`.
+        """
+        mark = self.read()
+        if mark is None:
+            with self._ledger.read() as tx:
+                posts = posts_of(tx)
+            self.raise_to(posts)
+        elif not os.access(self.path.parent, os.W_OK):
+            raise self._unusable("written", PermissionError(13, "Permission denied"))
+        return mark
+
+    def raise_to(self, posts: int, *, sending: bool = False) -> bool:
+        """Write the mark, durably; False where the ledger is behind it, which is then left alone.
+
+        ``sending``: for a POST that this process has just counted, whose number is nobody else's.
+        Raises `LedgerError` where it cannot be written.
+        """
+        folder = self.path.parent
+        try:
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            # Two workspaces of a ledger may be driven by two processes.
+            with FileLock(f"{self.path}.lock"):
+                mark = self.read()
+                with self._ledger.read() as tx:
+                    known = is_known(mark, self._ledger.incarnations, posts_of(tx))
+                mine = mark is None or mark.incarnation == self._ledger.incarnation
+                if not known or (sending and mark is not None and mine and mark.posts == posts):
+                    return False
+                if mark is None or not mine or mark.posts < posts:
+                    self._write(posts)
+        except OSError as error:
+            raise self._unusable("written", error) from None
+        return True
+
+    def renew(self, posts: int) -> None:
+        """Write the mark anew after recovery, whatever it was: the ledger knows what it counted.
+
+        Raises `LedgerError`; the ledger is then ahead of its mark, which is no fault.
+        """
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            with FileLock(f"{self.path}.lock"):
+                self._write(posts)
+        except OSError as error:
+            raise self._unusable("written", error) from None
+
+    def _write(self, posts: int) -> None:
+        temporary = self.path.with_name(f".{self.path.name}.{os.getpid()}.partial")
+        value = {
+            "incarnation": self._ledger.incarnation,
+            "posts": posts,
+            "written": time.time(),
+            "ledger": str(self._ledger.path),  # for people
+        }
+        try:
+            with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as out:
+                json.dump(value, out)
+                out.flush()
+                os.fsync(out.fileno())
+            os.replace(temporary, self.path)
+        finally:
+            temporary.unlink(missing_ok=True)
+        flush_folder(self.path.parent)
+
+    def _unusable(self, what: str, error: Exception) -> LedgerError:
+        words = getattr(error, "strerror", None) or error
+        return LedgerError(
+            f"the ledger's high-water mark {self.path} cannot be {what}: {words}. Without it "
+            "nothing is sent; mend it, or name another folder with CLAUDE_BATCH_STATE_DIR",
+            fault="full",
+        )

@@ -1,0 +1,129 @@
+"""Bringing an older ledger to this version's schema, in one transaction and after a copy."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sqlite3
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sqlalchemy import Column, Connection, Engine, Table, inspect, select, text, update
+from sqlalchemy.schema import CreateColumn, CreateIndex
+
+from claude_batch.core.crash_points import CrashPoint, reach
+from claude_batch.core.errors import LedgerError
+from claude_batch.ledger.copying import copy_ledger
+from claude_batch.ledger.faults import ledger_error
+from claude_batch.ledger.schema import SCHEMA_VERSION, meta, metadata
+from claude_batch.ledger.seats import every_seat
+
+if TYPE_CHECKING:
+    from claude_batch.ledger.store import Ledger
+
+__all__ = ["STEPS", "migrate"]
+
+_log = logging.getLogger(__name__)
+
+
+def add_what_is_missing(tx: Connection) -> None:
+    """Add the tables, columns and indexes that the schema has and the ledger has not.
+
+    What is there stays as it is, every row included. This is the whole step as long as versions
+    only add; the first one that changes or moves something gets a step of its own after it.
+    """
+    there = inspect(tx)
+    tables = set(there.get_table_names())
+    metadata.create_all(tx)
+    for table in metadata.sorted_tables:
+        if table.name not in tables:
+            continue
+        columns = {column["name"] for column in there.get_columns(table.name)}
+        for column in table.columns:
+            if column.name not in columns:
+                tx.exec_driver_sql(_add_column(tx, table, column))
+        indexes = {index["name"] for index in there.get_indexes(table.name)}
+        for index in sorted(table.indexes, key=lambda index: str(index.name)):
+            if index.name not in indexes:
+                tx.execute(CreateIndex(index))
+
+
+def _add_column(tx: Connection, table: Table, column: Column[object]) -> str:
+    words = str(CreateColumn(column).compile(dialect=tx.dialect))
+    # The schema writes foreign keys below the columns, where ALTER TABLE cannot.
+    for key in column.foreign_keys:
+        words += f" REFERENCES {key.column.table.name} ({key.column.name})"
+    return f"ALTER TABLE {table.name} ADD COLUMN {words}"
+
+
+STEPS: dict[int, Callable[[Connection], None]] = {1: add_what_is_missing}
+"""What brings a ledger from each version to the next."""
+
+
+def migrate(
+    ledger: Ledger,
+    engine: Engine,
+    writing: Callable[[], AbstractContextManager[Connection]],
+    version: int,
+) -> None:
+    """Bring a ledger to `SCHEMA_VERSION`, or leave it as it was.
+
+    ``writing`` begins a write transaction without asking for the version. Raises `LedgerError`
+    where a process drives it, where the copy cannot be made, and where no step is known.
+    """
+    if not all(step in STEPS for step in range(version, SCHEMA_VERSION)):
+        raise LedgerError(
+            f"{ledger.location} has schema version {version}, which this claude-batch cannot "
+            "bring to its own; it was not changed. Name another ledger",
+            fault="version",
+        )
+    path = None if ledger.path is None else ledger.path.expanduser().resolve()
+    if path is None:
+        raise LedgerError(f"{ledger.location}: only a ledger in a file can be migrated")
+    # The transaction comes first: from here on nobody writes, so nobody takes a new seat either.
+    with writing() as tx:
+        if tx.scalar(select(meta.c.value).where(meta.c.name == "schema_version")) != str(version):
+            return  # another process was faster
+        workspaces = tx.scalars(text("SELECT id FROM workspaces ORDER BY id")).all()
+        why = f"this claude-batch brings it from schema version {version} to {SCHEMA_VERSION}"
+        with every_seat(path, workspaces, why):
+            copy = _copy(engine, path, version)
+            reach(CrashPoint.DURING_MIGRATION)
+            for step in range(version, SCHEMA_VERSION):
+                STEPS[step](tx)
+            tx.execute(
+                update(meta)
+                .where(meta.c.name == "schema_version")
+                .values(value=str(SCHEMA_VERSION))
+            )
+    _log.warning(
+        "the ledger %s was brought from schema version %d to %d; %s is a copy of what it was",
+        path,
+        version,
+        SCHEMA_VERSION,
+        copy,
+        extra={"for_people": True},
+    )
+
+
+def _copy(engine: Engine, path: Path, version: int) -> Path:
+    number = 1
+    while True:
+        dot = "" if number == 1 else f"-{number}"
+        target = path.with_name(f"{path.name}.v{version}{dot}.backup")
+        try:
+            copy_ledger(engine, target)
+        except FileExistsError:
+            number += 1
+        except OSError as error:
+            raise LedgerError(
+                f"the ledger {path} needs to be migrated, and no copy of it can be made beside it: "
+                f"{error.strerror}. It was not changed; make room, then try again",
+                fault="full",
+            ) from None
+        except sqlite3.Error as error:
+            raise ledger_error(path, f"copied to {os.path.basename(target)}", error) from error
+        else:
+            return target

@@ -1,0 +1,45 @@
+"""The files beside a ledger that say who drives its workspaces: one lock for each."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from claude_batch.core.errors import LedgerError
+
+__all__ = ["every_seat", "seat_file", "seat_files"]
+
+
+def seat_file(ledger: Path, workspace_id: int) -> Path:
+    """Where the lock of a workspace's seat lies."""
+    return ledger.with_name(f"{ledger.name}.seat-{workspace_id}")
+
+
+def seat_files(ledger: Path) -> list[Path]:
+    """The seats that somebody has sat in since a ledger was first made at this path."""
+    path = ledger.expanduser().resolve()
+    prefix = f"{path.name}.seat-"
+    return sorted(found for found in path.parent.iterdir() if found.name.startswith(prefix))
+
+
+@contextmanager
+def every_seat(ledger: Path, workspace_ids: Iterable[int], why: str) -> Generator[None]:
+    """Hold every seat while the block lasts, so that nobody drives meanwhile.
+
+    Raises `LedgerError`, that ends in ``why``, where a process drives.
+    """
+    with ExitStack() as stack:
+        for workspace_id in workspace_ids:
+            lock = FileLock(seat_file(ledger, workspace_id))
+            try:
+                lock.acquire(timeout=0)
+            except Timeout:
+                raise LedgerError(
+                    f"another process drives the ledger {ledger}; end it first: {why}",
+                    fault="busy",
+                ) from None
+            stack.callback(lock.release)
+        yield

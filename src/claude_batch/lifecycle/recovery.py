@@ -1,0 +1,240 @@
+"""Recovery: what a restored ledger has forgotten is looked for at the API, before it sends again.
+
+The ledger's high-water mark says that POSTs were armed which the ledger does not remember. The
+batches that they made are at the API: those that the ledger lacks, and whose results bear its
+incarnation, are adopted. While one is still processing, or cannot be read, nothing is sent, since
+it may hold the answers to requests that wait here.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from dataclasses import dataclass, field
+
+import msgspec
+
+from claude_batch.core.errors import AccountHaltedError, EngineStoppedError, LedgerError
+from claude_batch.core.settings import LedgerSettings
+from claude_batch.core.states import BatchState
+from claude_batch.ledger import (
+    collecting,
+    enqueue,
+    halting,
+    packing,
+    reading,
+    reconciling,
+    recovering,
+    sending,
+)
+from claude_batch.ledger.high_water import HighWater
+from claude_batch.ledger.seats import every_seat
+from claude_batch.ledger.store import Ledger, Seat
+from claude_batch.lifecycle.collection import Collection
+from claude_batch.lifecycle.listing import walk
+from claude_batch.lifecycle.polling import Polling
+from claude_batch.lifecycle.proof import split_lines
+from claude_batch.wire.client import ApiError, BatchesClient, RemoteBatch, Unreachable
+from claude_batch.wire.encoding import parse_custom_id
+from claude_batch.wire.messages import UnreadableLine, decode_line
+
+__all__ = ["Recovered", "recover"]
+
+_log = logging.getLogger(__name__)
+
+
+CLOCKS_APART = 60.0
+"""Seconds by which clocks may disagree; a batch that was made so much later is judged too."""
+
+
+@dataclass(slots=True)
+class Recovered:
+    """What recovery found, and whether the ledger may send again."""
+
+    done: bool = False
+    adopted: dict[str, int] = field(default_factory=dict[str, int])
+    """The API's ids of batches that are the ledger's again, each with how many of its requests."""
+    strangers: dict[str, int] = field(default_factory=dict[str, int])
+    """Batches with answers to requests that the ledger does not know, and how many."""
+    open: dict[str, str] = field(default_factory=dict[str, str])
+    """Batches that cannot be judged yet, each with the reason."""
+    wait: float = 0.0
+    """Seconds until a batch of the last sending must have appeared in the list."""
+    elsewhere: list[str] = field(default_factory=list[str])
+    """Base URLs of workspaces that another key must recover."""
+
+
+async def recover(
+    ledger: Ledger, client: BatchesClient, settings: LedgerSettings, *, force: bool = False
+) -> Recovered:
+    """Look for what the ledger has forgotten in this key's workspace.
+
+    ``force`` lets the ledger send again although something could not be judged: that may then be
+    paid for twice. Raises `LedgerError` where a process drives the ledger, `AccountHaltedError`
+    where the key is refused, and `EngineStoppedError` where the API cannot be reached; what was
+    found until then stays found.
+    """
+    if ledger.path is None:
+        raise LedgerError(f"{ledger.location}: only a ledger in a file can be recovered")
+    path = ledger.path.expanduser().resolve()
+    try:
+        await client.list_page(limit=1)
+        with ledger.write() as tx:
+            fingerprint = ledger.fingerprint(client.credential)
+            here = enqueue.ensure_workspace(tx, client.base_url, fingerprint)
+            if client.workspace is not None:
+                here = enqueue.name_workspace(tx, here, fingerprint, client.workspace)
+        with ledger.read() as tx:
+            ids = reading.workspace_ids(tx)
+        with every_seat(path, ids, "recovery must be alone with the ledger"):
+            return await _Recovery(ledger, client, settings, here).run(force)
+    except ApiError as error:
+        if error.fault.account_reason is not None:
+            raise AccountHaltedError(
+                f"{error.fault.message}. The ledger was not recovered; nothing is sent",
+                reason=error.fault.account_reason,
+                error_type=error.fault.error_type,
+            ) from None
+        raise EngineStoppedError(f"{error}. {_AGAIN}") from None
+    except Unreachable as error:
+        raise EngineStoppedError(
+            f"{client.base_url} cannot be reached: {error.reason}. {_AGAIN}"
+        ) from None
+
+
+_AGAIN = "What was found stays found; try `claude-batch ledger recover` again"
+
+
+class _Recovery:
+    def __init__(
+        self, ledger: Ledger, client: BatchesClient, settings: LedgerSettings, workspace_id: int
+    ) -> None:
+        self._ledger = ledger
+        self._client = client
+        self._settings = settings
+        self._high_water = HighWater(ledger)
+        with ledger.write() as tx:
+            self._behind = recovering.begin(tx, workspace_id, time.time())
+            self._seat = Seat(workspace_id, sending.take_seat(tx, workspace_id))
+            for row in sending.interrupted(tx, workspace_id):
+                note = "the ledger was restored"
+                if row.armed is None:
+                    # Should it have been taken, it is found below like all that is forgotten.
+                    sending.mark_definite_no(tx, row.id, note=note)
+                else:
+                    sending.mark_unknown(tx, row.id, note=note, now=time.time())
+        self._collection = Collection(ledger, client, settings)
+        self.found = Recovered()
+
+    async def run(self, force: bool) -> Recovered:
+        mark = self._high_water.read()
+        await self._collect_known()
+        with self._ledger.read() as tx:
+            last = recovering.last_server_time(tx, self._seat.workspace_id)
+        since = 0.0 if last is None else last - self._settings.lookback
+        # The server's clock is known to a second at best: its Date header has no fractions.
+        until = self._behind + self._client.clock_offset + self._settings.settling + CLOCKS_APART
+        listing = await walk(self._client, since=since)
+        with self._ledger.read() as tx:
+            known = reconciling.known_remote_ids(tx, listing.ids)
+        forgotten = [
+            batch
+            for batch in listing.batches.values()
+            if batch.id not in known and since <= (batch.created or since) <= until
+        ]
+        # The oldest first: a later one holds what an earlier one did not answer.
+        for batch in sorted(forgotten, key=lambda batch: batch.created or 0.0):
+            await self._judge(batch)
+        if mark is not None and mark.incarnation in self._ledger.incarnations:
+            since_last = max(0.0, time.time() - mark.written)
+            self.found.wait = max(0.0, self._settings.settling - since_last)
+        if force or not (self.found.open or self.found.wait):
+            self._finish()
+        with self._ledger.read() as tx:
+            self.found.elsewhere = reading.behind(tx)
+        return self.found
+
+    async def _collect_known(self) -> None:
+        polling = Polling(self._ledger, self._client, self._settings)
+        # All of them, whenever they are due: what they answered comes before what followed them.
+        await polling.check_due(self._seat, time.time() + 366 * 86400)
+        with self._ledger.read() as tx:
+            now = time.time() + 366 * 86400
+            ended = collecting.ended_batches(tx, self._seat.workspace_id, now)
+        for batch_id in ended:
+            await self._collect(batch_id)
+
+    async def _collect(self, batch_id: int) -> None:
+        await self._collection.collect(self._seat, batch_id)
+        with self._ledger.read() as tx:
+            row = packing.batch(tx, batch_id)
+        if row.state != BatchState.COLLECTED:
+            self.found.open[row.remote_id] = f"its results are not complete: {row.note}"
+
+    async def _judge(self, remote: RemoteBatch) -> None:
+        if remote.processing_status != "ended":
+            self.found.open[remote.id] = "it is still processing"
+            return
+        sendings: dict[str, int] = {}
+        readable = False
+        try:
+            async with self._client.results(remote.id) as chunks:
+                async for lines in split_lines(chunks):
+                    for raw in lines:
+                        try:
+                            identifier = decode_line(raw).custom_id
+                        except UnreadableLine:
+                            continue
+                        readable = True
+                        parts = parse_custom_id(identifier)
+                        if parts is None or parts[1] not in self._ledger.incarnations:
+                            return  # somebody else's
+                        sendings[parts[0]] = parts[2]
+        except (ApiError, Unreachable) as error:
+            self.found.open[remote.id] = f"its results cannot be read: {error}"
+            return
+        missing = remote.request_counts.finished - len(sendings)
+        if not readable or missing > 0:
+            self.found.open[remote.id] = f"{missing} of its results are missing"
+            return
+        await self._adopt(remote, sendings)
+
+    async def _adopt(self, remote: RemoteBatch, sendings: dict[str, int]) -> None:
+        now = time.time()
+        created = remote.created or now
+        first, number = next(iter(sendings.items()))
+        with self._ledger.write(self._seat) as tx:
+            owner = reconciling.owner_of(tx, first, number)
+            if owner is not None and reconciling.is_unknown(tx, owner):
+                # The sending is remembered, only its answer is not.
+                reconciling.adopt(tx, owner, remote.id, how="proved", submitted=created, now=now)
+                self.found.adopted[remote.id] = len(sendings)
+                return
+            claim = recovering.adopt_forgotten(
+                tx,
+                self._seat.workspace_id,
+                remote.id,
+                sendings,
+                counts=json.dumps(msgspec.to_builtins(remote.request_counts)),
+                created=created,
+                ended=remote.ended or now,
+            )
+        if claim is None or claim.strangers:
+            self.found.strangers[remote.id] = claim.strangers if claim else len(sendings)
+        if claim is None:
+            return
+        self.found.adopted[remote.id] = claim.known
+        _log.info("batch %s had been forgotten: %d requests", remote.id, claim.known)
+        await self._collect(claim.batch_id)
+
+    def _finish(self) -> None:
+        mark = self._high_water.read()
+        with self._ledger.write(self._seat) as tx:
+            posts = recovering.end(tx, self._seat.workspace_id, mark)
+            if halting.halt_of(tx, self._seat.workspace_id).halt_reason == "ledger_behind":
+                halting.clear_halt(tx, self._seat.workspace_id)
+            self._ledger.renew_incarnation(tx)
+        self._ledger.reopen()
+        self._high_water.renew(posts)
+        self.found.done = True

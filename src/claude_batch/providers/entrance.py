@@ -1,0 +1,161 @@
+"""A provider's way into the engine of its ledger: opened by the first use, closed once.
+
+Opening reads and writes the ledger, which may have to wait for other processes. So it happens on a
+thread of its own where the caller may have an event loop; callers wait for it as for an answer.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import NamedTuple
+
+from claude_batch.core.errors import ActorConfigurationError
+from claude_batch.core.settings import LedgerSettings
+from claude_batch.lifecycle.doors import Door
+from claude_batch.lifecycle.engine import Engine
+
+__all__ = ["Entered", "Entrance", "find_credentials"]
+
+
+_entrances: weakref.WeakSet[Entrance] = weakref.WeakSet()
+
+
+def find_credentials(
+    base_url: str | None, api_key: str | None, api_key_env: str | None
+) -> dict[str, str]:
+    """``base_url`` and ``api_key`` for a client of the SDK; what is not set it finds itself.
+
+    Raises `ActorConfigurationError` where ``api_key_env`` names a variable that is not set.
+    """
+    found: dict[str, str] = {}
+    if base_url is not None:
+        found["base_url"] = base_url
+    if api_key is not None:
+        found["api_key"] = api_key
+    elif api_key_env is not None:
+        key = os.environ.get(api_key_env)
+        if not key:
+            raise ActorConfigurationError(f"no API key: the variable {api_key_env} is not set")
+        found["api_key"] = key
+    return found
+
+
+class Entered(NamedTuple):
+    """What is had once the entrance is open."""
+
+    engine: Engine
+    door: Door
+
+
+class Entrance:
+    """Opens an engine and a door of it, once for all threads and event loops of a provider."""
+
+    def __init__(
+        self,
+        location: str,
+        settings: LedgerSettings,
+        credentials: Callable[[], dict[str, str]],
+        *,
+        drive: bool,
+    ) -> None:
+        self._location = location
+        self.settings: LedgerSettings = settings
+        self._credentials = credentials
+        self._drive = drive
+        self._lock = threading.Lock()  # held while it opens: never waited for on an event loop
+        self._engine: Engine | None = None
+        self._door: Door | None = None
+        self._planning = threading.Lock()  # held for a moment only
+        self._opening: Future[Entered] | None = None
+        self.closed: bool = False
+        _entrances.add(self)
+
+    def forget(self) -> None:
+        """After a fork: what the parent had opened is its own, the child opens anew."""
+        self._lock, self._planning = threading.Lock(), threading.Lock()
+        self._engine = self._door = self._opening = None
+
+    @property
+    def entered(self) -> Entered | None:
+        """What is open; None where nothing is yet, or no more. Never waits."""
+        engine, door = self._engine, self._door
+        return None if engine is None or door is None else Entered(engine, door)
+
+    def engine(self) -> Engine:
+        """The engine, which needs no key; waits while it opens. Raises `LedgerError`."""
+        if (engine := self._engine) is not None:
+            return engine
+        with self._lock:
+            return self._acquire()
+
+    def _acquire(self) -> Engine:
+        if self._engine is None:
+            if self.closed:
+                raise ActorConfigurationError("the provider is closed; make a new one")
+            self._engine = Engine.acquire(self._location, self.settings)
+        return self._engine
+
+    def door(self) -> Door:
+        """The door; waits while it opens. Raises `LedgerError` and `ActorConfigurationError`."""
+        if (door := self._door) is not None:
+            return door
+        with self._lock:
+            engine = self._acquire()
+            if self._door is None:
+                found = self._credentials()
+                self._door = engine.open_door(
+                    found.get("base_url"), found.get("api_key"), drive=self._drive
+                )
+            return self._door
+
+    def opening(self) -> Future[Entered]:
+        """Open, if it is not open yet. Never waits; the future has what `door` would raise."""
+        if (entered := self.entered) is not None:
+            done: Future[Entered] = Future()
+            done.set_result(entered)
+            return done
+        with self._planning:
+            if (opening := self._opening) is not None:
+                return opening
+            opening = self._opening = Future()
+            # Many wait for it: one of them that gives up must not cancel it.
+            opening.set_running_or_notify_cancel()
+        threading.Thread(
+            target=self._open, args=(opening,), name="claude-batch-open", daemon=True
+        ).start()
+        return opening
+
+    def _open(self, opening: Future[Entered]) -> None:
+        try:
+            door = self.door()
+            entered = Entered(self.engine(), door)
+        except BaseException as error:
+            self._opening = None  # the next one tries again
+            opening.set_exception(error)
+        else:
+            self._opening = None
+            opening.set_result(entered)
+
+    def close(self) -> None:
+        """Give the engine back, once."""
+        with self._lock:
+            self.closed = True
+            engine, self._engine = self._engine, None
+            door, self._door = self._door, None
+        if engine is not None:
+            if door is not None:
+                engine.close_door(door)
+            engine.release()
+
+
+def _after_fork() -> None:
+    for entrance in list(_entrances):
+        entrance.forget()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
