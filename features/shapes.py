@@ -49,6 +49,18 @@ class Flat(BaseModel):
     total: float
 
 
+class Receipt(BaseModel):
+    """Flat: scalars, and lists of scalars."""
+
+    number: str = Field(description="As printed")
+    issued: dt.date
+    total: Decimal
+    currency: Currency
+    paid: bool | None
+    tags: list[str] = []
+    note: str | None = None
+
+
 class Node(BaseModel):
     name: str
     children: list[Node] = []

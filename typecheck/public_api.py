@@ -54,6 +54,10 @@ def responses(response: cb.ActorResponse, result: cb.ActorResult) -> None:
     assert_type(response.usage.cache_read_input_tokens, int)
     assert_type(response.batch_id, str | None)
     assert_type(response.attempt, int)
+    assert_type(response.citations, list[cb.Citation])
+    assert_type(response.field_citations, dict[str, list[cb.Citation]])
+    assert_type(response.citations[0].place, str)
+    assert_type(response.citations[0].document, int | None)
     assert_type(response.cost, int | None)
     assert_type(response.cost_usd, Decimal | None)
     assert_type(response.raw, bytes)
@@ -68,6 +72,12 @@ def responses(response: cb.ActorResponse, result: cb.ActorResult) -> None:
 
 class Invoice(BaseModel):
     total: float
+
+
+def documents() -> None:
+    request = cb.ActorRequest("…", documents=["a.pdf", Path("b.png"), b"text"], citations=True)
+    assert_type(cb.ActorRequest("…", documents=[cb.Document("a", title="A")]), cb.ActorRequest)
+    assert_type(request.citations, bool)
 
 
 async def shapes(actor: cb.Actor, run: cb.Run) -> None:

@@ -27,6 +27,7 @@ Feature: The shape of an answer is checked before it is asked for, and when it i
       | {"type": "string", "maxLength": 5}                 | field `a`: `maxLength` is not supported  |
       | {"type": "string", "format": "phone"}              | field `a`: `format: phone` is not supported |
       | {"type": "array", "items": {"type": "strin"}}      | field `a[]`: `type: strin` is no type    |
+      | {"type": {"a": 1}}                                 | field `a`: `type: {'a': 1}` is no type   |
       | {"type": "array", "minItems": 2}                   | field `a`: `minItems` may be 0 or 1      |
       | {"type": "object", "additionalProperties": {"type": "string"}} | field `a`: keys that are not known beforehand |
       | {"type": "object", "properties": {"b": {}}}        | field `a.b`: it says nothing of the value's type |
@@ -40,6 +41,9 @@ Feature: The shape of an answer is checked before it is asked for, and when it i
       | {"enum": []}                                       | field `a`: `enum` is a list of at least one value |
       | {"type": "object", "not": {"type": "null"}}        | field `a`: `not` is not supported        |
       | 7                                                  | field `a`: a schema is a mapping, not 7  |
+
+  Scenario: a schema whose parts share parts many times over is checked at once
+    Then a schema of 60 levels that each point twice to the next is taken
 
   Scenario: objects of an actor's schema are closed, at every depth, and nothing else is changed
     Given an actor made with {"model": "m", "response_format": {"type": "object", "properties": {"a": {"type": "array", "items": {"type": "object", "properties": {"type": {"const": "object"}}}}, "b": {"anyOf": [{"$ref": "#/$defs/c"}, {"type": "null"}]}}, "$defs": {"c": {"type": "object", "properties": {}}}}}

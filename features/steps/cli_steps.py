@@ -127,6 +127,15 @@ def _(context: Context) -> None:
     assert found == expected, found
 
 
+@then("the command line has read the documents")
+def _(context: Context) -> None:
+    assert context.refusal is None, context.refusal
+    for row, request in zip(context.table, context.requests, strict=True):
+        names = " ".join(document.name for document in request.documents)
+        found = (request.key, names, str(request.citations))
+        assert found == (row["key"], row["documents"], row["citations"]), found
+
+
 @then("the command line refuses the input: {message}")
 def _(context: Context, message: str) -> None:
     assert context.refusal is not None, "nothing was refused"

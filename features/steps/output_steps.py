@@ -17,6 +17,7 @@ from pydantic import TypeAdapter
 import claude_batch as cb
 from claude_batch.actor.output import output_format_of
 from claude_batch.actor.request import RequestEncoder
+from claude_batch.wire.schemas import schema_fault
 
 use_step_matcher("parse")
 
@@ -138,6 +139,17 @@ def _(context: Context, name: str) -> None:
     assert response.parsed_output is response.parsed_output
 
 
+@then("a schema of {levels:d} levels that each point twice to the next is taken")
+def _(context: Context, levels: int) -> None:
+    def level(number: int) -> dict[str, Any]:
+        inner = {"$ref": f"#/$defs/L{number + 1}"}
+        return {"type": "object", "properties": {"a": inner, "b": inner}}
+
+    names = {f"L{n}": level(n) for n in range(1, levels)}
+    schema = {**level(0), "$defs": {**names, f"L{levels}": {"type": "null"}}}
+    assert schema_fault(schema) is None
+
+
 # Over real HTTP
 
 
@@ -180,7 +192,8 @@ def _(context: Context, prompt: str, name: str) -> None:
 @then("every answer is an object of {name}")
 def _(context: Context, name: str) -> None:
     kind = getattr(shapes, name)
-    assert context.outcomes and all(type(o.parsed_output) is kind for o in context.outcomes)
+    assert context.outcomes
+    assert all(type(o.parsed_output) is kind for o in context.outcomes)
 
 
 @then("the API was asked for a schema and for no tool")

@@ -14,9 +14,11 @@ from claude_batch._version import __version__
 
 if TYPE_CHECKING:
     from claude_batch.actor.configuration import ActorConfiguration
+    from claude_batch.actor.documents import Document
     from claude_batch.actor.loader import ActorLoader
     from claude_batch.actor.request import ActorRequest
     from claude_batch.actor.response import ActorResponse, ActorResult
+    from claude_batch.core.citations import Citation
     from claude_batch.core.errors import (
         AccountHaltedError,
         ActorConfigurationError,
@@ -52,9 +54,11 @@ logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 _HOMES = {
     "actor.configuration": ("ActorConfiguration",),
+    "actor.documents": ("Document",),
     "actor.loader": ("ActorLoader",),
     "actor.request": ("ActorRequest",),
     "actor.response": ("ActorResponse", "ActorResult"),
+    "core.citations": ("Citation",),
     "core.errors": (
         "AccountHaltedError",
         "ActorConfigurationError",
@@ -102,10 +106,12 @@ __all__ = [
     "BatchState",
     "BatchStatus",
     "BatchTimeoutError",
+    "Citation",
     "ClaudeBatchProvider",
     "ClaudeProvider",
     "CostReport",
     "CostShare",
+    "Document",
     "EngineStoppedError",
     "InvalidRequestError",
     "KeyConflictError",

@@ -7,6 +7,7 @@ schemas cannot say (bounds, patterns of a model's own) is told to the model in w
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, Generic, TypeVar, cast
 
@@ -14,6 +15,7 @@ import msgspec
 from pydantic import PydanticSchemaGenerationError, PydanticUserError, TypeAdapter, ValidationError
 from pydantic.errors import PydanticInvalidForJsonSchema
 
+from claude_batch.actor.labels import LabelledField, values_of
 from claude_batch.core.errors import InvalidRequestError
 from claude_batch.wire.schemas import schema_fault
 
@@ -56,6 +58,10 @@ class OutputFormat(Generic[_T]):
             return self._adapter.validate_json(text)
         except ValidationError as error:
             raise ValueError(problems_of(error)) from None
+
+    def of_fields(self, fields: Sequence[LabelledField]) -> _T:
+        """The value of labelled fields. Raises as `parse` does."""
+        return self.parse(msgspec.json.encode(values_of(fields, self.schema)).decode())
 
     def __reduce__(self) -> tuple[Any, ...]:
         return output_format_of, (self.kind,)

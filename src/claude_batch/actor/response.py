@@ -10,9 +10,12 @@ import msgspec
 import msgspec.structs
 from typing_extensions import TypeVar
 
+from claude_batch.actor.labels import labelled_fields, values_of
 from claude_batch.actor.output import OutputFormat, parse_json
+from claude_batch.core.citations import Citation
 from claude_batch.core.errors import ActorError, MissingResultError, OutputValidationError
 from claude_batch.core.usage import Usage
+from claude_batch.wire.citations import citations_of_block
 from claude_batch.wire.messages import DecodedMessage, UnreadableLine, decode_message
 
 if TYPE_CHECKING:
@@ -103,12 +106,32 @@ class ActorResponse(Generic[OutputT_co]):
     def parsed_output(self) -> OutputT_co:
         """The answer as an object of the ``output_format``; without one, the JSON in its text.
 
+        Of an answer in labelled fields (asked for with citations) and without ``output_format``:
+        a mapping of the labels to their texts.
+
         Read once, and the same object each time. Raises `OutputValidationError` for an answer that
         is none: cut short, refused, a tool's call, or not of the shape.
         """
         if self._parsed is _UNREAD:
             self._parsed = self._parse()
         return self._parsed
+
+    @property
+    def citations(self) -> list[Citation]:
+        """Each passage that the answer cites, in the answer's order."""
+        return [citation for block in self.content for citation in citations_of_block(block)]
+
+    @property
+    def field_citations(self) -> dict[str, list[Citation]]:
+        """What each field of a shape that was asked for with citations rests on.
+
+        A field without any has an empty list. Empty for an answer that is not in labelled fields.
+        """
+        found: dict[str, list[Citation]] = {}
+        schema = None if self._output is None else self._output.schema
+        for field in labelled_fields(self.content, schema):
+            found.setdefault(field.name, []).extend(field.citations)
+        return found
 
     @property
     def content(self) -> list[dict[str, Any]]:
@@ -185,9 +208,13 @@ class ActorResponse(Generic[OutputT_co]):
             _ = self.parsed_output
 
     def _parse(self) -> Any:
-        read = parse_json if self._output is None else self._output.parse
+        output = self._output
+        read = parse_json if output is None else output.parse
         text = self.text
         try:
+            schema = None if output is None else output.schema
+            if fields := labelled_fields(self.content, schema):
+                return values_of(fields) if output is None else output.of_fields(fields)
             try:
                 return read(text)
             except ValueError:
@@ -198,7 +225,7 @@ class ActorResponse(Generic[OutputT_co]):
                 return read(texts[-1])
         except ValueError as error:
             problem = str(error)
-        asked = "" if self._output is None else f" {self._output.name}"
+        asked = "" if output is None else f" {output.name}"
         reason = self.stop_reason
         if reason in ("max_tokens", "model_context_window_exceeded"):
             remedy = "raise `max_tokens`" if reason == "max_tokens" else "shorten the prompt"

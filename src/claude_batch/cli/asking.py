@@ -52,6 +52,10 @@ def _asking(command: _F) -> _F:
                          help="Longest answer, with --model."),
             click.option("--prompt-column", default="prompt", show_default=True,
                          help="The column of a CSV that holds the prompts."),
+            click.option("--document", "documents", multiple=True, metavar="FILE",
+                         help="A PDF, image or text that every request is about; repeatable, "
+                         "also a glob."),
+            click.option("--citations", is_flag=True, help="Have the documents cited."),
             click.option("--label", help="A name for the run, shown by status."),
             click.option("--new", is_flag=True, help="Ask anew what was asked before."),
             click.option("--skip-invalid", is_flag=True,
@@ -71,9 +75,9 @@ def run_command(**given: Any) -> None:
     """Ask every prompt of INPUT, wait, and write the answers in input order.
 
     ACTOR is a YAML file, unless --model is given. INPUT: JSON lines (a string, or an object with
-    optional id and one of prompt, messages, params), '-' for standard input, CSV with a prompt
-    column, or text files, also by glob, one request a file. The same command again goes on with
-    an unfinished run, and delivers a finished one at no cost.
+    optional id, one of prompt, messages, params, and optional documents), '-' for standard input,
+    CSV with a prompt column, or text files, also by glob, one request a file. The same command
+    again goes on with an unfinished run, and delivers a finished one at no cost.
     """
     raise SystemExit(_ask(**given, wait=True))
 
@@ -99,6 +103,8 @@ def _ask(
     system: str | None,
     max_tokens: int | None,
     prompt_column: str,
+    documents: tuple[str, ...],
+    citations: bool,
     skip_invalid: bool,
     label: str | None,
     new: bool,
@@ -119,6 +125,8 @@ def _ask(
     inputs = Inputs(
         given,
         prompt_column=prompt_column,
+        documents=documents,
+        citations=citations,
         on_invalid=(lambda message: say(f"skipped: {message}")) if skip_invalid else None,
     )
     with parkable(), open_provider(options) as provider:

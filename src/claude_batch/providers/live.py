@@ -341,9 +341,7 @@ class ClaudeProvider:
     def _patience(self, params: Mapping[str, Any]) -> float:
         if self._timeout is not None:
             return self._timeout
-        max_tokens: object = params.get("max_tokens")
-        tokens = max_tokens if isinstance(max_tokens, int) else 0
-        return max(_SHORTEST_TIMEOUT, tokens * _SECONDS_PER_TOKEN)
+        return max(_SHORTEST_TIMEOUT, params["max_tokens"] * _SECONDS_PER_TOKEN)
 
     # The client -----------------------------------------------------------------------------------
 

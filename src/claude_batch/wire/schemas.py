@@ -8,7 +8,7 @@ descriptions.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 __all__ = ["close_objects", "schema_fault"]
 
@@ -43,7 +43,7 @@ def schema_fault(schema: object, *, rewritten: bool = False) -> str | None:
     are no faults. A field is named by its path: ``lines[].price``.
     """
     root = cast("Mapping[str, Any]", schema)  # of one that is none, no reference is followed
-    for path, fault in _faults(schema, "", root, (), rewritten):
+    for path, fault in _faults(schema, "", _Root(root, set()), (), rewritten):
         return f"field `{path}`: {fault}" if path else fault
     return None
 
@@ -73,8 +73,15 @@ def _closed(key: str, value: Any) -> Any:
 _Faults = Iterator[tuple[str, str]]
 
 
+class _Root(NamedTuple):
+    """What references point into, and those that were found to be right."""
+
+    schema: Mapping[str, Any]
+    right: set[str]
+
+
 def _faults(
-    schema: object, path: str, root: Mapping[str, Any], above: tuple[str, ...], rewritten: bool
+    schema: object, path: str, root: _Root, above: tuple[str, ...], rewritten: bool
 ) -> _Faults:
     if not isinstance(schema, Mapping):
         yield path, f"a schema is a mapping, not {schema!r}"
@@ -104,7 +111,7 @@ def _faults(
 
 
 def _reference_faults(
-    reference: object, path: str, root: Mapping[str, Any], above: tuple[str, ...], rewritten: bool
+    reference: object, path: str, root: _Root, above: tuple[str, ...], rewritten: bool
 ) -> _Faults:
     if not isinstance(reference, str) or not reference.startswith("#"):
         yield path, f"`$ref: {reference}` points outside; only `#/$defs/…` is supported"
@@ -112,7 +119,9 @@ def _reference_faults(
     if reference in above or reference == "#":
         yield path, f"`$ref: {reference}` is recursive, which is not supported; name the levels"
         return
-    found: Any = root
+    if reference in root.right:
+        return  # many fields may share it
+    found: Any = root.schema
     for step in reference.removeprefix("#").strip("/").split("/"):
         word = step.replace("~1", "/").replace("~0", "~")
         found = cast("Any", found).get(word) if isinstance(found, Mapping) else None
@@ -120,12 +129,13 @@ def _reference_faults(
         yield path, f"`$ref: {reference}` points to nothing"
         return
     yield from _faults(found, path, root, (*above, reference), rewritten)
+    root.right.add(reference)  # only the first fault is asked for: here there was none
 
 
 def _own_faults(node: Mapping[str, Any], rewritten: bool) -> Iterator[str]:
     kinds = node.get("type")
     for kind in cast("list[object]", kinds) if isinstance(kinds, list) else [kinds]:
-        if kind is not None and kind not in _TYPES:
+        if kind is not None and (not isinstance(kind, str) or kind not in _TYPES):
             yield f"`type: {kind}` is no type of JSON schema"
     if not any(word in node for word in _SHAPES):
         yield "it says nothing of the value's type; give it a `type`"
