@@ -26,6 +26,7 @@ from staging import start_api
 import claude_batch as cb
 from claude_batch.core.durations import parse_duration
 from claude_batch.core.settings import ENVIRONMENT_PREFIX, LedgerSettings
+from claude_batch.providers.keywords import SettingKeywords
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text("utf-8")
@@ -294,16 +295,19 @@ def settings_defaults(context: Context) -> None:
     for name, value in defaults().items():
         _, shown = table[ENVIRONMENT_PREFIX + name.upper()]
         read: Any = {"true": True, "false": False}.get(shown, shown)
-        if not isinstance(value, str | bool):
+        if value is None:
+            read = shown or None
+        elif not isinstance(value, str | bool):
             read = parse_duration(shown)
         assert read == value, f"{name}: the README says {shown}, the code {value}"
 
 
 @then("the README's settings are keywords of Python under the same names")
 def keywords(context: Context) -> None:
-    known = inspect.signature(cb.ClaudeBatchProvider).parameters
+    taken = inspect.signature(cb.ClaudeBatchProvider).parameters
+    known = set(taken) | set(SettingKeywords.__annotations__)
     names = {variable.removeprefix(ENVIRONMENT_PREFIX).lower() for variable in settings_table()}
-    assert names - set(known) == {"state_dir"}, names - set(known)
+    assert names - known == {"state_dir"}, names - known
 
 
 # The command line
@@ -324,6 +328,8 @@ def flags(context: Context) -> None:
     assert shown <= taken, shown - taken
     for variable, (flag, _) in settings_table().items():
         name = "--" + variable.removeprefix(ENVIRONMENT_PREFIX).lower().replace("_", "-")
+        # A flag shows its unit by itself: `--budget USD`.
+        name = name.removesuffix("-usd")
         assert flag == (name if name in taken else ""), f"{variable} has the flag {name}"
 
 

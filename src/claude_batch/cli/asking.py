@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from contextlib import suppress
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -14,6 +15,7 @@ from claude_batch.cli.faults import BadInput, BadOutput, say, tell
 from claude_batch.cli.options import (
     Format,
     ProviderOptions,
+    budget_option,
     folder_option,
     format_option,
     open_provider,
@@ -56,6 +58,7 @@ def _asking(command: _F) -> _F:
                          help="A PDF, image or text that every request is about; repeatable, "
                          "also a glob."),
             click.option("--citations", is_flag=True, help="Have the documents cited."),
+            budget_option,
             click.option("--label", help="A name for the run, shown by status."),
             click.option("--new", is_flag=True, help="Ask anew what was asked before."),
             click.option("--skip-invalid", is_flag=True,
@@ -106,6 +109,7 @@ def _ask(
     documents: tuple[str, ...],
     citations: bool,
     skip_invalid: bool,
+    budget: Decimal | None,
     label: str | None,
     new: bool,
     wait: bool,
@@ -130,7 +134,7 @@ def _ask(
         on_invalid=(lambda message: say(f"skipped: {message}")) if skip_invalid else None,
     )
     with parkable(), open_provider(options) as provider:
-        run = _store(provider, actor, inputs, output, label=label, new=new)
+        run = _store(provider, actor, inputs, output, label=label, new=new, budget_usd=budget)
         run.set_forms(forms)
         if wait:
             return wait_and_deliver(provider, run, output, options)
@@ -145,6 +149,7 @@ def _store(
     *,
     label: str | None,
     new: bool,
+    budget_usd: Decimal | None,
 ) -> Run:
     from claude_batch.cli.display import storing
 
@@ -155,6 +160,7 @@ def _store(
                 inputs,
                 label=label,
                 new=new,
+                budget_usd=budget_usd,
                 # `resume` may be typed elsewhere.
                 output=None if output is None else os.path.abspath(output),
                 on_invalid=inputs.refuse,
@@ -190,6 +196,9 @@ def _submit(provider: ClaudeBatchProvider, run: Run, options: ProviderOptions) -
         say(f"halted: {error}")
         return Exit.HALTED
     status = run.status()
+    if status.held is not None:
+        say(f"not everything was sent: {status.waiting_for}; {options.how_to_go_on(run.id)}")
+        return Exit.PARKED
     unsent = not status.batches or any(batch.batch_id is None for batch in status.batches)
     if unsent and not status.finished:
         why = provider.contact.last_failure or status.waiting_for

@@ -9,12 +9,14 @@ import tempfile
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import click
 from click.core import ParameterSource
 
 from claude_batch.cli.faults import say
+from claude_batch.core.dollars import nano_dollars, usd
 from claude_batch.core.durations import parse_duration
 from claude_batch.core.settings import ENVIRONMENT_PREFIX, default_ledger, from_environment
 
@@ -48,6 +50,24 @@ class DurationType(click.ParamType[float]):
 DURATION = DurationType()
 
 
+class DollarsType(click.ParamType[Decimal]):
+    """A sum such as ``20`` or ``0.50``; gives dollars."""
+
+    name = "usd"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Decimal:
+        """click's hook: text to dollars."""
+        try:
+            return usd(nano_dollars(value))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+DOLLARS = DollarsType()
+
+
 def _option(name: str, **attributes: Any) -> Callable[[_F], _F]:
     words = name.partition("/")[0].removeprefix("--")
     variable = ENVIRONMENT_PREFIX + words.replace("-", "_").upper()
@@ -67,6 +87,15 @@ folder_option: Callable[[Any], Any] = click.option(
     "--results-dir",
     metavar="DIR",
     help="A folder for one JSON file a result, the API's own lines, and a summary.",
+)
+
+budget_option: Callable[[Any], Any] = click.option(
+    "--budget",
+    type=DOLLARS,
+    metavar="USD",
+    envvar=f"{ENVIRONMENT_PREFIX}BUDGET_USD",
+    show_envvar=True,
+    help="What the run may cost; what does not fit is held.",
 )
 
 ledger_option: Callable[[Any], Any] = _option(
@@ -123,6 +152,15 @@ _SHARED: tuple[Callable[[Any], Any], ...] = (
     ),
     _option("--probe-interval", type=DURATION, help="The wait before a halt is first probed (5m)."),
     prices_option,
+    click.option(
+        "--daily-budget",
+        "daily_budget_usd",
+        type=DOLLARS,
+        metavar="USD",
+        envvar=f"{ENVIRONMENT_PREFIX}DAILY_BUDGET_USD",
+        show_envvar=True,
+        help="What all that is sent on a day (UTC) may cost.",
+    ),
 )
 _NEEDED_AGAIN = ("ledger", "base_url", "api_key_env")
 """What a later command must be told again to find the same run and server."""
@@ -142,6 +180,7 @@ _COMMON = (
     "exclusive_workspace",
     "probe_interval",
     "prices",
+    "daily_budget_usd",
 )
 
 
@@ -166,6 +205,7 @@ class ProviderOptions:
     exclusive_workspace: bool | None = None
     probe_interval: float | None = None
     prices: str | None = None
+    daily_budget_usd: Decimal | None = None
     sandbox: bool = False
     """Whether all happens in a sandbox that ends with the command."""
     flags: str = ""

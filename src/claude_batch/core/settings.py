@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
+from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, cast
 
@@ -23,12 +24,14 @@ from pydantic import (
     model_validator,
 )
 
+from claude_batch.core.dollars import nano_dollars, usd
 from claude_batch.core.durations import format_duration, parse_duration
 from claude_batch.core.errors import ActorConfigurationError
 
 __all__ = [
     "ENVIRONMENT_PREFIX",
     "BatchProcessingMode",
+    "Dollars",
     "Duration",
     "LedgerSettings",
     "default_ledger",
@@ -47,6 +50,14 @@ Duration = Annotated[
     WithJsonSchema({"type": ["string", "number"], "examples": ["30s", "10m", "24h", "PT10M"]}),
 ]
 """Seconds, written as `claude_batch.core.durations` says."""
+
+Dollars = Annotated[
+    Decimal,
+    BeforeValidator(lambda value: usd(nano_dollars(value))),
+    PlainSerializer(lambda value: f"{value:f}", return_type=str, when_used="json"),
+    WithJsonSchema({"type": ["string", "number"], "examples": [20, "0.50"]}),
+]
+"""Dollars, as `claude_batch.core.dollars` reads them."""
 
 SHORTEST_INTERVAL = 0.05
 """Seconds; intervals below 50 ms would only load the server."""
@@ -73,6 +84,20 @@ class BatchProcessingMode(BaseModel):
     """After `max_wait`: leave the batches to a later ``resume``, or cancel them."""
     max_attempts: int = Field(default=3, ge=1)
     """How many outcomes a request may have before a passing failure becomes final."""
+    budget_usd: Dollars | None = None
+    """What a run may cost; what does not fit is held. The single calls of a process are one run."""
+    actor_budget_usd: Dollars | None = None
+    """What all runs of the actor may cost together."""
+
+    @property
+    def budget(self) -> int | None:
+        """`budget_usd` in nano-dollars."""
+        return None if self.budget_usd is None else nano_dollars(self.budget_usd)
+
+    @property
+    def actor_budget(self) -> int | None:
+        """`actor_budget_usd` in nano-dollars."""
+        return None if self.actor_budget_usd is None else nano_dollars(self.actor_budget_usd)
 
     @model_validator(mode="before")
     @classmethod
@@ -173,6 +198,8 @@ class LedgerSettings:
     """How long a halted workspace waits before its first probe; each refused one doubles it."""
     prices: str = ""
     """A file of own prices, as `claude_batch.money.files` reads it; empty for none."""
+    daily_budget_usd: Decimal | None = None
+    """What all that is sent on one day (UTC) may cost; None: what the ledger was last told."""
 
 
 _TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
@@ -197,6 +224,7 @@ _PARSERS: Mapping[str, Callable[[Any], Any]] = {
     "on_unknown": _choice,
     "exclusive_workspace": _flag,
     "prices": os.fspath,
+    "daily_budget_usd": lambda value: usd(nano_dollars(value)),
 }
 
 

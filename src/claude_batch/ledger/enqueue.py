@@ -10,6 +10,7 @@ from sqlalchemy import Connection, delete, func, insert, literal_column, null, s
 
 from claude_batch.core.ids import new_run_id
 from claude_batch.core.settings import BatchProcessingMode
+from claude_batch.ledger import budgets
 from claude_batch.ledger.schema import (
     batches,
     credentials,
@@ -27,6 +28,7 @@ __all__ = [
     "add_requests",
     "adopt_refused",
     "begin_run",
+    "declare_budgets",
     "drop_run",
     "ensure_lane",
     "ensure_workspace",
@@ -40,6 +42,18 @@ __all__ = [
 
 # What is the same for every new request stands in the SQL: to bind it costs as much as to store it.
 _INSERT_REQUESTS = insert(requests).values(
+    state=literal_column("'queued'"),
+    cancelled=literal_column("0"),
+    attempts=literal_column("0"),
+    forgiven=literal_column("0"),
+    sendings=literal_column("0"),
+    batch_id=null(),
+    answered_by=null(),
+    finished=null(),
+    reserve=null(),
+)
+# Under a budget each row has one value more.
+_INSERT_RESERVED = insert(requests).values(
     state=literal_column("'queued'"),
     cancelled=literal_column("0"),
     attempts=literal_column("0"),
@@ -76,6 +90,8 @@ class NewRequest(NamedTuple):
     key: str | None
     lane_id: int
     params: bytes
+    reserve: int | None = None
+    """The most that it can cost, in nano-dollars; None where no budget asks."""
 
 
 def ensure_workspace(tx: Connection, base_url: str, fingerprint: str) -> int:
@@ -218,10 +234,17 @@ def begin_run(tx: Connection, run: NewRun) -> str:
             created=run.created,
             stored=run.created if run.kind == "calls" else None,
             request_count=0,
-            **run.mode.model_dump(mode="python"),
+            **run.mode.model_dump(mode="python", exclude={"budget_usd", "actor_budget_usd"}),
         )
     )
+    declare_budgets(tx, run_id, run)
     return run_id
+
+
+def declare_budgets(tx: Connection, run_id: str, run: NewRun) -> None:
+    """The budgets that a mode asks for, of a run that was just made or was asked for again."""
+    budgets.declare(tx, "run", run_id, run.mode.budget)
+    budgets.declare(tx, "actor", run.actor, run.mode.actor_budget)
 
 
 def add_requests(
@@ -233,14 +256,15 @@ def add_requests(
     """
     # Only writers give out row numbers and this transaction is one, so they can be given here.
     first = int(tx.scalar(select(func.max(requests.c.seq))) or 0) + 1
-    insert_many(
-        tx,
-        _INSERT_REQUESTS,
-        [
-            (seq, identifier, run_id, position, key, lane_id, len(body), due, created)
-            for seq, (identifier, position, key, lane_id, body) in enumerate(new, first)
-        ],
-    )
+    rows: list[tuple[Any, ...]] = [
+        (seq, identifier, run_id, position, key, lane_id, len(body), due, created)
+        for seq, (identifier, position, key, lane_id, body, _) in enumerate(new, first)
+    ]
+    if new[0].reserve is None:
+        insert_many(tx, _INSERT_REQUESTS, rows)
+    else:
+        reserved = [(*row, each.reserve) for row, each in zip(rows, new, strict=True)]
+        insert_many(tx, _INSERT_RESERVED, reserved)
     insert_many(tx, _INSERT_PARAMS, [(seq, request[4]) for seq, request in enumerate(new, first)])
     tx.execute(
         update(runs)
@@ -273,6 +297,7 @@ def drop_run(tx: Connection, run_id: str) -> None:
     mine = select(requests.c.seq).where(requests.c.run_id == run_id)
     tx.execute(delete(params).where(params.c.request_seq.in_(mine)))
     tx.execute(delete(requests).where(requests.c.run_id == run_id))
+    budgets.set_amount(tx, "run", run_id, None)
     tx.execute(delete(runs).where(runs.c.id == run_id))
 
 
@@ -292,6 +317,7 @@ def remove_half_stored(tx: Connection, run_id: str, *, limit: int = 5000) -> boo
     tx.execute(delete(params).where(params.c.request_seq.in_(mine)))
     removed = tx.execute(delete(requests).where(requests.c.seq.in_(mine))).rowcount
     if removed < limit:
+        budgets.set_amount(tx, "run", run_id, None)
         tx.execute(delete(runs).where(runs.c.id == run_id, runs.c.stored.is_(None)))
         return False
     return True

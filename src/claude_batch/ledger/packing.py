@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from sqlalchemy import (
@@ -19,6 +19,7 @@ from sqlalchemy import (
 )
 
 from claude_batch.core.states import BatchState, RequestState
+from claude_batch.ledger.budgets import DAY, reserved_sum
 from claude_batch.ledger.schema import batch_runs, batches, lanes, requests, runs
 from claude_batch.ledger.store import Record, next_stamp, plain_rows
 
@@ -115,22 +116,33 @@ def pack(
     poll_interval: float,
     max_poll_interval: float,
     now: float,
+    only: Sequence[int] | None = None,
 ) -> int:
-    """Bind a lane's queued requests up to ``last_seq`` to a new batch; returns its id."""
+    """Bind a lane's queued requests up to ``last_seq`` to a new batch; returns its id.
+
+    ``only``: the row numbers of those that are meant, where it is not all of them.
+    """
     batch_id = _insert_batch(
-        tx, lane_id, count, params_bytes, poll_interval, max_poll_interval, now
+        tx, lane_id, count, params_bytes, poll_interval, max_poll_interval, now, int(now // DAY)
     )
-    eligible_runs = select(runs.c.id).where(runs.c.stored.is_not(None))
-    tx.execute(
-        update(requests)
-        .where(
-            _QUEUED,
-            requests.c.lane_id == lane_id,
-            requests.c.seq <= last_seq,
-            requests.c.run_id.in_(eligible_runs),
+    packed = {"state": RequestState.PACKED, "batch_id": batch_id}
+    if only is not None:
+        meant = and_(_QUEUED, requests.c.seq == bindparam("of_seq"))
+        tx.execute(
+            update(requests).where(meant).values(**packed), [{"of_seq": seq} for seq in only]
         )
-        .values(state=RequestState.PACKED, batch_id=batch_id)
-    )
+    else:
+        eligible_runs = select(runs.c.id).where(runs.c.stored.is_not(None))
+        tx.execute(
+            update(requests)
+            .where(
+                _QUEUED,
+                requests.c.lane_id == lane_id,
+                requests.c.seq <= last_seq,
+                requests.c.run_id.in_(eligible_runs),
+            )
+            .values(**packed)
+        )
     _note_runs(tx, batch_id)
     return batch_id
 
@@ -143,6 +155,7 @@ def _insert_batch(
     poll_interval: float,
     max_poll_interval: float,
     now: float,
+    day: int | None,
 ) -> int:
     result = tx.execute(
         insert(batches).values(
@@ -153,6 +166,7 @@ def _insert_batch(
             poll_interval=poll_interval,
             max_poll_interval=max_poll_interval,
             created=now,
+            day=day,
         )
     )
     key: Any = result.inserted_primary_key
@@ -163,10 +177,14 @@ def _note_runs(tx: Connection, batch_id: int) -> None:
     tx.execute(delete(batch_runs).where(batch_runs.c.batch_id == batch_id))
     tx.execute(
         insert(batch_runs).from_select(
-            ["batch_id", "run_id"],
-            select(requests.c.batch_id, requests.c.run_id)
+            ["batch_id", "run_id", "reserved"],
+            select(
+                requests.c.batch_id,
+                requests.c.run_id,
+                reserved_sum(requests.c.reserve, requests.c.state == RequestState.PACKED),
+            )
             .where(requests.c.batch_id == batch_id)
-            .distinct(),
+            .group_by(requests.c.batch_id, requests.c.run_id),
         )
     )
 
@@ -333,7 +351,7 @@ def split(tx: Connection, batch_id: int, now: float) -> tuple[int, int] | None:
 def _part(tx: Connection, old: Record, which: Any, count: int, size: int, now: float) -> int:
     """Move some requests of a batch that was not taken to a new batch; returns its id."""
     part = _insert_batch(
-        tx, old.lane_id, count, size, old.poll_interval, old.max_poll_interval, now
+        tx, old.lane_id, count, size, old.poll_interval, old.max_poll_interval, now, old.day
     )
     tx.execute(
         update(requests)

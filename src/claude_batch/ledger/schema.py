@@ -140,6 +140,9 @@ requests: Table = Table(
     Column("answered_by", Integer),  # the sending whose result is final
     # The ledger-wide stamp of the transaction that made it final: the order of completion.
     Column("finished", Integer),
+    # The most that one sending of it can cost, in nano-dollars; None as long as no budget has
+    # asked for it, -1 where nothing tells.
+    Column("reserve", BigInteger),
     UniqueConstraint("run_id", "position"),
     Index("ix_requests_batch", "batch_id"),
     Index(
@@ -237,7 +240,10 @@ batches: Table = Table(
     Column("half_of", _Serial),
     Column("refusal", Text),
     Column("note", Text),  # the last thing that went wrong, in words
+    # The day (UTC, counted since the epoch) on which it was packed: whose budget pays for it.
+    Column("day", Integer),
     Index("ix_batches_state", "state"),
+    Index("ix_batches_day", "day"),
 )
 
 batch_runs: Table = Table(
@@ -245,8 +251,24 @@ batch_runs: Table = Table(
     metadata,
     Column("batch_id", _Serial, ForeignKey("batches.id"), primary_key=True),
     Column("run_id", String, ForeignKey("runs.id"), primary_key=True),
+    # Nano-dollars, of this run's requests in this batch; see `claude_batch.ledger.budgets`.
+    Column("reserved", BigInteger),
+    Column("spent", BigInteger),
     Index("ix_batch_runs_run", "run_id"),
 )
+
+budgets: Table = Table(
+    "budgets",
+    metadata,
+    Column("scope", String, primary_key=True),  # "run", "actor" or "day"
+    Column("name", String, primary_key=True),  # the run's id, the actor's name, or ""
+    Column("amount", BigInteger, nullable=False),  # nano-dollars
+    # What a flag, a keyword or an actor's YAML last asked for: who asks for the same again does
+    # not take back what was set by hand since.
+    Column("declared", BigInteger),
+    Column("warned", Integer, nullable=False, default=0),  # the percentage last warned at
+)
+"""What may be spent. No row, no budget."""
 
 candidates: Table = Table(
     "candidates",

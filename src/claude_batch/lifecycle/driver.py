@@ -28,6 +28,7 @@ from claude_batch.lifecycle.reconciliation import Reconciliation
 from claude_batch.lifecycle.refusals import Refusals
 from claude_batch.lifecycle.seat import seat_is_taken, seat_lock
 from claude_batch.lifecycle.submission import LONGEST_WAIT, Submission, backoff
+from claude_batch.money.prices import prices_of
 from claude_batch.wire.client import ApiError, BatchesClient, Unreachable
 
 __all__ = ["Contact", "Driver"]
@@ -89,6 +90,7 @@ class Driver:
         self._poll_task: asyncio.Task[None] | None = None
         self._wake_send = asyncio.Event()
         self._wake_poll = asyncio.Event()
+        self._prices = prices_of(settings.prices)
         self._submission = Submission(ledger, client, settings, lambda: self._stopping)
         self._polling = Polling(ledger, client, settings)
         self._collection = Collection(ledger, client, settings)
@@ -276,7 +278,7 @@ class Driver:
             return LONGEST_SLEEP
         if halting.halt_stands(state, now):
             return LONGEST_SLEEP if state.next_probe is None else state.next_probe - now
-        packed, next_due = pack_due(self._ledger, seat, now)
+        packed, next_due = pack_due(self._ledger, seat, now, self._prices)
         if packed:
             self._changed()
         # A longer wait was planned before the clock jumped.

@@ -30,11 +30,13 @@ from claude_batch.ledger import collecting, halting, reading
 from claude_batch.ledger.processes import ProcessLock
 from claude_batch.ledger.reading import Answer
 from claude_batch.ledger.store import Ledger, Watch
+from claude_batch.lifecycle.budgeting import declare_daily, held_of
 from claude_batch.lifecycle.calls import Call, CallStore
 from claude_batch.lifecycle.doors import Door, halted_error
 from claude_batch.lifecycle.driver import Driver
 from claude_batch.lifecycle.sweeping import sweep
 from claude_batch.lifecycle.waiting import Waiter, Waiting, settle
+from claude_batch.money.prices import prices_of
 from claude_batch.wire.client import BatchesClient, CredentialFault
 from claude_batch.wire.encoding import EncodedRequest
 
@@ -67,7 +69,7 @@ class Engine:
         self._inbox: deque[Call] = deque()
         self._flush_planned = False
         self._lock = ProcessLock(ledger)
-        self._calls = CallStore(ledger, self._lock.process)
+        self._calls = CallStore(ledger, self._lock.process, prices_of(settings.prices))
         self._notes_planned = False
         self._subscribers: list[tuple[int, Future[int]]] = []
         self._version = 0
@@ -104,7 +106,9 @@ class Engine:
                         f"({engine.settings}); give all its providers the same"
                     )
             else:
-                engine = _engines[name] = cls(Ledger(location), settings)
+                ledger = Ledger(location)
+                declare_daily(ledger, settings)
+                engine = _engines[name] = cls(ledger, settings)
             engine._users += 1
             return engine
 
@@ -428,6 +432,10 @@ class Engine:
             self.wake()
         with self.ledger.read() as tx:
             batch_id = reading.batch_of(tx, waiter.seq)
+            held = None if batch_id else held_of(tx, waiter.run_id, time.time())
+        where = f"batch {batch_id}" if batch_id else "not yet submitted"
+        if held is not None:
+            where += f": {held.describe(waiter.run_id)}"
         ids = (batch_id,) if batch_id else ()
         kept = (
             "it was cancelled; what had finished is kept"
@@ -437,9 +445,7 @@ class Engine:
         self._waiting.fail(
             [waiter],
             lambda w: BatchTimeoutError(
-                f"no answer within max_wait ({mode.max_wait:g} s), "
-                f"run {w.run_id}, {'batch ' + batch_id if batch_id else 'not yet submitted'}: "
-                f"{kept}",
+                f"no answer within max_wait ({mode.max_wait:g} s), run {w.run_id}, {where}: {kept}",
                 run_id=w.run_id,
                 batch_ids=ids,
             ),

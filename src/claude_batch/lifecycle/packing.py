@@ -9,7 +9,10 @@ from typing import Protocol
 
 from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.ledger import packing, reconciling
+from claude_batch.ledger.budgets import any_budget
 from claude_batch.ledger.store import Ledger, Seat
+from claude_batch.lifecycle.budgeting import Fitting, reserve_what_waits
+from claude_batch.money.prices import Prices, prices_of
 from claude_batch.wire.encoding import body_length
 from claude_batch.wire.limits import MAX_BODY_BYTES, MAX_REQUESTS
 
@@ -104,9 +107,12 @@ def whole_cut(
     return Cut(last_seq, count, params_bytes, poll, max(max_poll, poll))
 
 
-def pack_due(ledger: Ledger, seat: Seat, now: float) -> tuple[list[int], float | None]:
-    """Pack every lane whose time has come, each as far as one batch reaches.
+def pack_due(
+    ledger: Ledger, seat: Seat, now: float, prices: Prices | None = None
+) -> tuple[list[int], float | None]:
+    """Pack every lane whose time has come, each as far as one batch and the budgets reach.
 
+    ``prices`` tell what requests may cost, where a budget asks (by default the listed ones).
     Returns the new batches and the time at which the next lane is due (None: no lane waits).
     """
     with ledger.read() as tx:
@@ -118,15 +124,25 @@ def pack_due(ledger: Ledger, seat: Seat, now: float) -> tuple[list[int], float |
             later.append(due)
             continue
         reach(CrashPoint.BEFORE_PACK)
+        with ledger.read() as tx:
+            waiting = packing.policies(tx, lane_id) if any_budget(tx) else {}
+        if waiting:
+            reserve_what_waits(ledger, seat, prices or prices_of(), lane_id, waiting, now)
         with ledger.write(seat) as tx:
             # An unknown sending is looked for by its count: another batch shall not look like it.
             unknown = reconciling.unknown_batches(tx, seat.workspace_id)
             avoid = {row.request_count for row in unknown}
             policies = packing.policies(tx, lane_id)
-            # Mostly all of a lane fits into one batch, and need not be looked at one by one.
-            cut = whole_cut(*packing.queue_totals(tx, lane_id), policies, avoid=avoid)
-            if cut is None:
-                cut = plan_cut(packing.queued_of_lane(tx, lane_id), policies, avoid=avoid)
+            cut, only = None, None
+            budget = Fitting.of(tx, lane_id, policies, now)
+            if budget is not None and not budget.all_fit:
+                cut = plan_cut(budget.fitting(tx, lane_id), policies, avoid=avoid)
+                only = [seq for seq in budget.taken if cut is not None and seq <= cut.last_seq]
+            else:
+                # Mostly all of a lane fits into one batch, and need not be looked at one by one.
+                cut = whole_cut(*packing.queue_totals(tx, lane_id), policies, avoid=avoid)
+                if cut is None:
+                    cut = plan_cut(packing.queued_of_lane(tx, lane_id), policies, avoid=avoid)
             if cut is None:
                 continue
             packed.append(
@@ -139,6 +155,7 @@ def pack_due(ledger: Ledger, seat: Seat, now: float) -> tuple[list[int], float |
                     poll_interval=cut.poll_interval,
                     max_poll_interval=cut.max_poll_interval,
                     now=now,
+                    only=only,
                 )
             )
         reach(CrashPoint.AFTER_PACK)

@@ -7,6 +7,7 @@ import contextlib
 import os
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, InvalidStateError
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from claude_batch.actor.configuration import ActorConfiguration
@@ -200,8 +201,13 @@ class ClaudeBatchProvider:
         self._entrance.opening().add_done_callback(ask)
         return future
 
-    def _mode(self, actor: ActorConfiguration) -> BatchProcessingMode:
-        return resolve_mode(actor.batch_processing or True, self.overrides)
+    def _mode(
+        self, actor: ActorConfiguration, budget_usd: Decimal | str | float | None = None
+    ) -> BatchProcessingMode:
+        overrides = self.overrides
+        if budget_usd is not None:
+            overrides = {**overrides, "budget_usd": budget_usd}
+        return resolve_mode(actor.batch_processing or True, overrides)
 
     # Runs ------------------------------------------------------------------------------------
 
@@ -212,7 +218,7 @@ class ClaudeBatchProvider:
 
         The same requests asked again go on with the same run.
         """
-        run = await self._store(actor, requests)
+        run = await self._store(actor, requests, self._mode(actor))
         async for result in run.results(ordered=ordered):
             yield result
 
@@ -224,7 +230,7 @@ class ClaudeBatchProvider:
         ordered: bool = True,
     ) -> Iterator[ActorResult]:
         """`respond_all`, with or without a running event loop."""
-        run = self._store_sync(actor, requests)
+        run = self._store_sync(actor, requests, self._mode(actor))
         yield from run.results_sync(ordered=ordered)
 
     async def submit(
@@ -235,14 +241,17 @@ class ClaudeBatchProvider:
         label: str | None = None,
         new: bool = False,
         output: str | None = None,
+        budget_usd: Decimal | str | float | None = None,
     ) -> Run:
         """Store a run and send it; returns once every batch that the API's queue admits is taken.
 
         The process may end then: any process that opens the run goes on. The same requests find
         the run they made before, unless ``new``. Raises `InvalidRequestError` for the first
-        request that would be refused, with nothing sent, and `AccountHaltedError`.
+        request that would be refused, with nothing sent, and `AccountHaltedError`. ``budget_usd``:
+        what it may cost in dollars; what does not fit is held, and is no reason to wait here.
         """
-        run = await self._store(actor, requests, label=label, new=new, output=output)
+        mode = self._mode(actor, budget_usd)
+        run = await self._store(actor, requests, mode, label=label, new=new, output=output)
         await run.wait_until_sent()
         return run
 
@@ -254,9 +263,11 @@ class ClaudeBatchProvider:
         label: str | None = None,
         new: bool = False,
         output: str | None = None,
+        budget_usd: Decimal | str | float | None = None,
     ) -> Run:
         """`submit`, with or without a running event loop."""
-        run = self._store_sync(actor, requests, label=label, new=new, output=output)
+        mode = self._mode(actor, budget_usd)
+        run = self._store_sync(actor, requests, mode, label=label, new=new, output=output)
         run.wait_until_sent_sync()
         return run
 
@@ -270,16 +281,18 @@ class ClaudeBatchProvider:
         output: str | None = None,
         on_invalid: Callable[[InvalidRequestError], None] | None = None,
         on_stored: Callable[[int], None] | None = None,
+        budget_usd: Decimal | str | float | None = None,
     ) -> Run:
         """Store a run without waiting for its sending; what drives the ledger sends it.
 
         ``on_invalid`` is told of each request that is left out because it would be refused; without
         it the first one raises, with nothing stored. ``on_stored`` is told, again and again, how
-        many requests are stored by now.
+        many requests are stored by now. ``budget_usd``: what it may cost in dollars.
         """
         return self._store_sync(
             actor,
             requests,
+            self._mode(actor, budget_usd),
             label=label,
             new=new,
             output=output,
@@ -290,6 +303,7 @@ class ClaudeBatchProvider:
     def _writer(
         self,
         actor: ActorConfiguration,
+        mode: BatchProcessingMode,
         label: str | None,
         output: str | None,
         on_stored: Callable[[int], None] | None = None,
@@ -309,17 +323,19 @@ class ClaudeBatchProvider:
             workspace_id=door.workspace_id,
             actor=actor.name,
             identity=identity,
-            mode=self._mode(actor),
+            mode=mode,
             label=label,
             output=output,
             process=self._engine.process,
             on_stored=on_stored,
+            prices=prices_of(self.settings.prices),
         )
 
     async def _store(
         self,
         actor: ActorConfiguration,
         requests: _Requests,
+        mode: BatchProcessingMode,
         *,
         label: str | None = None,
         new: bool = False,
@@ -327,7 +343,7 @@ class ClaudeBatchProvider:
     ) -> Run:
         check_requests(requests)
         engine, _ = await asyncio.wrap_future(self._entrance.opening())
-        writer = await asyncio.to_thread(self._writer, actor, label, output)
+        writer = await asyncio.to_thread(self._writer, actor, mode, label, output)
         try:
             # Encoded on this thread, where the caller's iterator belongs; stored on another.
             if isinstance(requests, AsyncIterable):
@@ -351,6 +367,7 @@ class ClaudeBatchProvider:
         self,
         actor: ActorConfiguration,
         requests: Iterable[str | ActorRequest],
+        mode: BatchProcessingMode,
         *,
         label: str | None = None,
         new: bool = False,
@@ -359,7 +376,7 @@ class ClaudeBatchProvider:
         on_stored: Callable[[int], None] | None = None,
     ) -> Run:
         check_requests(requests)
-        writer = self._writer(actor, label, output, on_stored)
+        writer = self._writer(actor, mode, label, output, on_stored)
         try:
             for request in requests:
                 try:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
+from decimal import Decimal
 from typing import Any, Literal, TypedDict, cast
 
 from claude_batch.core.durations import parse_duration
@@ -16,6 +17,8 @@ from claude_batch.core.settings import BatchProcessingMode, LedgerSettings, reso
 __all__ = ["SettingKeywords", "ledger_keywords", "mode_keywords"]
 
 _Duration = str | float | int
+
+_Dollars = Decimal | str | float | int
 
 _DURATIONS = ("linger", "poll_interval", "max_poll_interval", "max_wait")
 
@@ -37,6 +40,8 @@ class SettingKeywords(TypedDict, total=False):
     max_wait: _Duration | None
     on_timeout: Literal["park", "cancel"] | None
     max_attempts: int | None
+    budget_usd: _Dollars | None
+    actor_budget_usd: _Dollars | None
     # Of `LedgerSettings`
     settling: _Duration | None
     arm_window: _Duration | None
@@ -47,6 +52,7 @@ class SettingKeywords(TypedDict, total=False):
     exclusive_workspace: bool | None
     probe_interval: _Duration | None
     prices: str | os.PathLike[str] | None
+    daily_budget_usd: _Dollars | None
 
 
 def mode_keywords(settings: SettingKeywords) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from claude_batch.core.errors import RunNotFoundError
 from claude_batch.core.states import BatchState, RequestState, RunState
 from claude_batch.ledger import reading, reconciling
 from claude_batch.ledger.store import Ledger, Transaction
+from claude_batch.lifecycle.budgeting import Held, held_of
 from claude_batch.lifecycle.seat import seat_is_taken
 from claude_batch.wire.limits import RESULTS_KEPT_DAYS, WARN_FROM_DAY
 
@@ -71,6 +72,8 @@ class RunStatus:
     """What the run waits for and what would change it, in words; empty for a finished run."""
     strange_lines: int
     """Lines of its batches' results that are no results; they are kept in the ledger."""
+    held: Held | None = None
+    """What holds requests of it back, where they do not fit into a budget."""
 
     @property
     def finished(self) -> bool:
@@ -87,6 +90,7 @@ class RunStatus:
         """The same as plain values, for JSON."""
         values = asdict(self)
         values["counts"] = {str(state): count for state, count in self.counts.items()}
+        values["held"] = None if self.held is None else self.held._asdict()
         return values
 
 
@@ -119,6 +123,7 @@ def status_of(ledger: Ledger, run_id: str, *, driven: bool | None = None) -> Run
         )
         workspace = reading.workspace_row(tx, run.workspace_id)
         strange = reading.strange_count(tx, run.id)
+        held = held_of(tx, run.id, time.time()) if counts.get(RequestState.QUEUED) else None
     halt = None
     if workspace.halted is not None:
         halt = Halt(
@@ -130,7 +135,8 @@ def status_of(ledger: Ledger, run_id: str, *, driven: bool | None = None) -> Run
     still_open = any(not state.is_final for state in counts)
     if still_open and driven is None:
         driven = seat_is_taken(ledger, run.workspace_id)
-    state = _state(run, still_open, halt, bool(driven))
+    held_up = held is not None and not counts.get(RequestState.PACKED)
+    state = _state(run, still_open, halt, held_up, bool(driven))
     return RunStatus(
         run_id=run.id,
         state=state,
@@ -144,28 +150,39 @@ def status_of(ledger: Ledger, run_id: str, *, driven: bool | None = None) -> Run
         counts=counts,
         batches=batches,
         halt=halt if still_open else None,
-        waiting_for=_waiting_for(state, batches, workspace) if still_open else "",
+        waiting_for=_waiting_for(state, batches, workspace, held, run.id) if still_open else "",
         strange_lines=strange,
+        held=held,
     )
 
 
-def _state(run: Any, still_open: bool, halt: Halt | None, driven: bool) -> RunState:
+def _state(run: Any, still_open: bool, halt: Halt | None, held_up: bool, driven: bool) -> RunState:
     if run.stored is None:
         return RunState.STORING
     if not still_open:
         return RunState.CANCELLED if run.cancelled is not None else RunState.FINISHED
     if halt is not None:
         return RunState.HALTED
+    if held_up:
+        return RunState.HELD
     return RunState.RUNNING if driven else RunState.PARKED
 
 
-def _waiting_for(state: RunState, batches: tuple[BatchStatus, ...], workspace: Any) -> str:
+def _waiting_for(
+    state: RunState,
+    batches: tuple[BatchStatus, ...],
+    workspace: Any,
+    held: Held | None,
+    run_id: str,
+) -> str:
     words: list[str] = []
     if state is RunState.HALTED:
         words.append(
             f"sending is halted ({workspace.halt_reason}): {workspace.halt_message}; "
             "once the cause is gone, `claude-batch resume`"
         )
+    if held is not None:
+        words.append(held.describe(run_id))
     unknown = [batch for batch in batches if batch.state is BatchState.UNKNOWN]
     if unknown:
         words.append(_unknown_words(unknown))

@@ -16,8 +16,12 @@ from claude_batch.core.errors import InvalidRequestError
 from claude_batch.core.ids import new_request_id
 from claude_batch.core.settings import BatchProcessingMode
 from claude_batch.ledger import delivery, enqueue
+from claude_batch.ledger.budgets import budgets_of
 from claude_batch.ledger.enqueue import NewRequest, NewRun
 from claude_batch.ledger.store import Ledger, Transaction
+from claude_batch.lifecycle.budgeting import most_cost, today, unbounded_error
+from claude_batch.money.prices import Prices, prices_of
+from claude_batch.wire.bounds import Unbounded
 from claude_batch.wire.encoding import EncodedRequest, LaneHeaders
 
 __all__ = ["RunWriter"]
@@ -43,10 +47,12 @@ class RunWriter:
         output: str | None = None,
         process: str | None = None,
         on_stored: Callable[[int], None] | None = None,
+        prices: Prices | None = None,
     ) -> None:
         """``identity`` is what of base URL, actor and options takes part in the run's digest.
 
-        ``on_stored`` is told after each `flush` how many requests are stored by now.
+        ``on_stored`` is told after each `flush` how many requests are stored by now. ``prices``
+        tell what a request can cost, where there is a budget.
         """
         self._on_stored = on_stored
         self._ledger = ledger
@@ -56,25 +62,26 @@ class RunWriter:
         self._digest = hashlib.blake2b(identity, digest_size=20)
         self._lanes: dict[LaneHeaders, int] = {}
         self._keys: set[str] = set()
-        self._pending: list[tuple[str | None, EncodedRequest]] = []
+        self._pending: list[tuple[str | None, EncodedRequest, int | None]] = []
         self._pending_bytes = 0
         self._count = 0
         self._stored = 0
         self._now = time.time()
+        self._asked = NewRun(
+            kind="run",
+            actor=actor,
+            workspace_id=workspace_id,
+            mode=mode,
+            created=self._now,
+            label=label,
+            output=output,
+            process=process,
+        )
+        self._prices: Prices | None = None
         with ledger.write() as tx:
-            self.run_id: str = enqueue.begin_run(
-                tx,
-                NewRun(
-                    kind="run",
-                    actor=actor,
-                    workspace_id=workspace_id,
-                    mode=mode,
-                    created=self._now,
-                    label=label,
-                    output=output,
-                    process=process,
-                ),
-            )
+            self.run_id: str = enqueue.begin_run(tx, self._asked)
+            if budgets_of(tx, self.run_id, actor, today(self._now)):
+                self._prices = prices or prices_of()
 
     @property
     def count(self) -> int:
@@ -93,11 +100,14 @@ class RunWriter:
         """
         encoded = self._encode(request)
         key = request.key
+        reserve = None
+        if self._prices is not None:
+            reserve = self._most_cost(self._prices, encoded, key)
         if key is not None:
             if key in self._keys:
                 raise InvalidRequestError("this key stands twice in the same run", key=key)
             self._keys.add(key)
-        self._pending.append((key, encoded))
+        self._pending.append((key, encoded, reserve))
         self._pending_bytes += len(encoded.params)
         self._count += 1
         # Lengths keep two neighbours from being taken for one.
@@ -107,6 +117,12 @@ class RunWriter:
         lengths = b"%d,%d,%d:" % (named, len(headers), len(encoded.params))
         self._digest.update(b"".join((lengths, name, headers, encoded.params)))
 
+    def _most_cost(self, prices: Prices, encoded: EncodedRequest, key: str | None) -> int:
+        try:
+            return most_cost(prices, encoded.params, self._now)
+        except Unbounded as error:
+            raise unbounded_error(error, key) from None
+
     def flush(self) -> None:
         """Store what was added since the last flush."""
         if not self._pending:
@@ -115,11 +131,13 @@ class RunWriter:
         with self._ledger.write() as tx:
             new: list[NewRequest] = []
             headers, lane_id = None, 0
-            for position, (key, encoded) in enumerate(pending, self._stored):
+            for position, (key, encoded, reserve) in enumerate(pending, self._stored):
                 if encoded.headers is not headers:  # neighbours mostly share theirs
                     headers = encoded.headers
                     lane_id = self._lane(tx, headers)
-                new.append(NewRequest(new_request_id(), position, key, lane_id, encoded.params))
+                new.append(
+                    NewRequest(new_request_id(), position, key, lane_id, encoded.params, reserve)
+                )
             enqueue.add_requests(tx, self.run_id, new, created=self._now, due=self._now)
         self._stored += len(pending)
         if self._on_stored is not None:
@@ -156,6 +174,7 @@ class RunWriter:
                 enqueue.finish_storing(tx, self.run_id, digest=digest, stored=time.time())
             else:
                 enqueue.drop_run(tx, self.run_id)
+                enqueue.declare_budgets(tx, known.id, self._asked)
                 if self._output is not None:
                     # Who asks again may want the answers elsewhere.
                     delivery.set_output(tx, known.id, self._output)

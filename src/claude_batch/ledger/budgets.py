@@ -1,0 +1,443 @@
+"""Budgets: what may be spent, what is, and what is set aside for requests that are under way.
+
+Money is counted by batch and run, in the row of `batch_runs`: its ``reserved`` is the most that the
+run's requests in the batch can still cost. It is set when they are packed, and goes only when it is
+known what became of the sending: once the batch is collected, ``spent`` is what the run's results
+cost, and ``reserved`` keeps what may have been paid without being known (a lost line, an answer
+without a price). What is packed again is reserved again, in its new batch.
+
+So what a budget has left is its amount less two sums over a few rows, which are read in the very
+transaction that packs. Both columns are None where no budget has asked yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal, NamedTuple
+
+from sqlalchemy import (
+    Connection,
+    and_,
+    bindparam,
+    case,
+    delete,
+    func,
+    insert,
+    or_,
+    select,
+    union,
+    update,
+)
+
+from claude_batch.core.errors import BudgetScope
+from claude_batch.core.states import BatchState, RequestState
+from claude_batch.ledger.schema import (
+    batch_runs,
+    batches,
+    budgets,
+    former_members,
+    params,
+    requests,
+    results,
+    runs,
+)
+from claude_batch.ledger.store import Record, plain_rows
+
+__all__ = [
+    "DAY",
+    "UNBOUNDED",
+    "Budget",
+    "Waiting",
+    "all_budgets",
+    "amounts",
+    "any_budget",
+    "budgets_of",
+    "declare",
+    "lane_totals",
+    "put_reserves",
+    "reserved_of_lane",
+    "reserved_sum",
+    "set_amount",
+    "settle",
+    "unreserved",
+    "waiting_of",
+]
+
+DAY = 86400.0
+"""Seconds; a sending belongs to the day on which its batch was packed."""
+
+UNBOUNDED = 10**12
+"""Nano-dollars set aside for a request that was packed before a budget, and has no known bound."""
+
+PAGE = 1000
+"""Requests whose params are read at once."""
+
+_UNDER_WAY = (
+    BatchState.PACKED,
+    BatchState.SUBMITTING,
+    BatchState.IN_PROGRESS,
+    BatchState.CANCELING,
+    BatchState.ENDED,
+    BatchState.UNKNOWN,
+)
+_SETTLED = (BatchState.COLLECTED, BatchState.UNRESOLVED)
+
+_ORDER = {"run": 0, "actor": 1, "day": 2}
+
+
+class Budget(NamedTuple):
+    """A budget and where it stands, in nano-dollars."""
+
+    scope: BudgetScope
+    name: str
+    """The run's id, the actor's name, or "" for the day's."""
+    amount: int
+    spent: int
+    """What known answers have cost."""
+    kept: int
+    """What may have been paid without being known: it comes back only where it is disproved."""
+    reserved: int
+    """The most that requests under way can cost."""
+    warned: int = 0
+
+    @property
+    def left(self) -> int:
+        """What may be reserved now; below 0 where the budget was lowered."""
+        return self.amount - self.spent - self.kept - self.reserved
+
+
+def any_budget(tx: Connection) -> bool:
+    """Whether the ledger has a budget at all; mostly it has none, and nothing is counted."""
+    return tx.scalar(select(budgets.c.scope).limit(1)) is not None
+
+
+def set_amount(tx: Connection, scope: BudgetScope, name: str, amount: int | None) -> None:
+    """Set, raise or lower a budget (nano-dollars); None removes it."""
+    mine = and_(budgets.c.scope == scope, budgets.c.name == name)
+    if amount is None:
+        tx.execute(delete(budgets).where(mine))
+    elif not tx.execute(update(budgets).where(mine).values(amount=amount, warned=0)).rowcount:
+        tx.execute(insert(budgets).values(scope=scope, name=name, amount=amount, warned=0))
+
+
+def declare(tx: Connection, scope: BudgetScope, name: str, amount: int | None) -> None:
+    """A flag, a keyword or an actor's YAML asks for a budget; None: it says nothing.
+
+    Who says the same as the last time changes nothing: it may have been raised since.
+    """
+    mine = and_(budgets.c.scope == scope, budgets.c.name == name)
+    if amount is None or tx.scalar(select(budgets.c.declared).where(mine)) == amount:
+        return
+    set_amount(tx, scope, name, amount)
+    tx.execute(update(budgets).where(mine).values(declared=amount))
+
+
+# Sums ------------------------------------------------------------------------------------------
+
+
+def _sums(*of: Any) -> Any:
+    reserved, spent = func.coalesce(batch_runs.c.reserved, 0), func.coalesce(batch_runs.c.spent, 0)
+    return (
+        select(
+            func.coalesce(func.sum(case((batches.c.state.in_(_SETTLED), spent), else_=0)), 0),
+            func.coalesce(func.sum(case((batches.c.state.in_(_SETTLED), reserved), else_=0)), 0),
+            func.coalesce(func.sum(case((batches.c.state.in_(_UNDER_WAY), reserved), else_=0)), 0),
+        )
+        .select_from(batch_runs)
+        .join(batches, batches.c.id == batch_runs.c.batch_id)
+        .where(*of)
+    )
+
+
+def _concerned(scope: str, name: str, day: int) -> Any:
+    """Of the rows of `batch_runs` and their batches, those that a budget has to pay for."""
+    if scope == "run":
+        return batch_runs.c.run_id == name
+    if scope == "actor":
+        return batch_runs.c.run_id.in_(select(runs.c.id).where(runs.c.actor == name))
+    return batches.c.day == day
+
+
+def _rows(tx: Connection, run_id: str | None, actor: str) -> Sequence[Record]:
+    return tx.execute(
+        select(budgets).where(
+            or_(
+                and_(budgets.c.scope == "run", budgets.c.name == run_id),
+                and_(budgets.c.scope == "actor", budgets.c.name == actor),
+                budgets.c.scope == "day",
+            )
+        )
+    ).all()
+
+
+def amounts(tx: Connection, run_id: str | None, actor: str) -> dict[BudgetScope, int]:
+    """What a run, its actor and a day may cost in all; those without a budget are left out."""
+    return {row.scope: row.amount for row in _rows(tx, run_id, actor)}
+
+
+def _stand(tx: Connection, row: Record, day: int) -> Budget:
+    sums: Record = tx.execute(_sums(_concerned(row.scope, row.name, day))).one()
+    return Budget(row.scope, row.name, row.amount, sums[0], sums[1], sums[2], row.warned)
+
+
+def budgets_of(tx: Connection, run_id: str, actor: str, day: int) -> list[Budget]:
+    """The budgets that a run's requests have to fit into; mostly none."""
+    rows = _rows(tx, run_id, actor)
+    return [_stand(tx, row, day) for row in sorted(rows, key=lambda row: _ORDER[row.scope])]
+
+
+def all_budgets(tx: Connection, day: int) -> list[Budget]:
+    """Every budget of the ledger."""
+    rows = tx.execute(select(budgets).order_by(budgets.c.scope, budgets.c.name)).all()
+    return [_stand(tx, row, day) for row in rows]
+
+
+# Reservations ----------------------------------------------------------------------------------
+
+
+def reserved_sum(reserve: Any, counts: Any) -> Any:
+    """The sum of reservations where ``counts``; None as long as one of them is not known."""
+    unknown = func.sum(case((and_(counts, reserve.is_(None)), 1), else_=0))
+    total = func.sum(case((and_(counts, reserve < 0), UNBOUNDED), (counts, reserve), else_=0))
+    return case((unknown > 0, None), else_=total)
+
+
+def _members(batch_id: int) -> Any:
+    """The requests of a batch, those included that left it undecided: seq, run and reserve."""
+    columns = (requests.c.seq, requests.c.run_id, requests.c.reserve)
+    return union(
+        select(*columns).where(requests.c.batch_id == batch_id),
+        select(*columns)
+        .join(former_members, former_members.c.request_seq == requests.c.seq)
+        .where(former_members.c.batch_id == batch_id),
+    ).subquery()
+
+
+def settle(tx: Connection, batch_id: int, *, lost: bool, contradicted: bool) -> None:
+    """All is known of a batch that can be: its results' cost is spent, what is in doubt is kept.
+
+    ``lost``: a request without a line may have been paid for. ``contradicted``: so may one whose
+    line tells of a failure. Called before the requests leave the batch. Costs nothing where no
+    budget has asked for the batch's reservations.
+    """
+    asked = batch_runs.c.batch_id == batch_id, batch_runs.c.reserved.is_not(None)
+    if tx.scalar(select(batch_runs.c.run_id).where(*asked).limit(1)) is None:
+        return
+    mine = _members(batch_id)
+    reserve = case((mine.c.reserve < 0, UNBOUNDED), else_=func.coalesce(mine.c.reserve, 0))
+    succeeded = results.c.outcome == RequestState.SUCCEEDED
+    doubts = [and_(succeeded, results.c.cost.is_(None))]
+    if lost:
+        doubts.append(results.c.request_seq.is_(None))
+    if contradicted:
+        doubts.append(and_(results.c.request_seq.is_not(None), ~succeeded))
+    rows = tx.execute(
+        select(
+            mine.c.run_id,
+            func.coalesce(func.sum(results.c.cost), 0).label("cost"),
+            func.coalesce(func.sum(case((or_(*doubts), reserve), else_=0)), 0).label("kept"),
+        )
+        .outerjoin(
+            results, and_(results.c.request_seq == mine.c.seq, results.c.batch_id == batch_id)
+        )
+        .group_by(mine.c.run_id)
+    ).all()
+    tx.execute(update(batch_runs).where(*asked).values(reserved=0, spent=0))
+    if rows:
+        tx.execute(
+            update(batch_runs)
+            .where(
+                batch_runs.c.batch_id == batch_id,
+                batch_runs.c.run_id == bindparam("of_run"),
+                batch_runs.c.reserved.is_not(None),
+            )
+            .values(spent=bindparam("of_cost"), reserved=bindparam("of_kept")),
+            [{"of_run": row.run_id, "of_cost": row.cost, "of_kept": row.kept} for row in rows],
+        )
+
+
+def recount(tx: Connection, batch_id: int) -> None:
+    """Sum up anew what a batch that is under way has reserved, those included that left it."""
+    former = and_(
+        former_members.c.request_seq == requests.c.seq, former_members.c.batch_id == batch_id
+    )
+    mine = _members(batch_id)
+    rows = tx.execute(
+        select(
+            requests.c.run_id,
+            reserved_sum(
+                requests.c.reserve,
+                or_(
+                    requests.c.state == RequestState.PACKED,
+                    former_members.c.request_seq.is_not(None),
+                ),
+            ).label("reserved"),
+        )
+        .join(mine, mine.c.seq == requests.c.seq)
+        .outerjoin(former_members, former)
+        .group_by(requests.c.run_id)
+    ).all()
+    tx.execute(delete(batch_runs).where(batch_runs.c.batch_id == batch_id))
+    if rows:
+        tx.execute(
+            insert(batch_runs),
+            [{"batch_id": batch_id, "run_id": each.run_id, "reserved": each[1]} for each in rows],
+        )
+
+
+def uncounted(tx: Connection, of: Sequence[tuple[str, str]], day: int) -> list[tuple[int, bool]]:
+    """Batches that these budgets (scope, name) have to pay for, and that no budget has asked about.
+
+    Each with whether it is collected.
+    """
+    concerned = or_(*(_concerned(scope, name, day) for scope, name in of))
+    rows = tx.execute(
+        select(batches.c.id, batches.c.state)
+        .join(batch_runs, batch_runs.c.batch_id == batches.c.id)
+        .where(
+            concerned,
+            or_(
+                and_(batches.c.state == BatchState.COLLECTED, batch_runs.c.spent.is_(None)),
+                and_(
+                    batches.c.state.in_((*_UNDER_WAY, BatchState.UNRESOLVED)),
+                    batch_runs.c.reserved.is_(None),
+                ),
+            ),
+        )
+        .distinct()
+    )
+    return [(row.id, row.state == BatchState.COLLECTED) for row in rows]
+
+
+def count_collected(tx: Connection, batch_id: int) -> None:
+    """Sum up what a batch has cost that was collected before a budget asked."""
+    tx.execute(
+        update(batch_runs)
+        .where(batch_runs.c.batch_id == batch_id, batch_runs.c.reserved.is_(None))
+        .values(reserved=0)
+    )
+    settle(tx, batch_id, lost=False, contradicted=False)
+
+
+_BODIES = (
+    select(requests.c.seq, params.c.body)
+    .join(params, params.c.request_seq == requests.c.seq)
+    .where(requests.c.reserve.is_(None), requests.c.seq > bindparam("after"))
+    .order_by(requests.c.seq)
+    .limit(PAGE)
+)
+_OF_BATCH = _BODIES.where(requests.c.batch_id == bindparam("of"))
+_FORMER = _BODIES.join(former_members, former_members.c.request_seq == requests.c.seq).where(
+    former_members.c.batch_id == bindparam("of")
+)
+_QUEUED = _BODIES.where(
+    requests.c.lane_id == bindparam("of"), requests.c.state == RequestState.QUEUED
+)
+
+Source = Literal["batch", "former", "lane"]
+_SOURCES: dict[str, Any] = {"batch": _OF_BATCH, "former": _FORMER, "lane": _QUEUED}
+
+
+def unreserved(
+    tx: Connection, source: Source, identifier: int, after: int
+) -> list[tuple[int, bytes]]:
+    """A page of the requests of a batch, or of a lane's queue, whose reservations nobody knows.
+
+    Row numbers above ``after``, and params; empty at the end.
+    """
+    values = {"of": identifier, "after": after}
+    return [(seq, body) for seq, body in plain_rows(tx, _SOURCES[source], values)]
+
+
+_PUT = (
+    update(requests)
+    .where(requests.c.seq == bindparam("of_seq"), requests.c.reserve.is_(None))
+    .values(reserve=bindparam("of_reserve"))
+)
+
+
+def put_reserves(tx: Connection, reserves: Sequence[tuple[int, int]]) -> None:
+    """Note reservations (nano-dollars; -1 where there is no bound) of requests by row number."""
+    if reserves:
+        tx.execute(_PUT, [{"of_seq": seq, "of_reserve": amount} for seq, amount in reserves])
+
+
+# What waits ------------------------------------------------------------------------------------
+
+
+class Waiting(NamedTuple):
+    """The queued requests of a run, by their reservations in nano-dollars."""
+
+    requests: int
+    total: int
+    smallest: int | None
+    """The smallest known one; None where none is known."""
+    unknown: int
+    """Requests whose reservation nobody has asked for yet."""
+    unbounded: int
+    """Requests of which nothing tells what they can cost."""
+
+
+_KNOWN = requests.c.reserve >= 0
+_TOTALS = (
+    func.count(),
+    func.coalesce(func.sum(case((_KNOWN, requests.c.reserve), else_=0)), 0),
+    func.min(case((_KNOWN, requests.c.reserve))),
+    func.coalesce(func.sum(case((requests.c.reserve.is_(None), 1), else_=0)), 0),
+    func.coalesce(func.sum(case((requests.c.reserve < 0, 1), else_=0)), 0),
+)
+
+
+def lane_totals(tx: Connection, lane_id: int) -> dict[str, Waiting]:
+    """What waits in a lane, by run."""
+    rows = tx.execute(
+        select(requests.c.run_id, *_TOTALS)
+        .join(runs, runs.c.id == requests.c.run_id)
+        .where(
+            requests.c.state == RequestState.QUEUED,
+            requests.c.lane_id == lane_id,
+            runs.c.stored.is_not(None),
+        )
+        .group_by(requests.c.run_id)
+    )
+    return {str(run_id): Waiting(*rest) for run_id, *rest in rows}
+
+
+def waiting_of(tx: Connection, run_id: str) -> Waiting:
+    """What of a run waits."""
+    return Waiting(
+        *tx.execute(
+            select(*_TOTALS).where(
+                requests.c.run_id == run_id, requests.c.state == RequestState.QUEUED
+            )
+        ).one()
+    )
+
+
+def reserved_of_lane(
+    tx: Connection, lane_id: int, bounded: Sequence[str], most: int, free: Sequence[str]
+) -> Iterator[tuple[int, int, str, int]]:
+    """Queued requests of a lane, in order: row number, size, run and reservation.
+
+    Those of the runs ``bounded`` that reserve ``most`` at most, and all of the runs ``free``.
+    """
+    rows = tx.execute(
+        select(
+            requests.c.seq,
+            requests.c.size,
+            requests.c.run_id,
+            func.coalesce(requests.c.reserve, 0),
+        )
+        .where(
+            requests.c.state == RequestState.QUEUED,
+            requests.c.lane_id == lane_id,
+            or_(
+                and_(requests.c.run_id.in_(bounded), requests.c.reserve.between(0, most)),
+                requests.c.run_id.in_(free),
+            ),
+        )
+        .order_by(requests.c.seq)
+        .execution_options(yield_per=1000)
+    )
+    for row in rows:
+        yield row[0], row[1], row[2], row[3]

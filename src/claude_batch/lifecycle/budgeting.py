@@ -1,0 +1,331 @@
+"""Budgets: what a request must set aside, and which of those that wait fit into what is left.
+
+Nothing here decides on its own: the sums are read, and the requests bound to their batch, in one
+transaction of the driver's (`pack_due`). So whoever dies when, what was reserved stays reserved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from claude_batch.core.dollars import nano_dollars, usd, write_usd
+from claude_batch.core.errors import BudgetExceededError, BudgetScope, InvalidRequestError
+from claude_batch.core.settings import BatchProcessingMode, LedgerSettings
+from claude_batch.ledger import budgets, reading
+from claude_batch.ledger.budgets import Budget, Waiting
+from claude_batch.ledger.store import Ledger, Seat, Transaction
+from claude_batch.money.prices import Prices
+from claude_batch.wire.bounds import Unbounded, token_bound
+
+__all__ = [
+    "Fitting",
+    "Held",
+    "declare_daily",
+    "held_error",
+    "held_of",
+    "limits_of",
+    "most_cost",
+    "reserve_call",
+    "reserve_what_waits",
+    "today",
+    "unbounded_error",
+]
+
+NO_BOUND = -1
+"""In the place of a reservation, where nothing tells what a request can cost."""
+
+
+def today(now: float) -> int:
+    """The day (UTC, counted since the epoch) whose budget pays for what is packed now."""
+    return int(now // budgets.DAY)
+
+
+def declare_daily(ledger: Ledger, settings: LedgerSettings) -> None:
+    """Whoever opens the ledger with a daily budget gives it to all who drive it."""
+    if settings.daily_budget_usd is not None:
+        with ledger.write() as tx:
+            budgets.declare(tx, "day", "", nano_dollars(settings.daily_budget_usd))
+
+
+def most_cost(prices: Prices, params: bytes, now: float, *, batch: bool = True) -> int:
+    """The most that encoded params can cost, in nano-dollars; live where not ``batch``.
+
+    Raises `Unbounded` where that is not known: no price, or a tool without a limit.
+    """
+    bound = token_bound(params)
+    tariff = prices.tariff(bound.model, at=now)
+    if tariff is None:
+        raise Unbounded(
+            f"the price of the model {bound.model} is not known; name it in a file of prices"
+        )
+    return tariff.ceiling(
+        input=bound.input,
+        output=bound.output,
+        cache=bound.cache,
+        searches=bound.searches,
+        us_only=bound.us_only,
+        batch=batch,
+    )
+
+
+def _most_cost_or_none(prices: Prices, params: bytes, now: float) -> int:
+    try:
+        return most_cost(prices, params, now)
+    except Unbounded:
+        return NO_BOUND
+
+
+def reserve_what_waits(
+    ledger: Ledger, seat: Seat, prices: Prices, lane_id: int, runs: Mapping[str, Any], now: float
+) -> None:
+    """Learn what those reserve that no budget has asked before, under way or queued in a lane.
+
+    ``runs`` are those with queued requests in it. Mostly there is nothing to learn.
+    """
+    with ledger.read() as tx:
+        if not budgets.any_budget(tx):
+            return
+        concerned = {
+            (budget.scope, budget.name)
+            for run in runs.values()
+            for budget in budgets.budgets_of(tx, run.id, run.actor, today(now))
+        }
+        if not concerned:
+            return
+        uncounted = budgets.uncounted(tx, list(concerned), today(now))
+        waiting = budgets.lane_totals(tx, lane_id)
+    for batch_id, collected in uncounted:
+        if not collected:
+            for source in ("batch", "former"):
+                _reserve_all(ledger, seat, prices, source, batch_id, now)
+        with ledger.write(seat) as tx:
+            if collected:
+                budgets.count_collected(tx, batch_id)
+            else:
+                budgets.recount(tx, batch_id)
+    if any(each.unknown for each in waiting.values()):
+        _reserve_all(ledger, seat, prices, "lane", lane_id, now)
+
+
+def _reserve_all(
+    ledger: Ledger,
+    seat: Seat,
+    prices: Prices,
+    source: budgets.Source,
+    identifier: int,
+    now: float,
+) -> None:
+    after = 0
+    while True:
+        with ledger.read() as tx:
+            page = budgets.unreserved(tx, source, identifier, after)
+        if not page:
+            return
+        reserves = [(seq, _most_cost_or_none(prices, body, now)) for seq, body in page]
+        with ledger.write(seat) as tx:
+            budgets.put_reserves(tx, reserves)
+        after = page[-1][0]
+
+
+@dataclass(slots=True)
+class Fitting:
+    """Which queued requests of a lane fit into the budgets of their runs."""
+
+    of_run: dict[str, list[Budget]]
+    """The budgets of each run that has some."""
+    waiting: dict[str, Waiting]
+    _left: dict[tuple[str, str], int] = field(default_factory=dict[tuple[str, str], int])
+    taken: list[int] = field(default_factory=list[int])
+    """Row numbers of the requests that `fitting` gave, in order."""
+
+    @classmethod
+    def of(
+        cls, tx: Transaction, lane_id: int, runs: Mapping[str, Any], now: float
+    ) -> Fitting | None:
+        """For the runs with queued requests in a lane; None where no budget concerns them."""
+        if not budgets.any_budget(tx):
+            return None
+        found = {
+            run.id: budgets.budgets_of(tx, run.id, run.actor, today(now)) for run in runs.values()
+        }
+        of_run = {run_id: each for run_id, each in found.items() if each}
+        if not of_run:
+            return None
+        fitting = cls(of_run, budgets.lane_totals(tx, lane_id))
+        for each in of_run.values():
+            for budget in each:
+                fitting._left[budget.scope, budget.name] = budget.left
+        return fitting
+
+    @property
+    def all_fit(self) -> bool:
+        """Whether everything that waits in the lane fits at once."""
+        needed: dict[tuple[str, str], int] = {}
+        for run_id, each in self.of_run.items():
+            waits = self.waiting[run_id]
+            if waits.unknown or waits.unbounded:
+                return False
+            for budget in each:
+                key = (budget.scope, budget.name)
+                needed[key] = needed.get(key, 0) + waits.total
+        return all(total <= self._left[key] for key, total in needed.items())
+
+    def _room(self, run_id: str) -> int:
+        return min(self._left[budget.scope, budget.name] for budget in self.of_run[run_id])
+
+    def fitting(self, tx: Transaction, lane_id: int) -> Iterator[tuple[int, int, str]]:
+        """The queued requests that fit, in order, each with those before it taken: row number,
+        size and run."""
+        rooms = {
+            run_id: self._room(run_id)
+            for run_id in self.of_run
+            if (smallest := self.waiting[run_id].smallest) is not None
+            and smallest <= self._room(run_id)
+        }
+        free = [run_id for run_id in self.waiting if run_id not in self.of_run]
+        if not rooms and not free:
+            return
+        most = max(rooms.values(), default=0)
+        rows = budgets.reserved_of_lane(tx, lane_id, list(rooms), most, free)
+        for seq, size, run_id, reserve in rows:
+            each = self.of_run.get(run_id)
+            if each is not None:
+                if reserve > self._room(run_id):
+                    continue
+                for budget in each:
+                    self._left[budget.scope, budget.name] -= reserve
+            self.taken.append(seq)
+            yield seq, size, run_id
+
+
+class Held(NamedTuple):
+    """Why requests of a run wait for a budget. Money is nano-dollars."""
+
+    requests: int
+    """Queued requests of the run, of which none fits now."""
+    scope: BudgetScope
+    name: str
+    amount: int
+    spent: int
+    """What was paid, and what may have been paid without being known."""
+    reserved: int
+    """The most that what is under way can cost; it comes back as far as it is not needed."""
+    needed: int | None
+    """What the smallest of them needs; None where no bound is known of any of them."""
+    for_good: bool
+    """Whether only another budget changes it: nothing is under way that would make room."""
+
+    def describe(self, run_id: str) -> str:
+        """What holds them and what would change it, in words."""
+        whose = {
+            "run": "the run's budget",
+            "actor": f"the budget of the actor {self.name}",
+            "day": "the budget of this day (UTC)",
+        }[self.scope]
+        words = (
+            f"{self.requests:,} requests are held: {whose} is {write_usd(self.amount)}, "
+            f"{write_usd(self.spent)} of it spent, {write_usd(self.reserved)} reserved; "
+        )
+        if self.needed is None:
+            return (
+                f"{words}what they can cost at most is not known, so none can be reserved; "
+                "give a price (--prices) or a limit, or remove the budget"
+            )
+        change = {
+            "run": f"`claude-batch budget {run_id} USD`",
+            "actor": f"`claude-batch budget --actor {self.name} USD`",
+            "day": "the next day, or `claude-batch budget --daily USD`,",
+        }[self.scope]
+        return f"{words}the smallest may cost {write_usd(self.needed)}; {change} goes on"
+
+
+def held_of(tx: Transaction, run_id: str, now: float) -> Held | None:
+    """What holds a run's queued requests; None where nothing does, or nothing is queued."""
+    if not budgets.any_budget(tx):
+        return None
+    run = reading.run_row(tx, run_id)
+    each = budgets.budgets_of(tx, run_id, run.actor, today(now))
+    if not each or run.stored is None:
+        return None
+    waits = budgets.waiting_of(tx, run_id)
+    if not waits.requests or waits.unknown:
+        return None
+    return _held(each, waits)
+
+
+def _held(each: Sequence[Budget], waits: Waiting) -> Held | None:
+    tightest = min(each, key=lambda budget: budget.left)
+    if waits.smallest is not None and waits.smallest <= tightest.left:
+        return None
+    gone = tightest.spent + tightest.kept
+    hopeless = waits.smallest is None or gone + waits.smallest > tightest.amount
+    return Held(
+        requests=waits.requests,
+        scope=tightest.scope,
+        name=tightest.name,
+        amount=tightest.amount,
+        spent=gone,
+        reserved=tightest.reserved,
+        needed=waits.smallest,
+        for_good=tightest.scope != "day" and (hopeless or not tightest.reserved),
+    )
+
+
+def held_error(run_id: str, held: Held) -> BudgetExceededError:
+    """The error of a run that nothing moves but another budget."""
+    return BudgetExceededError(
+        f"run {run_id} is held. {held.describe(run_id)}. Nothing was marked failed",
+        scope=held.scope,
+        budget_usd=usd(held.amount),
+        needed_usd=usd(held.needed or 0),
+        run_id=run_id,
+    )
+
+
+def limits_of(
+    tx: Transaction, run_id: str | None, actor: str, mode: BatchProcessingMode
+) -> list[tuple[BudgetScope, int]]:
+    """What single calls of an actor have to fit into, in nano-dollars; mostly nothing.
+
+    ``run_id`` is the run that they join, where it is there; else their mode says what it may cost.
+    """
+    amounts = budgets.amounts(tx, run_id, actor)
+    if run_id is None and mode.budget is not None:
+        amounts["run"] = mode.budget
+    if mode.actor_budget is not None:
+        amounts.setdefault("actor", mode.actor_budget)
+    return list(amounts.items())
+
+
+def reserve_call(
+    prices: Prices, params: bytes, limits: Sequence[tuple[BudgetScope, int]], now: float
+) -> int:
+    """What a single call reserves, in nano-dollars.
+
+    Raises `InvalidRequestError` where that is not known, and `BudgetExceededError` where it alone
+    is more than a whole budget.
+    """
+    try:
+        reserve = most_cost(prices, params, now)
+    except Unbounded as error:
+        raise unbounded_error(error) from None
+    for scope, amount in limits:
+        if reserve > amount:
+            raise BudgetExceededError(
+                f"the call can cost up to {write_usd(reserve)}, more than the whole budget of the "
+                f"{scope}, {write_usd(amount)}; nothing was stored or sent. Lower `max_tokens`, "
+                "shorten the prompt, or raise the budget",
+                scope=scope,
+                budget_usd=usd(amount),
+                needed_usd=usd(reserve),
+            )
+    return reserve
+
+
+def unbounded_error(error: Unbounded, key: str | None = None) -> InvalidRequestError:
+    """The error of a request that no budget can reserve for."""
+    return InvalidRequestError(
+        f"under a budget it must be known what it can cost at most: {error}", key=key
+    )
