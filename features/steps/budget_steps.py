@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 from behave import given, then, when
@@ -69,3 +70,14 @@ def _(context: Context, kind: str, words: str) -> None:
 def _(context: Context) -> None:
     assert context.refused is None, context.refused
     assert context.answer.text == "done"
+
+
+@then("there is no ledger yet")
+def _(context: Context) -> None:
+    assert not Path(os.environ["CLAUDE_BATCH_LEDGER"]).exists()
+
+
+@then("the API has counted {count:d} requests")
+def _(context: Context, count: int) -> None:
+    counted = [call for call in context.api.log() if call["route"] == "count_tokens"]
+    assert [call["status"] for call in counted] == [200] * count, counted

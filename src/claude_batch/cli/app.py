@@ -11,6 +11,7 @@ from claude_batch.cli.actors import actors_group
 from claude_batch.cli.asking import run_command, submit_command
 from claude_batch.cli.budget import budget_command
 from claude_batch.cli.cost import cost_command
+from claude_batch.cli.estimate import estimate_command
 from claude_batch.cli.exits import EXIT_CODES, told_to_people
 from claude_batch.cli.export import export_command
 from claude_batch.cli.faults import telling_notices
@@ -44,6 +45,7 @@ def group() -> None:
 for _command in (
     run_command,
     submit_command,
+    estimate_command,
     status_command,
     results_command,
     export_command,

@@ -28,8 +28,10 @@ from claude_batch.ledger.reading import Answer
 from claude_batch.lifecycle.doors import Door
 from claude_batch.lifecycle.driver import Contact
 from claude_batch.lifecycle.engine import Engine
+from claude_batch.money.estimates import Estimate
 from claude_batch.money.prices import prices_of
 from claude_batch.providers.entrance import Entered, Entrance, find_credentials
+from claude_batch.providers.estimating import stored_estimate
 from claude_batch.providers.keywords import SettingKeywords, ledger_keywords, mode_keywords
 from claude_batch.providers.mapping import response_of
 from claude_batch.providers.protocol import ProviderCapabilities
@@ -281,13 +283,16 @@ class ClaudeBatchProvider:
         output: str | None = None,
         on_invalid: Callable[[InvalidRequestError], None] | None = None,
         on_stored: Callable[[int], None] | None = None,
+        on_estimate: Callable[[Estimate], None] | None = None,
         budget_usd: Decimal | str | float | None = None,
     ) -> Run:
         """Store a run without waiting for its sending; what drives the ledger sends it.
 
         ``on_invalid`` is told of each request that is left out because it would be refused; without
         it the first one raises, with nothing stored. ``on_stored`` is told, again and again, how
-        many requests are stored by now. ``budget_usd``: what it may cost in dollars.
+        many requests are stored by now. ``on_estimate`` is told what a new run will come to before
+        anything of it is sent; what it raises leaves nothing stored. ``budget_usd``: what it may
+        cost in dollars.
         """
         return self._store_sync(
             actor,
@@ -298,6 +303,7 @@ class ClaudeBatchProvider:
             output=output,
             on_invalid=on_invalid,
             on_stored=on_stored,
+            on_estimate=on_estimate,
         )
 
     def _writer(
@@ -374,6 +380,7 @@ class ClaudeBatchProvider:
         output: str | None = None,
         on_invalid: Callable[[InvalidRequestError], None] | None = None,
         on_stored: Callable[[int], None] | None = None,
+        on_estimate: Callable[[Estimate], None] | None = None,
     ) -> Run:
         check_requests(requests)
         writer = self._writer(actor, mode, label, output, on_stored)
@@ -387,12 +394,29 @@ class ClaudeBatchProvider:
                     on_invalid(error)
                 if writer.is_full:
                     writer.flush()
+            if on_estimate is not None and writer.count and (new or not writer.is_known()):
+                writer.flush()
+                on_estimate(self._estimate(writer, actor, mode))
             run_id, _ = writer.finish(new=new)
         except BaseException:
             writer.abort()
             raise
         self._engine.wake()
         return Run(self, run_id)
+
+    def _estimate(
+        self, writer: RunWriter, actor: ActorConfiguration, mode: BatchProcessingMode
+    ) -> Estimate:
+        prices = prices_of(self.settings.prices)
+        return stored_estimate(
+            self._engine.ledger,
+            prices,
+            writer.run_id,
+            actor.name,
+            mode,
+            requests=writer.count,
+            size=writer.size,
+        )
 
     @property
     def contact(self) -> Contact:

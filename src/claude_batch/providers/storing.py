@@ -65,6 +65,8 @@ class RunWriter:
         self._pending: list[tuple[str | None, EncodedRequest, int | None]] = []
         self._pending_bytes = 0
         self._count = 0
+        self.size: int = 0
+        """Bytes of the params added so far."""
         self._stored = 0
         self._now = time.time()
         self._asked = NewRun(
@@ -109,6 +111,7 @@ class RunWriter:
             self._keys.add(key)
         self._pending.append((key, encoded, reserve))
         self._pending_bytes += len(encoded.params)
+        self.size += len(encoded.params)
         self._count += 1
         # Lengths keep two neighbours from being taken for one.
         name = b"" if key is None else key.encode("utf-8", "surrogatepass")
@@ -155,6 +158,12 @@ class RunWriter:
                 headers.user_profile or "",
             )
         return lane_id
+
+    def is_known(self) -> bool:
+        """Whether the same was asked before; stores what was added, and sends nothing."""
+        self.flush()
+        with self._ledger.read() as tx:
+            return enqueue.run_by_digest(tx, self._digest.hexdigest()) is not None
 
     def finish(self, *, new: bool = False) -> tuple[str, bool]:
         """Make it a run that can be sent; returns its id, and whether it was asked before.

@@ -11,7 +11,7 @@ from typing import Final, Literal, NamedTuple, cast
 
 import msgspec
 
-__all__ = ["TokenBound", "Unbounded", "token_bound"]
+__all__ = ["TokenBound", "Unbounded", "named_and_longest", "token_bound"]
 
 LONGEST_WINDOW: Final = 1_000_000
 """Tokens of the longest context window that a model has ("Context windows")."""
@@ -28,6 +28,7 @@ FORMAT_TOKENS: Final = 1_500
 LOOP_STEPS: Final = 10
 """How often a server tool may have the model read its whole context in one turn."""
 
+_UNBOUNDED = ("mcp_servers", "container", "fallbacks", "compaction", "thread")
 _OWN_TOOLS = ("bash_", "text_editor_", "computer_", "memory_")
 _READERS = ("web_search_", "web_fetch_")
 
@@ -59,6 +60,9 @@ class _Params(msgspec.Struct, gc=False):
     tools: msgspec.Raw = _NONE
     mcp_servers: msgspec.Raw = _NONE
     container: msgspec.Raw = _NONE
+    fallbacks: msgspec.Raw = _NONE
+    compaction: msgspec.Raw = _NONE
+    thread: msgspec.Raw = _NONE
     output_config: msgspec.Raw = _NONE
     inference_geo: str | None = None
 
@@ -72,14 +76,32 @@ _params = msgspec.json.Decoder(_Params)
 _tools = msgspec.json.Decoder(list[_Tool])
 
 
+class _Named(msgspec.Struct, gc=False):
+    model: str = ""
+    max_tokens: int = 0
+
+
+_named = msgspec.json.Decoder(_Named)
+
+
+def named_and_longest(params: bytes) -> tuple[str, int]:
+    """The model that encoded params ask, and their ``max_tokens``."""
+    try:
+        read = _named.decode(params)
+    except msgspec.ValidationError:
+        return "", 0
+    return read.model, max(read.max_tokens, 0)
+
+
 def token_bound(params: bytes) -> TokenBound:
     """The bound of encoded Messages params. Raises `Unbounded`."""
     try:
         read = _params.decode(params)
     except msgspec.ValidationError as error:
         raise Unbounded(f"the params cannot be read: {error}") from None
-    if _has(read.mcp_servers) or _has(read.container):
-        raise Unbounded("what its MCP servers or its container read and cost has no known bound")
+    for name in _UNBOUNDED:
+        if _has(getattr(read, name)):
+            raise Unbounded(f"what `{name}` reads and costs has no known bound")
     tokens, searches, steps = len(params) + REQUEST_TOKENS, 0, 1
     if _has(read.tools):
         more, searches, loops = _tools_bound(read.tools)

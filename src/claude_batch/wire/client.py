@@ -26,7 +26,7 @@ from tenacity import (
     wait_exponential_jitter,
 )
 
-from claude_batch.wire.encoding import LaneHeaders
+from claude_batch.wire.encoding import EncodedRequest, LaneHeaders
 from claude_batch.wire.errors import ApiFault, fault_of_response, server_time
 from claude_batch.wire.limits import LIST_PAGE
 
@@ -125,6 +125,19 @@ class BatchPage(msgspec.Struct, frozen=True):
     data: list[RemoteBatch]
     has_more: bool = False
     last_id: str | None = None
+
+
+_COUNTED = frozenset(
+    (
+        *("model", "messages", "system", "tools", "tool_choice", "thinking", "mcp_servers"),
+        *("output_config", "context_management", "cache_control", "prefill"),
+    )
+)
+"""The Messages parameters that ``count_tokens`` takes; others are no part of a prompt."""
+
+
+class _Counted(msgspec.Struct, frozen=True):
+    input_tokens: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -285,6 +298,21 @@ class BatchesClient:
         """Ask to cancel; asking again is harmless. Raises `ApiError` or `Unreachable`."""
         return await self._read("POST", f"{_BATCHES}/{batch_id}/cancel", RemoteBatch)
 
+    async def count_tokens(self, encoded: EncodedRequest) -> int:
+        """The input tokens of a request, counted by the API, which is free.
+
+        Raises `ApiError` or `Unreachable`.
+        """
+        params: dict[str, msgspec.Raw] = msgspec.json.decode(
+            encoded.params, type=dict[str, msgspec.Raw]
+        )
+        body = msgspec.json.encode({k: v for k, v in params.items() if k in _COUNTED})
+        headers = {**encoded.headers.as_headers(), "content-type": "application/json"}
+        counted = await self._read(
+            "POST", "/v1/messages/count_tokens", _Counted, content=body, headers=headers
+        )
+        return counted.input_tokens
+
     @asynccontextmanager
     async def results(self, batch_id: str) -> AsyncGenerator[AsyncIterator[bytes]]:
         """Stream the results as raw chunks. Raises `ApiError` or `Unreachable`, also midway."""
@@ -310,24 +338,33 @@ class BatchesClient:
         return response
 
     async def _read(
-        self, method: str, path: str, kind: type[_T], *, query: dict[str, object] | None = None
+        self,
+        method: str,
+        path: str,
+        kind: type[_T],
+        *,
+        query: dict[str, object] | None = None,
+        content: bytes | None = None,
+        headers: dict[str, str] | None = None,
     ) -> _T:
-        return await self._retrying(lambda: self._call(method, path, kind, query))
+        options: Any = {
+            "params": query or {},
+            "follow_redirects": False,
+            "timeout": self._read_timeout,
+            "headers": headers or {},
+        }
+        return await self._retrying(lambda: self._call(method, path, kind, options, content))
 
     async def _call(
-        self, method: str, path: str, kind: type[_T], query: dict[str, object] | None
+        self, method: str, path: str, kind: type[_T], options: Any, content: bytes | None
     ) -> _T:
-        send = self._sdk.get if method == "GET" else self._sdk.post
         with _Faults():
-            response = await send(
-                path,
-                cast_to=httpx2.Response,
-                options={
-                    "params": query or {},
-                    "follow_redirects": False,
-                    "timeout": self._read_timeout,
-                },
-            )
+            if method == "GET":
+                response = await self._sdk.get(path, cast_to=httpx2.Response, options=options)
+            else:
+                response = await self._sdk.post(
+                    path, cast_to=httpx2.Response, content=content, options=options
+                )
         self._note(response.headers)
         try:
             return msgspec.json.decode(response.content, type=kind)
