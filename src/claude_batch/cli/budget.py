@@ -10,7 +10,7 @@ import click
 from claude_batch.cli.cost import dollars
 from claude_batch.cli.faults import say
 from claude_batch.cli.looking import require_ledger
-from claude_batch.cli.options import ledger_option
+from claude_batch.cli.options import ledger_option, prices_option
 from claude_batch.core.dollars import nano_dollars, write_usd
 from claude_batch.core.settings import default_ledger
 
@@ -44,6 +44,7 @@ class _Sum(click.ParamType[Decimal]):
 )
 @click.option("--daily", type=_Sum(), metavar="USD", help="Of each day (UTC), for the ledger.")
 @click.option("--json", "as_json", is_flag=True, help="For programs.")
+@prices_option
 @ledger_option
 def budget_command(
     run_id: str | None,
@@ -51,6 +52,7 @@ def budget_command(
     actor: tuple[str, int] | None,
     daily: int | None,
     as_json: bool,
+    prices: str | None,
     ledger: str | None,
 ) -> None:
     """Set what a run may cost, in dollars, or show all budgets; needs no key.
@@ -69,7 +71,7 @@ def budget_command(
     try:
         if run_id is not None:
             run_id = find_run_id(store, run_id)
-        _set(store, run_id, amount, actor, daily)
+        _set(store, run_id, amount, actor, daily, prices)
         found = budget_statuses(store)
     finally:
         store.close()
@@ -93,17 +95,20 @@ def _set(
     amount: int | None,
     actor: tuple[str, int] | None,
     daily: int | None,
+    prices: str | None,
 ) -> None:
+    from claude_batch.money.prices import prices_of
     from claude_batch.providers.budgets import set_budget
 
+    known = prices_of(prices)
     if run_id is not None and amount is not None:
-        set_budget(store, "run", run_id, None if amount < 0 else amount)
+        set_budget(store, "run", run_id, None if amount < 0 else amount, known)
         say(f"{run_id}: {_told(amount)}")
     if actor is not None:
-        set_budget(store, "actor", actor[0], None if actor[1] < 0 else actor[1])
+        set_budget(store, "actor", actor[0], None if actor[1] < 0 else actor[1], known)
         say(f"actor {actor[0]}: {_told(actor[1])}")
     if daily is not None:
-        set_budget(store, "day", "", None if daily < 0 else daily)
+        set_budget(store, "day", "", None if daily < 0 else daily, known)
         say(f"each day: {_told(daily)}")
 
 

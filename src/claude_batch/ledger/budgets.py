@@ -54,6 +54,9 @@ __all__ = [
     "budgets_of",
     "declare",
     "lane_totals",
+    "members_of",
+    "note_warned",
+    "price_later",
     "put_reserves",
     "reserved_of_lane",
     "reserved_sum",
@@ -80,6 +83,7 @@ _UNDER_WAY = (
     BatchState.ENDED,
     BatchState.UNKNOWN,
 )
+_OPEN = (*_UNDER_WAY, BatchState.UNRESOLVED)
 _SETTLED = (BatchState.COLLECTED, BatchState.UNRESOLVED)
 
 _ORDER = {"run": 0, "actor": 1, "day": 2}
@@ -256,8 +260,63 @@ def settle(tx: Connection, batch_id: int, *, lost: bool, contradicted: bool) -> 
         )
 
 
+def price_later(tx: Connection, priced: Sequence[tuple[int, int, int]]) -> None:
+    """Answers that were collected without a price have one now: request, sending, nano-dollars.
+
+    What was kept for them is spent. Called before their rows have the price.
+    """
+    if tx.scalar(select(batch_runs.c.run_id).where(batch_runs.c.spent.is_not(None)).limit(1)):
+        tx.execute(
+            _PRICE_LATER,
+            [{"of_seq": seq, "of_sending": sent, "of_cost": cost} for seq, sent, cost in priced],
+        )
+
+
+_ANSWER = (
+    results.c.request_seq == bindparam("of_seq"),
+    results.c.sending == bindparam("of_sending"),
+    results.c.cost.is_(None),
+)
+_OF_SEQ = requests.c.seq == bindparam("of_seq")
+_PRICE_LATER = (
+    update(batch_runs)
+    .where(
+        batch_runs.c.batch_id == select(results.c.batch_id).where(*_ANSWER).scalar_subquery(),
+        batch_runs.c.run_id == select(requests.c.run_id).where(_OF_SEQ).scalar_subquery(),
+        batch_runs.c.spent.is_not(None),
+    )
+    .values(
+        spent=batch_runs.c.spent + bindparam("of_cost"),
+        reserved=batch_runs.c.reserved
+        - select(
+            case((requests.c.reserve < 0, UNBOUNDED), else_=func.coalesce(requests.c.reserve, 0))
+        )
+        .where(_OF_SEQ)
+        .scalar_subquery(),
+    )
+)
+
+
+def members_of(tx: Connection, batch_id: int) -> list[tuple[str, str]]:
+    """The runs, each with its actor, for which a batch has counted what it reserved."""
+    rows = tx.execute(
+        select(runs.c.id, runs.c.actor)
+        .join(batch_runs, batch_runs.c.run_id == runs.c.id)
+        .where(batch_runs.c.batch_id == batch_id, batch_runs.c.reserved.is_not(None))
+    )
+    return [(row[0], row[1]) for row in rows]
+
+
+def note_warned(tx: Connection, budget: Budget, percent: int) -> None:
+    """It was said that so much of a budget is gone."""
+    mine = and_(budgets.c.scope == budget.scope, budgets.c.name == budget.name)
+    tx.execute(update(budgets).where(mine).values(warned=percent))
+
+
 def recount(tx: Connection, batch_id: int) -> None:
-    """Sum up anew what a batch that is under way has reserved, those included that left it."""
+    """Sum up anew what a batch has reserved that is not collected, those included that left it."""
+    if tx.scalar(select(batches.c.state).where(batches.c.id == batch_id)) not in _OPEN:
+        return  # it was collected, or parted, since somebody looked
     former = and_(
         former_members.c.request_seq == requests.c.seq, former_members.c.batch_id == batch_id
     )
@@ -299,7 +358,7 @@ def uncounted(tx: Connection, of: Sequence[tuple[str, str]], day: int) -> list[t
             or_(
                 and_(batches.c.state == BatchState.COLLECTED, batch_runs.c.spent.is_(None)),
                 and_(
-                    batches.c.state.in_((*_UNDER_WAY, BatchState.UNRESOLVED)),
+                    batches.c.state.in_(_OPEN),
                     batch_runs.c.reserved.is_(None),
                 ),
             ),

@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple
 from sqlalchemy import Connection, Integer, bindparam, case, cast, func, select, update
 
 from claude_batch.core.states import RequestState
+from claude_batch.ledger.budgets import price_later
 from claude_batch.ledger.schema import batches, params, requests, results, runs
 from claude_batch.ledger.store import Ledger, Record, plain_rows
 
@@ -196,6 +197,7 @@ def put_costs(tx: Connection, priced: Sequence[Priced]) -> None:
     """Note prices that were not known when the answers were collected."""
     names = ("seq", "sent", "of_model", "of_cost", "of_live", "of_uncached")
     if priced:
+        price_later(tx, [(seq, sending, cost) for seq, sending, _, cost, _, _ in priced])
         tx.execute(_PUT, [dict(zip(names, row, strict=True)) for row in priced])
 
 

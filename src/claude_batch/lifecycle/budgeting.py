@@ -22,6 +22,7 @@ from claude_batch.wire.bounds import Unbounded, token_bound
 __all__ = [
     "Fitting",
     "Held",
+    "count_under_way",
     "declare_daily",
     "held_error",
     "held_of",
@@ -31,10 +32,15 @@ __all__ = [
     "reserve_what_waits",
     "today",
     "unbounded_error",
+    "warn_after",
 ]
 
 NO_BOUND = -1
 """In the place of a reservation, where nothing tells what a request can cost."""
+
+
+WARN_AT = (100, 80)
+"""Percentages of a budget at which is warned, once each."""
 
 
 def today(now: float) -> int:
@@ -87,15 +93,32 @@ def reserve_what_waits(
     with ledger.read() as tx:
         if not budgets.any_budget(tx):
             return
-        concerned = {
+        concerned: set[tuple[BudgetScope, str]] = {
             (budget.scope, budget.name)
             for run in runs.values()
             for budget in budgets.budgets_of(tx, run.id, run.actor, today(now))
         }
-        if not concerned:
-            return
-        uncounted = budgets.uncounted(tx, list(concerned), today(now))
         waiting = budgets.lane_totals(tx, lane_id)
+    if not concerned:
+        return
+    count_under_way(ledger, seat, prices, list(concerned), now)
+    if any(each.unknown for each in waiting.values()):
+        _reserve_all(ledger, seat, prices, "lane", lane_id, now)
+
+
+def count_under_way(
+    ledger: Ledger,
+    seat: Seat | None,
+    prices: Prices,
+    of: Sequence[tuple[BudgetScope, str]],
+    now: float,
+) -> None:
+    """Count what these budgets (scope, name) have to pay for and was sent before they were there.
+
+    Without a seat too: what is counted is what is written, whoever writes it.
+    """
+    with ledger.read() as tx:
+        uncounted = budgets.uncounted(tx, of, today(now))
     for batch_id, collected in uncounted:
         if not collected:
             for source in ("batch", "former"):
@@ -105,13 +128,11 @@ def reserve_what_waits(
                 budgets.count_collected(tx, batch_id)
             else:
                 budgets.recount(tx, batch_id)
-    if any(each.unknown for each in waiting.values()):
-        _reserve_all(ledger, seat, prices, "lane", lane_id, now)
 
 
 def _reserve_all(
     ledger: Ledger,
-    seat: Seat,
+    seat: Seat | None,
     prices: Prices,
     source: budgets.Source,
     identifier: int,
@@ -200,6 +221,36 @@ class Fitting:
             yield seq, size, run_id
 
 
+def _whose(scope: BudgetScope, name: str) -> str:
+    return {
+        "run": "the run's budget",
+        "actor": f"the budget of the actor {name}",
+        "day": "the budget of this day (UTC)",
+    }[scope]
+
+
+def warn_after(tx: Transaction, batch_id: int, now: float) -> list[str]:
+    """What is to be said of budgets, once each, now that a batch is collected."""
+    if not budgets.any_budget(tx):
+        return []
+    words: list[str] = []
+    told: set[tuple[str, str]] = set()
+    for run_id, actor in budgets.members_of(tx, batch_id):
+        for budget in budgets.budgets_of(tx, run_id, actor, today(now)):
+            gone = budget.spent + budget.kept
+            percent = next((p for p in WARN_AT if gone * 100 >= budget.amount * p), 0)
+            if percent <= budget.warned or (budget.scope, budget.name) in told:
+                continue
+            told.add((budget.scope, budget.name))
+            budgets.note_warned(tx, budget, percent)
+            run = f" (run {run_id})" if budget.scope == "run" else ""
+            words.append(
+                f"{percent} % of {_whose(budget.scope, budget.name)}{run} is spent: "
+                f"{write_usd(gone)} of {write_usd(budget.amount)}"
+            )
+    return words
+
+
 class Held(NamedTuple):
     """Why requests of a run wait for a budget. Money is nano-dollars."""
 
@@ -219,14 +270,10 @@ class Held(NamedTuple):
 
     def describe(self, run_id: str) -> str:
         """What holds them and what would change it, in words."""
-        whose = {
-            "run": "the run's budget",
-            "actor": f"the budget of the actor {self.name}",
-            "day": "the budget of this day (UTC)",
-        }[self.scope]
+        spent, reserved = write_usd(self.spent), write_usd(self.reserved)
         words = (
-            f"{self.requests:,} requests are held: {whose} is {write_usd(self.amount)}, "
-            f"{write_usd(self.spent)} of it spent, {write_usd(self.reserved)} reserved; "
+            f"{self.requests:,} requests are held: {_whose(self.scope, self.name)} is "
+            f"{write_usd(self.amount)}, {spent} of it spent, {reserved} reserved; "
         )
         if self.needed is None:
             return (

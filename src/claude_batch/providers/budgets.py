@@ -11,7 +11,8 @@ from claude_batch.core.dollars import usd
 from claude_batch.core.errors import BudgetScope
 from claude_batch.ledger import budgets
 from claude_batch.ledger.store import Ledger
-from claude_batch.lifecycle.budgeting import today
+from claude_batch.lifecycle.budgeting import count_under_way, today
+from claude_batch.money.prices import Prices
 
 __all__ = ["BudgetStatus", "budget_statuses", "set_budget"]
 
@@ -70,10 +71,14 @@ def budget_statuses(
     ]
 
 
-def set_budget(ledger: Ledger, scope: BudgetScope, name: str, amount: int | None) -> None:
+def set_budget(
+    ledger: Ledger, scope: BudgetScope, name: str, amount: int | None, prices: Prices
+) -> None:
     """Set, raise or lower a budget (nano-dollars), or take it away (None).
 
-    Whoever drives the ledger notices at once.
+    What was sent before is counted; whoever drives the ledger notices at once.
     """
     with ledger.write() as tx:
         budgets.set_amount(tx, scope, name, amount)
+    if amount is not None:
+        count_under_way(ledger, None, prices, [(scope, name)], time.time())

@@ -15,13 +15,15 @@ from claude_batch.actor.response import ActorResult, OutputT
 from claude_batch.core.dollars import nano_dollars
 from claude_batch.core.errors import BatchTimeoutError, RunNotFoundError
 from claude_batch.core.states import BatchState
-from claude_batch.ledger import budgets, collecting, delivery, halting, reading
+from claude_batch.ledger import collecting, delivery, halting, reading
 from claude_batch.ledger.costs import Grouping
 from claude_batch.ledger.delivery import Forms, Outstanding
 from claude_batch.ledger.retrying import Retried
 from claude_batch.lifecycle.budgeting import Held, held_error, held_of
 from claude_batch.lifecycle.doors import Door, halted_error
 from claude_batch.lifecycle.engine import Engine
+from claude_batch.money.prices import prices_of
+from claude_batch.providers.budgets import set_budget
 from claude_batch.providers.costs import CostReport, cost_of
 from claude_batch.providers.mapping import result_of
 from claude_batch.providers.retrying import retry_run
@@ -228,8 +230,8 @@ class Run:
     def set_budget_sync(self, usd: Decimal | str | float | None) -> None:
         """`set_budget`, with or without a running event loop."""
         amount = None if usd is None else nano_dollars(usd)
-        with self._engine.ledger.write() as tx:
-            budgets.set_amount(tx, "run", self.id, amount)
+        prices = prices_of(self._provider.settings.prices)
+        set_budget(self._engine.ledger, "run", self.id, amount, prices)
         self._engine.wake()
 
     async def retry_failed(self, only: Iterable[str] | None = None) -> int:
