@@ -1,0 +1,429 @@
+"""Random histories: what people do, what goes wrong at the API, when, and in which order."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tempfile
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from model.api import OUTCOMES, Crash, CreatePlan, Remote, SimulatedApi
+from model.clock import Clock, installed
+from model.process import Process, copy_of
+from model.verdict import Verdict, Violation
+
+from claude_batch.actor.request import ActorRequest
+from claude_batch.core import crash_points
+from claude_batch.core.crash_points import CrashPoint
+from claude_batch.core.errors import LedgerError
+from claude_batch.core.settings import BatchProcessingMode, LedgerSettings
+from claude_batch.ledger import collecting, halting
+from claude_batch.lifecycle.calls import Call, CallStore
+from claude_batch.providers.storing import RunWriter
+from claude_batch.providers.unknown import decide_unknown
+from claude_batch.wire.encoding import EncodedRequest, LaneHeaders
+
+__all__ = ["LifecycleMachine"]
+
+ENOUGH = 4 * 86400.0
+"""Seconds in which everything must have come to its end once nothing goes wrong any more."""
+
+POINTS = [
+    point
+    for point in CrashPoint
+    if "deliver" not in point and "migration" not in point
+]
+PICK = st.integers(0, 30)
+STEPS = [1.0, 10.0, 31.0, 310.0, 1000.0, 4000.0, 90000.0]
+JUMPS = [-40 * 86400.0, -86400.0, -3600.0, -30.0, 30.0, 3600.0, 86400.0, 40 * 86400.0]
+
+MODES = st.builds(
+    BatchProcessingMode,
+    linger=st.sampled_from([0.0, 2.0]),
+    max_requests=st.integers(1, 4),
+    max_attempts=st.integers(1, 3),
+)
+SETTINGS = st.builds(
+    LedgerSettings,
+    settling=st.sampled_from([10.0, 100.0, 900.0]),
+    lookback=st.sampled_from([5.0, 600.0]),
+    not_found_after=st.sampled_from([100.0, 86400.0]),
+    on_unknown=st.sampled_from(["wait", "wait", "wait", "resubmit"]),
+    resubmit_after=st.sampled_from([5.0, 3600.0]),
+    exclusive_workspace=st.booleans(),
+)
+STREAMS = [
+    "cut",
+    "short",
+    "missing",
+    "garbled",
+    "double",
+    "foreign",
+    "contradict",
+    "contradict_alone",
+    "pause",
+]
+
+
+def plans(settling: float) -> st.SearchStrategy[CreatePlan]:
+    """What may become of a create, as far as it is not one of the gaps that nobody can close."""
+    late = st.sampled_from([0.0, settling / 2, settling - 3.0])
+    accepted = st.builds(
+        lambda kind, late, listed, silent, pause: CreatePlan(
+            kind=kind,
+            # An answer tells of what was accepted by then.
+            accept_after=0.0 if kind in ("accept", "die") or listed else late,
+            list_after=late if listed and kind != "accept" else 0.0,
+            silent=silent,
+            pause=pause,
+        ),
+        st.sampled_from(["accept", "lose", "lose", "html", "die"]),
+        late,
+        st.booleans(),
+        st.sampled_from([0.0, 0.0, 100.0, 2000.0]),
+        st.sampled_from([None, None, None, "before", "tail", "after"]),
+    )
+    not_accepted = st.builds(
+        CreatePlan,
+        kind=st.sampled_from(["lose", "html", "drop", "connect", "die"]),
+        accepted=st.just(False),
+        pause=st.sampled_from([None, None, "before", "tail", "after"]),
+    )
+    refused = st.builds(
+        CreatePlan,
+        kind=st.just("refuse"),
+        accepted=st.booleans(),
+        status=st.sampled_from([307, 400, 400, 400, 401, 402, 403, 404, 413, 429, 500, 529]),
+        from_api=st.sampled_from([True, True, False]),
+        named=st.one_of(st.none(), st.integers(0, 5)),
+        account=st.sampled_from([False, False, True]),
+        early=st.sampled_from([False, False, True]),
+    )
+    return st.one_of(accepted, not_accepted, refused)
+
+
+class LifecycleMachine(RuleBasedStateMachine):
+    """One history: a ledger, an API, and at most one process that drives at a time."""
+
+    template: Path
+    """An empty ledger to copy."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._stack = ExitStack()
+        self.clock = Clock()
+        self._stack.enter_context(installed(self.clock))
+        folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="model-")))
+        os.environ["CLAUDE_BATCH_STATE_DIR"] = str(folder / "state")
+        self.path = folder / "ledger.db"
+        copy_of(self.template, self.path)
+        self.loop = asyncio.new_event_loop()
+        self.runs: list[str] = []
+        self.calls: list[int] = []
+        self.retired: list[Process] = []
+        self.asked = 0
+        self.crash_at: CrashPoint | None = None
+        self.broken = False
+        crash_points.on_reach = self._reach
+
+    @initialize(settings=SETTINGS, page=st.sampled_from([2, 1000]))
+    def begin(self, settings: LedgerSettings, page: int) -> None:
+        self.settings = settings
+        self.api = SimulatedApi(self.clock, page)
+        self.verdict = Verdict(self.api, self.path, settings)
+        self.process = self._start()
+
+    def _start(self) -> Process:
+        process = Process(self.loop, self.api, self.path, self.settings)
+        self.store = CallStore(process.ledger, "model")
+        return process
+
+    def _reach(self, point: CrashPoint) -> None:
+        if point is self.crash_at:
+            self.crash_at = None
+            raise Crash(point)
+
+    def _act(self, what: Callable[[], object]) -> None:
+        """Do something in the process that drives; it may die of it."""
+        try:
+            what()
+        except Crash:
+            self._bury()
+        if self.process.was_deposed:
+            raise Violation("the process that took the seat last was deposed")
+
+    def _bury(self) -> None:
+        self.process.die()
+        self.process = self._start()
+
+    # What people do ------------------------------------------------------------------------
+
+    @rule(count=st.integers(1, 6), mode=MODES)
+    def store_run(self, count: int, mode: BatchProcessingMode) -> None:
+        def store() -> None:
+            writer = RunWriter(
+                self.process.ledger,
+                lambda request: EncodedRequest(str(request.prompt).encode(), LaneHeaders()),
+                workspace_id=self.process.workspace_id,
+                actor="model",
+                identity=b"",
+                mode=mode,
+            )
+            # Known before it is whole: whoever dies in between may have stored all of it.
+            self.runs.append(writer.run_id)
+            for _ in range(count):
+                self.asked += 1
+                writer.add(ActorRequest(f'{{"n":{self.asked}}}'))
+            writer.finish()
+
+        self._act(store)
+
+    @rule(mode=MODES, count=st.integers(1, 2))
+    def store_calls(self, mode: BatchProcessingMode, count: int) -> None:
+        def store() -> None:
+            calls: list[Call] = []
+            for _ in range(count):
+                self.asked += 1
+                encoded = EncodedRequest(f'{{"n":{self.asked}}}'.encode(), LaneHeaders())
+                now = self.clock.time()
+                calls.append(Call(self.process, encoded, "model", None, mode, now, Future()))
+            stored = self.store.store(calls)
+            self.calls += [waiter.seq for _, waiter in stored]
+
+        self._act(store)
+
+    @precondition(lambda self: self.runs)
+    @rule(pick=PICK)
+    def cancel_run(self, pick: int) -> None:
+        with self.process.ledger.write() as tx:
+            collecting.cancel_run(tx, self.runs[pick % len(self.runs)], self.clock.time())
+
+    @precondition(lambda self: self.calls)
+    @rule(pick=PICK)
+    def cancel_call(self, pick: int) -> None:
+        with self.process.ledger.write() as tx:
+            collecting.cancel_request(tx, self.calls[pick % len(self.calls)], self.clock.time())
+
+    @rule()
+    def resume(self) -> None:
+        with self.process.ledger.write() as tx:
+            halting.accept_unexplained(tx, self.process.workspace_id)
+            halting.ask_probe(tx, self.process.workspace_id)
+
+    @precondition(lambda self: self._undecided_runs())
+    @rule(pick=PICK, resubmit=st.booleans())
+    def decide(self, pick: int, resubmit: bool) -> None:
+        runs = self._undecided_runs()
+        run_id = runs[pick % len(runs)]
+        if resubmit:
+            self.verdict.order_again(run_id)
+        else:
+            self.verdict.given_up.update(self.verdict.undecided(run_id))
+        decide_unknown(self.process.ledger, run_id, resubmit=resubmit)
+
+    def _undecided_runs(self) -> list[str]:
+        rows = self.verdict.rows("SELECT id FROM runs ORDER BY rowid")
+        return [row["id"] for row in rows if self.verdict.undecided(row["id"])]
+
+    # Time ----------------------------------------------------------------------------------
+
+    @rule(seconds=st.sampled_from(STEPS))
+    def wait(self, seconds: float) -> None:
+        self.clock.advance(seconds)
+
+    @rule(seconds=st.sampled_from(JUMPS))
+    def jump(self, seconds: float) -> None:
+        """The wall clock is set; the server's goes on as it did."""
+        self.clock.skew += seconds
+
+    # Processes -----------------------------------------------------------------------------
+
+    @rule()
+    def send(self) -> None:
+        self._act(self.process.send)
+
+    @rule()
+    def poll(self) -> None:
+        self._act(self.process.poll)
+
+    @rule(seconds=st.sampled_from([0.0, 31.0, 310.0]))
+    def go_round(self, seconds: float) -> None:
+        """As a driver does that is left alone."""
+        self.clock.advance(seconds)
+        self._act(self.process.poll)
+        self._act(self.process.send)
+        self._act(self.process.poll)
+
+    @rule(point=st.sampled_from(POINTS))
+    def crash(self, point: CrashPoint) -> None:
+        """The next time that it comes by there the process dies."""
+        self.crash_at = point
+
+    @rule()
+    def die(self) -> None:
+        self._bury()
+
+    @rule()
+    def take_over(self) -> None:
+        """Another process takes the seat, while this one is held up, or thinks that it drives."""
+        self.process.is_retired = True
+        self.retired.append(self.process)
+        self.process = self._start()
+        self._act(self.process.poll)
+
+    @precondition(lambda self: self.retired)
+    @rule(pick=PICK, send=st.booleans())
+    def wake_retired(self, pick: int, send: bool) -> None:
+        """A process that was deposed goes on where it was."""
+        process = self.retired[pick % len(self.retired)]
+        self._wake_all()
+        try:
+            (process.send if send else process.poll)()
+        except Crash:
+            self.retired.remove(process)
+            process.die()
+
+    @precondition(lambda self: self.api.gates)
+    @rule()
+    def wake(self) -> None:
+        self._wake_all()
+
+    def _wake_all(self) -> None:
+        self.api.wake()
+        for process in list(self.retired):
+            try:
+                process.go_on()
+            except Crash:
+                self.retired.remove(process)
+                process.die()
+        self._act(self.process.go_on)
+
+    # The API -------------------------------------------------------------------------------
+
+    @rule(data=st.data())
+    def plan_create(self, data: st.DataObject) -> None:
+        self.api.plans.append(data.draw(plans(self.settings.settling)))
+
+    @rule(kinds=st.lists(
+        st.sampled_from(["pause", "pause", "unreachable", "500", "429", "401", "404"]),
+        min_size=1,
+        max_size=3,
+    ))
+    def fail_reads(self, kinds: list[str]) -> None:
+        self.api.read_faults.extend(kinds)
+
+    @rule(count=st.integers(1, 4), silent=st.sampled_from([0.0, 100.0, 2000.0]), ours=st.booleans())
+    def foreign_batch(self, count: int, silent: float, ours: bool) -> None:
+        """Somebody else's, perhaps of another ledger that makes custom_ids like ours."""
+        number = len(self.api.remotes)
+        ids = [f"{number:016x}{n:016x}-{'0' * 8}-0001" if ours else f"f{number}-{n}"
+               for n in range(count)]
+        self.api.add(ids, CreatePlan(silent=silent), ours=False)
+
+    def _there(self, *states: str) -> list[Remote]:
+        return [r for r in self.api.remotes if self.api.exists(r) and r.status in states]
+
+    @precondition(lambda self: self._there("in_progress", "canceling"))
+    @rule(pick=PICK, outcomes=st.lists(st.sampled_from(OUTCOMES), min_size=1, max_size=4))
+    def end_batch(self, pick: int, outcomes: list[str]) -> None:
+        there = self._there("in_progress", "canceling")
+        self.api.end(there[pick % len(there)], outcomes)
+
+    @precondition(lambda self: self._there("in_progress", "canceling"))
+    @rule()
+    def end_all(self) -> None:
+        for remote in self._there("in_progress", "canceling"):
+            self.api.end(remote, ["succeeded"])
+
+    @precondition(lambda self: self._there("ended"))
+    @rule(
+        pick=PICK,
+        streams=st.lists(
+            st.tuples(st.sampled_from(STREAMS), st.integers(0, 5)), min_size=1, max_size=4
+        ),
+    )
+    def spoil_results(self, pick: int, streams: list[tuple[str, int]]) -> None:
+        there = self._there("ended")
+        there[pick % len(there)].streams.extend(streams)
+
+    @precondition(lambda self: self._there("in_progress", "canceling", "ended"))
+    @rule(pick=PICK, part=st.sampled_from([0.3, 0.9]))
+    def hide(self, pick: int, part: float) -> None:
+        """It answers 404 for a while, shorter than what counts as gone."""
+        there = self._there("in_progress", "canceling", "ended")
+        remote = there[pick % len(there)]
+        if remote.hidden_until + self.settings.not_found_after < self.clock.server:
+            remote.hidden_until = self.clock.server + part * self.settings.not_found_after - 5.0
+
+    @precondition(lambda self: self._noticed())
+    @rule(pick=PICK, archive=st.booleans())
+    def destroy(self, pick: int, archive: bool) -> None:
+        """Somebody deletes or archives a batch that the ledger has seen, or one of their own."""
+        there = self._noticed()
+        remote = there[pick % len(there)]
+        remote.deleted, remote.archived = not archive, archive
+
+    def _noticed(self) -> list[Remote]:
+        # What is deleted before anybody has seen it tells nobody that it was ever there.
+        seen = {
+            row["remote_id"]
+            for row in self.verdict.rows(
+                "SELECT remote_id FROM batches UNION SELECT remote_id FROM candidates"
+            )
+        }
+        return [r for r in self._there("ended") if r.id in seen or not r.ours]
+
+    # Judging -------------------------------------------------------------------------------
+
+    @invariant()
+    def holds(self) -> None:
+        if not hasattr(self, "verdict"):
+            return
+        try:
+            self.verdict.check()
+        except Violation:
+            self.broken = True
+            raise
+
+    def teardown(self) -> None:
+        try:
+            if hasattr(self, "verdict") and not self.broken:
+                self._finish()
+        finally:
+            crash_points.on_reach = None
+            if hasattr(self, "process"):
+                for process in [*self.retired, self.process]:
+                    process.die()
+                self.verdict.close()
+            self.loop.close()
+            self._stack.close()
+
+    def _finish(self) -> None:
+        """Nothing goes wrong any more, time goes by, and all must come to its end."""
+        self.crash_at = None
+        self.api.plans.clear()
+        self.api.read_faults.clear()
+        for remote in self.api.remotes:
+            remote.streams.clear()
+            remote.hidden_until = remote.silent_until = 0.0
+        while self.api.gates:
+            self._wake_all()
+        end = self.clock.server + ENOUGH
+        step = 10.0
+        while not self.verdict.is_quiet():
+            if self.clock.server > end:
+                raise Violation(f"it does not come to its end:\n{self.verdict.what_is_left()}")
+            self.resume()
+            for remote in self._there("in_progress", "canceling"):
+                self.api.end(remote, ["canceled" if remote.status == "canceling" else "succeeded"])
+            self.go_round(step)
+            self.verdict.check()
+            step = min(step * 1.5, 4000.0)
+        self.verdict.conclude()
