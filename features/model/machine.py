@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from hypothesis import note
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from model.api import OUTCOMES, Crash, CreatePlan, Remote, SimulatedApi
@@ -70,6 +71,10 @@ STREAMS = [
     "contradict_alone",
     "pause",
 ]
+
+READS = st.lists(
+    st.sampled_from(["pause", "pause", "unreachable", "500", "429", "401", "404"]), max_size=3
+)
 
 
 def plans(settling: float) -> st.SearchStrategy[CreatePlan]:
@@ -133,12 +138,17 @@ class LifecycleMachine(RuleBasedStateMachine):
         self.broken = False
         crash_points.on_reach = self._reach
 
-    @initialize(settings=SETTINGS, page=st.sampled_from([2, 1000]))
-    def begin(self, settings: LedgerSettings, page: int) -> None:
+    @initialize(
+        settings=SETTINGS, page=st.sampled_from([2, 1000]), count=st.integers(1, 6), mode=MODES
+    )
+    def begin(
+        self, settings: LedgerSettings, page: int, count: int, mode: BatchProcessingMode
+    ) -> None:
         self.settings = settings
         self.api = SimulatedApi(self.clock, page)
         self.verdict = Verdict(self.api, self.path, settings)
         self.process = self._start()
+        self.store_run(count, mode)
 
     def _start(self) -> Process:
         process = Process(self.loop, self.api, self.path, self.settings)
@@ -199,18 +209,15 @@ class LifecycleMachine(RuleBasedStateMachine):
 
         self._act(store)
 
-    @precondition(lambda self: self.runs)
-    @rule(pick=PICK)
-    def cancel_run(self, pick: int) -> None:
+    @rule(pick=PICK, single=st.booleans())
+    def cancel(self, pick: int, single: bool) -> None:
         with self.process.ledger.write() as tx:
-            collecting.cancel_run(tx, self.runs[pick % len(self.runs)], self.clock.time())
+            if single and self.calls:
+                collecting.cancel_request(tx, self.calls[pick % len(self.calls)], self.clock.time())
+            else:
+                collecting.cancel_run(tx, self.runs[pick % len(self.runs)], self.clock.time())
 
-    @precondition(lambda self: self.calls)
-    @rule(pick=PICK)
-    def cancel_call(self, pick: int) -> None:
-        with self.process.ledger.write() as tx:
-            collecting.cancel_request(tx, self.calls[pick % len(self.calls)], self.clock.time())
-
+    @precondition(lambda self: self.verdict.is_halted())
     @rule()
     def resume(self) -> None:
         with self.process.ledger.write() as tx:
@@ -232,28 +239,14 @@ class LifecycleMachine(RuleBasedStateMachine):
         rows = self.verdict.rows("SELECT id FROM runs ORDER BY rowid")
         return [row["id"] for row in rows if self.verdict.undecided(row["id"])]
 
-    # Time ----------------------------------------------------------------------------------
-
-    @rule(seconds=st.sampled_from(STEPS))
-    def wait(self, seconds: float) -> None:
-        self.clock.advance(seconds)
+    # Time and passes -----------------------------------------------------------------------
 
     @rule(seconds=st.sampled_from(JUMPS))
     def jump(self, seconds: float) -> None:
         """The wall clock is set; the server's goes on as it did."""
         self.clock.skew += seconds
 
-    # Processes -----------------------------------------------------------------------------
-
-    @rule()
-    def send(self) -> None:
-        self._act(self.process.send)
-
-    @rule()
-    def poll(self) -> None:
-        self._act(self.process.poll)
-
-    @rule(seconds=st.sampled_from([0.0, 31.0, 310.0]))
+    @rule(seconds=st.sampled_from(STEPS))
     def go_round(self, seconds: float) -> None:
         """As a driver does that is left alone."""
         self.clock.advance(seconds)
@@ -261,10 +254,33 @@ class LifecycleMachine(RuleBasedStateMachine):
         self._act(self.process.send)
         self._act(self.process.poll)
 
-    @rule(point=st.sampled_from(POINTS))
-    def crash(self, point: CrashPoint) -> None:
-        """The next time that it comes by there the process dies."""
+    @rule(data=st.data(), more=st.integers(0, 2), single=st.booleans())
+    def send(self, data: st.DataObject, more: int, single: bool) -> None:
+        """A sending of which something becomes; mostly there is something to be sent."""
+        if not self.verdict.is_waiting():
+            mode = data.draw(MODES)
+            self.store_run(data.draw(st.integers(1, 6)), mode)
+        drawn = data.draw(st.lists(plans(self.settings.settling), min_size=1, max_size=3))
+        self.api.plans.clear()
+        self.api.plans.extend(drawn)
+        self.clock.advance(3.0)
+        self._act(self.process.send)
+
+    @rule(
+        seconds=st.sampled_from(STEPS),
+        point=st.one_of(st.none(), st.sampled_from(POINTS)),
+        reads=READS,
+        poll=st.booleans(),
+    )
+    def stumble(self, seconds: float, point: CrashPoint | None, reads: list[str], poll: bool) -> None:
+        """A pass in which calls fail or the process dies."""
         self.crash_at = point
+        self.api.read_faults.clear()
+        self.api.read_faults.extend(reads)
+        self.clock.advance(seconds)
+        self._act(self.process.poll if poll else self.process.send)
+
+    # Processes -----------------------------------------------------------------------------
 
     @rule()
     def die(self) -> None:
@@ -287,6 +303,12 @@ class LifecycleMachine(RuleBasedStateMachine):
         try:
             (process.send if send else process.poll)()
         except Crash:
+            process.die()
+        if process.was_deposed or process.seat is None:
+            self._forget(process)
+
+    def _forget(self, process: Process) -> None:
+        if process in self.retired:
             self.retired.remove(process)
             process.die()
 
@@ -301,57 +323,41 @@ class LifecycleMachine(RuleBasedStateMachine):
             try:
                 process.go_on()
             except Crash:
-                self.retired.remove(process)
-                process.die()
+                self._forget(process)
         self._act(self.process.go_on)
 
     # The API -------------------------------------------------------------------------------
 
-    @rule(data=st.data())
-    def plan_create(self, data: st.DataObject) -> None:
-        self.api.plans.append(data.draw(plans(self.settings.settling)))
-
-    @rule(kinds=st.lists(
-        st.sampled_from(["pause", "pause", "unreachable", "500", "429", "401", "404"]),
-        min_size=1,
-        max_size=3,
-    ))
-    def fail_reads(self, kinds: list[str]) -> None:
-        self.api.read_faults.extend(kinds)
-
     @rule(count=st.integers(1, 4), silent=st.sampled_from([0.0, 100.0, 2000.0]), ours=st.booleans())
     def foreign_batch(self, count: int, silent: float, ours: bool) -> None:
         """Somebody else's, perhaps of another ledger that makes custom_ids like ours."""
+        unknown = [row["request_count"] for row in self.verdict.unknown()]
+        if unknown and silent:
+            count = unknown[-1]
         number = len(self.api.remotes)
-        ids = [f"{number:016x}{n:016x}-{'0' * 8}-0001" if ours else f"f{number}-{n}"
-               for n in range(count)]
+        ids = [
+            f"{number:016x}{n:016x}-{'0' * 8}-0001" if ours else f"f{number}-{n}"
+            for n in range(count)
+        ]
         self.api.add(ids, CreatePlan(silent=silent), ours=False)
 
     def _there(self, *states: str) -> list[Remote]:
         return [r for r in self.api.remotes if self.api.exists(r) and r.status in states]
 
     @precondition(lambda self: self._there("in_progress", "canceling"))
-    @rule(pick=PICK, outcomes=st.lists(st.sampled_from(OUTCOMES), min_size=1, max_size=4))
-    def end_batch(self, pick: int, outcomes: list[str]) -> None:
-        there = self._there("in_progress", "canceling")
-        self.api.end(there[pick % len(there)], outcomes)
-
-    @precondition(lambda self: self._there("in_progress", "canceling"))
-    @rule()
-    def end_all(self) -> None:
-        for remote in self._there("in_progress", "canceling"):
-            self.api.end(remote, ["succeeded"])
-
-    @precondition(lambda self: self._there("ended"))
     @rule(
         pick=PICK,
-        streams=st.lists(
-            st.tuples(st.sampled_from(STREAMS), st.integers(0, 5)), min_size=1, max_size=4
-        ),
+        every=st.booleans(),
+        outcomes=st.lists(st.sampled_from(OUTCOMES), min_size=1, max_size=4),
+        streams=st.lists(st.tuples(st.sampled_from(STREAMS), st.integers(0, 5)), max_size=4),
     )
-    def spoil_results(self, pick: int, streams: list[tuple[str, int]]) -> None:
-        there = self._there("ended")
-        there[pick % len(there)].streams.extend(streams)
+    def end_batch(
+        self, pick: int, every: bool, outcomes: list[str], streams: list[tuple[str, int]]
+    ) -> None:
+        there = self._there("in_progress", "canceling")
+        for remote in there if every else [there[pick % len(there)]]:
+            self.api.end(remote, outcomes)
+            remote.streams.extend(streams)
 
     @precondition(lambda self: self._there("in_progress", "canceling", "ended"))
     @rule(pick=PICK, part=st.sampled_from([0.3, 0.9]))
@@ -378,7 +384,8 @@ class LifecycleMachine(RuleBasedStateMachine):
                 "SELECT remote_id FROM batches UNION SELECT remote_id FROM candidates"
             )
         }
-        return [r for r in self._there("ended") if r.id in seen or not r.ours]
+        there = [r for r in self._there("ended") if r.id in seen or not r.ours]
+        return [r for r in there if not r.deleted and not r.archived]
 
     # Judging -------------------------------------------------------------------------------
 
@@ -389,13 +396,22 @@ class LifecycleMachine(RuleBasedStateMachine):
         try:
             self.verdict.check()
         except Violation:
-            self.broken = True
+            self._tell()
             raise
+
+    def _tell(self) -> None:
+        self.broken = True
+        note(f"at {self.clock.server}, by the wall clock {self.clock.time()}")
+        note(self.verdict.describe())
 
     def teardown(self) -> None:
         try:
             if hasattr(self, "verdict") and not self.broken:
-                self._finish()
+                try:
+                    self._finish()
+                except Violation:
+                    self._tell()
+                    raise
         finally:
             crash_points.on_reach = None
             if hasattr(self, "process"):
@@ -419,7 +435,7 @@ class LifecycleMachine(RuleBasedStateMachine):
         step = 10.0
         while not self.verdict.is_quiet():
             if self.clock.server > end:
-                raise Violation(f"it does not come to its end:\n{self.verdict.what_is_left()}")
+                raise Violation("it does not come to its end")
             self.resume()
             for remote in self._there("in_progress", "canceling"):
                 self.api.end(remote, ["canceled" if remote.status == "canceling" else "succeeded"])

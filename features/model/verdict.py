@@ -61,6 +61,21 @@ class Verdict:
     def _say(self, words: str) -> None:
         self._api.violations.append(words)
 
+    def is_halted(self) -> bool:
+        return bool(self.rows("SELECT 1 FROM workspaces WHERE halted IS NOT NULL"))
+
+    def is_waiting(self) -> bool:
+        """Whether a request waits to be sent."""
+        found = self.rows(
+            "SELECT 1 FROM requests r LEFT JOIN batches b ON b.id = r.batch_id "
+            "WHERE r.state = 'queued' OR b.state = 'packed' LIMIT 1"
+        )
+        return bool(found)
+
+    def unknown(self) -> list[sqlite3.Row]:
+        """The batches of which it is unknown whether they were accepted."""
+        return self.rows("SELECT * FROM batches WHERE state = 'unknown' ORDER BY id")
+
     # Orders --------------------------------------------------------------------------------
 
     def undecided(self, run_id: str) -> list[str]:
@@ -262,17 +277,23 @@ class Verdict:
         )
         return not left
 
-    def what_is_left(self) -> str:
-        """What keeps a history from being quiet, for people."""
-        requests = self.rows("SELECT id, state, batch_id, due FROM requests WHERE finished IS NULL")
-        batches = self.rows(
-            "SELECT id, state, remote_id, next_check, not_found_since, note, settled FROM batches "
-            "WHERE state NOT IN ('collected', 'rejected', 'unresolved')"
-        )
-        workspaces = self.rows("SELECT halted, halt_reason, next_probe, wait_until FROM workspaces")
-        candidates = self.rows("SELECT * FROM candidates WHERE state = 'open'")
-        found = [*requests, *batches, *workspaces, *candidates]
-        return "\n".join(str(dict(row)) for row in found)
+    def describe(self) -> str:
+        """What the ledger and the API hold, for people."""
+        tables = {
+            "requests": "id, state, batch_id, sendings, attempts, due, cancelled, finished",
+            "batches": "id, state, remote_id, request_count, posts, adopted, unknown_since, "
+            "settling_from, settled, next_check, not_found_since, fetches, counts, note",
+            "candidates": "batch_id, remote_id, state, not_found_since, fetches, note",
+            "results": "request_seq, sending, batch_id, outcome, disposition",
+            "former_members": "*",
+            "workspaces": "halt_reason, halt_message, next_probe, wait_until",
+        }
+        found = [
+            f"{table}: {dict(row)}"
+            for table, columns in tables.items()
+            for row in self.rows(f"SELECT {columns} FROM {table} ORDER BY 1")
+        ]
+        return "\n".join([*found, *map(str, self._api.remotes)])
 
     def conclude(self) -> None:
         """Raise `Violation` where the end of a history is not what it must be."""
