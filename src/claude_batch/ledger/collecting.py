@@ -104,7 +104,12 @@ def ended_batches(tx: Connection, workspace_id: int, now: float) -> list[int]:
             .join(lanes, _of_workspace(workspace_id))
             .where(
                 batches.c.state == BatchState.ENDED,
-                or_(batches.c.next_check.is_(None), batches.c.next_check <= now),
+                or_(
+                    batches.c.next_check.is_(None),
+                    batches.c.next_check <= now,
+                    # Planned before the clock jumped back.
+                    batches.c.next_check > now + batches.c.max_poll_interval + 1,
+                ),
             )
             .order_by(batches.c.id)
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from sqlalchemy import Connection, and_, bindparam, delete, exists, func, insert, select, update
+from sqlalchemy import Connection, and_, bindparam, case, delete, exists, func, insert, select, update
 
 from claude_batch.core.states import BatchState, RequestState
 from claude_batch.ledger.schema import batch_runs, batches, lanes, requests, runs
@@ -33,10 +33,12 @@ _QUEUED = requests.c.state == RequestState.QUEUED
 _ELIGIBLE = (_QUEUED, runs.c.stored.is_not(None))
 
 
-def due_lanes(tx: Connection, workspace_id: int) -> list[tuple[int, float]]:
+def due_lanes(tx: Connection, workspace_id: int, now: float) -> list[tuple[int, float]]:
     """Lanes with queued requests, each with the earliest time that one asks to be packed at."""
+    # One that is due later than its linger lasts was queued before the clock jumped back.
+    due = case((requests.c.due > now + runs.c.linger + 1, now), else_=requests.c.due)
     rows = tx.execute(
-        select(requests.c.lane_id, func.min(requests.c.due))
+        select(requests.c.lane_id, func.min(due))
         .join(runs, runs.c.id == requests.c.run_id)
         .join(lanes, lanes.c.id == requests.c.lane_id)
         .where(*_ELIGIBLE, lanes.c.workspace_id == workspace_id)

@@ -110,7 +110,7 @@ def pack_due(ledger: Ledger, seat: Seat, now: float) -> tuple[list[int], float |
     Returns the new batches and the time at which the next lane is due (None: no lane waits).
     """
     with ledger.read() as tx:
-        lanes = packing.due_lanes(tx, seat.workspace_id)
+        lanes = packing.due_lanes(tx, seat.workspace_id, now)
     packed: list[int] = []
     later: list[float] = []
     for lane_id, due in lanes:
