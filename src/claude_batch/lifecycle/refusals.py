@@ -147,11 +147,11 @@ class Refusals:
         request = sending.seq_at(tx, row.id, index)
         if request is None:
             return False
-        # Written as the line that the API would have sent, so that one reader serves both.
+        # Written as the line that the API would have sent, so that one reader serves both. The row
+        # may have been read before the POST was counted.
+        sent = request.sendings + packing.batch(tx, row.id).posts
         line = {
-            "custom_id": custom_id(
-                request.id, self._ledger.incarnation, request.sendings + max(row.posts, 1)
-            ),
+            "custom_id": custom_id(request.id, self._ledger.incarnation, sent),
             "result": {
                 "type": "errored",
                 "error": {
