@@ -43,10 +43,10 @@ __all__ = [
     "lost",
     "note_look",
     "open_candidates",
-    "open_claims",
     "owner_of",
     "resubmit",
     "resubmit_lost",
+    "rivals",
     "snapshot_of",
     "undecided",
     "unknown_batches",
@@ -102,19 +102,19 @@ def candidates_of(tx: Connection, batch_id: int) -> list[Record]:
     )
 
 
-def open_claims(tx: Connection, remote_id: str) -> int:
-    """How many unknown batches a batch at the API may be."""
-    claims = tx.scalar(
+def rivals(tx: Connection, batch_id: int) -> int:
+    """How many other sendings of as many requests have no answer, or none yet."""
+    mine = batches.alias("mine")
+    count = tx.scalar(
         select(func.count())
-        .select_from(candidates)
-        .join(batches, batches.c.id == candidates.c.batch_id)
+        .select_from(batches)
+        .join(mine, and_(mine.c.id == batch_id, mine.c.request_count == batches.c.request_count))
         .where(
-            candidates.c.remote_id == remote_id,
-            candidates.c.state == CandidateState.OPEN,
-            batches.c.state == BatchState.UNKNOWN,
+            batches.c.id != batch_id,
+            batches.c.state.in_((BatchState.SUBMITTING, BatchState.UNKNOWN)),
         )
     )
-    return int(claims or 0)
+    return int(count or 0)
 
 
 def add_candidate(tx: Connection, batch_id: int, remote_id: str, now: float) -> None:

@@ -195,8 +195,8 @@ class Reconciliation:
         if counts.processing + counts.finished != row.request_count:
             return False
         with self._ledger.write(seat) as tx:
-            claims = reconciling.open_claims(tx, remote.id)
-            if claims != 1 or not reconciling.is_unknown(tx, row.id):
+            # Where it may be another sending of ours as well, only its results can tell.
+            if reconciling.rivals(tx, row.id) or not reconciling.is_unknown(tx, row.id):
                 return False
             self._adopt(tx, row.id, remote, "assumed")
         _log.warning(
