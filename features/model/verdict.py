@@ -228,10 +228,13 @@ class Verdict:
     @staticmethod
     def _is_destroyed(remote: Remote, request: str = "") -> bool:
         lines = [i for i in remote.ids if i.startswith(request)]
+        missing = [i for i in remote.ids if remote.omitted[i] >= COMPLETE_FETCHES]
+        # Where a success is hidden by another line, any failure may be it.
+        hidden = any(remote.outcomes[i] == "succeeded" for i in missing)
         return (
             remote.deleted
             or remote.archived
-            or all(remote.omitted[i] >= COMPLETE_FETCHES for i in lines)
+            or all(i in missing or (hidden and remote.outcomes[i] in _RETRYABLE) for i in lines)
         )
 
     def _check_batches(self) -> None:

@@ -19,6 +19,7 @@ from sqlalchemy import (
     null,
     or_,
     select,
+    true,
     update,
 )
 from sqlalchemy.dialects import postgresql, sqlite
@@ -279,12 +280,19 @@ class Collected:
 
 
 def finish_collection(
-    tx: Connection, batch_id: int, stored: Stored, *, missing: RequestState, now: float
+    tx: Connection,
+    batch_id: int,
+    stored: Stored,
+    *,
+    missing: RequestState,
+    now: float,
+    contradicted: bool = False,
 ) -> Collected:
     """Give every request of a batch its final state, or queue it again.
 
     ``stored`` is what `stored_counts` says of the batch. ``missing`` says what becomes of requests
-    without a line: ``lost``, or ``queued`` again.
+    without a line: ``lost``, or ``queued`` again. ``contradicted``: some line hides a success, so
+    a failure that would be tried again may be one that was paid for, and is ``lost``.
     """
     posts: int = tx.execute(select(batches.c.posts).where(batches.c.id == batch_id)).scalar_one()
     stamp = next_stamp(tx)
@@ -312,7 +320,7 @@ def finish_collection(
     account_line: bytes | None = None
     account = retried = 0
     # What no line asks for is not looked for, line by line.
-    if "account" in stored.dispositions:
+    if "account" in stored.dispositions and not contradicted:
         account_line = tx.scalar(
             select(results.c.raw)
             .where(results.c.batch_id == batch_id, results.c.disposition == "account")
@@ -323,7 +331,7 @@ def finish_collection(
             .where(joined, results.c.disposition == "account", ~stopped)
             .values(**again)
         ).rowcount
-    if "retry" in stored.dispositions:
+    if "retry" in stored.dispositions and not contradicted:
         retried = tx.execute(
             update(requests)
             .where(
@@ -336,7 +344,7 @@ def finish_collection(
         ).rowcount
     final = tx.execute(
         update(requests)
-        .where(joined)
+        .where(joined, results.c.disposition == "final" if contradicted else true())
         .values(
             state=results.c.outcome,
             answered_by=results.c.sending,

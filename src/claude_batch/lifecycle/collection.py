@@ -76,6 +76,9 @@ class Collection:
         with self._ledger.read() as tx:
             stored = collecting.stored_counts(tx, batch_id)
         gaps = row.request_count - stored.total
+        counted = int(counts.get("succeeded", 0))
+        # A success that no line tells of is in a gap, or some line tells something else of it.
+        short = counted - stored.succeeded
         fetches = row.fetches + (1 if complete else 0)
         now = time.time()
         missed = not_found_since is not None and (
@@ -89,8 +92,12 @@ class Collection:
                 RESULTS_KEPT_DAYS,
             )
         gone = missed or outdated
-        if gaps > 0 and not gone and (not complete or fetches < COMPLETE_FETCHES):
-            words = note or f"{gaps} of {row.request_count} results were not in the stream"
+        if max(gaps, short) > 0 and not gone and (not complete or fetches < COMPLETE_FETCHES):
+            words = note or (
+                f"{gaps} of {row.request_count} results were not in the stream"
+                if gaps > 0
+                else f"{short} of {counted} successes were not in the stream"
+            )
             wait = min(backoff(row.fetches + 1), row.max_poll_interval)
             with self._ledger.write(seat) as tx:
                 collecting.note_fetch(
@@ -104,9 +111,11 @@ class Collection:
             _log.info("batch %s: %s; fetched again", row.remote_id, words)
             return
         reach(CrashPoint.BETWEEN_RESULTS_AND_STATE)
-        missing = missing_state(stored, int(counts.get("succeeded", 0)))
+        missing = missing_state(stored, counted)
         with self._ledger.write(seat) as tx:
-            collected = collecting.finish_collection(tx, batch_id, stored, missing=missing, now=now)
+            collected = collecting.finish_collection(
+                tx, batch_id, stored, missing=missing, now=now, contradicted=short > gaps
+            )
             reconciling.give_answers(tx, batch_id)
             if collected.account_line is not None and collected.account:
                 self._halt(tx, seat, collected.account_line, now)
