@@ -19,6 +19,7 @@ __all__ = [
     "note_refusal",
     "other_half",
     "pack",
+    "part_off",
     "policies",
     "probe",
     "queue_totals",
@@ -236,17 +237,24 @@ def probe(tx: Connection, workspace_id: int, now: float) -> int | None:
     )
     if batch_id is None:
         return None
-    old = batch(tx, batch_id)
-    if old.request_count < 2:
-        return batch_id
     smallest = tx.execute(
-        select(requests.c.seq, requests.c.size)
+        select(requests.c.seq)
         .where(requests.c.batch_id == batch_id)
         .order_by(requests.c.size, requests.c.seq)
         .limit(1)
-    ).one()
-    part = _part(tx, old, requests.c.seq == smallest.seq, 1, smallest.size, now)
-    # It was sent with the others so far, and will be without it from now on.
+    ).scalar_one()
+    return part_off(tx, batch_id, smallest, now)
+
+
+def part_off(tx: Connection, batch_id: int, seq: int, now: float) -> int:
+    """Give one request of a batch that was not taken a batch of its own; returns that one's id."""
+    old = batch(tx, batch_id)
+    if old.request_count < 2:
+        return batch_id
+    mine = requests.c.seq == seq
+    size = tx.execute(select(requests.c.size).where(mine)).scalar_one()
+    part = _part(tx, old, mine, 1, size, now)
+    # It was sent with the others so far, and they go on without it.
     recount(tx, batch_id)
     return part
 

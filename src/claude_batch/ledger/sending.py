@@ -9,7 +9,7 @@ from sqlalchemy import Connection, bindparam, exists, insert, select, update
 
 from claude_batch.core.errors import LedgerError
 from claude_batch.core.states import BatchState, RequestState
-from claude_batch.ledger.packing import batch, recount
+from claude_batch.ledger.packing import batch, part_off, recount
 from claude_batch.ledger.schema import batches, lanes, params, requests, results, workspaces
 from claude_batch.ledger.store import Ledger, Record, next_stamp, plain_rows
 
@@ -147,8 +147,12 @@ def interrupted(tx: Connection, workspace_id: int) -> list[Record]:
     )
 
 
-def fail_packed(tx: Connection, batch_id: int, seq: int, *, raw: bytes, error_type: str) -> None:
+def fail_packed(
+    tx: Connection, batch_id: int, seq: int, *, raw: bytes, error_type: str, now: float
+) -> None:
     """End one request of a batch that was not taken as errored, and take it out of the batch."""
+    # Its line is not one of those that the others' batch is complete with.
+    batch_id = part_off(tx, batch_id, seq, now)
     posts = batch(tx, batch_id).posts
     sending: int = tx.execute(
         update(requests)

@@ -114,7 +114,7 @@ class Collection:
         missing = missing_state(stored, counted)
         with self._ledger.write(seat) as tx:
             collected = collecting.finish_collection(
-                tx, batch_id, stored, missing=missing, now=now, contradicted=short > gaps
+                tx, batch_id, stored, missing=missing, now=now, contradicted=short > max(gaps, 0)
             )
             reconciling.give_answers(tx, batch_id)
             if collected.account_line is not None and collected.account:

@@ -162,7 +162,12 @@ class Refusals:
             },
         }
         sending.fail_packed(
-            tx, row.id, request.seq, raw=msgspec.json.encode(line), error_type=error_type
+            tx,
+            row.id,
+            request.seq,
+            raw=msgspec.json.encode(line),
+            error_type=error_type,
+            now=time.time(),
         )
         return True
 
