@@ -129,7 +129,8 @@ class SimulatedApi:
         self.seated: SimulatedClient | None = None
         """The client of the process that drives now."""
         self.on_pause: asyncio.Future[None] | None = None
-        self.gates: list[asyncio.Future[None]] = []
+        self.paused: dict[asyncio.Task[Any], asyncio.Future[None]] = {}
+        """The passes that are held up in a call, with what lets each go on."""
 
     # The world -----------------------------------------------------------------------------
 
@@ -163,18 +164,21 @@ class SimulatedApi:
 
     async def pause(self) -> None:
         """Hold the call up until `wake`."""
-        gate: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.gates.append(gate)
+        task = asyncio.current_task()
+        assert task is not None
+        gate = self.paused[task] = asyncio.get_running_loop().create_future()
         if self.on_pause is not None and not self.on_pause.done():
             self.on_pause.set_result(None)
-        await gate
+        try:
+            await gate
+        finally:
+            self.paused.pop(task, None)
 
     def wake(self) -> None:
-        """Let go on what was held up."""
-        gates, self.gates = self.gates, []
-        for gate in gates:
-            if not gate.done():
-                gate.set_result(None)
+        """Let go on what is held up."""
+        for gate in self.paused.values():
+            gate.set_result(None)
+        self.paused = {}
 
     # What it tells -------------------------------------------------------------------------
 

@@ -51,9 +51,10 @@ MODES = st.builds(
     max_requests=st.integers(1, 4),
     max_attempts=st.integers(1, 3),
 )
+SETTLING = [10.0, 100.0, 900.0]
 SETTINGS = st.builds(
     LedgerSettings,
-    settling=st.sampled_from([10.0, 100.0, 900.0]),
+    settling=st.sampled_from(SETTLING),
     lookback=st.sampled_from([5.0, 600.0]),
     not_found_after=st.sampled_from([100.0, 86400.0]),
     on_unknown=st.sampled_from(["wait", "wait", "wait", "resubmit"]),
@@ -114,6 +115,9 @@ def plans(settling: float) -> st.SearchStrategy[CreatePlan]:
     return st.one_of(accepted, not_accepted, refused)
 
 
+PLANS = {s: st.lists(plans(s), min_size=1, max_size=3) for s in SETTLING}
+
+
 class LifecycleMachine(RuleBasedStateMachine):
     """One history: a ledger, an API, and at most one process that drives at a time."""
 
@@ -148,11 +152,11 @@ class LifecycleMachine(RuleBasedStateMachine):
         self.api = SimulatedApi(self.clock, page)
         self.verdict = Verdict(self.api, self.path, settings)
         self.process = self._start()
-        self.store_run(count, mode)
+        self._store_run(count, mode)
 
     def _start(self) -> Process:
         process = Process(self.loop, self.api, self.path, self.settings)
-        self.store = CallStore(process.ledger, "model")
+        self.call_store = CallStore(process.ledger, "model")
         return process
 
     def _reach(self, point: CrashPoint) -> None:
@@ -175,8 +179,14 @@ class LifecycleMachine(RuleBasedStateMachine):
 
     # What people do ------------------------------------------------------------------------
 
-    @rule(count=st.integers(1, 6), mode=MODES)
-    def store_run(self, count: int, mode: BatchProcessingMode) -> None:
+    @rule(count=st.integers(1, 6), mode=MODES, calls=st.booleans())
+    def store(self, count: int, mode: BatchProcessingMode, calls: bool) -> None:
+        if calls:
+            self._store_calls(mode, min(count, 2))
+        else:
+            self._store_run(count, mode)
+
+    def _store_run(self, count: int, mode: BatchProcessingMode) -> None:
         def store() -> None:
             writer = RunWriter(
                 self.process.ledger,
@@ -195,8 +205,7 @@ class LifecycleMachine(RuleBasedStateMachine):
 
         self._act(store)
 
-    @rule(mode=MODES, count=st.integers(1, 2))
-    def store_calls(self, mode: BatchProcessingMode, count: int) -> None:
+    def _store_calls(self, mode: BatchProcessingMode, count: int) -> None:
         def store() -> None:
             calls: list[Call] = []
             for _ in range(count):
@@ -204,17 +213,17 @@ class LifecycleMachine(RuleBasedStateMachine):
                 encoded = EncodedRequest(f'{{"n":{self.asked}}}'.encode(), LaneHeaders())
                 now = self.clock.time()
                 calls.append(Call(self.process, encoded, "model", None, mode, now, Future()))
-            stored = self.store.store(calls)
+            stored = self.call_store.store(calls)
             self.calls += [waiter.seq for _, waiter in stored]
 
         self._act(store)
 
-    @rule(pick=PICK, single=st.booleans())
+    @rule(pick=PICK, single=st.sampled_from([True, True, False]))
     def cancel(self, pick: int, single: bool) -> None:
         with self.process.ledger.write() as tx:
             if single and self.calls:
                 collecting.cancel_request(tx, self.calls[pick % len(self.calls)], self.clock.time())
-            else:
+            elif not single:
                 collecting.cancel_run(tx, self.runs[pick % len(self.runs)], self.clock.time())
 
     @precondition(lambda self: self.verdict.is_halted())
@@ -241,12 +250,6 @@ class LifecycleMachine(RuleBasedStateMachine):
 
     # Time and passes -----------------------------------------------------------------------
 
-    @rule(seconds=st.sampled_from(JUMPS))
-    def jump(self, seconds: float) -> None:
-        """The wall clock is set; the server's goes on as it did."""
-        self.clock.skew += seconds
-
-    @rule(seconds=st.sampled_from(STEPS))
     def go_round(self, seconds: float) -> None:
         """As a driver does that is left alone."""
         self.clock.advance(seconds)
@@ -254,17 +257,38 @@ class LifecycleMachine(RuleBasedStateMachine):
         self._act(self.process.send)
         self._act(self.process.poll)
 
-    @rule(data=st.data(), more=st.integers(0, 2), single=st.booleans())
-    def send(self, data: st.DataObject, more: int, single: bool) -> None:
-        """A sending of which something becomes; mostly there is something to be sent."""
+    def send(self, data: st.DataObject) -> None:
+        """A sending of which something becomes; there is something to be sent."""
         if not self.verdict.is_waiting():
-            mode = data.draw(MODES)
-            self.store_run(data.draw(st.integers(1, 6)), mode)
-        drawn = data.draw(st.lists(plans(self.settings.settling), min_size=1, max_size=3))
+            self._store_run(data.draw(st.integers(1, 6)), data.draw(MODES))
         self.api.plans.clear()
-        self.api.plans.extend(drawn)
-        self.clock.advance(3.0)
+        self.api.plans.extend(data.draw(PLANS[self.settings.settling]))
+        self.clock.advance(data.draw(st.sampled_from([3.0, 61.0, 400.0])))
         self._act(self.process.send)
+
+    # Written twice: what is most of a history is chosen more often.
+    send_one = rule(data=st.data())(send)
+    send_another = rule(data=st.data())(send)
+
+    def live(
+        self, seconds: float, pick: int, outcomes: list[str], streams: list[tuple[str, int]]
+    ) -> None:
+        """Time goes by, batches end, and the driver goes round."""
+        there = self._there("in_progress", "canceling")
+        if there and outcomes:
+            for remote in there if pick % 2 else [there[pick % len(there)]]:
+                self.api.end(remote, outcomes)
+                remote.streams.extend(streams)
+        self.go_round(seconds)
+
+    LIVING = {
+        "seconds": st.sampled_from(STEPS),
+        "pick": PICK,
+        "outcomes": st.lists(st.sampled_from(OUTCOMES), max_size=4),
+        "streams": st.lists(st.tuples(st.sampled_from(STREAMS), st.integers(0, 5)), max_size=4),
+    }
+    live_on = rule(**LIVING)(live)
+    live_longer = rule(**LIVING)(live)
 
     @rule(
         seconds=st.sampled_from(STEPS),
@@ -282,13 +306,12 @@ class LifecycleMachine(RuleBasedStateMachine):
 
     # Processes -----------------------------------------------------------------------------
 
-    @rule()
-    def die(self) -> None:
-        self._bury()
-
-    @rule()
-    def take_over(self) -> None:
-        """Another process takes the seat, while this one is held up, or thinks that it drives."""
+    @rule(over=st.booleans())
+    def change_process(self, over: bool) -> None:
+        """The process dies, or another one takes the seat while it is held up or thinks it drives."""
+        if not over:
+            self._bury()
+            return
         self.process.is_retired = True
         self.retired.append(self.process)
         self.process = self._start()
@@ -312,7 +335,7 @@ class LifecycleMachine(RuleBasedStateMachine):
             self.retired.remove(process)
             process.die()
 
-    @precondition(lambda self: self.api.gates)
+    @precondition(lambda self: self.api.paused)
     @rule()
     def wake(self) -> None:
         self._wake_all()
@@ -328,12 +351,11 @@ class LifecycleMachine(RuleBasedStateMachine):
 
     # The API -------------------------------------------------------------------------------
 
-    @rule(count=st.integers(1, 4), silent=st.sampled_from([0.0, 100.0, 2000.0]), ours=st.booleans())
-    def foreign_batch(self, count: int, silent: float, ours: bool) -> None:
+    @rule(pick=PICK, silent=st.sampled_from([0.0, 100.0, 2000.0]), ours=st.booleans())
+    def foreign_batch(self, pick: int, silent: float, ours: bool) -> None:
         """Somebody else's, perhaps of another ledger that makes custom_ids like ours."""
-        unknown = [row["request_count"] for row in self.verdict.unknown()]
-        if unknown and silent:
-            count = unknown[-1]
+        unknown = self.verdict.unknown()
+        count = unknown[-1]["request_count"] if unknown and pick % 3 else 1 + pick % 4
         number = len(self.api.remotes)
         ids = [
             f"{number:016x}{n:016x}-{'0' * 8}-0001" if ours else f"f{number}-{n}"
@@ -344,37 +366,26 @@ class LifecycleMachine(RuleBasedStateMachine):
     def _there(self, *states: str) -> list[Remote]:
         return [r for r in self.api.remotes if self.api.exists(r) and r.status in states]
 
-    @precondition(lambda self: self._there("in_progress", "canceling"))
-    @rule(
-        pick=PICK,
-        every=st.booleans(),
-        outcomes=st.lists(st.sampled_from(OUTCOMES), min_size=1, max_size=4),
-        streams=st.lists(st.tuples(st.sampled_from(STREAMS), st.integers(0, 5)), max_size=4),
-    )
-    def end_batch(
-        self, pick: int, every: bool, outcomes: list[str], streams: list[tuple[str, int]]
-    ) -> None:
-        there = self._there("in_progress", "canceling")
-        for remote in there if every else [there[pick % len(there)]]:
-            self.api.end(remote, outcomes)
-            remote.streams.extend(streams)
+    @rule(kind=st.sampled_from(["jump", "hide", "delete", "archive"]), pick=PICK)
+    def disturb(self, kind: str, pick: int) -> None:
+        """The wall clock is set; or a batch cannot be found, for a while or for ever."""
+        if kind == "jump":
+            self.clock.skew += JUMPS[pick % len(JUMPS)]
+        elif kind == "hide":
+            self._hide(pick)
+        elif there := self._noticed():
+            remote = there[pick % len(there)]
+            remote.deleted, remote.archived = kind == "delete", kind == "archive"
 
-    @precondition(lambda self: self._there("in_progress", "canceling", "ended"))
-    @rule(pick=PICK, part=st.sampled_from([0.3, 0.9]))
-    def hide(self, pick: int, part: float) -> None:
+    def _hide(self, pick: int) -> None:
         """It answers 404 for a while, shorter than what counts as gone."""
         there = self._there("in_progress", "canceling", "ended")
+        if not there:
+            return
         remote = there[pick % len(there)]
         if remote.hidden_until + self.settings.not_found_after < self.clock.server:
+            part = 0.3 if pick % 2 else 0.9
             remote.hidden_until = self.clock.server + part * self.settings.not_found_after - 5.0
-
-    @precondition(lambda self: self._noticed())
-    @rule(pick=PICK, archive=st.booleans())
-    def destroy(self, pick: int, archive: bool) -> None:
-        """Somebody deletes or archives a batch that the ledger has seen, or one of their own."""
-        there = self._noticed()
-        remote = there[pick % len(there)]
-        remote.deleted, remote.archived = not archive, archive
 
     def _noticed(self) -> list[Remote]:
         # What is deleted before anybody has seen it tells nobody that it was ever there.
@@ -429,7 +440,7 @@ class LifecycleMachine(RuleBasedStateMachine):
         for remote in self.api.remotes:
             remote.streams.clear()
             remote.hidden_until = remote.silent_until = 0.0
-        while self.api.gates:
+        while self.api.paused:
             self._wake_all()
         end = self.clock.server + ENOUGH
         step = 10.0

@@ -134,11 +134,11 @@ class Process:
         self._wait(what, task)
 
     def _wait(self, what: str, task: asyncio.Task[Any]) -> None:
-        held_up = self._loop.create_future()
-        self._api.on_pause = held_up
-        self._loop.run_until_complete(
-            asyncio.wait({task, held_up}, return_when=asyncio.FIRST_COMPLETED)
-        )
+        while not task.done() and task not in self._api.paused:
+            held_up = self._api.on_pause = self._loop.create_future()
+            self._loop.run_until_complete(
+                asyncio.wait({task, held_up}, return_when=asyncio.FIRST_COMPLETED)
+            )
         self._api.on_pause = None
         if not task.done():
             self._tasks[what] = task
