@@ -5,7 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from sqlalchemy import Connection, and_, bindparam, case, delete, exists, func, insert, select, update
+from sqlalchemy import (
+    Connection,
+    and_,
+    bindparam,
+    case,
+    delete,
+    exists,
+    func,
+    insert,
+    select,
+    update,
+)
 
 from claude_batch.core.states import BatchState, RequestState
 from claude_batch.ledger.schema import batch_runs, batches, lanes, requests, runs

@@ -18,7 +18,7 @@ from typing import Any
 from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.errors import InvalidRequestError, LedgerError
 from claude_batch.core.settings import LedgerSettings
-from claude_batch.ledger import halting, packing, sending
+from claude_batch.ledger import halting, packing, reconciling, sending
 from claude_batch.ledger.high_water import HighWater, count_post, note_behind
 from claude_batch.ledger.store import Ledger, Seat, Transaction
 from claude_batch.lifecycle.behind import stop_behind
@@ -113,9 +113,12 @@ class Submission:
         now = time.time()
         reach(CrashPoint.BEFORE_INTENT)
         with self._ledger.write(seat) as tx:
+            reconciling.take_earlier_answers(tx, batch_id)
             if not packing.withdraw_cancelled(tx, batch_id):
                 return
             row = packing.batch(tx, batch_id)
+            if not row.request_count:
+                return
             posts = sending.intend(
                 tx,
                 batch_id,
