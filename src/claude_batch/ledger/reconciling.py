@@ -266,6 +266,8 @@ def disprove(tx: Connection, batch_id: int, *, note: str) -> int:
     ).scalar_one()
     # Nothing of it is at the API, so no late line can come for those who left.
     tx.execute(delete(former_members).where(former_members.c.batch_id == batch_id))
+    given_up = and_(requests.c.batch_id == batch_id, requests.c.state == RequestState.LOST)
+    tx.execute(update(requests).where(given_up).values(batch_id=None))
     withdraw_cancelled(tx, batch_id)
     recount(tx, batch_id)
     return silent
