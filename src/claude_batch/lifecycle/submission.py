@@ -119,6 +119,8 @@ class Submission:
             row = packing.batch(tx, batch_id)
             if not row.request_count:
                 return
+            if self._is_halted(tx, seat, row, now):
+                return
             posts = sending.intend(
                 tx,
                 batch_id,
@@ -159,6 +161,13 @@ class Submission:
         reach(CrashPoint.AFTER_POST_BEFORE_RECORD)
         await self._record(seat, row, answer)
         reach(CrashPoint.AFTER_RECORD)
+
+    def _is_halted(self, tx: Transaction, seat: Seat, row: Any, now: float) -> bool:
+        """Whether sending was halted while the list was read; a single request still may probe."""
+        halt = halting.halt_of(tx, seat.workspace_id)
+        if halt.halted is None:
+            return False
+        return row.request_count > 1 or halting.halt_stands(halt, now)
 
     def _is_unexplained(self, seat: Seat, listing: Listing) -> bool:
         """Where nobody else makes batches, one that nobody can explain stops sending."""
