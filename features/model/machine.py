@@ -160,6 +160,8 @@ class LifecycleMachine(RuleBasedStateMachine):
         return process
 
     def _reach(self, point: CrashPoint) -> None:
+        if point is CrashPoint.AFTER_INTENT:
+            self.verdict.intended()
         if point is self.crash_at:
             self.crash_at = None
             raise Crash(point)

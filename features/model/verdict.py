@@ -94,9 +94,6 @@ class Verdict:
     # At the API ----------------------------------------------------------------------------
 
     def _create(self, ids: list[str]) -> None:
-        halted = self.rows("SELECT halted FROM workspaces WHERE halted IS NOT NULL")
-        if halted and len(ids) != 1:
-            self._say(f"a halted workspace was probed with {len(ids)} requests")
         for identifier in ids:
             parts = parse_custom_id(identifier)
             if parts is None:
@@ -117,6 +114,15 @@ class Verdict:
                 self._say(f"{identifier} was sent while its request was {states}")
             elif found[0]["answered"]:
                 self._say(f"{identifier} was sent although a success of it is stored")
+
+    def intended(self) -> None:
+        """The intent to send is on disk."""
+        sizes = [
+            row["request_count"]
+            for row in self.rows("SELECT request_count FROM batches WHERE state = 'submitting'")
+        ]
+        if self.is_halted() and sizes != [1]:
+            self._say(f"a halted workspace was probed with {sizes} requests")
 
     def _accept(self, remote: Remote) -> None:
         for identifier in remote.ids:
@@ -150,7 +156,7 @@ class Verdict:
         [identifier] = [i for i in remote.ids if i.startswith(request)]
         if remote.status != "ended" or remote.outcomes[identifier] == "succeeded":
             return False
-        if remote.omitted[identifier] >= COMPLETE_FETCHES:
+        if remote.omitted[identifier] >= COMPLETE_FETCHES or remote.deleted or remote.archived:
             return True
         recorded = self.rows(
             f"SELECT 1 FROM results WHERE request_seq = {key} AND sending = ?", request, sending
