@@ -13,6 +13,9 @@ from claude_batch.wire.messages import UnreadableLine, decode_line
 
 __all__ = ["Proof", "prove", "split_lines"]
 
+ENOUGH_STRANGERS = 1000
+"""So many lines in a row that are not ours prove that a batch is somebody else's."""
+
 
 async def split_lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[list[bytes]]:
     """Lists of whole lines, without their ends; the last line needs none."""
@@ -47,10 +50,13 @@ class Proof:
 
 
 async def prove(ledger: Ledger, client: BatchesClient, remote_id: str) -> Proof:
-    """Read an ended batch's results until a readable ``custom_id`` tells whose it is.
+    """Read an ended batch's results until the readable ``custom_id``s tell whose it is.
 
-    Nothing is stored: the lines may be somebody else's.
+    One of ours proves at once that it is ours. That it is not takes all of its lines, or very many
+    of them: a stray line must not pass for proof. Nothing is stored, it may be somebody else's.
     """
+    stranger: Proof | None = None
+    strangers = 0
     try:
         async with client.results(remote_id) as chunks:
             async for lines in split_lines(chunks):
@@ -59,11 +65,17 @@ async def prove(ledger: Ledger, client: BatchesClient, remote_id: str) -> Proof:
                         line = decode_line(raw)
                     except UnreadableLine:
                         continue
-                    return _owner(ledger, line.custom_id)
+                    found = _owner(ledger, line.custom_id)
+                    strangers += 1
+                    if found.owner is not None or strangers >= ENOUGH_STRANGERS:
+                        return found
+                    stranger = found
     except ApiError as error:
         return Proof(missing=error.fault.status == 404, note=str(error))
     except Unreachable as error:
         return Proof(note=error.reason)
+    if stranger is not None:
+        return stranger
     return Proof(fetched=True, note="its results hold no readable custom_id")
 
 
