@@ -17,8 +17,6 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from model.clock import Clock
-
 from claude_batch.wire.client import (
     ApiError,
     BatchesClient,
@@ -30,12 +28,13 @@ from claude_batch.wire.client import (
 )
 from claude_batch.wire.encoding import LaneHeaders
 from claude_batch.wire.errors import ApiFault
+from model.clock import Clock
 
 __all__ = ["OUTCOMES", "Crash", "CreatePlan", "Remote", "SimulatedApi", "SimulatedClient"]
 
 WORKSPACE = "wrkspc_model"
 OUTCOMES = ("succeeded", "overloaded", "invalid", "credit", "expired", "canceled")
-"""How a request may end: succeeded; errored to be tried again, for good, by the account; the rest."""
+"""How a request may end; three of them are errors: a passing one, a final one, the account's."""
 
 _COUNTED = {"overloaded": "errored", "invalid": "errored", "credit": "errored"}
 _ERRORS = {
@@ -333,7 +332,11 @@ class SimulatedClient(BatchesClient):
             if kind == "garbled" and here:
                 yield b'{"custom_id": ' + line[:20] + b"\n"
                 continue
-            if kind.startswith("contradict") and here and remote.outcomes[identifier] == "succeeded":
+            if (
+                kind.startswith("contradict")
+                and here
+                and remote.outcomes[identifier] == "succeeded"
+            ):
                 yield remote.line(identifier, "overloaded")
                 if kind == "contradict_alone":
                     continue
@@ -420,7 +423,7 @@ class SimulatedClient(BatchesClient):
         """Whether an answer of this kind may stand for a create that was accepted."""
         if plan.early or plan.status == 413 or 300 <= plan.status < 400:
             return False
-        return plan.status >= 500 and plan.status != 529 or not plan.from_api
+        return (plan.status >= 500 and plan.status != 529) or not plan.from_api
 
     def _refuse(self, plan: CreatePlan, ids: list[str]) -> CreateAnswer:
         message = "refused"

@@ -4,43 +4,36 @@ from __future__ import annotations
 
 import asyncio
 import os
-import tempfile
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import ClassVar
 
 from hypothesis import note
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from model.api import OUTCOMES, Crash, CreatePlan, Remote, SimulatedApi
-from model.clock import Clock, installed
-from model.process import Process, copy_of
-from model.verdict import Verdict, Violation
 
 from claude_batch.actor.request import ActorRequest
 from claude_batch.core import crash_points
 from claude_batch.core.crash_points import CrashPoint
-from claude_batch.core.errors import LedgerError
 from claude_batch.core.settings import BatchProcessingMode, LedgerSettings
 from claude_batch.ledger import collecting, halting
 from claude_batch.lifecycle.calls import Call, CallStore
 from claude_batch.providers.storing import RunWriter
 from claude_batch.providers.unknown import decide_unknown
 from claude_batch.wire.encoding import EncodedRequest, LaneHeaders
+from model.api import OUTCOMES, Crash, CreatePlan, Remote, SimulatedApi
+from model.clock import Clock, installed
+from model.process import Process, copy_of, in_memory
+from model.verdict import Verdict, Violation
 
 __all__ = ["LifecycleMachine"]
 
 ENOUGH = 4 * 86400.0
 """Seconds in which everything must have come to its end once nothing goes wrong any more."""
 
-POINTS = [
-    point
-    for point in CrashPoint
-    if "deliver" not in point and "migration" not in point
-]
+POINTS = [point for point in CrashPoint if "deliver" not in point and "migration" not in point]
 PICK = st.integers(0, 30)
 STEPS = [1.0, 10.0, 31.0, 310.0, 1000.0, 4000.0, 90000.0]
 JUMPS = [-40 * 86400.0, -86400.0, -3600.0, -30.0, 30.0, 3600.0, 86400.0, 40 * 86400.0]
@@ -129,7 +122,7 @@ class LifecycleMachine(RuleBasedStateMachine):
         self._stack = ExitStack()
         self.clock = Clock()
         self._stack.enter_context(installed(self.clock))
-        folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="model-")))
+        folder = Path(self._stack.enter_context(in_memory()))
         os.environ["CLAUDE_BATCH_STATE_DIR"] = str(folder / "state")
         self.path = folder / "ledger.db"
         copy_of(self.template, self.path)
@@ -283,7 +276,7 @@ class LifecycleMachine(RuleBasedStateMachine):
                 remote.streams.extend(streams)
         self.go_round(seconds)
 
-    LIVING = {
+    LIVING: ClassVar = {
         "seconds": st.sampled_from(STEPS),
         "pick": PICK,
         "outcomes": st.lists(st.sampled_from(OUTCOMES), max_size=4),
@@ -298,7 +291,9 @@ class LifecycleMachine(RuleBasedStateMachine):
         reads=READS,
         poll=st.booleans(),
     )
-    def stumble(self, seconds: float, point: CrashPoint | None, reads: list[str], poll: bool) -> None:
+    def stumble(
+        self, seconds: float, point: CrashPoint | None, reads: list[str], poll: bool
+    ) -> None:
         """A pass in which calls fail or the process dies."""
         self.crash_at = point
         self.api.read_faults.clear()
@@ -310,7 +305,7 @@ class LifecycleMachine(RuleBasedStateMachine):
 
     @rule(over=st.booleans())
     def change_process(self, over: bool) -> None:
-        """The process dies, or another one takes the seat while it is held up or thinks it drives."""
+        """The process dies; or another one takes the seat, and this one does not know of it."""
         if not over:
             self._bury()
             return

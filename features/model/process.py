@@ -6,22 +6,26 @@ import asyncio
 import contextlib
 import os
 import shutil
+import tempfile
 from collections.abc import Coroutine, Generator
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from model.api import Crash, SimulatedApi, SimulatedClient
 from sqlalchemy import Engine, event
 
 from claude_batch.core.settings import LedgerSettings
 from claude_batch.ledger.store import Deposed, Ledger, Seat
 from claude_batch.lifecycle import driver as driver_module
 from claude_batch.lifecycle.driver import Driver
+from model.api import Crash, SimulatedApi, SimulatedClient
 
-__all__ = ["Process", "staged"]
+__all__ = ["Process", "copy_of", "in_memory", "staged"]
 
 SENDINGS_AT_ONCE = 8
+
+_COMPILED: dict[Any, Any] = {}
+"""SQL that was compiled once, for all the ledgers of all histories."""
 
 
 class _FreeLock:
@@ -54,6 +58,14 @@ def staged(folder: Path) -> Generator[Path]:
         event.remove(Engine, "connect", _relax)
 
 
+def in_memory() -> tempfile.TemporaryDirectory[str]:
+    """A folder in memory, where the machine has such folders."""
+    memory = Path("/dev/shm")
+    return tempfile.TemporaryDirectory(
+        prefix="claude-batch-model-", dir=memory if os.access(memory, os.W_OK) else None
+    )
+
+
 class Process:
     """One process. Its passes may be held up inside a call, and go on when the API wakes them."""
 
@@ -67,6 +79,7 @@ class Process:
         self._loop = loop
         self._api = api
         self.ledger = Ledger(str(path))
+        self.ledger._engine.update_execution_options(compiled_cache=_COMPILED)
         self.client = SimulatedClient(api)
         self.driver = Driver(self.ledger, self.client, settings, lambda: None)
         self.seat: Seat | None = None

@@ -12,11 +12,10 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-from model.api import Remote, SimulatedApi
-
 from claude_batch.core.settings import LedgerSettings
 from claude_batch.core.states import BatchState, RequestState
 from claude_batch.wire.encoding import parse_custom_id
+from model.api import Remote, SimulatedApi
 
 __all__ = ["Verdict", "Violation"]
 
@@ -328,7 +327,11 @@ class Verdict:
             if state == "expired" and "expired" not in truths:
                 self._say(f"{request} ended expired, at the API it is {truths}")
             blamed = any(i.startswith(request) for i in self._api.blamed)
-            if state == "errored" and not blamed and not truths & {"invalid", "overloaded", "credit"}:
+            if (
+                state == "errored"
+                and not blamed
+                and not truths & {"invalid", "overloaded", "credit"}
+            ):
                 self._say(f"{request} ended errored, at the API it is {truths}")
         if self._api.violations:
             raise Violation("; ".join(self._api.violations))

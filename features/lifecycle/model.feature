@@ -1,0 +1,23 @@
+@slow
+Feature: Random histories keep the promises
+
+  Real drivers on a real ledger, a simulated API and simulated time. Processes die and are deposed,
+  calls fail, clocks jump, batches are hidden and deleted, people cancel and decide. After each step
+  the ledger is compared with what the API knows: nothing is lost, and nothing is paid for twice.
+
+  Scenario: Random histories keep the promises
+    When random histories are played
+    Then none of them breaks a promise
+
+  Scenario Outline: A driver that <rule> is found out
+    When random histories are played with a driver that <rule>
+    Then one of them breaks a promise: <promise>
+
+    Examples:
+      | rule                                              | promise                     |
+      | takes an unknown sending for not accepted at once | was accepted as sending     |
+      | sends a create again that got no answer           | under the same custom_id    |
+      | does not note that the tail may have left         | was accepted as sending     |
+      | sends a request again whose line is missing       | was accepted as sending     |
+      | adopts a batch that may be another sending        | was accepted as sending     |
+      | writes although it was deposed                    |                             |

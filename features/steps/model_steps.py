@@ -1,0 +1,30 @@
+"""Steps about random histories of the lifecycle."""
+
+from __future__ import annotations
+
+from behave import then, when
+from behave.runner import Context
+from model.mutants import MUTANTS
+from model.play import play
+
+
+@when("random histories are played")
+def _(context: Context) -> None:
+    context.broken = play()
+
+
+@then("none of them breaks a promise")
+def _(context: Context) -> None:
+    assert context.broken is None, context.broken
+
+
+@when("random histories are played with a driver that {rule}")
+def _(context: Context, rule: str) -> None:
+    assert rule in MUTANTS
+    context.broken = play(1000, mutant=rule)
+
+
+@then("one of them breaks a promise: {promise}")
+def _(context: Context, promise: str) -> None:
+    assert context.broken is not None
+    assert promise in context.broken.partition("\n")[0], context.broken
