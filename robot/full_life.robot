@@ -196,7 +196,7 @@ Actors Are Validated Without A Key
 Help Lists The Exit Codes
     ${done} =    Claude Batch Should End With    0    run    --help
     Should Contain    ${done.stdout}    Exit codes:
-    Should Contain    ${done.stdout}    halted by the account
+    Should Contain    ${done.stdout}    sending was halted
 
 
 *** Keywords ***

@@ -6,12 +6,14 @@ Each line is a promise to the reader of the README: a type that changes here cha
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, assert_type
 
 from anthropic import Anthropic, AsyncAnthropic
 from anthropic.types import Message
 from langchain_anthropic import ChatAnthropic
+from pydantic import BaseModel
 
 import claude_batch as cb
 
@@ -52,6 +54,12 @@ def responses(response: cb.ActorResponse, result: cb.ActorResult) -> None:
     assert_type(response.usage.cache_read_input_tokens, int)
     assert_type(response.batch_id, str | None)
     assert_type(response.attempt, int)
+    assert_type(response.citations, list[cb.Citation])
+    assert_type(response.field_citations, dict[str, list[cb.Citation]])
+    assert_type(response.citations[0].place, str)
+    assert_type(response.citations[0].document, int | None)
+    assert_type(response.cost, int | None)
+    assert_type(response.cost_usd, Decimal | None)
     assert_type(response.raw, bytes)
     assert_type(response.message, Message)
     assert_type(result.key, str | None)
@@ -62,6 +70,39 @@ def responses(response: cb.ActorResponse, result: cb.ActorResult) -> None:
     assert_type(result.unwrap(), cb.ActorResponse)
 
 
+class Invoice(BaseModel):
+    total: float
+
+
+def documents() -> None:
+    request = cb.ActorRequest("…", documents=["a.pdf", Path("b.png"), b"text"], citations=True)
+    assert_type(cb.ActorRequest("…", documents=[cb.Document("a", title="A")]), cb.ActorRequest)
+    assert_type(request.citations, bool)
+
+
+async def shapes(actor: cb.Actor, run: cb.Run) -> None:
+    answer = await actor.respond("…", output_format=Invoice)
+    assert_type(answer, cb.ActorResponse[Invoice])
+    assert_type(answer.parsed_output, Invoice)
+    assert_type(actor.respond_sync("…", output_format=Invoice), cb.ActorResponse[Invoice])
+    assert_type(
+        (await actor.respond("…", output_format=list[Invoice])).parsed_output, list[Invoice]
+    )
+    async for result in actor.respond_all(["…"], output_format=Invoice):
+        assert_type(result, cb.ActorResult[Invoice])
+        assert_type(result.response, cb.ActorResponse[Invoice] | None)
+        assert_type(result.unwrap().parsed_output, Invoice)
+    for result in actor.respond_all_sync(["…"], output_format=Invoice):
+        assert_type(result, cb.ActorResult[Invoice])
+    assert_type(await actor.submit(["…"], output_format=Invoice), cb.Run)
+    assert_type(actor.submit_sync(["…"], output_format=Invoice), cb.Run)
+    assert_type(run.results(output_format=Invoice), AsyncIterator[cb.ActorResult[Invoice]])
+    assert_type(run.results_sync(output_format=Invoice), Iterator[cb.ActorResult[Invoice]])
+    assert_type((await actor.respond("…")).parsed_output, Any)
+    plain: cb.ActorResponse = answer
+    assert_type(plain.parsed_output, Any)
+
+
 async def runs(actor: cb.Actor) -> None:
     assert_type(await actor.submit(["a", "b"], label="nightly", new=True), cb.Run)
     assert_type(actor.submit_sync(["a", "b"]), cb.Run)
@@ -69,6 +110,11 @@ async def runs(actor: cb.Actor) -> None:
     assert_type(run, cb.Run)
     assert_type(run.id, str)
     assert_type(run.status(), cb.RunStatus)
+    assert_type(await run.retry_failed(["expired", "type=overloaded_error"]), int)
+    assert_type(run.retry_failed_sync(), int)
+    assert_type(run.cost(by="model"), cb.CostReport)
+    assert_type(run.cost().total, cb.CostShare)
+    assert_type(run.cost().total.cost, int)
     assert_type(await run.wait(), cb.RunStatus)
     assert_type(run.wait_sync(), cb.RunStatus)
     assert_type(run.results(ordered=False), AsyncIterator[cb.ActorResult])
@@ -115,6 +161,7 @@ def errors(
     refused: cb.BatchRequestError,
     late: cb.BatchTimeoutError,
     missing: cb.MissingResultError,
+    misshapen: cb.OutputValidationError,
 ) -> None:
     every: list[type[cb.ActorError]] = [
         cb.AccountHaltedError,
@@ -122,6 +169,7 @@ def errors(
         cb.BatchRequestError,
         cb.BatchTimeoutError,
         cb.MissingResultError,
+        cb.OutputValidationError,
         cb.ProviderNotFoundError,
         cb.SubmissionUnknownError,
     ]
@@ -132,3 +180,4 @@ def errors(
     assert_type(late.batch_ids, tuple[str, ...])
     assert_type(missing.batch_id, str | None)
     assert_type(refused.error_type, str | None)
+    assert_type(misshapen.text, str)

@@ -134,7 +134,7 @@ Feature: An actor is read from its YAML
       | name              | "local/reviewer"                                                                                                               |
       | resolved_model    | "claude-opus-5-5"                                                                                                              |
       | system_prompt     | "You review."                                                                                                                  |
-      | parameters        | {"max_tokens": 10, "system": "You review.", "output_config": {"format": {"type": "json_schema", "schema": {"type": "object"}}}} |
+      | parameters        | {"max_tokens": 10, "system": "You review.", "output_config": {"format": {"type": "json_schema", "schema": {"type": "object", "additionalProperties": false}}}} |
       | batch_mode.linger | 5.0                                                                                                                            |
 
   Scenario: what stands beside config wins over what stands in it

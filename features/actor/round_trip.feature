@@ -125,9 +125,9 @@ Feature: What is written of an actor reads back as the same actor
 
     Examples:
       | format                                                             | expected |
-      | {type: object, properties: {a: {type: string}}}                    | {"effort": "low", "format": {"type": "json_schema", "schema": {"type": "object", "properties": {"a": {"type": "string"}}}}} |
-      | {type: json_schema, schema: {type: object}}                        | {"effort": "low", "format": {"type": "json_schema", "schema": {"type": "object"}}} |
-      | {type: json_schema, json_schema: {name: n, schema: {type: object}}} | {"effort": "low", "format": {"type": "json_schema", "schema": {"type": "object"}}} |
-      | {type: json_schema, json_schema: {type: object}}                   | {"effort": "low", "format": {"type": "json_schema", "schema": {"type": "object"}}} |
-      | {anyOf: [{type: object}]}                                          | {"effort": "low", "format": {"type": "json_schema", "schema": {"anyOf": [{"type": "object"}]}}} |
+      | {type: object, properties: {a: {type: string}}}                    | {"effort": "low", "format": {"type": "json_schema", "schema": {"type": "object", "properties": {"a": {"type": "string"}}, "additionalProperties": false}}} |
+      | {type: json_schema, schema: {type: object}}                        | {"effort": "low", "format": {"type": "json_schema", "schema": {"type": "object", "additionalProperties": false}}} |
+      | {type: json_schema, json_schema: {name: n, schema: {type: object}}} | {"effort": "low", "format": {"type": "json_schema", "schema": {"type": "object", "additionalProperties": false}}} |
+      | {type: json_schema, json_schema: {type: object}}                   | {"effort": "low", "format": {"type": "json_schema", "schema": {"type": "object", "additionalProperties": false}}} |
+      | {anyOf: [{type: object}]}                                          | {"effort": "low", "format": {"type": "json_schema", "schema": {"anyOf": [{"type": "object", "additionalProperties": false}]}}} |
       | {type: text}                                                       | {"effort": "low"} |

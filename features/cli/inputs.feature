@@ -245,3 +245,35 @@ Feature: The command line reads requests from files, and names each fault by its
     Then the command line refuses the input: asks.jsonl: cannot be read: Permission denied
     When the command line reads "a.txt" and the file cannot be opened
     Then the command line refuses the input: a.txt: cannot be read: Permission denied
+
+  Scenario: Documents are found from where their file stands, after those of all
+    Given a command's file "in/asks.jsonl"
+      """
+      {"prompt": "of its own", "documents": ["a.txt", {"url": "https://e.example/b.pdf"}]}
+      "of all"
+      {"prompt": "cited", "documents": [{"path": "a.txt", "title": "A"}], "citations": true}
+      """
+    And a command's file "all/one.txt"
+      """
+      One.
+      """
+    And a command's file "all/two.txt"
+      """
+      Two.
+      """
+    When the command line reads "in/asks.jsonl" with {"documents": ["all/*.txt", "file_9"]}
+    Then the command line has read the documents
+      | key | documents                                                              | citations |
+      | 1   | all/one.txt all/two.txt file_9 in/a.txt https://e.example/b.pdf        | False     |
+      | 2   | all/one.txt all/two.txt file_9                                         | False     |
+      | 3   | all/one.txt all/two.txt file_9 in/a.txt                                | True      |
+
+  Scenario: A document that is not there is told before anything is sent
+    Given a command's file "asks.jsonl"
+      """
+      "a"
+      """
+    When the command line reads "asks.jsonl" with {"documents": ["none.pdf"]}
+    Then the command line refuses the input: none.pdf: no such file
+    When the command line reads "asks.jsonl" with {"citations": true}
+    Then the command line refuses the input: asks.jsonl:1: request '1': `citations` go with `documents`; it has none

@@ -204,6 +204,15 @@ Feature: What was asked is looked at, waited for, cancelled and delivered by lat
       | SIGINT  |
       | SIGTERM |
 
+  Scenario: An interrupt that Python swallows parks the run all the same
+    Given a command's API with {"latency": 60}
+    And a command's file "asks.jsonl" of 1 prompts
+    When a command is interrupted where Python ignores what is raised: run actor.yaml asks.jsonl
+    Then the command line exits with 3 and says
+      """
+      parked; go on with: claude-batch resume
+      """
+
   Scenario: An interrupt of resume leaves the other runs alone
     Given a command's API with {"latency": 60}
     And a command's file "asks.jsonl" of 1 prompts

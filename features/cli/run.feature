@@ -11,7 +11,7 @@ Feature: `claude-batch run` asks, waits, and writes the answers in input order
       RUN finished: 25 succeeded of 25
       """
     And the command line has written 25 answers in order to "out.jsonl"
-    And the command line's successes in "out.jsonl" have the fields id, ok, text, content, stop_reason, model, usage, batch_id, attempt
+    And the command line's successes in "out.jsonl" have the fields id, ok, text, content, stop_reason, model, usage, batch_id, attempt, cost_usd
     And the command line has left nothing half-written
     And the command line has noted that the run is delivered
     And the command line has put the key nowhere
@@ -194,6 +194,30 @@ Feature: `claude-batch run` asks, waits, and writes the answers in input order
     When a command runs: run actor.yaml asks.jsonl -o out.jsonl
     Then the command line exits with 0
     And the command line has written 3000 answers in order to "out.jsonl"
+
+  Scenario: Documents go with the requests, and one that cannot be sent is told with its line
+    Given a command's API
+    And a command's file "terms.md"
+      """
+      No refunds.
+      """
+    And a command's file "broken.pdf" of the bytes b'%PDF-1.7 cut'
+    And a command's file "asks.jsonl"
+      """
+      {"id": "a", "prompt": "Any refunds?"}
+      {"id": "b", "prompt": "And here?", "documents": ["broken.pdf"]}
+      """
+    When a command runs: run actor.yaml asks.jsonl --document terms.md --citations -o out.jsonl
+    Then the command line exits with 2 and says
+      """
+      asks.jsonl:2: request 'b': document broken.pdf: is a PDF that was cut short
+      """
+    And the command line has sent nothing
+    When a command runs: run actor.yaml asks.jsonl --document *.md --citations --skip-invalid -o out.jsonl
+    Then the command line exits with 0
+    And the command line has written to "out.jsonl"
+      | id | ok  | says        |
+      | a  | yes | No refunds. |
 
   Scenario: While a large input is stored, it is told how much is stored
     Given a command's API

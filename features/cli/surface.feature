@@ -34,7 +34,7 @@ Feature: The command line's own surface: help, version, validation, display
 
   Scenario: The commands stand in the order in which people need them
     When a command runs: --help
-    Then the command line lists the commands run, submit, status, results, cancel, unknown, resume, advance, actors, ledger, sandbox
+    Then the command line lists the commands run, submit, status, results, export, cost, cancel, retry, unknown, resume, advance, actors, ledger, sandbox
 
   Scenario: actors validate tells every fault of every file with its line, and needs no key
     Given a command's folder

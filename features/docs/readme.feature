@@ -38,6 +38,10 @@ Feature: What the documents say is so
       | review.py src/claude_batch/core/ids.py    |
       | plan.py                                   |
 
+  Scenario: the example of invoices is tried in a sandbox of its own, without a key
+    When the README's reader tries the example invoices.py --sandbox
+    Then the README's reader has seen the invoices "harbour.txt, print.txt, sails.txt" as objects
+
   Scenario: every actor that is shown can be loaded
     Then the README's YAML blocks are actors
     And the documents' example actors can be loaded, each of them

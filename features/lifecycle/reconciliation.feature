@@ -81,8 +81,42 @@ Feature: Reconciliation finds out what became of a sending that had no answer
     Then there are 4 results in the order of the prompts
     And the run's requests were processed once each
 
+  Scenario Outline: Lines that have strayed into our results do not make them somebody else's: <stray>
+    Given an API
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "nth": [1], "action": {"type": "drop_after"}},
+                 {"route": "results", "action": <stray>}]}
+      """
+    And a batch provider with {"settling": 1.5}
+    When a run of 4 prompts is submitted
+    And the results are read in order
+    Then there are 4 results in the order of the prompts
+    And the API has processed 4 requests, none twice
+    And the API has seen 1 batch
+
+    Examples:
+      | stray                                   |
+      | {"type": "foreign_lines"}               |
+      | {"type": "foreign_lines", "count": 3}   |
+
+  Scenario: Somebody else's batch is known by its first thousand lines
+    Given an API
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "nth": [1], "action": {"type": "error", "status": 500}}]}
+      """
+    And a batch provider with {"settling": 1.5}
+    When a run of 1500 prompts is submitted
+    Then a batch of the run becomes unknown
+    When somebody else makes 1 batches of 1500 requests
+    And the results are read in order
+    Then there are 1500 results in the order of the prompts
+    And the run's requests were processed once each
+    And nothing of somebody else's is in the ledger
+
   Scenario: While somebody else's batch looks like it, nothing is sent, and status says so
-    Given an API that takes 4 seconds for a batch
+    Given an API that takes 3600 seconds for a batch
     And the API has the faults
       """
       {"rules": [{"route": "create", "nth": [1], "action": {"type": "error", "status": 500}}]}
@@ -92,7 +126,8 @@ Feature: Reconciliation finds out what became of a sending that had no answer
     Then the status says "1 batch(es) may be it"
     And "claude-batch unknown" says "one of these batches may be it"
     And the API was called 2 times by POST /v1/messages/batches
-    When the results are read in order
+    When an hour passes at the API, and then another
+    And the results are read in order
     Then there are 4 results in the order of the prompts
     And the run's requests were processed once each
 

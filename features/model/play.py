@@ -45,7 +45,7 @@ def play(examples: int = EXAMPLES, *, mutant: str | None = None) -> str | None:
     machine = type("Histories", (LifecycleMachine,), {})
     if REPLAY and mutant is None:
         machine = hypothesis.reproduce_failure(hypothesis.__version__, REPLAY.encode())(machine)
-    phases = [Phase.generate] if mutant else [Phase.generate, Phase.shrink]
+    phases = [Phase.generate]
     broken = nullcontext() if mutant is None else MUTANTS[mutant]()
     with _quiet(), in_memory() as folder, staged(Path(folder)) as template, broken:
         machine.template = template

@@ -82,7 +82,7 @@ Feature: ClaudeBatchProvider answers single calls from shared batches
 
   Scenario: max_wait ends the wait, and the request stays
     Given an API that takes 30 seconds for a batch
-    And a batch provider with {"max_wait": 1}
+    And a batch provider with {"max_wait": 6}
     When 1 prompts are asked at once
     Then every call fails with BatchTimeoutError
     And the error names the run and its batch

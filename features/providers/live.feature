@@ -163,14 +163,13 @@ Feature: An actor without batch_processing is answered live
     Then the live call failed with status none and the words "ReadTimeout"
 
   Scenario Outline: a call may be silent for as long as its answer may take
-    Then a live call with max_tokens <tokens> may be silent for <seconds> seconds
+    Then a live call of <model> with max_tokens <tokens> may be silent for <seconds> seconds
 
     Examples:
-      | tokens | seconds |
-      | 4096   | 600     |
-      | 64000  | 1800    |
-      | 128000 | 3600    |
-      | "many" | 600     |
+      | model            | tokens | seconds |
+      | claude-haiku-4-5 | 4096   | 600     |
+      | claude-haiku-4-5 | 64000  | 1800    |
+      | claude-opus-5-5  | 128000 | 3600    |
 
   Scenario Outline: what cannot be asked live is refused before anything is sent
     Given the live actor has the options <options>

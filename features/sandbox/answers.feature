@@ -191,6 +191,51 @@ Feature: The sandbox's answers are deterministic and about their prompts
       | content.0.citations.0.document_index | 1                  |
       | content.0.citations.0.document_title | "Sky"              |
 
+  Scenario: Pages of a PDF are cited, and blocks of what has blocks
+    Given a sandbox
+    When the sandbox is sent the live params
+      """
+      {"model": "claude-haiku-4-5", "max_tokens": 900, "messages": [{"role": "user", "content": [
+        {"type": "document", "title": "Scan", "source": {"type": "base64", "media_type": "application/pdf", "data": "JVBERg=="}, "citations": {"enabled": true}},
+        {"type": "document", "source": {"type": "content", "content": [{"type": "text", "text": "One."}, {"type": "text", "text": "Two."}]}, "citations": {"enabled": true}},
+        {"type": "document", "source": {"type": "content", "content": "Whole."}, "citations": {"enabled": true}}]}]}
+      """
+    Then the sandbox's answer has the fields
+      | field                                     | value                     |
+      | content.0.citations.0.type                | "page_location"           |
+      | content.0.citations.0.cited_text          | "The first page of Scan." |
+      | content.0.citations.0.start_page_number   | 1                         |
+      | content.0.citations.1.type                | "content_block_location"  |
+      | content.0.citations.1.cited_text          | "One."                    |
+      | content.0.citations.1.end_block_index     | 1                         |
+      | content.0.citations.2.cited_text          | "Whole."                  |
+
+  Scenario: A system prompt that lists fields is answered in them, each cited, unless it is too long
+    Given a sandbox
+    When the sandbox is sent the live params
+      """
+      {"model": "claude-haiku-4-5", "max_tokens": 900, "system": [{"type": "text", "text": "Fields:\n[[a]] {\"type\": \"integer\"}\n[[b]] {\"type\": \"array\", \"items\": {\"enum\": [\"x\"]}}"}],
+       "messages": [{"role": "user", "content": [
+        {"type": "document", "source": {"type": "text", "data": "Sky."}, "citations": {"enabled": true}}]}]}
+      """
+    Then the sandbox's answer has the fields
+      | field                            | value    |
+      | content.0.text                   | "[[a]] " |
+      | content.1.text                   | "1"      |
+      | content.1.citations.0.cited_text | "Sky."   |
+      | content.3.text                   | "[[b]] " |
+      | content.4.text                   | "x"      |
+    When the sandbox is sent the live params
+      """
+      {"model": "claude-haiku-4-5", "max_tokens": 1, "system": "[[a]] {\"type\": \"integer\"}",
+       "messages": [{"role": "user", "content": [
+        {"type": "document", "source": {"type": "text", "data": "Sky."}, "citations": {"enabled": true}}]}]}
+      """
+    Then the sandbox's answer has the fields
+      | field          | value        |
+      | content.0.text | "[[a]"       |
+      | stop_reason    | "max_tokens" |
+
   Scenario: In a batch too
     Given a sandbox
     When the sandbox is sent a batch with the params

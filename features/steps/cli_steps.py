@@ -127,6 +127,15 @@ def _(context: Context) -> None:
     assert found == expected, found
 
 
+@then("the command line has read the documents")
+def _(context: Context) -> None:
+    assert context.refusal is None, context.refusal
+    for row, request in zip(context.table, context.requests, strict=True):
+        names = " ".join(document.name for document in request.documents)
+        found = (request.key, names, str(request.citations))
+        assert found == (row["key"], row["documents"], row["citations"]), found
+
+
 @then("the command line refuses the input: {message}")
 def _(context: Context, message: str) -> None:
     assert context.refusal is not None, "nothing was refused"
@@ -178,6 +187,26 @@ def _(context: Context, words: str) -> None:
         command(context, words)
 
 
+class _Swallows:
+    def __del__(self) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+
+@when("a command is interrupted where Python ignores what is raised: {words}")
+def _(context: Context, words: str) -> None:
+    real = running.display
+
+    def display() -> Any:
+        _Swallows()
+        return real()
+
+    ignored: list[Any] = []
+    swallowing = mock.patch("sys.unraisablehook", ignored.append)
+    with mock.patch.object(running, "display", display), swallowing:
+        command(context, words)
+    assert [each.exc_type for each in ignored] == [KeyboardInterrupt], ignored
+
+
 @when('a command is interrupted while it reads the pipe "{name}": {words}')
 def _(context: Context, name: str, words: str) -> None:
     os.mkfifo(name)
@@ -202,9 +231,9 @@ def _(context: Context, name: str, words: str) -> None:
     """Between the check before anything is sent, and the writing."""
     real = running.write_output
 
-    def late(answers: Any, output: str | None) -> bool:
+    def late(answers: Any, output: str | None, *form: Any) -> bool:
         Path(name).mkdir(exist_ok=True)
-        return real(answers, output)
+        return real(answers, output, *form)
 
     with mock.patch.object(running, "write_output", late):
         command(context, words)

@@ -270,6 +270,7 @@ def _examples() -> list[errors.ActorError]:
         errors.MissingResultError("m", batch_id="b"),
         errors.SubmissionUnknownError("m"),
         errors.LiveRequestError("m", status=529, error_type="overloaded_error", request_id="req"),
+        errors.OutputValidationError("m", text="t", stop_reason="max_tokens", batch_id="b"),
         errors.RunNotFoundError("m"),
         errors.LedgerError("m"),
         errors.EngineStoppedError("m"),

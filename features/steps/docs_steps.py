@@ -148,7 +148,8 @@ async def run_blocks() -> None:
     for line, source in blocks("python"):
         # Padded, so that a traceback names the README's own lines.
         padded = "\n" * (line - 1) + source
-        code = compile(padded, "README.md", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+        flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+        code = compile(padded, "README.md", "exec", flags=flags, dont_inherit=True)
         waiting = eval(code, names)
         if code.co_flags & inspect.CO_COROUTINE:
             await waiting
@@ -205,6 +206,14 @@ def seen(context: Context, count: int) -> None:
     for done in context.runs:
         assert done.returncode == 0, done.stderr
         assert len(ANSWER.findall(done.stdout)) == count, done.stdout
+
+
+@then('the README\'s reader has seen the invoices "{names}" as objects')
+def seen_invoices(context: Context, names: str) -> None:
+    [done] = context.runs
+    assert done.returncode == 0, done.stderr
+    told = re.findall(r"^(\S+): \d{4}-\d\d-\d\d \d+\.\d\d EUR", done.stdout, re.MULTILINE)
+    assert told == names.split(", "), done.stdout
 
 
 @then("the README's reader has paid for {count:d} requests, none twice")

@@ -508,10 +508,11 @@ def _(context: Context) -> None:
     assert context.live_error.request_id == call["request_id"] and call["request_id"]
 
 
-@then("a live call with max_tokens {tokens} may be silent for {seconds:d} seconds")
-def _(context: Context, tokens: str, seconds: int) -> None:
+@then("a live call of {model} with max_tokens {tokens:d} may be silent for {seconds:d} seconds")
+def _(context: Context, model: str, tokens: int, seconds: int) -> None:
     seen: list[Any] = []
-    actor = context.live_actor.model_copy(update={"options": {"max_tokens": json.loads(tokens)}})
+    changes = {"model": model, "options": {"max_tokens": tokens}}
+    actor = context.live_actor.model_copy(update=changes)
 
     async def run() -> None:
         sdk = context.live_provider._client()

@@ -226,6 +226,14 @@ def _(context: Context) -> None:
     until(lambda: context.run.status().batches[0].batch_id)
 
 
+@when("an hour passes at the API, and then another")
+def _(context: Context) -> None:
+    # The first ends the stranger's batch; what is sent again because of it ends with the second.
+    context.api.advance_clock(3601)
+    until(lambda: context.run.status().batches[0].batch_id, 60)
+    context.api.advance_clock(3601)
+
+
 @when("{days:d} days pass")
 def _(context: Context, days: int) -> None:
     # On the API's clock they pass, on ours the batch was submitted earlier.

@@ -286,3 +286,18 @@ def _(context: Context) -> None:
     except UnreadableLine:
         return
     raise AssertionError("a list was taken for a message")
+
+
+@when("the params of {model} are encoded for a batch, with")
+def _(context: Context, model: str) -> None:
+    encode(context, {**GOOD, "model": model, **json.loads(context.text)})
+
+
+@when("the params of {model} are encoded for a live call, with")
+def _(context: Context, model: str) -> None:
+    encode(context, {**GOOD, "model": model, **json.loads(context.text)}, batch=False)
+
+
+@then("nothing was refused")
+def _(context: Context) -> None:
+    assert context.error is None and context.encoded is not None, context.error

@@ -76,7 +76,7 @@ def leave_out_the_last_line() -> None:
     from claude_batch.cli import outputs
 
     real: Any = outputs.write_output
-    outputs.write_output = lambda answers, output: real(list(answers)[:-1], output)
+    outputs.write_output = lambda answers, *how: real(list(answers)[:-1], *how)
 
 
 BREAKAGES: dict[str, Callable[[], None]] = {

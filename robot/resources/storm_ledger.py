@@ -14,7 +14,7 @@ from storm_verdict import STRANGER, Json
 def read_ledger(path: Path) -> Json:
     """The rows that the verdict asks for."""
     if not path.exists():
-        return {name: [] for name in ("requests", "results", "batches", "runs")} | {
+        return {name: [] for name in ("requests", "results", "batches", "candidates", "runs")} | {
             "foreign_lines": 0
         }
     with contextlib.closing(sqlite3.connect(path)) as connection:
@@ -41,6 +41,7 @@ def read_ledger(path: Path) -> Json:
                 "FROM results s JOIN requests r ON r.seq = s.request_seq"
             ),
             "batches": rows("SELECT id, remote_id, state, adopted, silent FROM batches"),
+            "candidates": [row["remote_id"] for row in rows("SELECT remote_id FROM candidates")],
             "runs": [row["id"] for row in rows("SELECT id FROM runs WHERE kind = 'run' "
                                                "AND stored IS NOT NULL")],
             "foreign_lines": rows(

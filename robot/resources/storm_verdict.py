@@ -75,6 +75,7 @@ class _Trial:
         self.evidence = evidence
         self.deleted = set(evidence["deleted"])
         self.foreign = set(evidence["foreign"])
+        self.seen = {row["remote_id"] for row in evidence["batches"]} | set(evidence["candidates"])
         self.bill = [
             record
             for record in evidence["billing"]
@@ -145,6 +146,9 @@ class _Trial:
         self, prompt: str, before: Processing, after: Processing
     ) -> Iterator[str]:
         told = f"{prompt!r}: first {before}, then {after}"
+        if before.batch in self.deleted - self.seen:
+            # It was gone before anybody of ours could see it: that cannot be told from never made.
+            return
         if before.outcome == "succeeded":
             yield f"processed again after a success: {told}"
             return

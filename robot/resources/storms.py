@@ -36,6 +36,10 @@ ROBOT_AUTO_KEYWORDS = False
 HERE = Path(__file__).resolve().parent
 KEPT = HERE.parents[1] / "build" / "storms"
 
+MOST_FINDINGS = 8
+LONGEST_WORDS = 1500
+"""So many findings, of so many characters, are printed; the file has them all."""
+
 AT_A_TIME = (os.cpu_count() or 1) + 2
 """Storms played side by side: most of their time they wait."""
 
@@ -61,10 +65,11 @@ def play(storm: Storm, *, keep: bool = False, breakage: str = "-") -> str:
     )
     if found:
         command = f"python robot/resources/storms.py --family {family} --seed {seed}"
-        raise NotWeathered(
-            "\n".join([f"NOT WEATHERED {told}", *(f"  - {each}" for each in found),
-                       f"  play it again: {command}", f"  all that is known: {folder}"])
-        )  # fmt: skip
+        lines = [f"  - {each[:LONGEST_WORDS]}" for each in found[:MOST_FINDINGS]]
+        if len(found) > MOST_FINDINGS:
+            lines.append(f"  and {len(found) - MOST_FINDINGS} more findings")
+        lines += [f"  play it again: {command}", f"  all that is known: {folder}"]
+        raise NotWeathered("\n".join([f"NOT WEATHERED {told}", *lines]))
     if not keep:
         shutil.rmtree(folder, ignore_errors=True)
     return f"weathered {told}"
@@ -85,6 +90,7 @@ def play_many(seeds: list[int], jobs: int, family: Family | None = None) -> list
             [sys.executable, str(HERE / "storms.py"), "--family", chosen, "--seed", str(seed)],
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
             errors="replace", timeout=LONGEST + 120,
+            env={name: v for name, v in os.environ.items() if not name.startswith("COVERAGE_")},
         )  # fmt: skip
         print(done.stdout, end="", flush=True)
         if done.returncode != 0:

@@ -14,9 +14,11 @@ from claude_batch._version import __version__
 
 if TYPE_CHECKING:
     from claude_batch.actor.configuration import ActorConfiguration
+    from claude_batch.actor.documents import Document
     from claude_batch.actor.loader import ActorLoader
     from claude_batch.actor.request import ActorRequest
     from claude_batch.actor.response import ActorResponse, ActorResult
+    from claude_batch.core.citations import Citation
     from claude_batch.core.errors import (
         AccountHaltedError,
         ActorConfigurationError,
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
         LedgerError,
         LiveRequestError,
         MissingResultError,
+        OutputValidationError,
         ProviderNotFoundError,
         RunNotFoundError,
         SubmissionUnknownError,
@@ -39,6 +42,7 @@ if TYPE_CHECKING:
     from claude_batch.integrations.client import client, client_sync
     from claude_batch.providers.actor import Actor, load_actor
     from claude_batch.providers.batch import ClaudeBatchProvider, open_run
+    from claude_batch.providers.costs import CostReport, CostShare
     from claude_batch.providers.live import ClaudeProvider
     from claude_batch.providers.protocol import Provider, ProviderCapabilities
     from claude_batch.providers.registry import ProviderRegistry
@@ -50,9 +54,11 @@ logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 _HOMES = {
     "actor.configuration": ("ActorConfiguration",),
+    "actor.documents": ("Document",),
     "actor.loader": ("ActorLoader",),
     "actor.request": ("ActorRequest",),
     "actor.response": ("ActorResponse", "ActorResult"),
+    "core.citations": ("Citation",),
     "core.errors": (
         "AccountHaltedError",
         "ActorConfigurationError",
@@ -65,6 +71,7 @@ _HOMES = {
         "LedgerError",
         "LiveRequestError",
         "MissingResultError",
+        "OutputValidationError",
         "ProviderNotFoundError",
         "RunNotFoundError",
         "SubmissionUnknownError",
@@ -75,6 +82,7 @@ _HOMES = {
     "integrations.client": ("client", "client_sync"),
     "providers.actor": ("Actor", "load_actor"),
     "providers.batch": ("ClaudeBatchProvider", "open_run"),
+    "providers.costs": ("CostReport", "CostShare"),
     "providers.live": ("ClaudeProvider",),
     "providers.protocol": ("Provider", "ProviderCapabilities"),
     "providers.registry": ("ProviderRegistry",),
@@ -98,14 +106,19 @@ __all__ = [
     "BatchState",
     "BatchStatus",
     "BatchTimeoutError",
+    "Citation",
     "ClaudeBatchProvider",
     "ClaudeProvider",
+    "CostReport",
+    "CostShare",
+    "Document",
     "EngineStoppedError",
     "InvalidRequestError",
     "KeyConflictError",
     "LedgerError",
     "LiveRequestError",
     "MissingResultError",
+    "OutputValidationError",
     "Provider",
     "ProviderCapabilities",
     "ProviderNotFoundError",

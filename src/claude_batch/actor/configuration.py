@@ -35,6 +35,7 @@ from claude_batch.actor.keys import (
 )
 from claude_batch.core.errors import ActorConfigurationError
 from claude_batch.core.settings import BatchProcessingMode
+from claude_batch.wire.schemas import close_objects, schema_fault
 
 __all__ = ["CLAUDE_PROVIDERS", "DEFAULT_PROVIDER", "ActorConfiguration"]
 
@@ -106,13 +107,15 @@ class ActorConfiguration(BaseModel):
     options: dict[str, Any] = Field(default_factory=dict)
     """Messages parameters, sent as they are; ``betas`` go to the header."""
     response_format: dict[str, Any] | None = None
-    """As written; `response_schema` is the JSON schema in it."""
+    """As written; `response_schema` is the JSON schema in it. It is sent with every object closed
+    (``additionalProperties: false``), as the API requires."""
     batch_processing: _BatchProcessing = False
     """Whether, and how, requests travel in batches at half the price."""
 
     _hoisted: tuple[str, ...] = PrivateAttr(default=())
     _envelope: dict[str, Any] | None = PrivateAttr(default=None)
     _identifier: str | None = PrivateAttr(default=None)
+    _output_required: bool = PrivateAttr(default=False)
 
     # --- checks ---------------------------------------------------------------------------------
 
@@ -165,7 +168,9 @@ class ActorConfiguration(BaseModel):
     @field_validator("response_format")
     @classmethod
     def _check_response_format(cls, value: dict[str, Any] | None) -> dict[str, Any] | None:
-        _schema_of(value)
+        schema = _schema_of(value)
+        if schema is not None and (fault := schema_fault(schema)) is not None:
+            raise ValueError(f"the API cannot take this schema: {fault}")
         return value
 
     @model_validator(mode="after")
@@ -250,9 +255,22 @@ class ActorConfiguration(BaseModel):
             parameters["system"] = self.system_prompt
         if (schema := self.response_schema) is not None:
             output = dict(parameters.get("output_config", {}))
-            output["format"] = {"type": "json_schema", "schema": schema}
+            output["format"] = {"type": "json_schema", "schema": close_objects(schema)}
             parameters["output_config"] = output
         return parameters
+
+    @property
+    def output_required(self) -> bool:
+        """True where even requests of raw ``params`` are asked for in the response format."""
+        return self._output_required
+
+    def with_response_schema(self, schema: Mapping[str, Any]) -> ActorConfiguration:
+        """The same actor, all of whose answers have this shape, instead of its own."""
+        own = self.model_copy(
+            update={"response_format": {"type": "json_schema", "schema": dict(schema)}}
+        )
+        own._output_required = True
+        return own
 
     def require_answerable(self) -> None:
         """Raise `ActorConfigurationError` where no provider of claude-batch can answer for it."""

@@ -13,7 +13,11 @@ from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, TypeAlias, cast
 
 from claude_batch.actor.configuration import ActorConfiguration
+from claude_batch.actor.documents import DocumentLike, content_of, documents_of
+from claude_batch.actor.keys import MESSAGES_PARAMETERS
+from claude_batch.actor.labels import instruction
 from claude_batch.core.errors import InvalidRequestError
+from claude_batch.wire.citations import cites
 from claude_batch.wire.encoding import EncodedRequest, PromptParams, encode_params
 from claude_batch.wire.limits import SAMPLING_PARAMETERS, takes_sampling
 
@@ -42,6 +46,8 @@ Small enough for every model of Anthropic's, and a bound on what an answer can c
 class ActorRequest:
     """One request to an actor: exactly one of ``prompt``, ``messages`` and ``params``.
 
+    ``documents`` go with a prompt, or with messages: they stand before the first user's text.
+
     Raises `InvalidRequestError` for none or several of them, and for what the API would refuse
     only hours later: an empty prompt, no messages, messages without role or content.
     """
@@ -55,6 +61,10 @@ class ActorRequest:
     """Raw Messages params; only a missing model, ``max_tokens`` and ``system`` are filled in."""
     key: str | None = None
     """The caller's own name for the request, unique in a run; it comes back on the result."""
+    documents: Sequence[DocumentLike] = ()
+    """What it is about: paths, bytes, URLs, ids of uploaded files, or `Document`."""
+    citations: bool = False
+    """Whether the answer cites the documents."""
 
     def __post_init__(self) -> None:
         if (
@@ -64,6 +74,8 @@ class ActorRequest:
             and (self.key is None or (type(self.key) is str and self.key))
             and self.prompt
             and not self.prompt.isspace()
+            and self.documents == ()
+            and self.citations is False
         ):
             return  # by far the most frequent kind, and nothing is wrong with it
         given = (self.prompt is not None) + (self.messages is not None) + (self.params is not None)
@@ -84,14 +96,28 @@ class ActorRequest:
             raise InvalidRequestError(
                 f"`params` is a mapping, not {_kind(self.params)}", key=self.key
             )
+        self._check_documents()
+
+    def _check_documents(self) -> None:
+        documents = documents_of(self.documents, self.key)
+        object.__setattr__(self, "documents", documents)
+        if not isinstance(cast("object", self.citations), bool):
+            raise InvalidRequestError("`citations` is true or false", key=self.key)
+        if self.citations and not documents:
+            raise InvalidRequestError("`citations` go with `documents`; it has none", key=self.key)
+        if documents and self.params is not None:
+            raise InvalidRequestError(
+                "`documents` go with `prompt` or `messages`; raw `params` hold their own blocks",
+                key=self.key,
+            )
 
     @classmethod
     def of(cls, value: RequestLike, *, key: str | None = None) -> ActorRequest:
         """A request from a prompt, from a mapping (one line of an input file), or from itself.
 
         The mapping holds one of ``prompt``, ``messages`` and ``params``, and optionally ``id`` (or
-        ``key``). ``key`` is used where the value has none. Raises `InvalidRequestError`; also
-        where two keys contradict each other.
+        ``key``), ``documents`` and ``citations``. ``key`` is used where the value has none. Raises
+        `InvalidRequestError`; also where two keys contradict each other.
         """
         if isinstance(value, str):
             return cls(value, key=key)
@@ -123,7 +149,7 @@ class ActorRequest:
         if unknown := [name for name in fields if name not in _FIELDS]:
             raise InvalidRequestError(
                 f"unknown key `{unknown[0]}`; a request has `id` and one of `prompt`, "
-                "`messages` and `params`",
+                "`messages` and `params`, and may have `documents` and `citations`",
                 key=key if isinstance(key, str) else None,
             )
         return cls(
@@ -131,6 +157,8 @@ class ActorRequest:
             messages=fields.get("messages"),
             params=fields.get("params"),
             key=key,
+            documents=fields.get("documents", ()),
+            citations=fields.get("citations", False),
         )
 
 
@@ -140,7 +168,7 @@ RequestLike: TypeAlias = str | ActorRequest | Mapping[str, Any]
 Requests: TypeAlias = Iterable[str | ActorRequest] | AsyncIterable[str | ActorRequest]
 """Many requests, read as they are needed."""
 
-_FIELDS = frozenset(("prompt", "messages", "params", "id", "key"))
+_FIELDS = frozenset(("prompt", "messages", "params", "id", "key", "documents", "citations"))
 
 
 def _kind(value: object) -> str:
@@ -204,6 +232,9 @@ class RequestEncoder:
             max_tokens = defaults.pop("max_tokens", None)
         if max_tokens is None:
             max_tokens = DEFAULT_MAX_TOKENS
+        self._name = configuration.name
+        self._told = {"model", "messages", *MESSAGES_PARAMETERS}
+        self._tell_unknown(parameters)
         self._constant: dict[str, Any] = {"model": model, "max_tokens": max_tokens, **parameters}
         self._defaults: dict[str, Any] | None = {
             name: value for name, value in defaults.items() if name not in self._constant
@@ -213,6 +244,10 @@ class RequestEncoder:
             for name in ("model", "max_tokens", "system")
             if name in self._constant
         }
+        # What was asked for by name (`output_format`) holds for raw params too.
+        self._format: object = (
+            parameters["output_config"]["format"] if configuration.output_required else None
+        )
         # Most requests of a run differ in their prompt alone, and only that is encoded for each.
         self._prompts: PromptParams | None = None
         with suppress(InvalidRequestError):  # then every request is told so, under its own key
@@ -236,9 +271,15 @@ class RequestEncoder:
             request = ActorRequest.of(request)
         try:
             prompt = None if isinstance(request, str) else request.prompt
-            if self._prompts is not None and prompt is not None:
+            if (
+                self._prompts is not None
+                and prompt is not None
+                and (isinstance(request, str) or not request.documents)
+            ):
                 return self._prompts.encode(prompt)
             params, defaults, betas = self._parts(request)
+            if "output_config" in params and cites(params.get("messages")):
+                params = self._in_fields(params)
             return encode_params(
                 params,
                 defaults=defaults,
@@ -263,15 +304,76 @@ class RequestEncoder:
             return self._with_prompt(request), self._defaults, self._betas
         if not isinstance(request, ActorRequest):
             request = ActorRequest.of(request)
+        if request.documents:
+            params = {**self._constant, "messages": _with_documents(request)}
+            return params, self._defaults, self._betas
         if request.prompt is not None:
             return self._with_prompt(request.prompt), self._defaults, self._betas
         if request.messages is not None:
             params = {**self._constant, "messages": request.messages}
             return params, self._defaults, self._betas
-        return {**self._raw, **(request.params or {})}, None, ()
+        params = {**self._raw, **(request.params or {})}
+        if not self._told.issuperset(params):
+            self._tell_unknown(params)
+        if self._format is not None:
+            params["output_config"] = self._with_format(params.get("output_config"), request.key)
+        return params, None, ()
+
+    def _with_format(self, own: object, key: str | None) -> dict[str, Any]:
+        config = dict(cast("Mapping[str, Any]", own)) if isinstance(own, Mapping) else {}
+        if config.get("format") is not None:
+            raise InvalidRequestError(
+                "`output_format` and its own `output_config.format` say the same; keep one", key=key
+            )
+        return {**config, "format": self._format}
+
+    def _tell_unknown(self, params: Mapping[str, Any]) -> None:
+        """Warn of parameters that nobody here knows, each once; they pass all the same."""
+        for name in params.keys() - self._told:
+            self._told.add(name)
+            _log.warning(
+                "actor %s: `%s` is no Messages parameter that is known here; it is sent as it is",
+                self._name,
+                name,
+            )
+
+    def _in_fields(self, params: dict[str, Any]) -> dict[str, Any]:
+        """The actor's shape beside citations, which the API refuses together: in labelled fields,
+        asked for in the system prompt."""
+        config = dict(params["output_config"])
+        own = self._constant.get("output_config", {}).get("format")
+        if own is None or config.get("format") is not own:
+            return params
+        del config["format"]
+        words = instruction(own["schema"])
+        system: object = params.get("system")
+        if isinstance(system, list):
+            told: object = [*cast("list[object]", system), {"type": "text", "text": words}]
+        else:
+            told = f"{system}\n\n{words}" if system else words
+        built = {**params, "output_config": config, "system": told}
+        if not config:
+            del built["output_config"]
+        return built
 
     def _with_prompt(self, prompt: str) -> dict[str, Any]:
         return {**self._constant, "messages": [{"role": "user", "content": prompt}]}
+
+
+def _with_documents(request: ActorRequest) -> list[Mapping[str, Any]]:
+    """The messages of a request with documents, which stand before the first user's text."""
+    documents = documents_of(request.documents, request.key)
+    blocks = content_of(documents, request.prompt, citations=request.citations, key=request.key)
+    if request.messages is None:
+        return [{"role": "user", "content": blocks}]
+    messages = list(request.messages)
+    for place, message in enumerate(messages):
+        if message["role"] == "user":
+            own = message["content"]
+            after = [{"type": "text", "text": own}] if isinstance(own, str) else list(own)
+            messages[place] = {**message, "content": [*blocks, *after]}
+            return messages
+    raise InvalidRequestError("`documents` need a user's message; there is none", key=request.key)
 
 
 class RequestEncoders:

@@ -3,36 +3,67 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Generic
 
 import msgspec
 import msgspec.structs
+from typing_extensions import TypeVar
 
-from claude_batch.core.errors import ActorError, MissingResultError
+from claude_batch.actor.labels import labelled_fields, values_of
+from claude_batch.actor.output import OutputFormat, parse_json
+from claude_batch.core.citations import Citation
+from claude_batch.core.errors import ActorError, MissingResultError, OutputValidationError
 from claude_batch.core.usage import Usage
+from claude_batch.wire.citations import citations_of_block
 from claude_batch.wire.messages import DecodedMessage, UnreadableLine, decode_message
 
 if TYPE_CHECKING:
     from anthropic.types import Message
 
-__all__ = ["ActorResponse", "ActorResult"]
+__all__ = ["ActorResponse", "ActorResult", "OutputT"]
 
 
-class ActorResponse:
+OutputT = TypeVar("OutputT", default=Any)
+OutputT_co = TypeVar("OutputT_co", default=Any, covariant=True)
+
+_UNFINISHED = ("tool_use", "pause_turn")
+"""Reasons to stop after which the answer is still to come."""
+
+_UNREAD: Any = object()
+
+
+class ActorResponse(Generic[OutputT_co]):
     """One answer. Keeps the API's bytes; equal, hashable and picklable by value.
 
-    Every property but ``raw``, ``batch_id`` and ``attempt`` raises `MissingResultError` where the
-    bytes are no Message (they can still be had as ``raw``).
+    ``ActorResponse[Invoice]`` is one that was asked for with ``output_format=Invoice``.
+
+    Every property but ``raw``, ``batch_id``, ``attempt`` and the cost raises `MissingResultError`
+    where the bytes are no Message (they can still be had as ``raw``).
     """
 
-    __slots__ = ("_attempt", "_batch_id", "_decoded", "_raw")
+    __slots__ = ("_attempt", "_batch_id", "_cost", "_decoded", "_output", "_parsed", "_raw")
 
-    def __init__(self, raw: bytes, *, batch_id: str | None = None, attempt: int = 1) -> None:
-        """``raw`` is the JSON of the API's Message object."""
+    def __init__(
+        self,
+        raw: bytes,
+        *,
+        batch_id: str | None = None,
+        attempt: int = 1,
+        cost: int | None = None,
+        output: OutputFormat[OutputT_co] | None = None,
+    ) -> None:
+        """``raw`` is the JSON of the API's Message object; ``cost`` is nano-dollars.
+
+        ``output`` reads `parsed_output`.
+        """
         self._raw = raw
         self._batch_id = batch_id
         self._attempt = attempt
+        self._cost = cost
         self._decoded: DecodedMessage | None = None
+        self._output = output
+        self._parsed: Any = _UNREAD
 
     @property
     def raw(self) -> bytes:
@@ -50,6 +81,16 @@ class ActorResponse:
         return self._attempt
 
     @property
+    def cost(self) -> int | None:
+        """What it cost, in nano-dollars (10⁻⁹ USD); None where the model's price is not known."""
+        return self._cost
+
+    @property
+    def cost_usd(self) -> Decimal | None:
+        """`cost` in dollars, exactly."""
+        return None if self._cost is None else Decimal(self._cost).scaleb(-9)
+
+    @property
     def id(self) -> str:
         """The API's id of the message."""
         return self._message().id
@@ -60,6 +101,37 @@ class ActorResponse:
         return "".join(
             str(block.get("text") or "") for block in self.content if block.get("type") == "text"
         )
+
+    @property
+    def parsed_output(self) -> OutputT_co:
+        """The answer as an object of the ``output_format``; without one, the JSON in its text.
+
+        Of an answer in labelled fields (asked for with citations) and without ``output_format``:
+        a mapping of the labels to their texts.
+
+        Read once, and the same object each time. Raises `OutputValidationError` for an answer that
+        is none: cut short, refused, a tool's call, or not of the shape.
+        """
+        if self._parsed is _UNREAD:
+            self._parsed = self._parse()
+        return self._parsed
+
+    @property
+    def citations(self) -> list[Citation]:
+        """Each passage that the answer cites, in the answer's order."""
+        return [citation for block in self.content for citation in citations_of_block(block)]
+
+    @property
+    def field_citations(self) -> dict[str, list[Citation]]:
+        """What each field of a shape that was asked for with citations rests on.
+
+        A field without any has an empty list. Empty for an answer that is not in labelled fields.
+        """
+        found: dict[str, list[Citation]] = {}
+        schema = None if self._output is None else self._output.schema
+        for field in labelled_fields(self.content, schema):
+            found.setdefault(field.name, []).extend(field.citations)
+        return found
 
     @property
     def content(self) -> list[dict[str, Any]]:
@@ -105,6 +177,7 @@ class ActorResponse:
             "usage": msgspec.structs.asdict(message.usage),
             "batch_id": self._batch_id,
             "attempt": self._attempt,
+            "cost_usd": None if self._cost is None else self._cost / 1e9,
         }
 
     def _message(self) -> DecodedMessage:
@@ -119,8 +192,59 @@ class ActorResponse:
                 ) from None
         return self._decoded
 
-    def _value(self) -> tuple[bytes, str | None, int]:
-        return self._raw, self._batch_id, self._attempt
+    def with_output(self, output: OutputFormat[OutputT]) -> ActorResponse[OutputT]:
+        """The same answer, read as another shape. `parsed_output` is not read yet."""
+        return ActorResponse(
+            self._raw,
+            batch_id=self._batch_id,
+            attempt=self._attempt,
+            cost=self._cost,
+            output=output,
+        )
+
+    def validate(self) -> None:
+        """Raise `OutputValidationError` where the answer is final and not of its shape."""
+        if self.stop_reason not in _UNFINISHED:
+            _ = self.parsed_output
+
+    def _parse(self) -> Any:
+        output = self._output
+        read = parse_json if output is None else output.parse
+        text = self.text
+        try:
+            schema = None if output is None else output.schema
+            if fields := labelled_fields(self.content, schema):
+                return values_of(fields) if output is None else output.of_fields(fields)
+            try:
+                return read(text)
+            except ValueError:
+                # What a model says before it uses a server's tool is no part of the answer.
+                texts = [block["text"] for block in self.content if block.get("type") == "text"]
+                if len(texts) < 2:
+                    raise
+                return read(texts[-1])
+        except ValueError as error:
+            problem = str(error)
+        asked = "" if output is None else f" {output.name}"
+        reason = self.stop_reason
+        if reason in ("max_tokens", "model_context_window_exceeded"):
+            remedy = "raise `max_tokens`" if reason == "max_tokens" else "shorten the prompt"
+            why = f"it was cut short ({reason}); {remedy}"
+        elif reason == "refusal":
+            why = "the model refused to answer"
+        elif reason in _UNFINISHED:
+            why = f"it is not finished ({reason})"
+        else:
+            why = problem
+        raise OutputValidationError(
+            f"the answer is no valid{asked or ' JSON'}: {why}. It was paid for; its text is kept",
+            text=text,
+            stop_reason=reason,
+            batch_id=self._batch_id,
+        )
+
+    def _value(self) -> tuple[bytes, str | None, int, int | None]:
+        return self._raw, self._batch_id, self._attempt, self._cost
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, ActorResponse):
@@ -131,26 +255,32 @@ class ActorResponse:
         return hash(self._value())
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _restore, self._value()
+        return _restore, (*self._value(), self._output)
 
     def __repr__(self) -> str:
         words = self._raw[:60].decode("utf-8", "replace")
         return f"ActorResponse({words!r}…, batch_id={self._batch_id!r}, attempt={self._attempt})"
 
 
-def _restore(raw: bytes, batch_id: str | None, attempt: int) -> ActorResponse:
-    return ActorResponse(raw, batch_id=batch_id, attempt=attempt)
+def _restore(
+    raw: bytes,
+    batch_id: str | None,
+    attempt: int,
+    cost: int | None,
+    output: OutputFormat[Any] | None,
+) -> ActorResponse:
+    return ActorResponse(raw, batch_id=batch_id, attempt=attempt, cost=cost, output=output)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ActorResult:
+class ActorResult(Generic[OutputT_co]):
     """What became of one of many requests: a response or an error, never both or neither."""
 
     key: str | None
     """The caller's key of the request, where it has one."""
     position: int
     """Where the request stood among those asked together, from 0."""
-    response: ActorResponse | None = None
+    response: ActorResponse[OutputT_co] | None = None
     error: ActorError | None = None
 
     def __post_init__(self) -> None:
@@ -162,9 +292,20 @@ class ActorResult:
         """True where there is a response."""
         return self.error is None
 
-    def unwrap(self) -> ActorResponse:
+    def unwrap(self) -> ActorResponse[OutputT_co]:
         """The response; raises the error where there is none."""
         if self.response is not None:
             return self.response
         assert self.error is not None
         raise self.error
+
+    def with_output(self, output: OutputFormat[OutputT]) -> ActorResult[OutputT]:
+        """The same result, its answer read and validated; a failure to is its error."""
+        error = self.error
+        response = None if self.response is None else self.response.with_output(output)
+        if response is not None:
+            try:
+                response.validate()
+            except ActorError as fault:
+                response, error = None, fault
+        return ActorResult(key=self.key, position=self.position, response=response, error=error)

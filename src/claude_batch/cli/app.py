@@ -9,10 +9,13 @@ import click
 from claude_batch._version import __version__
 from claude_batch.cli.actors import actors_group
 from claude_batch.cli.asking import run_command, submit_command
+from claude_batch.cli.cost import cost_command
 from claude_batch.cli.exits import EXIT_CODES, told_to_people
+from claude_batch.cli.export import export_command
 from claude_batch.cli.faults import telling_notices
 from claude_batch.cli.keeping import ledger_group
 from claude_batch.cli.looking import results_command, status_command
+from claude_batch.cli.retry import retry_command
 from claude_batch.cli.tending import advance_command, cancel_command, resume_command
 from claude_batch.cli.unknown import unknown_command
 from claude_batch.sandbox.command import sandbox
@@ -42,7 +45,10 @@ for _command in (
     submit_command,
     status_command,
     results_command,
+    export_command,
+    cost_command,
     cancel_command,
+    retry_command,
     unknown_command,
     resume_command,
     advance_command,

@@ -11,7 +11,14 @@ import click
 
 from claude_batch.cli.exits import EXIT_CODES, Exit
 from claude_batch.cli.faults import BadInput, BadOutput, say, tell
-from claude_batch.cli.options import ProviderOptions, open_provider, provider_options
+from claude_batch.cli.options import (
+    Format,
+    ProviderOptions,
+    folder_option,
+    format_option,
+    open_provider,
+    provider_options,
+)
 from claude_batch.core.errors import (
     AccountHaltedError,
     InvalidRequestError,
@@ -37,12 +44,18 @@ def _asking(command: _F) -> _F:
             click.argument("arguments", nargs=-1, required=True, metavar="[ACTOR] INPUT..."),
             click.option("-o", "--output", metavar="OUT",
                          help="Where the results go; by default standard output."),
+            format_option,
+            folder_option,
             click.option("--model", help="A model, in place of ACTOR."),
             click.option("--system", help="A system prompt, with --model."),
             click.option("--max-tokens", type=click.IntRange(min=1),
                          help="Longest answer, with --model."),
             click.option("--prompt-column", default="prompt", show_default=True,
                          help="The column of a CSV that holds the prompts."),
+            click.option("--document", "documents", multiple=True, metavar="FILE",
+                         help="A PDF, image or text that every request is about; repeatable, "
+                         "also a glob."),
+            click.option("--citations", is_flag=True, help="Have the documents cited."),
             click.option("--label", help="A name for the run, shown by status."),
             click.option("--new", is_flag=True, help="Ask anew what was asked before."),
             click.option("--skip-invalid", is_flag=True,
@@ -62,9 +75,9 @@ def run_command(**given: Any) -> None:
     """Ask every prompt of INPUT, wait, and write the answers in input order.
 
     ACTOR is a YAML file, unless --model is given. INPUT: JSON lines (a string, or an object with
-    optional id and one of prompt, messages, params), '-' for standard input, CSV with a prompt
-    column, or text files, also by glob, one request a file. The same command again goes on with
-    an unfinished run, and delivers a finished one at no cost.
+    optional id, one of prompt, messages, params, and optional documents), '-' for standard input,
+    CSV with a prompt column, or text files, also by glob, one request a file. The same command
+    again goes on with an unfinished run, and delivers a finished one at no cost.
     """
     raise SystemExit(_ask(**given, wait=True))
 
@@ -83,31 +96,42 @@ def _ask(
     *,
     arguments: tuple[str, ...],
     output: str | None,
+    form: Format | None,
+    results_dir: str | None,
     options: ProviderOptions,
     model: str | None,
     system: str | None,
     max_tokens: int | None,
     prompt_column: str,
+    documents: tuple[str, ...],
+    citations: bool,
     skip_invalid: bool,
     label: str | None,
     new: bool,
     wait: bool,
 ) -> Exit:
+    from claude_batch.cli.folders import check_folder
     from claude_batch.cli.inputs import Inputs
     from claude_batch.cli.outputs import check_writable
     from claude_batch.cli.running import parkable, wait_and_deliver
+    from claude_batch.ledger.delivery import Forms
 
     actor, given = _actor(arguments, model, system, max_tokens)
     output = None if output == "-" else output
-    if wait or output is not None:
+    if output is not None or (wait and results_dir is None):
         check_writable(output)
+    check_folder(results_dir)
+    forms = Forms(form, None if results_dir is None else os.path.abspath(results_dir))
     inputs = Inputs(
         given,
         prompt_column=prompt_column,
+        documents=documents,
+        citations=citations,
         on_invalid=(lambda message: say(f"skipped: {message}")) if skip_invalid else None,
     )
     with parkable(), open_provider(options) as provider:
         run = _store(provider, actor, inputs, output, label=label, new=new)
+        run.set_forms(forms)
         if wait:
             return wait_and_deliver(provider, run, output, options)
         return _submit(provider, run, options)

@@ -13,10 +13,12 @@ import sys
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import IO, Any, NamedTuple, cast
 
 import msgspec
 
+from claude_batch.actor.documents import Document, documents_of, with_documents
 from claude_batch.actor.request import ActorRequest
 from claude_batch.cli.faults import BadInput
 from claude_batch.core.errors import InvalidRequestError
@@ -38,11 +40,20 @@ class Inputs:
         *,
         prompt_column: str = "prompt",
         on_invalid: Callable[[str], None] | None = None,
+        documents: Sequence[str] = (),
+        citations: bool = False,
     ) -> None:
         """``on_invalid`` is told of each item that is left out; None: the first one raises.
 
-        Raises `BadInput` for an input that does not exist.
+        ``documents`` (files and globs) go with every item, before its own; ``citations`` asks to
+        cite all. Raises `BadInput` for an input or a document that does not exist.
         """
+        self._documents = [
+            Document(path)
+            for given in documents
+            for path in ([given] if not Document(given).is_path else _expand(given))
+        ]
+        self._citations = citations
         self._inputs = inputs
         self._prompt_column = prompt_column
         self._on_invalid = on_invalid
@@ -65,11 +76,22 @@ class Inputs:
                 try:
                     if isinstance(item.value, InvalidRequestError):
                         raise item.value
-                    request = ActorRequest.of(item.value, key=item.key)
+                    request = self._with_documents(ActorRequest.of(item.value, key=item.key), path)
                 except InvalidRequestError as error:
                     self.refuse(error)
                     continue
                 yield request
+
+    def _with_documents(self, request: ActorRequest, path: str) -> ActorRequest:
+        """With the documents of all, and its own found from where its file stands."""
+        if not (request.documents or self._documents or self._citations):
+            return request
+        own = with_documents(documents_of(request.documents), folder=os.path.dirname(path))
+        return replace(
+            request,
+            documents=(*self._documents, *own),
+            citations=request.citations or self._citations,
+        )
 
     @property
     def place(self) -> str:

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from claude_batch.cli.exits import EXIT_CODES, Exit
 from claude_batch.cli.faults import forget_stdout, require_stdout, say, tell, unwritable
-from claude_batch.cli.options import ProviderOptions, ledger_option, open_provider
+from claude_batch.cli.options import (
+    Format,
+    ProviderOptions,
+    folder_option,
+    format_option,
+    ledger_option,
+    open_provider,
+)
 from claude_batch.core.errors import RunNotFoundError
 from claude_batch.core.settings import default_ledger
 
@@ -47,10 +54,23 @@ def status_command(run_id: str | None, as_json: bool, ledger: str | None) -> Non
         import msgspec
 
         values = [status.to_dict() for status in found]
+        if run_id is not None:
+            values[0]["cost"] = _cost(location, found[0].run_id)
         encoded = msgspec.json.encode(values if run_id is None else values[0])
         tell(msgspec.json.format(encoded).decode())
     else:
         _show(found, one=run_id is not None)
+
+
+def _cost(location: str, run_id: str) -> dict[str, Any]:
+    from claude_batch.ledger.store import Ledger
+    from claude_batch.providers.costs import cost_of
+
+    ledger = Ledger(location)
+    try:
+        return cost_of(ledger, run_id).to_dict()
+    finally:
+        ledger.close()
 
 
 def _statuses(location: str, run_id: str | None) -> list[RunStatus]:
@@ -83,14 +103,26 @@ def _show(found: list[RunStatus], *, one: bool) -> None:
 @click.command("results", epilog=EXIT_CODES)
 @click.argument("run_id", metavar="RUN")
 @click.option("-o", "--output", metavar="OUT", help="A file; by default standard output.")
+@format_option
+@folder_option
 @ledger_option
-def results_command(run_id: str, output: str | None, ledger: str | None) -> None:
+def results_command(
+    run_id: str,
+    output: str | None,
+    form: Format | None,
+    results_dir: str | None,
+    ledger: str | None,
+) -> None:
     """Write a finished run's results once more; needs no key."""
+    from claude_batch.cli.folders import check_folder
     from claude_batch.cli.outputs import check_writable
     from claude_batch.cli.running import deliver, parkable
+    from claude_batch.ledger.delivery import Forms
 
     output = None if output == "-" else output
-    check_writable(output)
+    if output is not None or results_dir is None:
+        check_writable(output)
+    check_folder(results_dir)
     options = ProviderOptions(ledger=ledger)
     require_ledger(options.location)
     with parkable(), open_provider(options, drive=False) as provider:
@@ -99,5 +131,5 @@ def results_command(run_id: str, output: str | None, ledger: str | None) -> None
         if not status.finished:
             say(f"{run.id} is not finished: {status.waiting_for}")
             raise SystemExit(Exit.PARKED)
-        deliver(provider, run, output)
+        deliver(provider, run, output, Forms(form, results_dir))
         raise SystemExit(Exit.FAILED if status.failed else Exit.OK)

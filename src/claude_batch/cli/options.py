@@ -21,7 +21,7 @@ from claude_batch.core.settings import ENVIRONMENT_PREFIX, default_ledger, from_
 if TYPE_CHECKING:
     from claude_batch.providers.batch import ClaudeBatchProvider
 
-__all__ = ["ProviderOptions", "ledger_option", "open_provider", "provider_options"]
+__all__ = ["ProviderOptions", "ledger_option", "open_provider", "prices_option", "provider_options"]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -54,8 +54,27 @@ def _option(name: str, **attributes: Any) -> Callable[[_F], _F]:
     return click.option(name, envvar=variable, show_envvar=True, **attributes)
 
 
+Format = Literal["jsonl", "csv"]
+"""How OUT is written."""
+
+format_option: Callable[[Any], Any] = click.option(
+    "--format",
+    "form",
+    type=click.Choice(["jsonl", "csv"]),
+    help="How OUT is written; by default CSV where its name ends in .csv, else JSON lines.",
+)
+folder_option: Callable[[Any], Any] = click.option(
+    "--results-dir",
+    metavar="DIR",
+    help="A folder for one JSON file a result, the API's own lines, and a summary.",
+)
+
 ledger_option: Callable[[Any], Any] = _option(
     "--ledger", metavar="PATH|URL", help="The ledger; by default in your data directory."
+)
+
+prices_option: Callable[[Any], Any] = _option(
+    "--prices", metavar="FILE", help="Own prices of models, before the known ones."
 )
 
 _SHARED: tuple[Callable[[Any], Any], ...] = (
@@ -103,6 +122,7 @@ _SHARED: tuple[Callable[[Any], Any], ...] = (
         help="Whether this ledger alone makes batches in its workspace (shared).",
     ),
     _option("--probe-interval", type=DURATION, help="The wait before a halt is first probed (5m)."),
+    prices_option,
 )
 _NEEDED_AGAIN = ("ledger", "base_url", "api_key_env")
 """What a later command must be told again to find the same run and server."""
@@ -121,6 +141,7 @@ _COMMON = (
     "resubmit_after",
     "exclusive_workspace",
     "probe_interval",
+    "prices",
 )
 
 
@@ -144,6 +165,7 @@ class ProviderOptions:
     resubmit_after: float | None = None
     exclusive_workspace: bool | None = None
     probe_interval: float | None = None
+    prices: str | None = None
     sandbox: bool = False
     """Whether all happens in a sandbox that ends with the command."""
     flags: str = ""

@@ -12,6 +12,8 @@ from typing import IO
 import msgspec
 
 from claude_batch.cli.faults import BadOutput, forget_stdout, require_stdout, say, unwritable
+from claude_batch.cli.formats import CSV_COLUMNS, csv_line, csv_row
+from claude_batch.cli.options import Format
 from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.errors import ActorError, BatchRequestError, SubmissionUnknownError
 from claude_batch.core.states import RequestState
@@ -19,7 +21,7 @@ from claude_batch.ledger.reading import Answer
 from claude_batch.providers.mapping import result_of
 from claude_batch.wire.messages import output_of_line
 
-__all__ = ["check_writable", "output_line", "write_output"]
+__all__ = ["check_writable", "output_line", "replacing", "write_output"]
 
 CHUNK_BYTES = 1 << 20
 """Bytes of lines that are written at once."""
@@ -35,6 +37,7 @@ class _Success(msgspec.Struct, gc=False):
     usage: msgspec.Raw
     batch_id: str | None
     attempt: int
+    cost_usd: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
 
 class _Error(msgspec.Struct, gc=False):
@@ -69,12 +72,18 @@ def output_line(answer: Answer) -> bytes:
                 message.usage,
                 answer.batch_id,
                 answer.attempt,
+                msgspec.UNSET if answer.cost is None else msgspec.Raw(cost_usd(answer.cost)),
             )
         )
     error = result_of(answer).error
     assert error is not None
     fault = _Error(error_type(error), str(error))
     return _encode(_Failure(identifier, False, fault, answer.batch_id, answer.attempt))
+
+
+def cost_usd(nano: int) -> bytes:
+    """Nano-dollars as dollars in JSON, every digit of them."""
+    return b"%d.%09d" % divmod(nano, 1_000_000_000)
 
 
 def error_type(error: ActorError) -> str:
@@ -105,25 +114,26 @@ def check_writable(output: str | None) -> None:
         ) from None
 
 
-def write_output(answers: Iterable[Answer], output: str | None) -> bool:
-    """Write every answer as a line. A file appears only when it is complete and on disk.
+def write_output(answers: Iterable[Answer], output: str | None, form: Format = "jsonl") -> bool:
+    """Write every answer as a line, in this form.
 
-    None is standard output; False where its reader went away before the end. Raises `BadOutput`.
+    A file appears only when it is complete and on disk. None is standard output; False where its
+    reader went away before the end. Raises `BadOutput`.
     """
     if output is None:
-        return _write_stdout(answers)
+        return _write_stdout(_chunks(answers, form))
     try:
-        with open(output, "wb") if _is_special(output) else _replacing(output) as stream:
-            stream.writelines(_chunks(answers))
+        with open(output, "wb") if _is_special(output) else replacing(output) as stream:
+            stream.writelines(_chunks(answers, form))
     except OSError as error:
         raise BadOutput(f"{output}: cannot be written: {error.strerror}") from None
     return True
 
 
-def _write_stdout(answers: Iterable[Answer]) -> bool:
+def _write_stdout(chunks: Iterable[bytes]) -> bool:
     require_stdout()
     try:
-        for chunk in _chunks(answers):
+        for chunk in chunks:
             sys.stdout.buffer.write(chunk)
         sys.stdout.buffer.flush()
     except BrokenPipeError:
@@ -135,11 +145,11 @@ def _write_stdout(answers: Iterable[Answer]) -> bool:
     return True
 
 
-def _chunks(answers: Iterable[Answer]) -> Iterator[bytes]:
-    lines: list[bytes] = []
+def _chunks(answers: Iterable[Answer], form: Format) -> Iterator[bytes]:
+    lines = [csv_row(list(CSV_COLUMNS))] if form == "csv" else []
     size = 0
     for answer in answers:
-        line = output_line(answer)
+        line = csv_line(answer, error_type, cost_usd) if form == "csv" else output_line(answer)
         lines.append(line)
         size += len(line)
         if size >= CHUNK_BYTES:
@@ -163,7 +173,7 @@ def _paths(output: str) -> tuple[Path, Path]:
 
 
 @contextmanager
-def _replacing(output: str) -> Generator[IO[bytes]]:
+def replacing(output: str) -> Generator[IO[bytes]]:
     """A stream whose content takes OUT's place, whole and flushed, when the block succeeds."""
     path, temporary = _paths(output)
     try:

@@ -10,9 +10,12 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from claude_batch.cli.cost import cost_line
 from claude_batch.cli.display import Display, counts_line, display
 from claude_batch.cli.exits import Exit
 from claude_batch.cli.faults import BadOutput, say
+from claude_batch.cli.folders import write_folder
+from claude_batch.cli.formats import format_of
 from claude_batch.cli.options import ProviderOptions
 from claude_batch.cli.outputs import write_output
 from claude_batch.core.crash_points import CrashPoint, reach
@@ -25,6 +28,7 @@ from claude_batch.core.errors import (
 )
 
 if TYPE_CHECKING:
+    from claude_batch.ledger.delivery import Forms
     from claude_batch.providers.batch import ClaudeBatchProvider
     from claude_batch.providers.run import Run
 
@@ -45,6 +49,10 @@ CONTACT_FAILURES = 3
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
+_asked_to_park = threading.Event()
+"""Set by the first signal: what it raises is lost where Python ignores exceptions (in a `__del__`,
+or in the callback of a weak reference)."""
+
 
 @contextmanager
 def parkable() -> Generator[None]:
@@ -53,6 +61,7 @@ def parkable() -> Generator[None]:
     def interrupt(*_: Any) -> None:
         for number in _SIGNALS:
             signal.signal(number, leave)
+        _asked_to_park.set()
         raise KeyboardInterrupt
 
     def leave(*_: Any) -> None:
@@ -61,6 +70,7 @@ def parkable() -> Generator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield  # signals reach the main thread only
         return
+    _asked_to_park.clear()
     before = [(number, signal.signal(number, interrupt)) for number in _SIGNALS]
     try:
         yield
@@ -146,6 +156,7 @@ def _conclude(
     if write:
         deliver(provider, run, output)
     say(f"{run.id} {status.state}: {counts_line(status)}")
+    say(cost_line(run.cost()))
     if error is not None:
         return Exit.PARKED
     return Exit.FAILED if status.failed else Exit.OK
@@ -160,6 +171,8 @@ def _wait(provider: ClaudeBatchProvider, run: Run, shown: Display) -> BaseExcept
         waiting.join(LOOK)
         if not waiting.is_alive():
             return waiting.error
+        if _asked_to_park.is_set():
+            raise KeyboardInterrupt
         contact = provider.contact
         trouble = ""
         if not contact.made and contact.failures:
@@ -177,14 +190,22 @@ def _wait(provider: ClaudeBatchProvider, run: Run, shown: Display) -> BaseExcept
             waiting.join(min(LONGEST_REST, RESTS_PER_LOOK * (time.monotonic() - begun)))
 
 
-def deliver(provider: ClaudeBatchProvider, run: Run, output: str | None) -> None:
+def deliver(
+    provider: ClaudeBatchProvider, run: Run, output: str | None, forms: Forms | None = None
+) -> None:
     """Write a finished run's output and note that it is delivered.
 
-    Raises `BadOutput`; the results stay in the ledger.
+    ``forms`` says how; by default as the run was told. Where there is a folder for the results and
+    no output, standard output is spared. Raises `BadOutput`; the results stay in the ledger.
     """
     reach(CrashPoint.BEFORE_DELIVERY)
+    form, folder = run.forms() if forms is None else forms
+    whole = True
     try:
-        whole = write_output(provider.answers(run.id), output)
+        if output is not None or folder is None:
+            whole = write_output(provider.answers(run.id), output, format_of(output, form))
+        if whole and folder is not None:
+            write_folder(provider.answers(run.id), folder, _summary(run))
     except BadOutput as error:
         raise BadOutput(
             f"{error}. The results are kept: `claude-batch results {run.id} -o OUT` writes them"
@@ -193,5 +214,17 @@ def deliver(provider: ClaudeBatchProvider, run: Run, output: str | None) -> None
         return
     reach(CrashPoint.AFTER_RENAME_BEFORE_DELIVERED)
     run.mark_delivered()
-    if output is not None:
-        say(f"wrote {output}")
+    for written in (output, folder):
+        if written is not None:
+            say(f"wrote {written}")
+
+
+def _summary(run: Run) -> dict[str, Any]:
+    status = run.status()
+    return {
+        "actor": status.actor,
+        "label": status.label,
+        "created": status.created,
+        "total": status.total,
+        **run.cost().to_dict(),
+    }

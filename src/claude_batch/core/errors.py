@@ -12,6 +12,7 @@
     ├── BatchRequestError           the API's own outcome: errored, expired, canceled
     ├── MissingResultError          a batch ended without this request's line
     ├── SubmissionUnknownError      it cannot be known whether the API took the request
+    ├── OutputValidationError       an answer is not of the shape that was asked for
     ├── LiveRequestError            a live (not batched) call failed
     ├── RunNotFoundError            the ledger has no such run
     ├── LedgerError                 the ledger cannot be opened, read or written
@@ -39,6 +40,7 @@ __all__ = [
     "LedgerFault",
     "LiveRequestError",
     "MissingResultError",
+    "OutputValidationError",
     "ProviderNotFoundError",
     "RunNotFoundError",
     "SubmissionUnknownError",
@@ -179,6 +181,29 @@ class SubmissionUnknownError(ActorError):
 
     It may have been paid for, so it is sent again only on explicit order.
     """
+
+
+class OutputValidationError(ActorError):
+    """An answer came, and was paid for, but is not of the shape that was asked for.
+
+    It was cut by ``max_tokens``, refused, or does not validate; the message says which, and where.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        text: str,
+        stop_reason: str | None = None,
+        batch_id: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.text = text
+        """The answer's text, as it came."""
+        self.stop_reason = stop_reason
+        """Why the model stopped: ``end_turn``, ``max_tokens``, ``refusal``, …"""
+        self.batch_id = batch_id
+        """The API's id of the batch that it came from; None for a live answer."""
 
 
 class LiveRequestError(ActorError):

@@ -171,6 +171,8 @@ class LedgerSettings:
     adopted at once, and a batch that cannot be explained stops sending."""
     probe_interval: float = 300.0
     """How long a halted workspace waits before its first probe; each refused one doubles it."""
+    prices: str = ""
+    """A file of own prices, as `claude_batch.money.files` reads it; empty for none."""
 
 
 _TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
@@ -194,6 +196,7 @@ def _flag(value: Any) -> bool:
 _PARSERS: Mapping[str, Callable[[Any], Any]] = {
     "on_unknown": _choice,
     "exclusive_workspace": _flag,
+    "prices": os.fspath,
 }
 
 

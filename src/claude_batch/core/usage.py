@@ -26,3 +26,7 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Searches made by the API's web search tool, which cost a fee of their own."""
     service_tier: str | None = None
     """``batch`` for an answer that came at the batch price."""
+    inference_geo: str | None = None
+    """Where the model ran; ``us`` has a price of its own. None where the API does not tell."""
+    speed: str | None = None
+    """``fast`` where a live answer was asked for at a higher speed and price."""

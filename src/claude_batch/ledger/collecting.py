@@ -16,7 +16,6 @@ from sqlalchemy import (
     exists,
     func,
     literal_column,
-    null,
     or_,
     select,
     true,
@@ -69,6 +68,11 @@ class NewResult(NamedTuple):
     error_type: str | None
     raw: bytes
     usage: Usage | None
+    model: str | None
+    cost: int | None
+    """Nano-dollars; None where the price is not known. Likewise the two below."""
+    live_cost: int | None
+    uncached_cost: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +203,6 @@ def _insert(tx: Connection, table: Table) -> Any:
 @lru_cache
 def _upsert_results(dialect: str) -> Any:
     statement = (postgresql if dialect == "postgresql" else sqlite).insert(results)
-    statement = statement.values(cost=null())
     replaced = {
         name: statement.excluded[name]
         for name in results.c.keys()  # noqa: SIM118 - a ColumnCollection, no dict
@@ -238,6 +241,10 @@ def add_results(tx: Connection, batch_id: int, new: Sequence[NewResult]) -> None
                 usage.cache_creation_5m_input_tokens,
                 usage.cache_creation_1h_input_tokens,
                 usage.web_search_requests,
+                line.model,
+                line.cost,
+                line.live_cost,
+                line.uncached_cost,
             )
         )
     insert_many(tx, _upsert_results(tx.dialect.name), rows)
@@ -311,6 +318,7 @@ def finish_collection(
     max_attempts = (
         select(runs.c.max_attempts).where(runs.c.id == requests.c.run_id).scalar_subquery()
     )
+    spared = requests.c.attempts + 1 < max_attempts + requests.c.forgiven
     again = {
         "state": RequestState.QUEUED,
         "batch_id": None,
@@ -338,7 +346,7 @@ def finish_collection(
                 joined,
                 results.c.disposition == "retry",
                 ~stopped,
-                requests.c.attempts + 1 < max_attempts,
+                spared,
             )
             .values(**again, attempts=requests.c.attempts + 1)
         ).rowcount
@@ -356,7 +364,7 @@ def finish_collection(
     rest = and_(requests.c.batch_id == batch_id, requests.c.state == RequestState.PACKED)
     unanswered = 0
     if missing is RequestState.QUEUED:
-        retry = and_(rest, ~stopped, requests.c.attempts + 1 < max_attempts)
+        retry = and_(rest, ~stopped, spared)
         unanswered = tx.execute(
             update(requests).where(retry).values(**again, attempts=requests.c.attempts + 1)
         ).rowcount

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from sqlalchemy import Connection, and_, func, or_, select, union, update
 
 from claude_batch.core.states import BatchState, RequestState
 from claude_batch.ledger.schema import batch_runs, batches, requests, runs, workspaces
 
-__all__ = ["Outstanding", "mark_delivered", "outstanding_run", "outstanding_runs", "set_output"]
+__all__ = [
+    "Forms",
+    "Outstanding",
+    "forms_of",
+    "mark_delivered",
+    "outstanding_run",
+    "outstanding_runs",
+    "set_forms",
+    "set_output",
+]
 
 _WITH_OPEN_REQUESTS = (
     BatchState.PACKED,
@@ -60,7 +69,8 @@ def _outstanding() -> Any:
     unfinished = and_(
         runs.c.id.in_(union(queued, carried).scalar_subquery()), _finished < runs.c.request_count
     )
-    unwritten = and_(runs.c.output.is_not(None), runs.c.delivered.is_(None))
+    somewhere = or_(runs.c.output.is_not(None), runs.c.results_dir.is_not(None))
+    unwritten = and_(somewhere, runs.c.delivered.is_(None))
     # One that is still being stored is its process's affair, or nobody's.
     whole = and_(runs.c.stored.is_not(None), runs.c.request_count > 0)
     return _RUNS.where(whole, or_(unfinished, unwritten)).order_by(runs.c.created, runs.c.id)
@@ -86,6 +96,26 @@ def _told(row: Any) -> Outstanding:
 def mark_delivered(tx: Connection, run_id: str, now: float) -> None:
     """The run's output has been renamed into place and flushed, or was read by its caller."""
     tx.execute(update(runs).where(runs.c.id == run_id).values(delivered=now))
+
+
+class Forms(NamedTuple):
+    """How a run's output is written, and where else."""
+
+    output_format: Literal["jsonl", "csv"] | None = None
+    """None where the name of the output tells."""
+    results_dir: str | None = None
+    """The folder for one file a result; None for none."""
+
+
+def forms_of(tx: Connection, run_id: str) -> Forms:
+    """How a run that is known to exist was asked to be written."""
+    query = select(runs.c.output_format, runs.c.results_dir).where(runs.c.id == run_id)
+    return Forms(*tx.execute(query).one())
+
+
+def set_forms(tx: Connection, run_id: str, forms: Forms) -> None:
+    """How the command that goes on with the run was told to write."""
+    tx.execute(update(runs).where(runs.c.id == run_id).values(**forms._asdict()))
 
 
 def set_output(tx: Connection, run_id: str, output: str | None) -> None:

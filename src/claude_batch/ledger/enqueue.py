@@ -43,6 +43,7 @@ _INSERT_REQUESTS = insert(requests).values(
     state=literal_column("'queued'"),
     cancelled=literal_column("0"),
     attempts=literal_column("0"),
+    forgiven=literal_column("0"),
     sendings=literal_column("0"),
     batch_id=null(),
     answered_by=null(),

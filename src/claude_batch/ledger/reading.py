@@ -45,6 +45,8 @@ class Answer(NamedTuple):
     """The result line as the API sent it; None where there is none."""
     batch_id: str | None
     """The API's id of the batch that answered."""
+    cost: int | None = None
+    """Nano-dollars; None where there is no answer, or no price."""
 
 
 # The state's members, looked up without the cost of the enum's call for every row.
@@ -63,6 +65,7 @@ def _answers() -> Any:
             requests.c.finished,
             results.c.raw,
             batches.c.remote_id,
+            results.c.cost,
         )
         .outerjoin(
             results,
@@ -76,8 +79,8 @@ def _answers() -> Any:
 
 
 def _answer(row: Sequence[Any]) -> Answer:
-    seq, run_id, position, key, state, attempts, finished, raw, remote_id = row
-    return Answer(seq, run_id, position, key, _STATES[state], attempts, finished, raw, remote_id)
+    seq, run_id, position, key, state, *rest = row
+    return Answer(seq, run_id, position, key, _STATES[state], *rest)
 
 
 _BY_POSITION = (

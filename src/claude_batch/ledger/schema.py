@@ -96,6 +96,8 @@ runs: Table = Table(
     Column("actor", String, nullable=False),
     Column("workspace_id", _Serial, ForeignKey("workspaces.id"), nullable=False),
     Column("output", String),  # where the command line was told to write
+    Column("output_format", String),  # and how; None where the name of the output tells
+    Column("results_dir", String),  # the folder for one file a result, where one was named
     # The process that makes it: what a dead one had not wholly stored is removed.
     Column("process", String),
     Column("created", Float, nullable=False),
@@ -129,6 +131,8 @@ requests: Table = Table(
     Column("created", Float, nullable=False),
     Column("cancelled", Boolean, nullable=False, default=False),
     Column("attempts", Integer, nullable=False, default=0),  # outcomes so far
+    # Outcomes that were there when it was last retried on order: they exhaust no attempts.
+    Column("forgiven", Integer, nullable=False, default=0, server_default=text("0")),
     # POSTs that carried it in batches before the present one; those of the present one are
     # ``batches.posts``, so that a POST changes one row and not a hundred thousand.
     Column("sendings", Integer, nullable=False, default=0),
@@ -282,7 +286,12 @@ results: Table = Table(
     Column("cache_5m_tokens", Integer, nullable=False, default=0),
     Column("cache_1h_tokens", Integer, nullable=False, default=0),
     Column("web_searches", Integer, nullable=False, default=0),
-    Column("cost", BigInteger),  # nano-dollars; None until prices are known
+    Column("model", String),  # the model that answered
+    # Nano-dollars; None where the model's price is not known. What it cost, what the same would
+    # have cost live, and what it would have cost without a prompt cache.
+    Column("cost", BigInteger),
+    Column("live_cost", BigInteger),
+    Column("uncached_cost", BigInteger),
     Index("ix_results_batch", "batch_id"),
 )
 

@@ -8,7 +8,7 @@ import secrets
 import sqlite3
 import sys
 from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -57,6 +57,13 @@ Record = Any
 """A row as a query gives it: its attributes are the columns of `claude_batch.ledger.schema`."""
 
 _FACTS = "SELECT value FROM meta WHERE name IN ('incarnation', 'schema_version') ORDER BY name"
+
+_LOG_PAGES = 16384
+"""Pages (64 MiB) that the log may grow by where nobody drives, before a commit moves them into the
+file. A driver does so much sooner, so that nobody else's commit pays for it."""
+
+_LOG_BYTES = 4 << 20
+"""From this size on a driver moves the log into the file."""
 
 _BUSY_SECONDS = 60.0
 """How long a write waits for another process's transaction; none of ours lasts that long."""
@@ -298,6 +305,23 @@ class Ledger:
         with self._told("copied"):
             copy_ledger(self._engine, target)
 
+    def checkpoint(self) -> bool:
+        """Move what the log holds into the file, where it has grown; the driver's work.
+
+        It waits for nobody and stops nobody; what readers still need stays for the next time.
+        False where there was nothing to do. Raises `LedgerError`.
+        """
+        log = self.sibling("-wal")
+        try:
+            if log is None or log.stat().st_size < _LOG_BYTES:
+                return False
+        except FileNotFoundError:
+            return False
+        with self._told("written"), closing(self._engine.raw_connection()) as connection:
+            driver: Any = connection.driver_connection
+            driver.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+        return True
+
     def sibling(self, suffix: str) -> Path | None:
         """The path of a file that lies beside the ledger; None for one that is no file."""
         if self.path is None:
@@ -409,6 +433,7 @@ def _on_connect(dbapi_connection: Any, _record: object) -> None:
         cursor.execute(f"PRAGMA busy_timeout = {int(_BUSY_SECONDS * 1000)}")
         cursor.execute("PRAGMA journal_mode = WAL")
         cursor.execute("PRAGMA synchronous = FULL")
+        cursor.execute(f"PRAGMA wal_autocheckpoint = {_LOG_PAGES}")
         if sys.platform == "darwin":
             cursor.execute("PRAGMA fullfsync = 1")
     finally:

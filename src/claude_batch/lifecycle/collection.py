@@ -16,6 +16,8 @@ from claude_batch.ledger.collecting import NewResult, Stored
 from claude_batch.ledger.store import Ledger, Seat, Transaction
 from claude_batch.lifecycle.proof import prove, split_lines
 from claude_batch.lifecycle.submission import backoff
+from claude_batch.money.prices import prices_of
+from claude_batch.money.rates import FREE, UNPRICED
 from claude_batch.wire.client import ApiError, BatchesClient, Unreachable
 from claude_batch.wire.encoding import parse_custom_id
 from claude_batch.wire.errors import account_reason
@@ -50,6 +52,7 @@ class Collection:
         self._ledger = ledger
         self._client = client
         self._settings = settings
+        self._prices = prices_of(settings.prices)
 
     async def collect(self, seat: Seat, batch_id: int) -> None:
         """Fetch the results of an ended batch and, once they are complete, judge its requests.
@@ -65,7 +68,7 @@ class Collection:
         refused = False
         try:
             async with self._client.results(row.remote_id) as chunks:
-                await self._store(seat, batch_id, chunks)
+                await self._store(seat, batch_id, chunks, row.ended or time.time())
         except (ApiError, Unreachable) as error:
             complete, note = False, str(error)
             if isinstance(error, ApiError):
@@ -78,7 +81,8 @@ class Collection:
         gaps = row.request_count - stored.total
         counted = int(counts.get("succeeded", 0))
         # A success that no line tells of is in a gap, or some line tells something else of it.
-        short = counted - stored.succeeded
+        # After a recovery fewer requests are known than the API counts.
+        short = min(counted, row.request_count) - stored.succeeded
         fetches = row.fetches + (1 if complete else 0)
         now = time.time()
         missed = not_found_since is not None and (
@@ -113,7 +117,6 @@ class Collection:
         reach(CrashPoint.BETWEEN_RESULTS_AND_STATE)
         missing = missing_state(stored, counted)
         with self._ledger.write(seat) as tx:
-            reconciling.take_earlier_answers(tx, batch_id)
             collected = collecting.finish_collection(
                 tx, batch_id, stored, missing=missing, now=now, contradicted=short > max(gaps, 0)
             )
@@ -153,7 +156,9 @@ class Collection:
         # No answer, or nothing readable: what then is to be done is the same for every batch.
         return True
 
-    async def _store(self, seat: Seat, batch_id: int, chunks: AsyncIterator[bytes]) -> None:
+    async def _store(
+        self, seat: Seat, batch_id: int, chunks: AsyncIterator[bytes], ended: float
+    ) -> None:
         with self._ledger.read() as tx:
             # Nothing joins or leaves a batch that has ended, as long as the seat is ours.
             members = collecting.members(tx, batch_id) | reconciling.former(tx, batch_id)
@@ -163,13 +168,18 @@ class Collection:
             lines += part
             size += sum(map(len, part))
             if len(lines) >= CHUNK_LINES or size >= CHUNK_BYTES:
-                self._store_chunk(seat, batch_id, members, lines)
+                self._store_chunk(seat, batch_id, members, lines, ended)
                 lines, size = [], 0
         if lines:
-            self._store_chunk(seat, batch_id, members, lines)
+            self._store_chunk(seat, batch_id, members, lines, ended)
 
     def _store_chunk(
-        self, seat: Seat, batch_id: int, members: Mapping[str, int], lines: Sequence[bytes]
+        self,
+        seat: Seat,
+        batch_id: int,
+        members: Mapping[str, int],
+        lines: Sequence[bytes],
+        ended: float,
     ) -> None:
         new: list[NewResult] = []
         strange: list[tuple[bytes, str]] = []
@@ -188,9 +198,21 @@ class Collection:
                 strange.append((raw, f"no request of this batch: {line.custom_id!r}"))
                 continue
             error_type = line.error.type if line.error else None
+            charge = FREE
+            if line.usage is not None:
+                found = self._prices.charge(line.model or "", line.usage, batch=True, at=ended)
+                charge = found or UNPRICED
             new.append(
                 NewResult(
-                    seq, parts[2], line.outcome, line.disposition, error_type, raw, line.usage
+                    seq,
+                    parts[2],
+                    line.outcome,
+                    line.disposition,
+                    error_type,
+                    raw,
+                    line.usage,
+                    line.model,
+                    *charge,
                 )
             )
         # In the order of the requests: results come shuffled, and are read in order later.

@@ -41,6 +41,9 @@ RESTS_PER_LOOK = 20
 LONGEST_REST = 1.0
 """After a look at the queue that found nothing to send a driver rests that many times as long."""
 
+CHECKPOINTS_APART = 1.0
+"""Seconds between two moves of the log into the ledger's file, at least."""
+
 LONGEST_SLEEP = 60.0
 """Seconds; a driver looks around at least this often, whatever its clock says."""
 
@@ -80,6 +83,7 @@ class Driver:
             )
         self.contact: Contact = Contact()
         self._stopping = False
+        self._checkpointed = float("-inf")
         self._disk_fault: LedgerError | None = None
         self._send_task: asyncio.Task[None] | None = None
         self._poll_task: asyncio.Task[None] | None = None
@@ -314,9 +318,21 @@ class Driver:
             await self._collection.collect(seat, batch_id)
             self._changed()
             self._wake_send.set()
+            self._keep_log_short()
+        again = self._keep_log_short()
         with self._ledger.read() as tx:
             due = collecting.next_check_of(tx, seat.workspace_id)
-        return LONGEST_SLEEP if due is None else max(0.0, due - time.time())
+        return again if due is None else max(0.0, min(again, due - time.time()))
+
+    def _keep_log_short(self) -> float:
+        """Move a long log into the file; returns the seconds until it should be looked at again."""
+        since = time.monotonic() - self._checkpointed
+        if since < CHECKPOINTS_APART:
+            # Its file stays as long as it was, so its size alone would mean a look at every pass.
+            return CHECKPOINTS_APART - since
+        if self._ledger.checkpoint():
+            self._checkpointed = time.monotonic()
+        return LONGEST_SLEEP
 
     async def _sleep(self, wake: asyncio.Event, seconds: float) -> None:
         if self._stopping:

@@ -11,10 +11,10 @@ from claude_batch.wire.client import ApiError, BatchesClient, Unreachable
 from claude_batch.wire.encoding import parse_custom_id
 from claude_batch.wire.messages import UnreadableLine, decode_line
 
-__all__ = ["Proof", "prove", "split_lines"]
+__all__ = ["FOREIGN_LINES", "Proof", "prove", "split_lines"]
 
-ENOUGH_STRANGERS = 1000
-"""So many lines in a row that are not ours prove that a batch is somebody else's."""
+FOREIGN_LINES = 1000
+"""So many lines that are not ours are read before a batch counts as somebody else's unread."""
 
 
 async def split_lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[list[bytes]]:
@@ -50,13 +50,14 @@ class Proof:
 
 
 async def prove(ledger: Ledger, client: BatchesClient, remote_id: str) -> Proof:
-    """Read an ended batch's results until the readable ``custom_id``s tell whose it is.
+    """Read an ended batch's results until one of our ``custom_id``s tells that it is ours.
 
-    One of ours proves at once that it is ours. That it is not takes all of its lines, or very many
-    of them: a stray line must not pass for proof. Nothing is stored, it may be somebody else's.
+    A line that is not ours proves less: one that has strayed into our results must not make us pay
+    for them again. So a batch is foreign where its results end, or go on for long, without one of
+    ours. Nothing is stored: the lines may be somebody else's.
     """
-    stranger: Proof | None = None
-    strangers = 0
+    foreign: Proof | None = None
+    count = 0
     try:
         async with client.results(remote_id) as chunks:
             async for lines in split_lines(chunks):
@@ -65,18 +66,18 @@ async def prove(ledger: Ledger, client: BatchesClient, remote_id: str) -> Proof:
                         line = decode_line(raw)
                     except UnreadableLine:
                         continue
-                    found = _owner(ledger, line.custom_id)
-                    strangers += 1
-                    if found.owner is not None or strangers >= ENOUGH_STRANGERS:
-                        return found
-                    stranger = found
+                    proof = _owner(ledger, line.custom_id)
+                    if proof.owner is not None:
+                        return proof
+                    foreign = foreign or proof
+                    count += 1
+                    if count >= FOREIGN_LINES:
+                        return foreign
     except ApiError as error:
         return Proof(missing=error.fault.status == 404, note=str(error))
     except Unreachable as error:
         return Proof(note=error.reason)
-    if stranger is not None:
-        return stranger
-    return Proof(fetched=True, note="its results hold no readable custom_id")
+    return foreign or Proof(fetched=True, note="its results hold no readable custom_id")
 
 
 def _owner(ledger: Ledger, identifier: str) -> Proof:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Self, cast
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Self, cast, overload
 
 from claude_batch.actor.configuration import ActorConfiguration
 from claude_batch.actor.loader import ActorLoader
+from claude_batch.actor.output import OutputFormat, output_format_of
 from claude_batch.actor.request import ActorRequest, Requests, check_requests
-from claude_batch.actor.response import ActorResponse, ActorResult
+from claude_batch.actor.response import ActorResponse, ActorResult, OutputT
 from claude_batch.core.errors import ActorConfigurationError
 from claude_batch.providers.protocol import Provider
 from claude_batch.providers.registry import ProviderRegistry, default_registry
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Actor", "load_actor"]
 
+_SHAPES_KEPT = 64
+"""Output formats of an actor whose encoding is remembered."""
+
 
 class Actor:
     """One actor, ready to be asked. Costs nothing to make; the provider is shared with others."""
@@ -32,6 +36,7 @@ class Actor:
         configuration.require_answerable()
         self._configuration = configuration
         self._provider = provider
+        self._shapes: dict[object, ActorConfiguration] = {}
         self._registry: ProviderRegistry | None = None
         """Whom the provider is given back to; None where it is not the actor's to close."""
         self._closing = threading.Lock()
@@ -78,40 +83,131 @@ class Actor:
         """``namespace/name``."""
         return self._configuration.name
 
+    @overload
     async def respond(
         self, request: str | ActorRequest, *, key: str | None = None
-    ) -> ActorResponse:
-        """Ask once. Raises an `ActorError` where there is no answer."""
-        return await self._provider.respond(self._configuration, request, key=key)
+    ) -> ActorResponse: ...
+    @overload
+    async def respond(
+        self,
+        request: str | ActorRequest,
+        *,
+        key: str | None = None,
+        output_format: type[OutputT],
+    ) -> ActorResponse[OutputT]: ...
+    async def respond(
+        self,
+        request: str | ActorRequest,
+        *,
+        key: str | None = None,
+        output_format: type[Any] | None = None,
+    ) -> ActorResponse[Any]:
+        """Ask once. Raises an `ActorError` where there is no answer.
 
-    def respond_sync(self, request: str | ActorRequest, *, key: str | None = None) -> ActorResponse:
+        ``output_format``: a Pydantic model, or another type that Pydantic validates. The answer is
+        asked for in its JSON schema, and `ActorResponse.parsed_output` is the object. Raises
+        `InvalidRequestError` for a schema that the API cannot take, before anything is sent, and
+        `OutputValidationError` for an answer that is not of the shape.
+        """
+        actor, output = self._shaped(output_format)
+        response = await self._provider.respond(actor, request, key=key)
+        return _read(response, output)
+
+    @overload
+    def respond_sync(
+        self, request: str | ActorRequest, *, key: str | None = None
+    ) -> ActorResponse: ...
+    @overload
+    def respond_sync(
+        self,
+        request: str | ActorRequest,
+        *,
+        key: str | None = None,
+        output_format: type[OutputT],
+    ) -> ActorResponse[OutputT]: ...
+    def respond_sync(
+        self,
+        request: str | ActorRequest,
+        *,
+        key: str | None = None,
+        output_format: type[Any] | None = None,
+    ) -> ActorResponse[Any]:
         """`respond`, with or without a running event loop."""
-        return self._provider.respond_sync(self._configuration, request, key=key)
+        actor, output = self._shaped(output_format)
+        return _read(self._provider.respond_sync(actor, request, key=key), output)
 
+    @overload
     def respond_all(
         self, requests: Requests, *, ordered: bool = True
-    ) -> AsyncIterator[ActorResult]:
-        """Ask many; gives every result, failures included; as they complete unless ``ordered``."""
-        check_requests(requests)
-        return self._provider.respond_all(self._configuration, requests, ordered=ordered)
+    ) -> AsyncIterator[ActorResult]: ...
+    @overload
+    def respond_all(
+        self, requests: Requests, *, ordered: bool = True, output_format: type[OutputT]
+    ) -> AsyncIterator[ActorResult[OutputT]]: ...
+    def respond_all(
+        self,
+        requests: Requests,
+        *,
+        ordered: bool = True,
+        output_format: type[Any] | None = None,
+    ) -> AsyncIterator[ActorResult[Any]]:
+        """Ask many; gives every result, failures included; as they complete unless ``ordered``.
 
+        ``output_format`` as in `respond`; an answer that is not of the shape is a failed result.
+        """
+        check_requests(requests)
+        actor, output = self._shaped(output_format)
+        results = self._provider.respond_all(actor, requests, ordered=ordered)
+        return results if output is None else _read_all(results, output)
+
+    @overload
     def respond_all_sync(
         self, requests: Iterable[str | ActorRequest], *, ordered: bool = True
-    ) -> Iterator[ActorResult]:
+    ) -> Iterator[ActorResult]: ...
+    @overload
+    def respond_all_sync(
+        self,
+        requests: Iterable[str | ActorRequest],
+        *,
+        ordered: bool = True,
+        output_format: type[OutputT],
+    ) -> Iterator[ActorResult[OutputT]]: ...
+    def respond_all_sync(
+        self,
+        requests: Iterable[str | ActorRequest],
+        *,
+        ordered: bool = True,
+        output_format: type[Any] | None = None,
+    ) -> Iterator[ActorResult[Any]]:
         """`respond_all`, with or without a running event loop."""
         check_requests(requests)
-        return self._provider.respond_all_sync(self._configuration, requests, ordered=ordered)
+        actor, output = self._shaped(output_format)
+        results = self._provider.respond_all_sync(actor, requests, ordered=ordered)
+        if output is None:
+            return results
+        return (result.with_output(output) for result in results)
 
     async def submit(
-        self, requests: Requests, *, label: str | None = None, new: bool = False
+        self,
+        requests: Requests,
+        *,
+        label: str | None = None,
+        new: bool = False,
+        output_format: type[Any] | None = None,
     ) -> Run:
         """Store a run and send it; the process may end as soon as this returns.
 
         ``label`` is for people. The same requests find the run that they made before, unless
-        ``new``. Raises `ActorConfigurationError` where the provider has no batches.
+        ``new``. ``output_format`` as in `respond`: the run's `results` read its answers, and
+        another process gives it to them again. Raises `ActorConfigurationError` where the provider
+        has no batches.
         """
         submit = cast("Callable[..., Awaitable[Run]]", self._batched("submit", requests))
-        return await submit(self._configuration, requests, label=label, new=new)
+        actor, output = self._shaped(output_format)
+        run = await submit(actor, requests, label=label, new=new)
+        if output is not None:
+            run.output = output
+        return run
 
     def submit_sync(
         self,
@@ -119,10 +215,30 @@ class Actor:
         *,
         label: str | None = None,
         new: bool = False,
+        output_format: type[Any] | None = None,
     ) -> Run:
         """`submit`, with or without a running event loop."""
         submit = cast("Callable[..., Run]", self._batched("submit_sync", requests))
-        return submit(self._configuration, requests, label=label, new=new)
+        actor, output = self._shaped(output_format)
+        run = submit(actor, requests, label=label, new=new)
+        if output is not None:
+            run.output = output
+        return run
+
+    def _shaped(
+        self, output_format: type[Any] | None
+    ) -> tuple[ActorConfiguration, OutputFormat[Any] | None]:
+        """Whom to ask, and what reads the answers."""
+        if output_format is None:
+            return self._configuration, None
+        output = output_format_of(output_format)
+        # The same object each time, since what its requests share is encoded once for each.
+        shaped = self._shapes.get(output.kind)
+        if shaped is None:
+            shaped = self._configuration.with_response_schema(output.schema)
+            if len(self._shapes) < _SHAPES_KEPT:
+                shaped = self._shapes.setdefault(output.kind, shaped)
+        return shaped, output
 
     def _batched(self, method: str, requests: object) -> object:
         check_requests(requests)
@@ -136,6 +252,26 @@ class Actor:
 
     def __repr__(self) -> str:
         return f"Actor({self.name!r}, provider={self._provider.name!r})"
+
+
+def _read(response: ActorResponse, output: OutputFormat[Any] | None) -> ActorResponse:
+    if output is None:
+        return response
+    read = response.with_output(output)
+    read.validate()
+    return read
+
+
+async def _read_all(
+    results: AsyncIterator[ActorResult], output: OutputFormat[Any]
+) -> AsyncIterator[ActorResult]:
+    try:
+        async for result in results:
+            yield result.with_output(output)
+    finally:
+        # Who ends the iteration ends the provider's too, at once.
+        if isinstance(results, AsyncGenerator):
+            await cast("AsyncGenerator[ActorResult]", results).aclose()
 
 
 def load_actor(

@@ -7,13 +7,12 @@ import contextlib
 import os
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, InvalidStateError
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from claude_batch.actor.configuration import ActorConfiguration
 from claude_batch.actor.request import ActorRequest, RequestEncoders, check_requests
 from claude_batch.actor.response import ActorResponse, ActorResult
-from claude_batch.core.durations import parse_duration
-from claude_batch.core.errors import ActorConfigurationError, InvalidRequestError
+from claude_batch.core.errors import InvalidRequestError
 from claude_batch.core.settings import (
     BatchProcessingMode,
     LedgerSettings,
@@ -28,7 +27,9 @@ from claude_batch.ledger.reading import Answer
 from claude_batch.lifecycle.doors import Door
 from claude_batch.lifecycle.driver import Contact
 from claude_batch.lifecycle.engine import Engine
-from claude_batch.providers.entrance import Entered, Entrance
+from claude_batch.money.prices import prices_of
+from claude_batch.providers.entrance import Entered, Entrance, find_credentials
+from claude_batch.providers.keywords import SettingKeywords, ledger_keywords, mode_keywords
 from claude_batch.providers.mapping import response_of
 from claude_batch.providers.protocol import ProviderCapabilities
 from claude_batch.providers.run import Run
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
 
 __all__ = ["ClaudeBatchProvider", "open_run"]
 
-_Duration = str | float | int
 _Requests = Iterable[str | ActorRequest] | AsyncIterable[str | ActorRequest]
 
 
@@ -65,27 +65,14 @@ class ClaudeBatchProvider:
         base_url: str | None = None,
         api_key: str | None = None,
         api_key_env: str | None = None,
-        linger: _Duration | None = None,
-        max_requests: int | None = None,
-        poll_interval: _Duration | None = None,
-        max_poll_interval: _Duration | None = None,
-        max_wait: _Duration | None = None,
-        on_timeout: Literal["park", "cancel"] | None = None,
-        max_attempts: int | None = None,
-        settling: _Duration | None = None,
-        arm_window: _Duration | None = None,
-        lookback: _Duration | None = None,
-        not_found_after: _Duration | None = None,
-        on_unknown: Literal["wait", "resubmit"] | None = None,
-        resubmit_after: _Duration | None = None,
-        exclusive_workspace: bool | None = None,
-        probe_interval: _Duration | None = None,
         default_options: Mapping[str, Any] | None = None,
         drive: bool = True,
+        **settings: Unpack[SettingKeywords],
     ) -> None:
         """``default_options`` are Messages parameters for requests that do not set them.
 
         ``api_key_env`` names the environment variable that holds the key (``ANTHROPIC_API_KEY``).
+        ``settings`` are those of `claude_batch.core.settings`, of the batch mode and of the ledger.
         ``drive=False`` stores and reads only: another process, or `advance`, sends and polls.
         Raises `ActorConfigurationError` for a value that cannot be used.
         """
@@ -96,37 +83,11 @@ class ClaudeBatchProvider:
         self.default_options: dict[str, Any] = dict(default_options or {})
         """Messages parameters for requests that do not set them."""
         self._drive = drive
-        self.overrides: dict[str, Any] = {
-            name: value
-            for name, value in {
-                "linger": linger,
-                "max_requests": max_requests,
-                "poll_interval": poll_interval,
-                "max_poll_interval": max_poll_interval,
-                "max_wait": max_wait,
-                "on_timeout": on_timeout,
-                "max_attempts": max_attempts,
-            }.items()
-            if value is not None
-        }
+        self.overrides: dict[str, Any] = mode_keywords(settings)
         """The settings given as keywords, durations in seconds."""
-        resolve_mode(True, self.overrides)  # a wrong value fails here, not at the first request
-        for name in ("linger", "poll_interval", "max_poll_interval", "max_wait"):
-            if name in self.overrides:
-                self.overrides[name] = parse_duration(self.overrides[name])
-        settings = resolve_ledger_settings(
-            {
-                "settling": settling,
-                "arm_window": arm_window,
-                "lookback": lookback,
-                "not_found_after": not_found_after,
-                "on_unknown": on_unknown,
-                "resubmit_after": resubmit_after,
-                "exclusive_workspace": exclusive_workspace,
-                "probe_interval": probe_interval,
-            }
-        )
-        self._entrance = Entrance(self._location, settings, self.credentials, drive=drive)
+        ledger_settings = resolve_ledger_settings(ledger_keywords(settings))
+        prices_of(ledger_settings.prices)  # a fault in the file is told here too
+        self._entrance = Entrance(self._location, ledger_settings, self.credentials, drive=drive)
         self._encoders = RequestEncoders(self.default_options)
 
     # Opening and closing ---------------------------------------------------------------------
@@ -151,19 +112,7 @@ class ClaudeBatchProvider:
 
         Raises `ActorConfigurationError` where ``api_key_env`` names a variable that is not set.
         """
-        found: dict[str, str] = {}
-        if self._base_url is not None:
-            found["base_url"] = self._base_url
-        if self._api_key is not None:
-            found["api_key"] = self._api_key
-        elif self._api_key_env is not None:
-            key = os.environ.get(self._api_key_env)
-            if not key:
-                raise ActorConfigurationError(
-                    f"no API key: the variable {self._api_key_env} is not set"
-                )
-            found["api_key"] = key
-        return found
+        return find_credentials(self._base_url, self._api_key, self._api_key_env)
 
     # For this room only; both wait while the first use opens the ledger.
 

@@ -18,10 +18,30 @@ from claude_batch.core.settings import LedgerSettings
 from claude_batch.lifecycle.doors import Door
 from claude_batch.lifecycle.engine import Engine
 
-__all__ = ["Entered", "Entrance"]
+__all__ = ["Entered", "Entrance", "find_credentials"]
 
 
 _entrances: weakref.WeakSet[Entrance] = weakref.WeakSet()
+
+
+def find_credentials(
+    base_url: str | None, api_key: str | None, api_key_env: str | None
+) -> dict[str, str]:
+    """``base_url`` and ``api_key`` for a client of the SDK; what is not set it finds itself.
+
+    Raises `ActorConfigurationError` where ``api_key_env`` names a variable that is not set.
+    """
+    found: dict[str, str] = {}
+    if base_url is not None:
+        found["base_url"] = base_url
+    if api_key is not None:
+        found["api_key"] = api_key
+    elif api_key_env is not None:
+        key = os.environ.get(api_key_env)
+        if not key:
+            raise ActorConfigurationError(f"no API key: the variable {api_key_env} is not set")
+        found["api_key"] = key
+    return found
 
 
 class Entered(NamedTuple):

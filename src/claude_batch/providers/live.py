@@ -12,6 +12,7 @@ import concurrent.futures
 import importlib
 import os
 import threading
+import time
 from collections import deque
 from collections.abc import (
     AsyncGenerator,
@@ -43,6 +44,7 @@ from claude_batch.core.errors import (
     MissingResultError,
 )
 from claude_batch.core.settings import from_environment
+from claude_batch.money.prices import prices_of
 from claude_batch.providers.background import LoopThread, wait_for
 from claude_batch.providers.protocol import ProviderCapabilities
 from claude_batch.wire.errors import account_reason, fault_of_response
@@ -79,6 +81,7 @@ class ClaudeProvider:
         concurrency: int = 8,
         timeout: str | float | None = None,
         max_retries: int = 2,
+        prices: str | os.PathLike[str] | None = None,
         default_options: Mapping[str, Any] | None = None,
     ) -> None:
         """``base_url`` and ``api_key`` default to the SDK's environment.
@@ -86,8 +89,9 @@ class ClaudeProvider:
         ``api_key_env`` names another variable for the key. ``concurrency`` bounds the calls that
         one `respond_all` has under way. ``timeout``, a duration, bounds the silence of one call
         (default: ten minutes, or the hour per 128,000 tokens that ``max_tokens`` may take, if that
-        is more). ``max_retries`` are the SDK's, for faults that pass. ``default_options`` are
-        Messages parameters for requests that do not set them. Raises `ActorConfigurationError`.
+        is more). ``max_retries`` are the SDK's, for faults that pass. ``prices`` is a file of own
+        prices, which rank before the known ones. ``default_options`` are Messages parameters for
+        requests that do not set them. Raises `ActorConfigurationError`.
         """
         if concurrency < 1:
             raise ActorConfigurationError(f"concurrency: {concurrency} is less than 1")
@@ -102,6 +106,7 @@ class ClaudeProvider:
         self._api_key_env = api_key_env or from_environment("api_key_env")
         self._concurrency = concurrency
         self._max_retries = max_retries
+        self._prices = prices_of(prices or from_environment("prices"))
         self._encoders = RequestEncoders(default_options, batch=False)
         self._lock = threading.Lock()
         self._thread: LoopThread | None = None
@@ -322,7 +327,7 @@ class ClaudeProvider:
             raise self._translated(error, sdk) from None
         answer = ActorResponse(response.content)
         try:
-            _ = answer.usage
+            charge = self._prices.charge(answer.model, answer.usage, batch=False, at=time.time())
         except MissingResultError:
             words = " ".join(response.text[:200].split())
             raise LiveRequestError(
@@ -331,14 +336,12 @@ class ClaudeProvider:
                 status=response.status_code,
                 request_id=response.headers.get("request-id"),
             ) from None
-        return answer
+        return ActorResponse(response.content, cost=None if charge is None else charge.cost)
 
     def _patience(self, params: Mapping[str, Any]) -> float:
         if self._timeout is not None:
             return self._timeout
-        max_tokens: object = params.get("max_tokens")
-        tokens = max_tokens if isinstance(max_tokens, int) else 0
-        return max(_SHORTEST_TIMEOUT, tokens * _SECONDS_PER_TOKEN)
+        return max(_SHORTEST_TIMEOUT, params["max_tokens"] * _SECONDS_PER_TOKEN)
 
     # The client -----------------------------------------------------------------------------------
 

@@ -35,7 +35,10 @@ def response_of(answer: Answer) -> ActorResponse:
 def _outcome(answer: Answer) -> ActorResponse | ActorError:
     if answer.state is RequestState.SUCCEEDED and answer.raw is not None:
         return ActorResponse(
-            message_of_line(answer.raw), batch_id=answer.batch_id, attempt=answer.attempt
+            message_of_line(answer.raw),
+            batch_id=answer.batch_id,
+            attempt=answer.attempt,
+            cost=answer.cost,
         )
     who = f"request {answer.key!r}" if answer.key is not None else f"request {answer.position + 1}"
     batch = f" in batch {answer.batch_id}" if answer.batch_id else ""

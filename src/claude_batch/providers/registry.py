@@ -7,7 +7,7 @@ import inspect
 import os
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias, cast, get_args
 
 from claude_batch.actor.configuration import ActorConfiguration
 from claude_batch.core.errors import ActorConfigurationError, ProviderNotFoundError
@@ -219,16 +219,27 @@ def _own(
     The actor's mode chooses between the two, so one that only the other takes (``ledger`` for an
     actor that is answered live) is no fault; one that neither takes is.
     """
-    known = inspect.signature(provider).parameters
+    known = _keywords_of(provider)
     others = [setting for setting in settings if setting not in known]
     if others:
-        all_known = (*known, *inspect.signature(twin()).parameters)
+        all_known = (*known, *_keywords_of(twin()))
         for setting in others:
             if setting not in all_known:
                 close = difflib.get_close_matches(setting, all_known, n=1)
                 meant = f"; did you mean {close[0]!r}?" if close else ""
                 raise ActorConfigurationError(f"provider {name} has no setting {setting!r}{meant}")
     return {setting: value for setting, value in settings.items() if setting in known}
+
+
+def _keywords_of(provider: Callable[..., Provider]) -> list[str]:
+    names: list[str] = []
+    for name, parameter in inspect.signature(provider, eval_str=True).parameters.items():
+        if parameter.kind is inspect.Parameter.VAR_KEYWORD:
+            (keywords,) = get_args(parameter.annotation)  # ``Unpack`` of a TypedDict
+            names += keywords.__annotations__
+        else:
+            names.append(name)
+    return names
 
 
 default_registry: ProviderRegistry = ProviderRegistry()

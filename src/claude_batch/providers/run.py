@@ -5,18 +5,23 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
-from collections.abc import AsyncIterator, Generator, Iterator
+from collections.abc import AsyncIterator, Generator, Iterable, Iterator
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
-from claude_batch.actor.response import ActorResult
+from claude_batch.actor.output import OutputFormat, output_format_of
+from claude_batch.actor.response import ActorResult, OutputT
 from claude_batch.core.errors import BatchTimeoutError, RunNotFoundError
 from claude_batch.core.states import BatchState
 from claude_batch.ledger import collecting, delivery, halting, reading
-from claude_batch.ledger.delivery import Outstanding
+from claude_batch.ledger.costs import Grouping
+from claude_batch.ledger.delivery import Forms, Outstanding
+from claude_batch.ledger.retrying import Retried
 from claude_batch.lifecycle.doors import Door, halted_error
 from claude_batch.lifecycle.engine import Engine
+from claude_batch.providers.costs import CostReport, cost_of
 from claude_batch.providers.mapping import result_of
+from claude_batch.providers.retrying import retry_run
 from claude_batch.providers.status import RunStatus, status_of
 from claude_batch.providers.stepping import Pause, step_async, step_sync
 from claude_batch.providers.unknown import decide_unknown
@@ -63,6 +68,8 @@ class Run:
             )
         self.id: str = row.id
         """The run's id: ``run-`` and ten characters."""
+        self.output: OutputFormat[Any] | None = None
+        """What reads the answers in `results` that are given no ``output_format``."""
         self._row = row
         wait: float = provider.overrides.get("max_wait") or row.max_wait
         self._max_wait = wait
@@ -121,6 +128,10 @@ class Run:
         driven = True if self._provider.drives else None
         return status_of(self._engine.ledger, self.id, driven=driven)
 
+    def cost(self, *, by: Grouping | None = None) -> CostReport:
+        """What the run has used and cost by now, also by ``actor``, ``model`` or ``day``."""
+        return cost_of(self._engine.ledger, self.id, by)
+
     async def wait(self) -> RunStatus:
         """Wait until every request has its final state.
 
@@ -150,19 +161,43 @@ class Run:
         for _ in step_sync(self._until_sent()):
             pass
 
-    async def results(self, *, ordered: bool = True) -> AsyncIterator[ActorResult]:
+    @overload
+    def results(self, *, ordered: bool = True) -> AsyncIterator[ActorResult]: ...
+    @overload
+    def results(
+        self, *, ordered: bool = True, output_format: type[OutputT]
+    ) -> AsyncIterator[ActorResult[OutputT]]: ...
+    async def results(
+        self, *, ordered: bool = True, output_format: type[Any] | None = None
+    ) -> AsyncIterator[ActorResult[Any]]:
         """Results in input order, or as they come; waits for those that are not there yet.
 
-        Raises what `wait` raises.
+        ``output_format``: the type that the run was submitted with; an answer that is not of that
+        shape is a failed result. Raises what `wait` raises, and `InvalidRequestError` for a type
+        that is no format.
         """
+        output = self._format(output_format)
         async for page in step_async(self._pages(ordered)):
             for result in page:
-                yield result
+                yield result if output is None else result.with_output(output)
 
-    def results_sync(self, *, ordered: bool = True) -> Iterator[ActorResult]:
+    @overload
+    def results_sync(self, *, ordered: bool = True) -> Iterator[ActorResult]: ...
+    @overload
+    def results_sync(
+        self, *, ordered: bool = True, output_format: type[OutputT]
+    ) -> Iterator[ActorResult[OutputT]]: ...
+    def results_sync(
+        self, *, ordered: bool = True, output_format: type[Any] | None = None
+    ) -> Iterator[ActorResult[Any]]:
         """`results`, with or without a running event loop."""
+        output = self._format(output_format)
         for page in step_sync(self._pages(ordered)):
-            yield from page
+            for result in page:
+                yield result if output is None else result.with_output(output)
+
+    def _format(self, output_format: type[Any] | None) -> OutputFormat[Any] | None:
+        return self.output if output_format is None else output_format_of(output_format)
 
     async def cancel(self) -> None:
         """Withdraw what was not sent, and cancel batches that hold nobody else's requests.
@@ -176,6 +211,30 @@ class Run:
         with self._engine.ledger.write() as tx:
             collecting.cancel_run(tx, self.id, time.time())
         self._engine.wake()
+
+    async def retry_failed(self, only: Iterable[str] | None = None) -> int:
+        """Ask again what failed; returns how many requests. What succeeded is not asked again.
+
+        ``only`` names outcomes (``expired``, ``errored``, ``canceled``) and error types
+        (``type=overloaded_error``); without it all that failed is meant, but not what was
+        cancelled with the run. Lost requests, which may have been paid for, are left to
+        `resubmit_unknown`. The results join those of the run, in order; `wait` and `results` wait
+        for them, up to ``max_wait`` from now. Raises `InvalidRequestError` where the run cannot be
+        retried now, and `ActorConfigurationError` for what ``only`` cannot mean.
+        """
+        return await _first(step_async(self._read(lambda: self.retry_failed_sync(only))))
+
+    def retry_failed_sync(self, only: Iterable[str] | None = None) -> int:
+        """`retry_failed`, with or without a running event loop."""
+        return self.retry(only).queued
+
+    def retry(self, only: Iterable[str] | None = None) -> Retried:
+        """`retry_failed_sync`, telling also what was not asked again."""
+        retried = retry_run(self._engine.ledger, self.id, only)
+        if retried.queued:
+            self._deadline = time.time() + self._max_wait
+        self._engine.wake()
+        return retried
 
     async def resubmit_unknown(self) -> int:
         """Send again what may have been sent: unknown and lost requests. It may be paid for twice.
@@ -203,6 +262,16 @@ class Run:
         count = decide_unknown(self._engine.ledger, self.id, resubmit=resubmit)
         self._engine.wake()
         return count
+
+    def forms(self) -> Forms:
+        """How the run's output is to be written, and into which folder."""
+        with self._engine.ledger.read() as tx:
+            return delivery.forms_of(tx, self.id)
+
+    def set_forms(self, forms: Forms) -> None:
+        """Note how the run's output is to be written, by whatever process does it."""
+        with self._engine.ledger.write() as tx:
+            delivery.set_forms(tx, self.id, forms)
 
     def mark_delivered(self) -> None:
         """Say that the results have reached their reader: the same input asked later is answered

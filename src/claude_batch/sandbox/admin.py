@@ -40,6 +40,22 @@ class ClockChange(msgspec.Struct, forbid_unknown_fields=True):
     offset: float | None = None
 
 
+class _Asked(msgspec.Struct):
+    model: Any = None
+
+
+_asked = msgspec.json.Decoder(_Asked)
+
+
+def model_of(raw: bytes) -> str | None:
+    """The model that params ask for, and which the sandbox answers as."""
+    try:
+        model = _asked.decode(raw).model
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    return model if isinstance(model, str) else None
+
+
 def hashes_of(batch: Batch) -> list[str]:
     """SHA-256 of each request's params, made once a batch and only when asked for."""
     if batch.hashes is None:
@@ -62,6 +78,7 @@ def billed(sandbox: Sandbox, batch_id: str | None) -> Iterator[dict[str, Any]]:
                 "message_id": f"msg_{batch.id[9:]}{position:06d}",
                 "outcome": "succeeded" if ending is None else ending.outcome,
                 "error_type": ending.error.type if ending is not None and ending.error else None,
+                "model": model_of(bytes(entry.params)),
                 "usage": usage_of(batch, position, sandbox.settings.seed),
                 "params_sha256": hashes[position],
                 "accepted_at": batch.created_at,
@@ -75,6 +92,7 @@ def billed(sandbox: Sandbox, batch_id: str | None) -> Iterator[dict[str, Any]]:
             "message_id": record.message_id,
             "outcome": record.outcome,
             "error_type": record.error_type,
+            "model": model_of(record.raw),
             "usage": record.usage,
             "params_sha256": params_sha256(record.raw),
             "accepted_at": record.processed_at,

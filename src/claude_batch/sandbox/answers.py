@@ -14,6 +14,7 @@ from zlib import crc32
 
 import msgspec
 
+from .citing import citations, fields_asked, in_fields
 from .instances import instance
 from .validation import Block, MessageParam, Params, Request, blocks_of, cites, tools_of
 
@@ -128,9 +129,18 @@ def answer(request: Request, seed: int) -> Answer:
     schema = wanted_schema(params)
     if schema is not None:
         text = _json(instance(schema, text))
+    if not cites(messages):
+        return text_content(text, params)
+    cited, fields = citations(messages), fields_asked(params)
+    if fields:
+        content = in_fields(fields, text, cited)
+        tokens = tokens_of("".join(block["text"] for block in content))
+        if tokens <= params.max_tokens:
+            return Answer(content, output_tokens=tokens)
+        text = "".join(block["text"] for block in content)
     given = text_content(text, params)
-    if cites(messages) and given.content:
-        given.content[0]["citations"] = _citations(messages)
+    if given.content:
+        given.content[0]["citations"] = cited
     return given
 
 
@@ -174,7 +184,9 @@ def _tool_call(params: Params, messages: list[MessageParam], prompt: str) -> tup
     the last one listed, where frameworks put the tool that takes the final output.
     """
     tools = {
-        tool["name"]: tool.get("input_schema", {"type": "object"}) for tool in tools_of(params)
+        tool["name"]: tool.get("input_schema", {"type": "object"})
+        for tool in tools_of(params)
+        if "name" in tool
     }
     choice = cast(dict[str, Any], params.tool_choice or {"type": "auto"})
     kind = choice["type"]
@@ -191,32 +203,6 @@ def _tool_call(params: Params, messages: list[MessageParam], prompt: str) -> tup
 
 def _has_tool_result(message: MessageParam) -> bool:
     return any(block.type == "tool_result" for block in blocks_of(message))
-
-
-def _citations(messages: list[MessageParam]) -> list[dict[str, Any]]:
-    """One citation of the beginning of each text document that allows it."""
-    citations: list[dict[str, Any]] = []
-    index = 0
-    for message in messages:
-        for block in blocks_of(message):
-            if block.type != "document":
-                continue
-            settings: dict[str, Any] = cast(dict[str, Any], block.citations or {})
-            if settings.get("enabled"):
-                cited = "".join(_texts(block))[:60]
-                citations.append(
-                    {
-                        "type": "char_location",
-                        "cited_text": cited,
-                        "document_index": index,
-                        "document_title": block.title,
-                        "start_char_index": 0,
-                        "end_char_index": len(cited),
-                        "file_id": None,
-                    }
-                )
-            index += 1
-    return citations
 
 
 def _cut(text: str, tokens: int) -> str:

@@ -340,6 +340,8 @@ def _tool_names(params: Params) -> set[str]:
     names: set[str] = set()
     for position, tool in enumerate(tools_of(params)):
         name = tool.get("name")
+        if tool.get("type") == "mcp_toolset":
+            continue  # its server names what is in it
         if not isinstance(name, str) or not name:
             raise _invalid(f"tools.{position}.name: Field required")
         if name in names:

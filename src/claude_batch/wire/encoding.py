@@ -16,10 +16,10 @@ from typing import Any, Final
 import msgspec
 
 from claude_batch.core.errors import InvalidRequestError
+from claude_batch.wire.checks import check_batch_rules, check_params
 from claude_batch.wire.limits import (
     API_VERSION,
     MAX_BODY_BYTES,
-    REFUSED_IN_BATCH,
     SAMPLING_API_VERSION,
     SAMPLING_PARAMETERS,
     takes_sampling,
@@ -132,7 +132,7 @@ def encode_params(
     if not merged.get("messages"):
         raise InvalidRequestError("`messages` is missing or empty; give a prompt or messages")
     if batch:
-        _check_batch_rules(merged)
+        check_batch_rules(merged)
     version = api_version or API_VERSION
     for name in SAMPLING_PARAMETERS:
         if name not in merged:
@@ -150,6 +150,7 @@ def encode_params(
             del merged[name]
     own_betas = merged.pop("betas", None)
     all_betas = [*betas, *own_betas] if own_betas else betas
+    check_params(merged, api_version=version, betas=all_betas, batch=batch)
     try:
         encoded = _encoder.encode(merged)
     except (TypeError, ValueError, RecursionError, OverflowError) as error:
@@ -195,19 +196,6 @@ class PromptParams:
         if self._batch and len(encoded) + _ALONE > MAX_BODY_BYTES:
             raise _too_large(encoded)
         return EncodedRequest(encoded, self._headers)
-
-
-def _check_batch_rules(params: dict[str, Any]) -> None:
-    stream = params.get("stream")
-    if stream is not None:
-        if stream:
-            raise InvalidRequestError("`stream: true` is refused in a batch; remove it")
-        del params["stream"]
-    if params["max_tokens"] == 0:
-        raise InvalidRequestError("`max_tokens: 0` is refused in a batch; give at least 1")
-    for name in REFUSED_IN_BATCH:
-        if name in params:
-            raise InvalidRequestError(f"`{name}` is refused in a batch; remove it")
 
 
 def custom_id(request_id: str, incarnation: str, sending: int) -> str:

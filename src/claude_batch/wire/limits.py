@@ -50,3 +50,56 @@ _TAKE_NO_SAMPLING = (
 def takes_sampling(model: str) -> bool:
     """False for the models that refuse `SAMPLING_PARAMETERS` under every API version."""
     return not model.startswith(_TAKE_NO_SAMPLING)
+
+
+LONG_OUTPUT_BETA = "output-300k-2026-03-24"
+MAX_LONG_OUTPUT_TOKENS = 300_000
+"""What that beta lifts ``max_tokens`` to, in batches only, for Opus and Sonnet from 4.6 on and
+Haiku 5.5."""
+
+MAX_OUTPUT_TOKENS = 128_000
+"""``max_tokens`` of every newer model, and of those that the table does not know."""
+
+_SHORTER_OUTPUT = {
+    "claude-3-haiku": 4_096,
+    "claude-3-5-": 8_192,
+    "claude-opus-4-0": 32_000,
+    "claude-opus-4-1": 32_000,
+    "claude-opus-4-2025": 32_000,
+    "claude-opus-4-5": 64_000,
+    "claude-sonnet-4-0": 64_000,
+    "claude-sonnet-4-2025": 64_000,
+    "claude-sonnet-4-5": 64_000,
+    "claude-haiku-4-5": 64_000,
+}
+# Source: the model profiles of langchain-anthropic 1.7 (from models.dev) and, for the oldest,
+# https://platform.claude.com/docs/en/about-claude/models. By the beginnings of names.
+
+_LONG_OUTPUT = (
+    *("claude-opus-4-6", "claude-opus-4-7", "claude-opus-4-8", "claude-opus-5"),
+    *("claude-sonnet-4-6", "claude-sonnet-5", "claude-haiku-5-5"),
+)
+
+_TAKE_NO_FORCED_TOOLS = (
+    *("claude-fable-5-1", "claude-fable-5-2", "claude-mythos-5-1", "claude-mythos-5-2"),
+    *("claude-opus-5-5", "claude-sonnet-5-5"),
+)
+# Source: the model profiles of pydantic-ai 2.68 (`supports_forced_tool_choice`).
+
+
+def max_output_tokens(model: str) -> int:
+    """The most that ``max_tokens`` may be without a beta."""
+    for beginning, most in _SHORTER_OUTPUT.items():
+        if model.startswith(beginning):
+            return most
+    return MAX_OUTPUT_TOKENS
+
+
+def takes_long_output(model: str) -> bool:
+    """Whether `LONG_OUTPUT_BETA` lifts the model's limit."""
+    return model.startswith(_LONG_OUTPUT)
+
+
+def takes_forced_tools(model: str) -> bool:
+    """False for the models that refuse ``tool_choice`` of ``any`` and ``tool``."""
+    return not model.startswith(_TAKE_NO_FORCED_TOOLS)

@@ -46,6 +46,8 @@ class ResultLine(msgspec.Struct, frozen=True, gc=False):
     disposition: LineDisposition
     usage: Usage | None
     error: LineError | None
+    model: str | None = None
+    """The model that answered; None where none did."""
 
 
 class _CacheCreation(msgspec.Struct, gc=False):
@@ -65,6 +67,8 @@ class _Usage(msgspec.Struct, gc=False):
     cache_creation: _CacheCreation | None = None
     server_tool_use: _ServerToolUse | None = None
     service_tier: str | None = None
+    inference_geo: str | None = None
+    speed: str | None = None
 
     def public(self) -> Usage:
         written = self.cache_creation_input_tokens or 0
@@ -72,9 +76,9 @@ class _Usage(msgspec.Struct, gc=False):
         if self.cache_creation is not None:
             hour = self.cache_creation.ephemeral_1h_input_tokens or 0
             five = self.cache_creation.ephemeral_5m_input_tokens or 0
-        elif written:
-            # The five-minute lifetime is the API's default where the answer does not tell.
-            five = written
+        # The five-minute lifetime is the API's default where the answer does not tell.
+        five = max(five, written - hour)
+        written = five + hour
         searches = self.server_tool_use.web_search_requests if self.server_tool_use else 0
         return Usage(
             input_tokens=self.input_tokens or 0,
@@ -85,11 +89,14 @@ class _Usage(msgspec.Struct, gc=False):
             cache_creation_1h_input_tokens=hour,
             web_search_requests=searches or 0,
             service_tier=self.service_tier,
+            inference_geo=self.inference_geo,
+            speed=self.speed,
         )
 
 
 class _LineMessage(msgspec.Struct, gc=False):
     usage: _Usage
+    model: str = ""
 
 
 class _InnerError(msgspec.Struct, gc=False):
@@ -187,8 +194,11 @@ def decode_line(line: bytes) -> ResultLine:
     if result.type == "succeeded":
         if result.message is None:
             raise UnreadableLine("a succeeded line without a message")
-        usage = result.message.usage.public()
-        return ResultLine(decoded.custom_id, "succeeded", LineDisposition.FINAL, usage, None)
+        message = result.message
+        usage = message.usage.public()
+        return ResultLine(
+            decoded.custom_id, "succeeded", LineDisposition.FINAL, usage, None, message.model
+        )
     if result.type == "errored":
         if result.error is None:
             raise UnreadableLine("an errored line without an error")

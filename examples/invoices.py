@@ -1,0 +1,84 @@
+"""Read invoices into objects, a hundred or a hundred thousand of them in one batch.
+
+    python examples/invoices.py --sandbox                  # tried out: nothing is sent or paid
+    python examples/invoices.py examples/invoices/*.txt    # with your key
+
+What does not fit the model is told, with what is wrong, beside what does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import enum
+import sys
+import tempfile
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+
+import claude_batch as cb
+
+HERE = Path(__file__).parent
+
+
+class Currency(enum.Enum):
+    EUR = "EUR"
+    USD = "USD"
+
+
+class Line(BaseModel):
+    what: str
+    price: float
+
+
+class Invoice(BaseModel):
+    number: str
+    issued: dt.date
+    seller: str
+    currency: Currency
+    lines: list[Line]
+    total: float
+
+
+async def read_invoices(paths: list[Path], **settings: Any) -> int:
+    """Print each invoice in a line; returns how many could not be read."""
+    extractor = cb.load_actor(HERE / "actors" / "extractor.yaml", **settings)
+    requests = [cb.ActorRequest(path.read_text("utf-8"), key=path.name) for path in paths]
+    failed = 0
+    try:
+        async for result in extractor.respond_all(requests, output_format=Invoice):
+            failed += not result.ok
+            if result.response is None:
+                print(f"{result.key}: {result.error}")
+                continue
+            invoice = result.response.parsed_output
+            print(f"{result.key}: {invoice.issued} {invoice.total:.2f} {invoice.currency.value}")
+    finally:
+        await extractor.provider.aclose()
+    return failed
+
+
+def main(arguments: list[str]) -> int:
+    """Read the files that are named, or those beside this program; returns the exit code."""
+    names = [argument for argument in arguments if argument != "--sandbox"]
+    paths = [Path(name) for name in names] or sorted((HERE / "invoices").glob("*.txt"))
+    with ExitStack() as stack:
+        settings: dict[str, Any] = {}
+        if "--sandbox" in arguments:
+            from claude_batch.sandbox import SandboxServer
+
+            server = stack.enter_context(SandboxServer(latency=0.2))
+            folder = stack.enter_context(tempfile.TemporaryDirectory())
+            settings = {"base_url": server.url, "api_key": "sk-sandbox", "poll_interval": 0.1}
+            settings["ledger"] = f"{folder}/ledger.db"
+        return 1 if asyncio.run(read_invoices(paths, **settings)) else 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except cb.ActorError as error:  # a wrong key, a halted account, a wait that was too long
+        sys.exit(str(error))

@@ -1,0 +1,97 @@
+Feature: Documents stand before the text, and what the API would refuse is refused at once
+  What a file is, is told by its bytes.
+
+  Background:
+    Given an actor made with {"model": "m"}
+    And the documents
+      | file       | content                                |
+      | a.pdf      | pdf                                    |
+      | new.pdf    | pdf of 3 pages, packed                 |
+      | photo.bin  | png of 20 by 10                        |
+      | b.jpg      | jpeg of 20 by 10                       |
+      | c.gif      | gif of 20 by 10                        |
+      | d.webp     | webp of 20 by 10                       |
+      | notes.md   | text # Notes                           |
+      | rows.csv   | text a,b                               |
+      | page.html  | text <p>Hi</p>                         |
+      | wide.txt   | hex fffe4800e900                       |
+      | bom.txt    | hex efbbbf4869                         |
+
+  Scenario Outline: each kind becomes its block
+    Then the document "<document>" becomes <block>
+
+    Examples:
+      | document  | block |
+      | a.pdf     | {"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": "…"}, "title": "a.pdf"} |
+      | new.pdf   | {"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": "…"}, "title": "new.pdf"} |
+      | photo.bin | {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "…"}} |
+      | b.jpg     | {"type": "image", "source": {"type": "base64", "media_type": "image/jpeg", "data": "…"}} |
+      | c.gif     | {"type": "image", "source": {"type": "base64", "media_type": "image/gif", "data": "…"}} |
+      | d.webp    | {"type": "image", "source": {"type": "base64", "media_type": "image/webp", "data": "…"}} |
+      | notes.md  | {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "# Notes"}, "title": "notes.md"} |
+      | rows.csv  | {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "a,b"}, "title": "rows.csv"} |
+      | page.html | {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "<p>Hi</p>"}, "title": "page.html"} |
+      | wide.txt  | {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "Hé"}, "title": "wide.txt"} |
+      | bom.txt   | {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "Hi"}, "title": "bom.txt"} |
+      | https://e.example/a.pdf     | {"type": "document", "source": {"type": "url", "url": "https://e.example/a.pdf"}} |
+      | https://e.example/a.PNG?x#y | {"type": "image", "source": {"type": "url", "url": "https://e.example/a.PNG?x#y"}} |
+      | file_011ab                  | {"type": "document", "source": {"type": "file", "file_id": "file_011ab"}} |
+      | {"file_id": "file_011ab", "image": true}   | {"type": "image", "source": {"type": "file", "file_id": "file_011ab"}} |
+      | {"path": "notes.md", "title": "N", "context": "of 2026"} | {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "# Notes"}, "title": "N", "context": "of 2026"} |
+
+  Scenario: bytes are documents too, and what is given first stands first
+    Then a request of "Which?" about bytes, a path and "file_1" has a text, a PDF, a file and the prompt, in this order
+
+  Scenario: documents go before a conversation's first text, and all of them are cited
+    Then a request of messages about "notes.md" and "b.jpg", with citations, has them in its first user's message
+    And a request of messages without a user about "notes.md" is refused with "`documents` need a user's message"
+
+  Scenario Outline: what the API would refuse is refused, and the document is named
+    Given the documents
+      | file  | content   |
+      | x.pdf | <content> |
+    Then the document "x.pdf" is refused with "x.pdf: <says>"
+
+    Examples:
+      | content                   | says                                            |
+      | pdf, encrypted            | is a PDF with a password or encryption          |
+      | pdf, encrypted, packed    | is a PDF with a password or encryption          |
+      | pdf, cut short            | is a PDF that was cut short                     |
+      | pdf of 601 pages          | is a PDF of 601 pages, and the API takes 600    |
+      | pdf of 601 pages, packed  | is a PDF of 601 pages                           |
+      | png of 20 by 8001         | is an image of 20 by 8,001 pixels               |
+      | jpeg of 9000 by 20        | is an image of 9,000 by 20 pixels               |
+      | gif of 9000 by 20         | is an image of 9,000 by 20 pixels               |
+      | webp of 9000 by 20        | is an image of 9,000 by 20 pixels               |
+      | webp-x of 9000 by 20      | is an image of 9,000 by 20 pixels               |
+      | webp-l of 9000 by 20      | is an image of 9,000 by 20 pixels               |
+      | text I was a PDF          | is named as a PDF, and is none (it is text/plain) |
+      | hex                       | is empty                                        |
+      | hex 504b0304              | is a ZIP or Office file (DOCX, XLSX); save it as PDF |
+      | hex ff00ff                | is no PDF, no image that the API takes, and no UTF-8 text |
+      | hex 610062                | is no PDF, no image that the API takes, and no text |
+      | hex 2020                  | holds nothing but white space                   |
+
+  Scenario: what is too much together is refused
+    Then a request about 2 PDFs of 301 pages is refused with "its PDFs have 602 pages together"
+    And a request about 21 images of 2001 by 10 pixels is refused with "it has 21 images"
+
+  Scenario Outline: what is no document is refused
+    Then a request about <documents> is refused with "<says>"
+
+    Examples:
+      | documents                            | says                                         |
+      | ["none.txt"]                         | document none.txt: cannot be read: No such file |
+      | ["."]                                | document .: is no file                       |
+      | "a.pdf"                              | `documents` is a list, also of one           |
+      | [7]                                  | a document is a path, bytes, a URL or a file id, not 7 |
+      | [{"path": "a.pdf", "url": "u"}]      | a document has one of `path`, `url` and `file_id` |
+      | [{"path": "a.pdf", "name": "u"}]     | unknown: name                                |
+
+  Scenario: citations and documents go together, and not with raw params
+    Then the actor's request {"prompt": "a", "citations": true} is refused with "`citations` go with `documents`; it has none"
+    And the actor's request {"prompt": "a", "documents": ["a.pdf"], "citations": 1} is refused with "`citations` is true or false"
+    And the actor's request {"params": {}, "documents": ["a.pdf"]} is refused with "`documents` go with `prompt` or `messages`"
+
+  Scenario: a file that changed is read again, one that did not is not
+    Then the document "notes.md" is read once for 5 requests, and again when it has changed

@@ -1,0 +1,112 @@
+Feature: Results are written as people want them
+
+  Scenario: An output that is called .csv is CSV, with a row for each request in input order
+    Given an API that bills what it is told to
+    And a command's file "asks.jsonl"
+      """
+      {"id": "a,b", "prompt": "{\"input_tokens\": 1000, \"output_tokens\": 200, \"cache_read\": 40, \"cache_5m\": 2}"}
+      {"id": "c", "prompt": "says \"é\",\nand more"}
+      {"id": "d", "prompt": "[[sandbox:errored:invalid_request_error]]"}
+      """
+    When a command runs: run --model claude-haiku-4-5 asks.jsonl -o out.csv
+    Then the command line exits with 1
+    And the rows of "out.csv" have
+      | id  | ok    | says | input_tokens | output_tokens | cache_read_input_tokens | cache_creation_input_tokens | cost_usd    | error_type            | attempt |
+      | a,b | true  | done | 1000         | 200           | 40                      | 2                           | 0.001003250 |                       | 1       |
+      | c   | true  | é    | -            | -             | 0                       | 0                           | -           |                       | 1       |
+      | d   | false |      |              |               |                         |                             |             | invalid_request_error | 1       |
+    When a command runs: run --model claude-haiku-4-5 asks.jsonl -o out.csv --format jsonl
+    Then the command line has written to "out.csv"
+      | id  | ok  | says                  |
+      | a,b | yes | done                  |
+      | c   | yes | é                     |
+      | d   | no  | invalid_request_error |
+    When a command runs: results RUN --format csv
+    Then the command line prints
+      """
+      id,ok,text,stop_reason,model,input_tokens,output_tokens,cache_read_input_tokens,cache_creation_input_tokens,cost_usd,error_type,error_message,batch_id,attempt
+      "a,b",true,done,end_turn,claude-haiku-4-5,1000,200,40,2,0.001003250,,,msgbatch_
+      """
+
+  Scenario: A later command writes in the form that was asked for
+    Given a command's API
+    And a command's file "asks.jsonl" of 2 prompts
+    When a command runs: submit actor.yaml asks.jsonl -o out.txt --format csv --results-dir kept
+    And a command runs: resume RUN
+    Then the command line exits with 0 and says
+      """
+      out.txt
+      kept
+      """
+    And the file "out.txt" begins with "id,ok,text"
+    And the folder "kept" has the files 000001.json, 000002.json, raw/results.jsonl, summary.json
+
+  Scenario: A folder gets one file a result, the API's own lines, and at last the summary
+    Given an API that bills what it is told to
+    And a command's file "asks.jsonl"
+      """
+      {"id": "src/../a b.py", "prompt": "{\"input_tokens\": 1000, \"output_tokens\": 200}"}
+      {"id": "..", "prompt": "two"}
+      {"id": "d", "prompt": "[[sandbox:errored:invalid_request_error]]"}
+      """
+    When a command runs: run --model claude-haiku-4-5 asks.jsonl --results-dir kept --label mine
+    Then the command line exits with 1
+    And the command line has printed nothing
+    And the folder "kept" has the files 000001-src-..-a-b.py.json, 000002.json, 000003-d.json, raw/results.jsonl, summary.json
+    And each file of the folder "kept" holds the line of its result
+    And the raw lines of the folder "kept" are the API's, byte for byte
+    And the summary of the folder "kept" says what the run has cost
+    When a command runs: status RUN --json
+    Then the command line's status as JSON has
+      | field  | value |
+      | output | null  |
+    When a command runs: resume
+    Then the command line exits with 0 and says
+      """
+      nothing is unfinished
+      """
+
+  Scenario: A folder without a summary is not complete
+    Given a command's API
+    And a command's file "asks.jsonl" of 2 prompts
+    And a command's file "taken/raw"
+      """
+      a file where a folder should be
+      """
+    When a command runs: run actor.yaml asks.jsonl --results-dir taken
+    Then the command line exits with 2 and says
+      """
+      taken: cannot be written to: File exists. Nothing was sent
+      """
+    When a command runs: run actor.yaml asks.jsonl --results-dir kept
+    Then the command line exits with 0
+    When the folder "kept" has a folder in the place of its second file
+    And a command runs: results RUN --results-dir kept
+    Then the command line exits with 2 and says
+      """
+      kept: cannot be written to
+      The results are kept
+      """
+    And the folder "kept" has no summary
+
+  Scenario: What is there so far can be exported, and changes nothing
+    Given a command's API with {"latency": 3600}
+    And a command's environment has CLAUDE_BATCH_MAX_REQUESTS = 1
+    And a command's file "asks.jsonl" of 2 prompts
+    When a command runs: submit actor.yaml asks.jsonl -o out.jsonl
+    And a command runs: export RUN -o early.csv
+    Then the command line exits with 3 and says
+      """
+      wrote early.csv
+      RUN is not finished: 2 requests have no result yet
+      """
+    When the API's clock goes on by an hour
+    And a command runs: advance
+    And a command runs: export RUN --format jsonl -o late.csv
+    Then the command line exits with 0
+    And the command line has written 2 answers in order to "late.csv"
+    When a command runs: export RUN
+    Then the command line exits with 0
+    And the command line has written 2 answers in order to "standard output"
+    When a command runs: export run-none
+    Then the command line exits with 2

@@ -1,0 +1,1 @@
+"""Random histories: the lifecycle against a simulated API, with time that only the test moves."""

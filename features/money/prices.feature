@@ -1,0 +1,179 @@
+Feature: What an answer costs follows from its usage, to the nano-dollar
+  A nano-dollar is 10⁻⁹ USD; a dollar for a million tokens is 1,000 of them for each. All sums here
+  were computed by hand from Anthropic's list of prices.
+
+  Scenario Outline: An answer costs what its usage comes to: <what>
+    Then an answer of <model> that used <usage> costs <batch> in a batch, and <live> live
+
+    Examples: claude-haiku-4-5 costs $1 in and $5 out; reads 0.1, writes 1.25 and 2 times the input
+      | what                       | model                     | usage                                                                                                                               | batch    | live     |
+      | plain tokens               | claude-haiku-4-5          | {"input_tokens": 1000, "output_tokens": 200}                                                                                        | 1000000  | 2000000  |
+      | the same by its full name  | claude-haiku-4-5-20251001 | {"input_tokens": 1000, "output_tokens": 200}                                                                                        | 1000000  | 2000000  |
+      | a mix of reads and writes  | claude-haiku-4-5          | {"input_tokens": 1000, "output_tokens": 200, "cache_read": 4000, "cache_5m": 300, "cache_1h": 500}                                  | 1887500  | 3775000  |
+      | web searches have no rebate | claude-haiku-4-5         | {"input_tokens": 100, "output_tokens": 100, "web_search_requests": 3}                                                               | 30300000 | 30600000 |
+      | inference in the US        | claude-haiku-4-5          | {"input_tokens": 100, "output_tokens": 100, "web_search_requests": 3, "inference_geo": "us"}                                        | 30330000 | 30660000 |
+      | inference anywhere         | claude-haiku-4-5          | {"input_tokens": 100, "output_tokens": 100, "inference_geo": "global"}                                                              | 300000   | 600000   |
+
+    Examples: claude-opus-5-5 costs $4 in and $20 out, and reads 0.05 times the input
+      | what                       | model           | usage                                                                | batch   | live    |
+      | reads of their own price   | claude-opus-5-5 | {"input_tokens": 10, "output_tokens": 100, "cache_read": 10000}      | 2020000 | 4040000 |
+      | twice the price when fast  | claude-opus-5-5 | {"input_tokens": 1000, "output_tokens": 10, "speed": "fast"}         | -       | 8400000 |
+
+    Examples: claude-haiku-5-5 costs $0.10 and $0.50, with prompts above 100,000 tokens five times that
+      | what                               | model            | usage                                                                        | batch    | live     |
+      | a prompt as long as may be         | claude-haiku-5-5 | {"input_tokens": 100000, "output_tokens": 1000}                              | 5250000  | 10500000 |
+      | cached tokens are of the prompt    | claude-haiku-5-5 | {"input_tokens": 60000, "cache_read": 40001, "output_tokens": 1000}          | 17250025 | 34500050 |
+      | half a nano-dollar is rounded up   | claude-haiku-5-5 | {"cache_5m": 1}                                                              | 63       | 125      |
+      | and no factor before the sum       | claude-haiku-5-5 | {"input_tokens": 1, "output_tokens": 1, "cache_5m": 1, "inference_geo": "us"} | 399      | 798      |
+
+    Examples: nothing known is not the same as nothing to pay
+      | what                       | model            | usage                                                            | batch    | live     |
+      | a model without a price    | claude-nobody-9  | {"input_tokens": 1000, "output_tokens": 1000}                    | unpriced | unpriced |
+      | a speed without a price    | claude-haiku-4-5 | {"input_tokens": 1000, "output_tokens": 1000, "speed": "fast"}   | -        | unpriced |
+      | no name                    | -                | {"input_tokens": 1000, "output_tokens": 1000}                    | unpriced | unpriced |
+      | a category without a price | claude-2         | {"cache_read": 1000}                                             | 400000   | 800000   |
+
+  Scenario: A price that has changed counts from its day on
+    Then an answer of claude-opus-4-6 that used {"input_tokens": 300000} costs 3000000000 live on 2026-03-12
+    And an answer of claude-opus-4-6 that used {"input_tokens": 300000} costs 1500000000 live on 2026-03-13
+
+  Scenario: What the cache has saved is known, also where it has saved nothing
+    Then without a cache claude-haiku-4-5 that used {"input_tokens": 1000, "output_tokens": 200, "cache_read": 4000, "cache_5m": 300, "cache_1h": 500} costs 3400000 in a batch
+    And without a cache claude-haiku-4-5 that used {"cache_5m": 1000} costs 500000 in a batch
+
+  Scenario: Half of each token category is what the list of prices says of batches, too
+    Then each batch price that genai-prices lists is half of the live one
+
+  Scenario: Cache writes that are told without their lifetime are of five minutes
+    Then usage of {"input_tokens": 5, "output_tokens": 1, "cache_creation_input_tokens": 7} writes 7 tokens for 5m and 0 for 1h
+    And usage of {"input_tokens": 5, "output_tokens": 1, "cache_creation_input_tokens": 7, "cache_creation": {"ephemeral_1h_input_tokens": 4}} writes 3 tokens for 5m and 4 for 1h
+    And usage of {"input_tokens": 5, "output_tokens": 1, "cache_creation": {"ephemeral_5m_input_tokens": 2, "ephemeral_1h_input_tokens": 4}} writes 2 tokens for 5m and 4 for 1h
+
+  Scenario: Prices are looked up once a model, and 100,000 answers cost a moment of CPU
+    Then 100000 answers are priced in less than 1.5 seconds of CPU, with one look for their price
+
+  Scenario: Nothing of it is loaded before the first answer
+    Then the command line's help and the package itself load no prices
+
+  Scenario Outline: Own prices rank before all others (<name>)
+    Given a file of prices "<name>"
+      """
+      {
+      	"claude-haiku-4-5": {"input": 0.8, "output": 4},
+      	"own-model": {
+      		"input": 0.000002, "output": 30, "cache_read": 0.5, "cache_write_5m": 2,
+      		"cache_write_1h": 3, "web_search": 5,
+      		"above": {"1000": {"input": 1, "output": 60}, "2000": {"input": 10, "output": 70}}
+      	}
+      }
+      """
+    Then an answer of claude-haiku-4-5 that used {"input_tokens": 1000, "output_tokens": 100, "cache_read": 100, "cache_5m": 100, "cache_1h": 100} costs 734000 in a batch, and 1468000 live
+    And an answer of claude-haiku-4-5-20251001 that used {"input_tokens": 1000} costs 400000 in a batch, and 800000 live
+    And an answer of claude-opus-5-5 that used {"input_tokens": 1000} costs 2000000 in a batch, and 4000000 live
+    And an answer of own-model that used {"input_tokens": 1000} costs 1 in a batch, and 2 live
+    And an answer of own-model that used {"output_tokens": 1, "cache_read": 2, "cache_5m": 3, "cache_1h": 4} costs 24500 in a batch, and 49000 live
+    And an answer of own-model that used {"web_search_requests": 1} costs 5000000 in a batch, and 5000000 live
+    And an answer of own-model that used {"input_tokens": 1001, "output_tokens": 1} costs 530500 in a batch, and 1061000 live
+    And an answer of own-model that used {"input_tokens": 2001} costs 10005000 in a batch, and 20010000 live
+    And an answer of own-model that used {"speed": "fast"} costs - in a batch, and unpriced live
+
+    Examples:
+      | name         |
+      | prices.json  |
+
+  Scenario: Own prices as YAML, with remarks
+    Given a file of prices "prices.yaml"
+      """
+      # what our contract says
+      claude-haiku-4-5:
+        input: 0.8   # dollars a million tokens
+        output: 4
+        above:
+          1000: {input: 8, output: 40}
+      """
+    Then an answer of claude-haiku-4-5 that used {"input_tokens": 1000} costs 400000 in a batch, and 800000 live
+    And an answer of claude-haiku-4-5 that used {"input_tokens": 1001} costs 4004000 in a batch, and 8008000 live
+
+  Scenario: A file of prices that changes is read again
+    Given a file of prices "prices.yaml"
+      """
+      a: {input: 1, output: 1}
+      """
+    Then an answer of a that used {"input_tokens": 1000} costs 500000 in a batch, and 1000000 live
+    Given a file of prices "prices.yaml"
+      """
+      a: {input: 20, output: 1}
+      """
+    Then an answer of a that used {"input_tokens": 1000} costs 10000000 in a batch, and 20000000 live
+
+  Scenario Outline: A fault in the file is told with its place (<told>)
+    Given the bytes of a file of prices "<name>" are <text>
+    Then the file of prices is refused: <told>
+
+    Examples:
+      | name  | text                                                  | told                                                                  |
+      | p.yml | ""                                                    | p.yml: the file names no model                                        |
+      | p.yml | "- a"                                                 | p.yml:1: the file holds names and prices                              |
+      | p.yml | "a: 3"                                                | p.yml:1: `a` holds names and prices                                   |
+      | p.yml | "a: {output: 3}"                                      | p.yml:1: a: `input` is missing                                        |
+      | p.yml | "a:\n  input: 1\n  outptu: 3"                         | p.yml:3: unknown key `outptu`; did you mean `output`?                 |
+      | p.yml | "a:\n  input: 1\n  xyz: 3"                            | p.yml:3: unknown key `xyz`; known are input                           |
+      | p.yml | "a:\n  input: dear\n  output: 3"                      | p.yml:2: a: input: a number of dollars was expected                   |
+      | p.yml | "a:\n  input: -1\n  output: 3"                        | p.yml:2: a: input: a number of dollars was expected                   |
+      | p.yml | "a:\n  input: .inf\n  output: 3"                      | p.yml:2: a: input: a number of dollars was expected                   |
+      | p.yml | "a:\n  input: \"1\"\n  output: 3"                     | p.yml:2: a: input: a number of dollars was expected                   |
+      | p.yml | "a:\n  input: [1]\n  output: 3"                       | p.yml:2: a: input: a number of dollars was expected                   |
+      | p.yml | "a:\n  input: 0.0000001\n  output: 3"                 | p.yml:2: a: input: six decimals at most                               |
+      | p.yml | "a: {input: 1, output: 2}\nb: {}\na: {}"              | p.yml:2: b: `input` is missing                                        |
+      | p.yml | "a: {input: 1, output: 2}\na: {}"                     | p.yml:2: `a` stands here again                                        |
+      | p.yml | "[a]: {input: 1, output: 2}"                          | p.yml:1: a name was expected here                                     |
+      | p.yml | "a: {input: 1, output: 2, above: {many: {}}}"         | p.yml:1: a: above: 'many' is no number of tokens                      |
+      | p.yml | "a:\n  input: 1\n  output: 2\n  above:\n    9: {input: 1}" | p.yml:5: a: above 9: `output` is missing                         |
+      | p.yml | "a: {input: 1, output: 2, above: {9: {input: 1, output: 1}, 09: {input: 1, output: 1}}}" | p.yml:1: a: above 09 stands here again |
+      | p.yml | "a: {input: 1"                                        | p.yml:1: no YAML                                                      |
+      | p.yml | "a: \x00"                                             | p.yml: neither JSON nor YAML                                          |
+      | p.json | "{\n  \"a\": 1\n  \"b\": 2}"                         | p.json:3: no JSON                                                     |
+      | p.yml | b"a: \xff"                                            | p.yml: the prices are no UTF-8                                        |
+
+  Scenario: A file of prices that is not there is refused where it is named
+    Then providers refuse the prices "no-such-file.yaml": no-such-file.yaml: the prices cannot be read: No such file or directory
+
+  Scenario: Each way of asking tells what was paid
+    Given an API that bills what it is told to
+    Then a batched answer that used {"input_tokens": 1000, "output_tokens": 200} costs 1000000, which are $0.001000000
+    And a live answer that used {"input_tokens": 1000, "output_tokens": 200} costs 2000000, which are $0.002000000
+    And a batched answer of claude-nobody-9 is unpriced, and a live one too
+
+  Scenario: Own prices count wherever they are named
+    Given an API that bills what it is told to
+    And a file of prices "own.yaml"
+      """
+      claude-haiku-4-5: {input: 10, output: 0}
+      """
+    Then with the own prices as a keyword a batched answer costs 5000000, and a live one 10000000
+    And with the own prices in the environment a batched answer costs 5000000, and a live one 10000000
+
+  Scenario: Output lines say what each answer cost, in dollars
+    Given an API that bills what it is told to
+    And a command's file "asks.jsonl"
+      """
+      "{\"input_tokens\": 1000, \"output_tokens\": 200}"
+      "{\"input_tokens\": 1, \"output_tokens\": 0}"
+      "[[sandbox:errored:invalid_request_error]]"
+      """
+    When a command runs: run --model claude-haiku-4-5 asks.jsonl -o out.jsonl
+    Then the command line exits with 1
+    And the output lines in "out.jsonl" say they cost 0.001000000, 0.000000500 and nothing
+    When a command runs: run --model claude-nobody-9 asks.jsonl -o unknown.jsonl
+    Then the output lines in "unknown.jsonl" say they cost nothing, nothing and nothing
+    Given a file of prices "own.yaml"
+      """
+      claude-nobody-9: {input: 10, output: 0}
+      """
+    When a command runs: run --new --prices own.yaml --model claude-nobody-9 asks.jsonl -o own.jsonl
+    Then the output lines in "own.jsonl" say they cost 0.005000000, 0.000005000 and nothing
+    When a command runs: run --new --prices none.yaml --model claude-nobody-9 asks.jsonl -o own.jsonl
+    Then the command line exits with 2 and says
+      """
+      error: none.yaml: the prices cannot be read: No such file or directory
+      """

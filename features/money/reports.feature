@@ -1,0 +1,165 @@
+Feature: What a run has cost adds up, to the nano-dollar
+  The bill is the API's own list of what it processed; its prices are written down by hand.
+
+  Scenario: A run's cost is the sum of its bill, whatever its answers used
+    Given an API that bills what it is told to
+    And a command's file "asks.jsonl" of requests that use
+      | model            | usage                                                                                              | nano-dollars |
+      | claude-haiku-4-5 | {"input_tokens": 1000, "output_tokens": 200}                                                       | 1000000      |
+      | claude-haiku-4-5 | {"input_tokens": 1000, "output_tokens": 200, "cache_read": 4000, "cache_5m": 300, "cache_1h": 500} | 1887500      |
+      | claude-haiku-4-5 | {"input_tokens": 100, "output_tokens": 100, "web_search_requests": 3}                              | 30300000     |
+      | claude-haiku-5-5 | {"input_tokens": 100000, "output_tokens": 1000}                                                    | 5250000      |
+      | claude-haiku-5-5 | {"input_tokens": 60000, "cache_read": 40001, "output_tokens": 1000}                                | 17250025     |
+      | claude-haiku-5-5 | {"input_tokens": 1, "output_tokens": 1, "cache_5m": 1, "inference_geo": "us"}                      | 399          |
+      | claude-nobody-9  | {"input_tokens": 1000, "output_tokens": 100}                                                       | unpriced     |
+    When a command runs: run --model claude-haiku-4-5 asks.jsonl -o out.jsonl
+    Then the command line exits with 0 and says
+      """
+      cost $0.0557 and what is unpriced; live $0.0814, saved $0.0257 by batch and $0.0105 by cache; tokens: 163,101 in, 2,601 out, cache 44,001 read and 801 written; 3 web searches; answers after
+      answers without a price: 1 of claude-nobody-9 (name one with --prices)
+      """
+    And each output line in "out.jsonl" says what its request was to cost
+    When a command runs: cost RUN --json --by model
+    Then the command line's status as JSON has
+      | field                 | value                   |
+      | cost                  | 55687924                |
+      | cost_usd              | 0.055687924             |
+      | live_cost             | 81375848                |
+      | saved_by_batch        | 25687924                |
+      | saved_by_cache        | 10512711                |
+      | tokens.input          | 163101                  |
+      | tokens.output         | 2601                    |
+      | tokens.cache_read     | 44001                   |
+      | tokens.cache_write_5m | 301                     |
+      | tokens.cache_write_1h | 500                     |
+      | web_searches          | 3                       |
+      | requests.succeeded    | 7                       |
+      | results.succeeded     | 7                       |
+      | unpriced_answers      | 1                       |
+      | unpriced              | {"claude-nobody-9": 1}  |
+      | by                    | "model"                 |
+    And the costs by group are
+      | group            | cost     | unpriced |
+      | claude-haiku-4-5 | 33187500 | 0        |
+      | claude-haiku-5-5 | 22500424 | 0        |
+      | claude-nobody-9  | 0        | 1        |
+    And the cost is what the API's bill comes to
+    When a command runs: status RUN --json
+    Then the command line's status as JSON has
+      | field               | value    |
+      | state               | "finished" |
+      | cost.cost           | 55687924 |
+      | cost.live_cost      | 81375848 |
+    And the answers came within the time that the cost report says
+    When a command runs: cost RUN --by model
+    Then the command line prints
+      """
+      RUN: cost $0.0557 and what is unpriced
+      live, the same would have cost $0.0814
+      saved $0.0257 by batch and $0.0105 by cache
+      tokens: 163,101 in, 2,601 out, cache 44,001 read and 801 written; 3 web searches
+      cache writes: 301 of 5 minutes, 500 of 1 hour
+      requests: 7 succeeded
+      results of all attempts: 7 succeeded
+      first answers after
+      answers without a price: 1 of claude-nobody-9 (name one with --prices)
+      claude-haiku-4-5
+      unknown
+      """
+
+  Scenario: What had no price is priced as soon as there is one
+    Given an API that bills what it is told to
+    And a command's file "asks.jsonl" of requests that use
+      | model            | usage                                        | nano-dollars |
+      | claude-nobody-9  | {"input_tokens": 1000, "output_tokens": 100} | unpriced     |
+      | claude-nobody-10 | {"input_tokens": 1000, "output_tokens": 100} | unpriced     |
+    When a command runs: run --model claude-haiku-4-5 asks.jsonl -o out.jsonl
+    Then the command line exits with 0 and says
+      """
+      cost unknown; tokens: 2,000 in, 200 out
+      answers without a price: 1 of claude-nobody-10, 1 of claude-nobody-9
+      """
+    When a command runs: cost RUN
+    Then the command line prints
+      """
+      RUN: cost unknown
+      """
+    Given a command's file "own.yaml"
+      """
+      claude-nobody-9: {input: 1, output: 2}
+      """
+    When a command runs: cost RUN --prices own.yaml --json
+    Then the command line exits with 0 and says
+      """
+      priced 1 answers that had no price before
+      """
+    And the command line's status as JSON has
+      | field          | value                   |
+      | cost           | 600000                  |
+      | live_cost      | 1200000                 |
+      | saved_by_cache | 0                       |
+      | unpriced       | {"claude-nobody-10": 1} |
+    When a command runs: cost --by actor
+    Then the command line does not say: priced
+    And the command line prints
+      """
+      all runs: cost $0.000600 and what is unpriced
+      local/command-line
+      """
+    When a command runs: cost RUN --prices bad.yaml
+    Then the command line exits with 2 and says
+      """
+      error: bad.yaml: the prices cannot be read
+      """
+
+  Scenario: Every attempt counts, and what failed costs nothing
+    Given an API that bills what it is told to
+    And a command's file "asks.jsonl"
+      """
+      "{\"input_tokens\": 1000, \"output_tokens\": 100}"
+      "[[sandbox:errored:overloaded_error:once]] again"
+      "[[sandbox:errored:invalid_request_error]] never"
+      "[[sandbox:canceled]] not run"
+      """
+    When a command runs: run --model claude-haiku-4-5 asks.jsonl -o out.jsonl
+    Then the command line exits with 1
+    When a command runs: cost RUN --json --by day
+    Then the command line's status as JSON has
+      | field              | value |
+      | requests.succeeded | 2     |
+      | requests.errored   | 1     |
+      | requests.canceled  | 1     |
+      | results.succeeded  | 2     |
+      | results.errored    | 2     |
+      | results.canceled   | 1     |
+      | unpriced           | {}    |
+    And the cost is what the API's bill comes to
+    And the costs by group are of this day
+
+  Scenario: The sandbox's own prompt cache is billed as it is reported
+    Given an API that bills what it is told to
+    And a command's file "asks.jsonl" of 4 requests that share a cached prefix
+    When a command runs: run --model claude-haiku-4-5 asks.jsonl -o one.jsonl
+    And a command runs: run --new --model claude-haiku-4-5 asks.jsonl -o two.jsonl
+    And a command runs: cost --json
+    Then the cost is what the API's bill comes to
+    And the bill has cache writes of both lifetimes, and reads
+
+  Scenario: A late answer of a sending that was sent again is part of the cost
+    Given an API that takes 1 seconds for a batch
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "nth": [1], "action": {"type": "drop_after"}}]}
+      """
+    And a batch provider with {"settling": 0.3, "on_unknown": "resubmit", "resubmit_after": 0}
+    When a run of 3 prompts is submitted
+    And the results are read in order
+    Then the run's cost becomes what the API's bill of 6 answers comes to
+
+  Scenario: A ledger without runs has cost nothing, and looking at none makes none
+    Given a command's folder
+    When a command runs: cost
+    Then the command line exits with 2 and says
+      """
+      there is no ledger at
+      """

@@ -1,0 +1,83 @@
+"""Small real documents for scenarios, made from nothing: PDFs, and the beginnings of images."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+
+
+def pdf(words: str, *, pages: int = 1, encrypted: bool = False, packed: bool = False) -> bytes:
+    """A PDF that says the same on each page; `packed` as newer writers do, in streams."""
+    drawn = f"BT /F1 24 Tf 72 720 Td ({words}) Tj ET".encode()
+    kids = " ".join(f"{5 + n} 0 R" for n in range(pages)).encode()
+    objects = [
+        b"<< /Type /Catalog /Pages 2 0 R >>",
+        b"<< /Type /Pages /Kids [%b] /Count %d >>" % (kids, pages),
+        b"<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>",
+        b"<< /Length %d >>\nstream\n%b\nendstream" % (len(drawn), drawn),
+    ]
+    page = b"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Contents 4 0 R"
+    page += b" /Resources << /Font << /F1 3 0 R >> >> >>"
+    objects += [page] * pages
+    secret = b" /Encrypt << /Filter /Standard /V 1 /R 2 >>" if encrypted else b""
+    return _packed(objects, secret) if packed else _plain(objects, secret)
+
+
+def _plain(objects: list[bytes], secret: bytes) -> bytes:
+    out, places = bytearray(b"%PDF-1.4\n"), list[int]()
+    for number, body in enumerate(objects, 1):
+        places.append(len(out))
+        out += b"%d 0 obj\n%b\nendobj\n" % (number, body)
+    start = len(out)
+    out += b"xref\n0 %d\n0000000000 65535 f \n" % (len(objects) + 1)
+    out += b"".join(b"%010d 00000 n \n" % place for place in places)
+    out += b"trailer\n<< /Size %d /Root 1 0 R%b >>\n" % (len(objects) + 1, secret)
+    return bytes(out) + b"startxref\n%d\n%%%%EOF\n" % start
+
+
+def _packed(objects: list[bytes], secret: bytes) -> bytes:
+    loose = {4}
+    inside = [(n, body) for n, body in enumerate(objects, 1) if n not in loose]
+    at, index, bodies = 0, b"", b""
+    for number, body in inside:
+        index += b"%d %d " % (number, at)
+        bodies += body + b" "
+        at = len(bodies)
+    stream = zlib.compress(index + bodies)
+    out = bytearray(b"%PDF-1.5\n")
+    places: dict[int, tuple[int, int, int]] = {0: (0, 0, 65535)}
+    holder = len(objects) + 1
+    places[4] = (1, len(out), 0)
+    out += b"4 0 obj\n%b\nendobj\n" % objects[3]
+    places[holder] = (1, len(out), 0)
+    out += b"%d 0 obj\n<< /Type /ObjStm /N %d /First %d" % (holder, len(inside), len(index))
+    out += b" /Filter /FlateDecode /Length %d >>\nstream\n" % len(stream)
+    out += stream + b"\nendstream\nendobj\n"
+    for place, (number, _) in enumerate(inside):
+        places[number] = (2, holder, place)
+    start = len(out)
+    places[holder + 1] = (1, start, 0)
+    rows = zlib.compress(b"".join(struct.pack(">BIH", *places[n]) for n in sorted(places)))
+    out += b"%d 0 obj\n<< /Type /XRef /Size %d /W [1 4 2]" % (holder + 1, holder + 2)
+    out += b" /Root 1 0 R%b /Filter /FlateDecode /Length %d >>\nstream\n" % (secret, len(rows))
+    return bytes(out) + rows + b"\nendstream\nendobj\nstartxref\n%d\n%%%%EOF\n" % start
+
+
+def image(kind: str, width: int, height: int) -> bytes:
+    """The beginning of an image, as far as its size is told."""
+    if kind == "png":
+        head = b"IHDR" + struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+        return b"\x89PNG\r\n\x1a\n" + struct.pack(">I", 13) + head + b"\0" * 20
+    if kind == "gif":
+        return b"GIF89a" + struct.pack("<HH", width, height) + b"\0" * 20
+    if kind == "jpeg":
+        frame = b"\xff\xc0" + struct.pack(">HBHH", 17, 8, height, width) + b"\0" * 12
+        return b"\xff\xd8\xff\xe0" + struct.pack(">H", 4) + b"\0\0" + frame
+    chunks = {
+        "webp-x": b"VP8X\x0a\0\0\0\0\0\0\0"
+        + (width - 1).to_bytes(3, "little")
+        + (height - 1).to_bytes(3, "little"),
+        "webp-l": b"VP8L\0\0\0\0\x2f" + struct.pack("<I", (width - 1) | (height - 1) << 14),
+        "webp": b"VP8 \0\0\0\0\0\0\0\x9d\x01\x2a" + struct.pack("<HH", width, height),
+    }
+    return b"RIFF\0\0\0\0WEBP" + chunks[kind] + b"\0" * 20

@@ -1,0 +1,156 @@
+Feature: What failed in a run is asked again on order, and nothing else
+
+  Background:
+    Given a command's API
+    And a command's file "asks.jsonl"
+      """
+      "prompt 1"
+      "[[sandbox:errored:invalid_request_error:once]] prompt 2"
+      "[[sandbox:expired:once]] prompt 3"
+      "prompt 4"
+      "[[sandbox:canceled:once]] prompt 5"
+      """
+    And a command's environment has CLAUDE_BATCH_MAX_ATTEMPTS = 1
+
+  Scenario: New attempts join the run in order, and what succeeded is not asked again
+    When a command runs: run actor.yaml asks.jsonl -o out.jsonl
+    Then the command line exits with 1
+    And the output "out.jsonl" has the states succeeded, invalid_request_error, expired, succeeded, canceled
+    When a command runs: retry RUN
+    Then the command line exits with 0 and says
+      """
+      RUN: 3 requests are asked again
+      RUN finished: 5 succeeded of 5
+      """
+    And the output "out.jsonl" has the states succeeded, succeeded, succeeded, succeeded, succeeded
+    And the output "out.jsonl" has the attempts 1, 2, 2, 1, 2
+    And the API was asked for 5 and then 3 requests, and paid once for each of 5
+    When a command runs: retry RUN
+    Then the command line exits with 0 and says
+      """
+      RUN has nothing else that failed so; nothing was changed
+      """
+    And the API was asked for 5 and then 3 requests, and paid once for each of 5
+    When a command runs: run actor.yaml asks.jsonl -o again.jsonl
+    Then the output "again.jsonl" has the attempts 1, 2, 2, 1, 2
+    And the API was asked for 5 and then 3 requests, and paid once for each of 5
+
+  Scenario Outline: Only what is named is asked again: <only>
+    When a command runs: run actor.yaml asks.jsonl -o out.jsonl
+    And a command runs: retry RUN <only>
+    Then the command line exits with <code>
+    And the output "out.jsonl" has the states <states>
+
+    Examples:
+      | only                                    | code | states                                                            |
+      | --only expired                          | 1    | succeeded, invalid_request_error, succeeded, succeeded, canceled  |
+      | --only errored                          | 1    | succeeded, succeeded, expired, succeeded, canceled                |
+      | --only canceled                         | 1    | succeeded, invalid_request_error, expired, succeeded, succeeded   |
+      | --only type=invalid_request_error       | 1    | succeeded, succeeded, expired, succeeded, canceled                |
+      | --only type=api_error                   | 1    | succeeded, invalid_request_error, expired, succeeded, canceled    |
+      | --only type=api_error --only expired    | 1    | succeeded, invalid_request_error, succeeded, succeeded, canceled  |
+      | --only errored --only expired --only canceled | 0 | succeeded, succeeded, succeeded, succeeded, succeeded           |
+
+  Scenario: A word that means nothing changes nothing
+    When a command runs: run actor.yaml asks.jsonl -o out.jsonl
+    And a command runs: retry RUN --only lost
+    Then the command line exits with 2 and says
+      """
+      --only: 'lost' is none of expired, errored, canceled, and type=…
+      """
+    When a command runs: retry RUN --only type=
+    Then the command line exits with 2
+    When a command runs: retry RUN --base-url http://127.0.0.1:9
+    Then the command line exits with 2 and says
+      """
+      RUN was asked at
+      Nothing was changed
+      """
+    And the API was asked for 5 requests, and paid once for each of 2
+
+  Scenario: Each has all its attempts once more, and may fail again
+    Given a command's environment has CLAUDE_BATCH_MAX_ATTEMPTS = 2
+    And a command's file "one.jsonl"
+      """
+      "[[sandbox:errored:overloaded_error]] in vain"
+      """
+    When a command runs: run actor.yaml one.jsonl -o out.jsonl
+    Then the output "out.jsonl" has the attempts 2
+    When a command runs: retry RUN
+    Then the command line exits with 1
+    And the output "out.jsonl" has the attempts 4
+    And the API was asked 4 times for 1 request
+
+  Scenario: What a retry has queued outlives the process that asked for it
+    When a command runs: run actor.yaml asks.jsonl -o out.jsonl
+    And a process queues the failed requests of the run again, and dies at once
+    And a command runs: status RUN
+    Then the command line prints
+      """
+      RUN parked: 3 queued, 2 succeeded of 5
+      out.jsonl (not written yet)
+      """
+    When a command runs: resume
+    Then the command line exits with 0
+    And the output "out.jsonl" has the attempts 1, 2, 2, 1, 2
+    And the API was asked for 5 and then 3 requests, and paid once for each of 5
+
+  Scenario: A retry that is killed once its batch is created is finished by the next command
+    When a command runs: run actor.yaml asks.jsonl -o out.jsonl
+    And a process that retries the run is killed once it has created a batch
+    And a command runs: resume RUN
+    Then the command line exits with 0
+    And the output "out.jsonl" has the attempts 1, 2, 2, 1, 2
+    And the API was asked for 5 and then 3 requests, and paid once for each of 5
+
+  Scenario: What was cancelled with its run is asked only when that is said
+    Given a command's API with {"latency": 3600, "cancel_latency": 3600}
+    And a command's file "asks.jsonl" of 3 prompts
+    When a command runs: submit actor.yaml asks.jsonl -o out.jsonl
+    And a command runs: cancel RUN
+    And a command runs: retry RUN --only canceled
+    Then the command line exits with 2 and says
+      """
+      RUN is being cancelled, and its batches have not ended
+      """
+    When the API's clock goes on by an hour
+    And a command runs: resume RUN
+    Then the output "out.jsonl" has the states canceled, canceled, canceled
+    When a command runs: retry RUN
+    Then the command line exits with 1 and says
+      """
+      3 requests were cancelled with the run and are left so; --only canceled asks them
+      RUN has nothing else that failed so; nothing was changed
+      """
+    When the run's canceled requests are retried while the API's clock goes on
+    Then the command line exits with 0
+    And the output "out.jsonl" has the states succeeded, succeeded, succeeded
+    And the API was asked for 3 and then 3 requests, and paid once for each of 3
+
+  Scenario: What was lost is not asked again, since it may have been paid for
+    When a command runs: run actor.yaml asks.jsonl -o out.jsonl
+    And the run's first request is lost
+    And a command runs: retry RUN
+    Then the output "out.jsonl" has the attempts 1, 2, 2, 1, 2
+    And the output "out.jsonl" has the states missing_result, succeeded, succeeded, succeeded, succeeded
+    And the API was asked for 5 and then 3 requests, and paid once for each of 5
+
+  Scenario: What another sending has answered is given, and not paid for again
+    When a command runs: run actor.yaml asks.jsonl -o out.jsonl
+    And an answer of another sending of the run's second request has come late
+    And a command runs: retry RUN --only errored
+    Then the command line exits with 1 and says
+      """
+      1 requests had been answered after all
+      """
+    And the output "out.jsonl" has the states succeeded, succeeded, expired, succeeded, canceled
+    And the API was asked for 5 requests, and paid once for each of 2
+
+  Scenario: From Python, the run that was waited for is waited for once more
+    When the run is asked from Python, and its failures are retried
+    Then there were 2 answers of 5 at first, and 5 in order after that
+    And the API was asked for 5 and then 3 requests, and paid once for each of 5
+
+  Scenario: Single calls are not retried: whoever wants an answer calls again
+    When a single call fails, and its run is retried
+    Then the retry is refused: holds single calls

@@ -1,0 +1,104 @@
+"""Types that scenarios ask answers in; in a module, so that what holds one can be pickled."""
+
+from __future__ import annotations
+
+import datetime as dt
+import enum
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, Field, field_validator
+
+
+class Currency(enum.Enum):
+    EUR = "EUR"
+    USD = "USD"
+
+
+class Line(BaseModel):
+    what: str
+    price: Decimal = Field(ge=0)
+
+
+class Card(BaseModel):
+    kind: Literal["card"]
+    number: str = Field(max_length=500)
+
+
+class Transfer(BaseModel):
+    kind: Literal["transfer"]
+    bank: str
+
+
+class Invoice(BaseModel):
+    """Everything that a schema may hold: nested, lists, enums, optionals, unions, dates."""
+
+    number: str
+    issued: dt.date
+    paid_at: dt.datetime | None = None
+    currency: Currency
+    lines: list[Line]
+    discounts: list[Line] | None = None
+    payment: Annotated[Card | Transfer, Field(discriminator="kind")]
+    total: int | float
+
+
+class Flat(BaseModel):
+    number: str
+    total: float
+
+
+class Receipt(BaseModel):
+    """Flat: scalars, and lists of scalars."""
+
+    number: str = Field(description="As printed")
+    issued: dt.date
+    total: Decimal
+    currency: Currency
+    paid: bool | None
+    tags: list[str] = []
+    note: str | None = None
+
+
+class Node(BaseModel):
+    name: str
+    children: list[Node] = []
+
+
+class Book(BaseModel):
+    pages: list[Node]
+
+
+class Prices(BaseModel):
+    of: dict[str, float]
+
+
+class Pair(BaseModel):
+    both: tuple[int, str]
+
+
+class Whatever(BaseModel):
+    inner: list[Any]
+
+
+class Picky(BaseModel):
+    """What no schema can say, and every answer of the sandbox breaks."""
+
+    number: str
+    total: float
+
+    @field_validator("number")
+    @classmethod
+    def _digits(cls, number: str) -> str:
+        if not number.isdigit():
+            raise ValueError("has other characters than digits")
+        return number
+
+
+class Odd(BaseModel):
+    call: Callable[[int], int]
+
+
+class Alien:
+    """Nothing that Pydantic knows."""

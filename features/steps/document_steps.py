@@ -1,0 +1,174 @@
+"""Steps of documents: what they become, and what is refused."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import papers
+from behave import given, then, use_step_matcher, when
+from behave.runner import Context
+
+import claude_batch as cb
+from claude_batch.actor import documents as document_module
+from claude_batch.actor.request import RequestEncoder
+
+use_step_matcher("parse")
+
+
+def made(content: str) -> bytes:
+    kind, _, rest = content.partition(" ")
+    if kind == "text":
+        return rest.encode()
+    if kind == "hex":
+        return bytes.fromhex(rest)
+    words = {word.strip() for word in content.split(",")}
+    if kind.startswith("pdf"):
+        pages = re.search(r"of (\d+) pages", content)
+        whole = papers.pdf(
+            "Hello",
+            pages=int(pages[1]) if pages else 1,
+            encrypted="encrypted" in words,
+            packed="packed" in words,
+        )
+        return whole[: len(whole) // 2] if "cut short" in words else whole
+    width, height = re.findall(r"\d+", rest)
+    return papers.image(kind, int(width), int(height))
+
+
+@given("the documents")
+def _(context: Context) -> None:
+    for row in context.table:
+        path = context.tmp / row["file"]
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(made(row["content"]))
+
+
+def encoded(context: Context, request: cb.ActorRequest) -> list[dict[str, Any]]:
+    with contextlib.chdir(context.tmp):
+        return json.loads(RequestEncoder(context.actor).encode(request).params)["messages"]
+
+
+@then('the document "{document}" becomes {block}')
+def _(context: Context, document: str, block: str) -> None:
+    given_as = json.loads(document) if document.startswith("{") else document
+    [message] = encoded(context, cb.ActorRequest("What is it?", documents=[given_as]))
+    found, text = message["content"]
+    assert text == {"type": "text", "text": "What is it?"}, text
+    expected = json.loads(block)
+    if expected["source"].get("data") == "…":
+        assert len(found["source"]["data"]) > 20, found
+        expected["source"]["data"] = found["source"]["data"]
+    assert found == expected, found
+
+
+@then(
+    'a request of "{prompt}" about bytes, a path and "{file_id}" has a text, a PDF, a file and the '
+    "prompt, in this order"
+)
+def _(context: Context, prompt: str, file_id: str) -> None:
+    request = cb.ActorRequest(prompt, documents=[b"Bytes.", Path("a.pdf"), file_id])
+    [message] = encoded(context, request)
+    sources = [block.get("source", {}).get("type") for block in message["content"]]
+    assert sources == ["text", "base64", "file", None], message
+    assert "title" not in message["content"][0] and message["content"][-1]["text"] == prompt
+
+
+MESSAGES = [
+    {"role": "user", "content": "First"},
+    {"role": "assistant", "content": "Second"},
+    {"role": "user", "content": [{"type": "text", "text": "Third"}]},
+]
+
+
+@then(
+    'a request of messages about "{first}" and "{second}", with citations, has them in its first '
+    "user's message"
+)
+def _(context: Context, first: str, second: str) -> None:
+    documents = [first, second]
+    request = cb.ActorRequest(messages=MESSAGES, documents=documents, citations=True)
+    found = encoded(context, request)
+    assert found[1:] == MESSAGES[1:], found
+    text, image, words = found[0]["content"]
+    assert text["citations"] == {"enabled": True} and "citations" not in image
+    assert words == {"type": "text", "text": "First"}
+    system = {"role": "system", "content": "Be brief."}
+    request = cb.ActorRequest(messages=[system, *MESSAGES[2:]], documents=documents)
+    blocks = encoded(context, request)[1]["content"]
+    assert [block["type"] for block in blocks] == ["document", "image", "text"]
+    assert "citations" not in blocks[0]
+
+
+def check_refused(context: Context, make: Any, text: str) -> None:
+    try:
+        encoded(context, make())
+    except cb.InvalidRequestError as error:
+        assert text in str(error), error
+        assert error.key == "k", error
+    else:
+        raise AssertionError("it was encoded")
+
+
+@then('a request of messages without a user about "{name}" is refused with "{text}"')
+def _(context: Context, name: str, text: str) -> None:
+    messages = MESSAGES[1:2]
+    make = lambda: cb.ActorRequest(messages=messages, documents=[name], key="k")  # noqa: E731
+    check_refused(context, make, text)
+
+
+@then('the document "{name}" is refused with "{text}"')
+def _(context: Context, name: str, text: str) -> None:
+    check_refused(context, lambda: cb.ActorRequest("a", documents=[name], key="k"), text)
+
+
+@then('a request about {count:d} PDFs of {pages:d} pages is refused with "{text}"')
+def _(context: Context, count: int, pages: int, text: str) -> None:
+    documents = [papers.pdf("Hello", pages=pages)] * count
+    check_refused(context, lambda: cb.ActorRequest("a", documents=documents, key="k"), text)
+
+
+@then('a request about {count:d} images of {width:d} by {height:d} pixels is refused with "{text}"')
+def _(context: Context, count: int, width: int, height: int, text: str) -> None:
+    documents = [papers.image("png", width, height)] * count
+    encoded(context, cb.ActorRequest("a", documents=documents[:-1]))
+    check_refused(context, lambda: cb.ActorRequest("a", documents=documents, key="k"), text)
+
+
+@then('a request about {documents} is refused with "{text}"')
+def _(context: Context, documents: str, text: str) -> None:
+    given_as = json.loads(documents)
+    check_refused(context, lambda: cb.ActorRequest("a", documents=given_as, key="k"), text)
+
+
+@then('the document "{name}" is read once for {count:d} requests, and again when it has changed')
+def _(context: Context, name: str, count: int) -> None:
+    document_module._read.cache_clear()
+    path = context.tmp / name
+    for number in range(count):
+        encoded(context, cb.ActorRequest(f"{number}", documents=[path]))
+    assert document_module._read.cache_info().misses == 1
+    path.write_text("# Other notes")
+    os.utime(path, ns=(1, 1))
+    [message] = encoded(context, cb.ActorRequest("a", documents=[path]))
+    assert message["content"][0]["source"]["data"] == "# Other notes"
+
+
+@when('"{prompt}" about "{name}" is asked for as {shape}, with citations')
+def _(context: Context, prompt: str, name: str, shape: str) -> None:
+    import shapes
+
+    request = cb.ActorRequest(prompt, documents=[context.tmp / name], citations=True)
+    kind = getattr(shapes, shape)
+    context.outcomes = [context.actor.respond_sync(request, output_format=kind)]
+
+
+@then('every field cites {place} of "{title}"')
+def _(context: Context, place: str, title: str) -> None:
+    [answer] = context.outcomes
+    found = [c for cited in answer.field_citations.values() for c in cited]
+    assert found and all((c.place, c.title) == (place, title) for c in found), found

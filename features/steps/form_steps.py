@@ -1,0 +1,80 @@
+"""Steps about the forms that results are written in."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+from behave import then, when
+from behave.runner import Context
+from sqlalchemy import select
+from staging import ledger_values
+
+from claude_batch.ledger.schema import requests, results
+
+
+@then('the rows of "{name}" have')
+def _(context: Context, name: str) -> None:
+    with open(name, encoding="utf-8", newline="") as stream:
+        rows = list(csv.DictReader(stream, strict=True))
+    assert len(rows) == len(context.table.rows), rows
+    for row, wanted in zip(rows, context.table, strict=True):
+        assert wanted["says"] in row["text"], row
+        for column in wanted.headings:
+            if column != "says" and wanted[column] != "-":
+                assert row[column] == wanted[column], (column, row)
+
+
+@then('the file "{name}" begins with "{words}"')
+def _(context: Context, name: str, words: str) -> None:
+    assert Path(name).read_text("utf-8").startswith(words)
+
+
+@then("the command line has printed nothing")
+def _(context: Context) -> None:
+    assert context.ended.stdout == "", context.ended.stdout
+
+
+@then('the folder "{name}" has the files {names}')
+def _(context: Context, name: str, names: str) -> None:
+    root = Path(name)
+    found = sorted(str(path.relative_to(root)) for path in root.rglob("*") if path.is_file())
+    assert found == names.split(", "), found
+
+
+@then('each file of the folder "{name}" holds the line of its result')
+def _(context: Context, name: str) -> None:
+    asked = [json.loads(line)["id"] for line in Path("asks.jsonl").read_text().splitlines()]
+    held = [json.loads(path.read_text("utf-8")) for path in sorted(Path(name).glob("0*.json"))]
+    assert [each["id"] for each in held] == asked, held
+    assert [each["ok"] for each in held] == [True, True, False]
+    assert held[0]["cost_usd"] == 0.001 and held[2]["error"]["type"] == "invalid_request_error"
+
+
+@then('the raw lines of the folder "{name}" are the API\'s, byte for byte')
+def _(context: Context, name: str) -> None:
+    query = select(results.c.raw).join(requests, requests.c.seq == results.c.request_seq)
+    kept = ledger_values(query.order_by(requests.c.position))
+    assert (Path(name) / "raw" / "results.jsonl").read_bytes().splitlines() == kept
+
+
+@then('the summary of the folder "{name}" says what the run has cost')
+def _(context: Context, name: str) -> None:
+    summary = json.loads((Path(name) / "summary.json").read_text())
+    assert summary["run_id"] == context.run_id and summary["label"] == "mine", summary
+    assert summary["requests"] == {"errored": 1, "succeeded": 2}, summary
+    assert summary["cost"] >= 1_000_000 and summary["total"] == 3, summary
+
+
+@when('the folder "{name}" has a folder in the place of its second file')
+def _(context: Context, name: str) -> None:
+    path = Path(name) / "000002.json"
+    path.unlink()
+    (path / "inside").mkdir(parents=True)
+
+
+@then('the folder "{name}" has no summary')
+def _(context: Context, name: str) -> None:
+    assert not (Path(name) / "summary.json").exists()
+    assert not list(Path(name).rglob("*.partial"))

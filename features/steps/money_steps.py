@@ -1,0 +1,410 @@
+"""Steps about prices and costs: an API that bills what a prompt asks it to."""
+
+from __future__ import annotations
+
+import ast
+import json
+import math
+import os
+import re
+import subprocess
+import sys
+import time
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import msgspec
+from behave import given, then
+from behave.runner import Context
+from staging import QUICK, start_api, until
+
+import claude_batch as cb
+from claude_batch.core.usage import Usage
+from claude_batch.money import prices as prices_module
+from claude_batch.money.prices import prices_of
+from claude_batch.wire.messages import decode_message
+
+SHORT = {
+    "cache_read": "cache_read_input_tokens",
+    "cache_5m": "cache_creation_5m_input_tokens",
+    "cache_1h": "cache_creation_1h_input_tokens",
+}
+NOW = datetime(2026, 11, 21, tzinfo=UTC).timestamp()
+
+
+def usage_of(words: str) -> Usage:
+    given: dict[str, Any] = json.loads(words)
+    return Usage(**{SHORT.get(name, name): value for name, value in given.items()})
+
+
+def api_usage(given: dict[str, Any]) -> dict[str, Any]:
+    """Short words as the API's own `usage` object has them."""
+    five, hour = given.pop("cache_5m", 0), given.pop("cache_1h", 0)
+    searches = given.pop("web_search_requests", None)
+    made = {
+        "input_tokens": 0,
+        "output_tokens": 0,
+        "cache_read_input_tokens": given.pop("cache_read", 0),
+        "cache_creation_input_tokens": five + hour,
+        "cache_creation": {"ephemeral_5m_input_tokens": five, "ephemeral_1h_input_tokens": hour},
+        **given,
+    }
+    if searches is not None:
+        made["server_tool_use"] = {"web_search_requests": searches, "web_fetch_requests": 0}
+    return made
+
+
+def bill_as_told(params: dict[str, Any]) -> Any:
+    """The sandbox's mind: a prompt that is a JSON object is the usage of its answer."""
+    content = params["messages"][-1]["content"]
+    text = content if isinstance(content, str) else content[0]["text"]
+    if not text.startswith("{"):
+        return None
+    return {"content": "done", "usage": api_usage(json.loads(text))}
+
+
+@given("an API that bills what it is told to")
+@given("an API that bills what it is told to, with {settings}")
+def _(context: Context, settings: str = "{}") -> None:
+    context.execute_steps("Given a command's folder")
+    start_api(context, responder=bill_as_told, **json.loads(settings))
+    os.environ["CLAUDE_BATCH_POLL_INTERVAL"] = "50ms"
+    os.environ["CLAUDE_BATCH_LINGER"] = "50ms"
+
+
+@given('a file of prices "{name}"')
+def _(context: Context, name: str) -> None:
+    write_prices(context, name, context.text.encode())
+
+
+@given('the bytes of a file of prices "{name}" are {literal}')
+def _(context: Context, name: str, literal: str) -> None:
+    held = ast.literal_eval(literal)
+    write_prices(context, name, held if isinstance(held, bytes) else held.encode())
+
+
+def write_prices(context: Context, name: str, held: bytes) -> None:
+    context.prices = context.tmp / name
+    context.prices.write_bytes(held)
+
+
+def charged(context: Context, model: str, words: str, *, batch: bool, at: float = NOW) -> Any:
+    model = "" if model == "-" else model
+    found = prices_of(getattr(context, "prices", None))
+    return found.charge(model, usage_of(words), batch=batch, at=at)
+
+
+@then("an answer of {model} that used {usage} costs {batch} in a batch, and {live} live")
+def _(context: Context, model: str, usage: str, batch: str, live: str) -> None:
+    in_batch = charged(context, model, usage, batch=True)
+    at_once = charged(context, model, usage, batch=False)
+    if live == "unpriced":
+        assert in_batch is at_once is None, (in_batch, at_once)
+        return
+    assert at_once is not None and (at_once.cost, at_once.live) == (int(live), int(live)), at_once
+    if batch != "-":
+        assert in_batch is not None, usage
+        assert (in_batch.cost, in_batch.live) == (int(batch), int(live)), in_batch
+
+
+@then("an answer of {model} that used {usage} costs {live:d} live on {day}")
+def _(context: Context, model: str, usage: str, live: int, day: str) -> None:
+    at = datetime.fromisoformat(day).replace(tzinfo=UTC).timestamp()
+    for moment in (at, at + 86399):
+        found = charged(context, model, usage, batch=False, at=moment)
+        assert found is not None and found.cost == live, found
+
+
+@then("without a cache {model} that used {usage} costs {cost:d} in a batch")
+def _(context: Context, model: str, usage: str, cost: int) -> None:
+    found = charged(context, model, usage, batch=True)
+    assert found is not None and found.uncached == cost, found
+
+
+@then("each batch price that genai-prices lists is half of the live one")
+def _(context: Context) -> None:
+    from genai_prices import Usage as Counted
+    from genai_prices import calc_price
+
+    at = datetime.fromtimestamp(NOW, UTC)
+    compared = 0
+    names = (
+        "fable-5 fable-5-1 fable-5-2 haiku-4-5 haiku-5-5 opus-4-5 opus-4-6 opus-4-7 opus-4-8 "
+        "opus-5 opus-5-5 sonnet-4-5 sonnet-4-6 sonnet-5 sonnet-5-5"
+    )
+    for model in (f"claude-{name}" for name in names.split()):
+        for prompt in (1000, 150_000, 450_000):
+            usage = Counted(
+                input_tokens=prompt,
+                cache_read_tokens=100,
+                cache_write_tokens=500,
+                cache_write_1h_tokens=200,
+                output_tokens=1000,
+                web_searches=2,
+            )
+            own = Usage(
+                input_tokens=prompt - 600,
+                cache_read_input_tokens=100,
+                cache_creation_5m_input_tokens=300,
+                cache_creation_1h_input_tokens=200,
+                output_tokens=1000,
+                web_search_requests=2,
+            )
+            for batch, words in ((True, {"processing": "batch"}), (False, None)):
+                listed = calc_price(
+                    usage,
+                    model,
+                    provider_id="anthropic",
+                    genai_request_timestamp=at,
+                    price_context=words,
+                ).total_price
+                found = prices_of().charge(model, own, batch=batch, at=NOW)
+                assert found is not None
+                assert abs(Decimal(found.cost) - listed * 10**9) <= Decimal("0.5"), (model, listed)
+                compared += 1
+    assert compared == 90
+
+
+@then("usage of {words} writes {five:d} tokens for 5m and {hour:d} for 1h")
+def _(context: Context, words: str, five: int, hour: int) -> None:
+    usage = decode_message(b'{"usage": %b}' % words.encode()).usage
+    assert usage.cache_creation_5m_input_tokens == five, usage
+    assert usage.cache_creation_1h_input_tokens == hour, usage
+    assert usage.cache_creation_input_tokens == five + hour, usage
+
+
+@then(
+    "{count:d} answers are priced in less than {seconds:f} seconds of CPU, with one look for {what}"
+)
+def _(context: Context, count: int, seconds: float, what: str) -> None:
+    prices = prices_module.Prices()
+    usages = [Usage(input_tokens=n, output_tokens=n % 90) for n in range(count)]
+    with mock.patch.object(prices_module, "_listed", wraps=prices_module._listed) as looks:
+        begun = time.process_time()
+        for usage in usages:
+            prices.charge("claude-haiku-5-5", usage, batch=True, at=NOW)
+        spent = time.process_time() - begun
+    assert looks.call_count == 1, looks.call_count
+    assert spent < seconds, spent
+
+
+@then("the command line's help and the package itself load no prices")
+def _(context: Context) -> None:
+    program = (
+        "import sys, claude_batch as cb\n"
+        "from click.testing import CliRunner\n"
+        "from claude_batch.cli.app import group\n"
+        "assert CliRunner().invoke(group, ['run', '--help']).exit_code == 0\n"
+        "cb.ClaudeBatchProvider(api_key='k'), cb.ClaudeProvider(api_key='k')\n"
+        "print('genai_prices' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout == "False\n", (done.stdout, done.stderr)
+
+
+@then("the file of prices is refused: {words}")
+def _(context: Context, words: str) -> None:
+    try:
+        prices_of(context.prices)
+    except cb.ActorConfigurationError as error:
+        assert str(error).startswith(f"{context.tmp}/{words}"), error
+    else:
+        raise AssertionError("nothing was refused")
+
+
+@then('providers refuse the prices "{name}": {words}')
+def _(context: Context, name: str, words: str) -> None:
+    for provider in (cb.ClaudeBatchProvider, cb.ClaudeProvider):
+        try:
+            provider(api_key="k", prices=name)
+        except cb.ActorConfigurationError as error:
+            assert str(error) == words, error
+        else:
+            raise AssertionError("nothing was refused")
+
+
+def answer(usage: str, *, live: bool, model: str, **settings: Any) -> cb.ActorResponse:
+    made: Any = cb.ClaudeProvider(**settings)
+    if not live:
+        made.close()
+        made = cb.ClaudeBatchProvider(**QUICK, **settings)
+    actor = cb.ActorConfiguration(name="tests/asker", provider="anthropic", model=model)
+    with made as provider:
+        response: cb.ActorResponse = provider.respond_sync(actor, usage)
+    return response
+
+
+@then("a {way} answer that used {usage} costs {nano:d}, which are ${dollars}")
+def _(context: Context, way: str, usage: str, nano: int, dollars: str) -> None:
+    found = answer(usage, live=way == "live", model="claude-haiku-4-5")
+    assert found.cost == nano and str(found.cost_usd) == dollars, (found.cost, found.cost_usd)
+    assert found.to_dict()["cost_usd"] == float(dollars)
+
+
+@then("a batched answer of {model} is unpriced, and a live one too")
+def _(context: Context, model: str) -> None:
+    for live in (False, True):
+        found = answer('{"input_tokens": 1000}', live=live, model=model)
+        assert found.cost is None and found.cost_usd is None, found.cost
+        assert found.usage.input_tokens == 1000
+
+
+@then("with the own prices {how} a batched answer costs {batch:d}, and a live one {live:d}")
+def _(context: Context, how: str, batch: int, live: int) -> None:
+    settings: dict[str, Any] = {}
+    if how == "as a keyword":
+        settings["prices"] = context.prices
+    else:
+        os.environ["CLAUDE_BATCH_PRICES"] = str(context.prices)
+    for at_once, cost in ((False, batch), (True, live)):
+        found = answer(
+            '{"input_tokens": 1000, "output_tokens": 5}',
+            live=at_once,
+            model="claude-haiku-4-5",
+            **settings,
+        )
+        assert found.cost == cost, (at_once, found.cost)
+
+
+@then('the output lines in "{name}" say they cost {words}')
+def _(context: Context, name: str, words: str) -> None:
+    lines = Path(name).read_text("utf-8").splitlines()
+    shown = [re.search(r'"cost_usd":([\d.]+)', line) for line in lines]
+    assert [found[1] if found else "nothing" for found in shown] == re.split(", | and ", words)
+    for line in lines:
+        cost = msgspec.json.decode(line).get("cost_usd")
+        assert cost is None or isinstance(cost, float)
+
+
+# Reports
+
+BY_HAND = {
+    # Dollars a million tokens: input, output, cache read, writes of 5 minutes and of 1 hour.
+    "claude-haiku-4-5": ("1", "5", "0.1", "1.25", "2"),
+    "claude-haiku-5-5": ("0.1", "0.5", "0.01", "0.125", "0.2"),
+}
+LONG = {"claude-haiku-5-5": (100_000, 5)}
+"""Tokens of a prompt above which everything costs so many times as much."""
+
+
+def billed(record: dict[str, Any]) -> Fraction | None:
+    """What a record of the bill comes to, in nano-dollars; None without a price."""
+    prices = BY_HAND.get(record["model"])
+    if prices is None:
+        return None
+    usage = record["usage"]
+    written = usage["cache_creation"]
+    counts = (
+        usage["input_tokens"],
+        usage["output_tokens"],
+        usage["cache_read_input_tokens"],
+        written["ephemeral_5m_input_tokens"],
+        written["ephemeral_1h_input_tokens"],
+    )
+    tokens = sum(Fraction(price) * 1000 * n for price, n in zip(prices, counts, strict=True))
+    limit, factor = LONG.get(record["model"], (0, 1))
+    if sum(counts) - counts[1] > limit:
+        tokens *= factor
+    if usage.get("inference_geo") == "us":
+        tokens *= Fraction(11, 10)
+    searches = (usage.get("server_tool_use") or {}).get("web_search_requests", 0)
+    return tokens / (2 if record["route"] == "batch" else 1) + searches * 10_000_000
+
+
+def bill(context: Context) -> tuple[int, int]:
+    """The bill in nano-dollars, each answer rounded halves up, and how many answers it has."""
+    paid = [record for record in context.api.billing() if record["outcome"] == "succeeded"]
+    sums = [found for record in paid if (found := billed(record)) is not None]
+    return sum(math.floor(each + Fraction(1, 2)) for each in sums), len(paid)
+
+
+def as_request(model: str, content: str, **others: Any) -> str:
+    messages = [{"role": "user", "content": content}]
+    params = {"model": model, "max_tokens": 100, "messages": messages, **others}
+    return json.dumps({"params": params}) + "\n"
+
+
+@given('a command\'s file "{name}" of requests that use')
+def _(context: Context, name: str) -> None:
+    rows = list(context.table)
+    Path(name).write_text("".join(as_request(row["model"], row["usage"]) for row in rows))
+    context.expected = [row["nano-dollars"] for row in rows]
+
+
+@given('a command\'s file "{name}" of {count:d} requests that share a cached prefix')
+def _(context: Context, name: str, count: int) -> None:
+    system = [
+        {
+            "type": "text",
+            "text": "long " * 400,
+            "cache_control": {"type": "ephemeral", "ttl": "1h"},
+        },
+        {"type": "text", "text": "short " * 200, "cache_control": {"type": "ephemeral"}},
+    ]
+    lines = [as_request("claude-haiku-4-5", f"ask {n}", system=system) for n in range(count)]
+    Path(name).write_text("".join(lines))
+
+
+@then('each output line in "{name}" says what its request was to cost')
+def _(context: Context, name: str) -> None:
+    lines = [json.loads(line, parse_float=Decimal) for line in Path(name).read_text().splitlines()]
+    shown = [line.get("cost_usd") for line in lines]
+    wanted = [None if n == "unpriced" else Decimal(n).scaleb(-9) for n in context.expected]
+    assert shown == wanted, shown
+
+
+def report(context: Context) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(context.ended.stdout)
+    return found
+
+
+@then("the costs by group are")
+def _(context: Context) -> None:
+    found = [
+        (share["group"], str(share["cost"]), str(share["unpriced_answers"]))
+        for share in report(context)["shares"]
+    ]
+    assert found == [tuple(row.cells) for row in context.table], found
+
+
+@then("the costs by group are of this day")
+def _(context: Context) -> None:
+    told = report(context)
+    days = {(datetime.now(UTC) - timedelta(seconds=ago)).date().isoformat() for ago in (0, 60)}
+    assert {share["group"] for share in told["shares"]} <= days, told["shares"]
+    assert sum(share["cost"] for share in told["shares"]) == told["cost"] > 0
+
+
+@then("the cost is what the API's bill comes to")
+def _(context: Context) -> None:
+    comes_to, answers = bill(context)
+    told = report(context)
+    assert (told["cost"], told["results"]["succeeded"]) == (comes_to, answers), (comes_to, told)
+
+
+@then("the bill has cache writes of both lifetimes, and reads")
+def _(context: Context) -> None:
+    tokens = report(context)["tokens"]
+    assert all(tokens[name] > 0 for name in ("cache_read", "cache_write_5m", "cache_write_1h"))
+
+
+@then("the answers came within the time that the cost report says")
+def _(context: Context) -> None:
+    told = report(context)
+    first = told["cost"]["seconds_to_first_answer"]
+    last = told["cost"]["seconds_to_last_answer"]
+    assert 0.1 <= first <= last <= time.time() - told["created"], (first, last)
+
+
+@then("the run's cost becomes what the API's bill of {count:d} answers comes to")
+def _(context: Context, count: int) -> None:
+    def whole() -> bool:
+        return bool(context.run.cost().total.results["succeeded"] == count)
+
+    until(whole)
+    assert bill(context) == (context.run.cost().total.cost, count), bill(context)
+    assert context.run.cost().total.cost_usd == Decimal(bill(context)[0]).scaleb(-9)

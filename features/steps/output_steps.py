@@ -1,0 +1,303 @@
+"""Steps of structured output: schemas, what is sent, and what is read."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import pickle
+import shlex
+from typing import Any
+
+import parse
+import shapes
+from behave import given, register_type, then, use_step_matcher, when
+from behave.runner import Context
+from pydantic import TypeAdapter
+
+import claude_batch as cb
+from claude_batch.actor.output import output_format_of
+from claude_batch.actor.request import RequestEncoder
+from claude_batch.wire.schemas import schema_fault
+
+use_step_matcher("parse")
+
+
+@parse.with_pattern(r'[{\["0-9].*')
+def _written(text: str) -> str:
+    return text
+
+
+register_type(Written=_written)
+
+
+def _asked_for(context: Context, name: str, request: str) -> dict[str, Any]:
+    schema = output_format_of(getattr(shapes, name)).schema
+    encoder = RequestEncoder(context.actor.with_response_schema(schema))
+    return json.loads(encoder.encode(json.loads(request)).params)
+
+
+@then("the actor asked for an Invoice sends a strict schema, beside its effort")
+def _(context: Context) -> None:
+    config = _asked_for(context, "Invoice", '"a"')["output_config"]
+    assert config["effort"] == "low" and config["format"]["type"] == "json_schema"
+    schema = config["format"]["schema"]
+    objects = [schema, *(d for d in schema["$defs"].values() if d.get("type") == "object")]
+    assert len(objects) == 4 and all(o["additionalProperties"] is False for o in objects), schema
+    assert schema["properties"]["issued"]["format"] == "date"
+    assert schema["$defs"]["Currency"]["enum"] == ["EUR", "USD"]
+    assert "maxLength" not in schema["$defs"]["Card"]["properties"]["number"], schema
+
+
+@then("the actor asked for an Invoice tells the model in words what the schema cannot say")
+def _(context: Context) -> None:
+    schema = _asked_for(context, "Invoice", '"a"')["output_config"]["format"]["schema"]
+    number = schema["$defs"]["Card"]["properties"]["number"]
+    assert "maxLength: 500" in number["description"], number
+
+
+@then('the output format {name} is refused with "{text}"')
+def _(context: Context, name: str, text: str) -> None:
+    try:
+        output_format_of(getattr(shapes, name))
+    except cb.InvalidRequestError as error:
+        assert text in str(error), error
+    else:
+        raise AssertionError("it was taken")
+
+
+@then("the actor asked for a Flat with {request:Written} sends the schema of Flat")
+def _(context: Context, request: str) -> None:
+    params = _asked_for(context, "Flat", request)
+    schema = params["output_config"]["format"]["schema"]
+    assert list(schema["properties"]) == ["number", "total"], schema
+    effort = json.loads(request).get("params", {}).get("output_config", {}).get("effort")
+    assert params["output_config"].get("effort") == effort, params
+
+
+@then('the actor asked for a Flat with {request:Written} is refused with "{text}"')
+def _(context: Context, request: str, text: str) -> None:
+    try:
+        _asked_for(context, "Flat", request)
+    except cb.InvalidRequestError as error:
+        assert str(error).startswith(text), error
+    else:
+        raise AssertionError("it was encoded")
+
+
+@given("an actor response of the text {texts}, stopped by {reason}")
+def _(context: Context, texts: str, reason: str) -> None:
+    message = {
+        "id": "msg_1",
+        "model": "m",
+        "stop_reason": reason,
+        "content": [{"type": "text", "text": text} for text in shlex.split(texts)],
+        "usage": {"input_tokens": 1, "output_tokens": 2},
+    }
+    context.actor_response = cb.ActorResponse(json.dumps(message).encode(), batch_id="b")
+
+
+def _read_as(context: Context, name: str) -> cb.ActorResponse[Any]:
+    response = context.actor_response
+    return (
+        response
+        if name == "JSON"
+        else response.with_output(output_format_of(getattr(shapes, name)))
+    )
+
+
+@then("the actor response read as {name} is {expected:Written}")
+def _(context: Context, name: str, expected: str) -> None:
+    value = _read_as(context, name).parsed_output
+    plain = TypeAdapter(Any).dump_python(value, mode="json")
+    assert plain == json.loads(expected), value
+
+
+@then('the actor response read as {name} is refused with "{text}"')
+def _(context: Context, name: str, text: str) -> None:
+    response = _read_as(context, name)
+    try:
+        _ = response.parsed_output
+    except cb.OutputValidationError as error:
+        assert text in str(error), error
+        assert error.text == response.text and error.batch_id == "b", vars(error)
+        assert error.stop_reason == response.stop_reason
+    else:
+        raise AssertionError("it was read")
+
+
+@then("the actor response read as {name} comes back from pickling with its parsed output")
+def _(context: Context, name: str) -> None:
+    response = _read_as(context, name)
+    copy = pickle.loads(pickle.dumps(response))
+    assert copy == response and copy.parsed_output == response.parsed_output
+    assert type(copy.parsed_output) is getattr(shapes, name)
+
+
+@then("the actor response read as {name} gives the same object each time")
+def _(context: Context, name: str) -> None:
+    response = _read_as(context, name)
+    assert response.parsed_output is response.parsed_output
+
+
+@then("a schema of {levels:d} levels that each point twice to the next is taken")
+def _(context: Context, levels: int) -> None:
+    def level(number: int) -> dict[str, Any]:
+        inner = {"$ref": f"#/$defs/L{number + 1}"}
+        return {"type": "object", "properties": {"a": inner, "b": inner}}
+
+    names = {f"L{n}": level(n) for n in range(1, levels)}
+    schema = {**level(0), "$defs": {**names, f"L{levels}": {"type": "null"}}}
+    assert schema_fault(schema) is None
+
+
+# Over real HTTP
+
+
+@given("an API whose model answers as it is told")
+def _(context: Context) -> None:
+    from staging import start_api
+
+    start_api(context, responder=_told)
+
+
+def _told(params: dict[str, Any]) -> Any:
+    """What stands after "say:" in the last message; `None`, the sandbox's own, where nothing."""
+    content = params["messages"][-1]["content"]
+    prompt = content if isinstance(content, str) else content[-1]["text"]
+    _, said, words = prompt.partition("say:")
+    return words.strip() if said else None
+
+
+@when('"{prompt}" is asked for as {name} in every way')
+def _(context: Context, prompt: str, name: str) -> None:
+    kind = getattr(shapes, name)
+    actor = context.actor
+
+    async def ask() -> list[Any]:
+        one = await actor.respond(prompt, output_format=kind)
+        many = [r.unwrap() async for r in actor.respond_all([prompt], output_format=kind)]
+        run = await actor.submit([prompt, "another"], output_format=kind)
+        many += [r.unwrap() async for r in run.results()]
+        return [one, *many]
+
+    context.outcomes = asyncio.run(ask())
+    context.outcomes.append(actor.respond_sync(prompt, output_format=kind))
+    context.outcomes += [
+        r.unwrap() for r in actor.respond_all_sync([prompt + " twice"], output_format=kind)
+    ]
+    run = actor.submit_sync([prompt, "third"], output_format=kind)
+    context.outcomes += [r.unwrap() for r in run.results_sync()]
+
+
+@then("every answer is an object of {name}")
+def _(context: Context, name: str) -> None:
+    kind = getattr(shapes, name)
+    assert context.outcomes
+    assert all(type(o.parsed_output) is kind for o in context.outcomes)
+
+
+@then("the API was asked for a schema and for no tool")
+def _(context: Context) -> None:
+    sent = [json.loads(line) for line in _sent(context)]
+    assert sent and all(p["output_config"]["format"]["schema"] for p in sent)
+    assert not any("tools" in p or "tool_choice" in p for p in sent)
+
+
+def _sent(context: Context) -> list[bytes]:
+    from sqlalchemy import select
+    from staging import ledger_values
+
+    from claude_batch.ledger.schema import params
+
+    return ledger_values(select(params.c.body))
+
+
+@when("a run of these prompts is submitted as {name}")
+def _(context: Context, name: str) -> None:
+    context.shape = getattr(shapes, name)
+    prompts = [row["prompt"] for row in context.table]
+    context.run = asyncio.run(context.actor.submit(prompts, output_format=context.shape))
+
+
+@then("the run's results are")
+def _(context: Context) -> None:
+    _check_results(context, list(context.run.results_sync()))
+
+
+@then("another provider's results of the run, read as {name}, are")
+def _(context: Context, name: str) -> None:
+    run = cb.open_run(context.run.id)
+    context.add_cleanup(run.provider.close)
+    _check_results(context, list(run.results_sync(output_format=getattr(shapes, name))))
+
+
+def _check_results(context: Context, results: list[Any]) -> None:
+    for row, result in zip(context.table, results, strict=True):
+        if result.ok:
+            found = json.loads(result.response.parsed_output.model_dump_json())
+            assert found == json.loads(row["is"]), (row, found)
+        else:
+            assert type(result.error) is cb.OutputValidationError, result.error
+            assert row["is"] in str(result.error), (row, result.error)
+            assert result.error.text and result.error.batch_id
+
+
+@then("asking for {name} is refused, and nothing was stored")
+def _(context: Context, name: str) -> None:
+    for ask in (context.actor.respond_sync, lambda p, **k: context.actor.submit_sync([p], **k)):
+        try:
+            ask("a", output_format=getattr(shapes, name))
+        except cb.InvalidRequestError as error:
+            assert f"output_format {name}" in str(error)
+        else:
+            raise AssertionError("it was asked")
+    assert _sent(context) == []
+
+
+@when('"{prompt}" is asked for as {name}, with at most {tokens:d} tokens')
+def _(context: Context, prompt: str, name: str, tokens: int) -> None:
+    configuration = context.actor.configuration.model_copy(
+        update={"options": {"max_tokens": tokens}}
+    )
+    actor = cb.Actor(configuration, context.provider)
+    try:
+        context.outcomes = [actor.respond_sync(prompt, output_format=getattr(shapes, name))]
+    except cb.ActorError as error:
+        context.outcomes = [error]
+
+
+@then('the answer is no valid output, since "{why}", and its text is there')
+def _(context: Context, why: str) -> None:
+    [error] = context.outcomes
+    assert isinstance(error, cb.OutputValidationError), error
+    assert why in str(error) and error.text, error
+
+
+@given("a live actor")
+def _(context: Context) -> None:
+    provider = cb.ClaudeProvider()
+    context.add_cleanup(provider.close)
+    context.actor = cb.Actor(cb.ActorConfiguration(model="claude-haiku-4-5"), provider)
+
+
+@when('"{prompt}" is asked for as {name}, live')
+def _(context: Context, prompt: str, name: str) -> None:
+    kind = getattr(shapes, name)
+
+    async def ask() -> list[Any]:
+        results = context.actor.respond_all([prompt], output_format=kind)
+        return [
+            await context.actor.respond(prompt, output_format=kind),
+            *[result.unwrap() async for result in results],
+        ]
+
+    context.outcomes = asyncio.run(ask())
+
+
+@when('"{prompt}" is asked for as {name} with the key "{key}"')
+def _(context: Context, prompt: str, name: str, key: str) -> None:
+    try:
+        kind = getattr(shapes, name)
+        context.outcomes = [context.actor.respond_sync(prompt, key=key, output_format=kind)]
+    except cb.ActorError as error:
+        context.outcomes = [error]

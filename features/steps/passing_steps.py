@@ -1,0 +1,105 @@
+"""Steps of what passes through: the bytes that are sent, and what the sandbox makes of them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from typing import Any
+
+import msgspec
+from behave import then, use_step_matcher, when
+from behave.runner import Context
+from sqlalchemy import select
+from staging import ledger_values
+
+import claude_batch as cb
+from claude_batch.ledger.schema import params as params_table
+from claude_batch.sandbox.usage import params_sha256
+
+use_step_matcher("parse")
+
+
+class Warnings(logging.Handler):
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(record.getMessage())
+
+
+@when("an actor with these options asks once in a batch and once live")
+def _(context: Context) -> None:
+    context.options = json.loads(context.text)
+    configuration = cb.ActorConfiguration(
+        name="tests/passing",
+        model="claude-haiku-4-5",
+        options=context.options,
+        batch_processing=True,
+    )
+    actor = cb.Actor(configuration, context.provider)
+    live = cb.ClaudeProvider()
+    context.add_cleanup(live.close)
+    heard = Warnings()
+    logger = logging.getLogger("claude_batch.actor.request")
+    logger.addHandler(heard)
+    context.add_cleanup(logger.removeHandler, heard)
+    context.outcomes = []
+    try:
+        for prompt in ("first", "second"):
+            context.outcomes.append(actor.respond_sync(prompt))
+    except cb.ActorError as error:
+        context.outcomes.append(error)
+    context.heard = list(heard.lines)
+    try:
+        context.outcomes.append(live.respond_sync(configuration, "live"))
+    except cb.ActorError as error:
+        context.outcomes.append(error)
+
+
+def sent() -> list[bytes]:
+    return ledger_values(select(params_table.c.body))
+
+
+@then("the API has received each option as it was written, and the betas as a header")
+def _(context: Context) -> None:
+    answered = [isinstance(outcome, cb.ActorResponse) for outcome in context.outcomes]
+    assert answered == [True] * 3, context.outcomes
+    bodies = sent()
+    assert len(bodies) == 2
+    options: dict[str, Any] = dict(context.options)
+    betas = options.pop("betas")
+    for body in bodies:
+        for name, value in options.items():
+            written = msgspec.json.encode({name: value})[1:-1]
+            assert written in body, (name, body)
+        assert "betas" not in json.loads(body)
+    received = {entry["params_sha256"] for entry in context.api.billing()}
+    # What came over HTTP is what lies in the ledger, and the live call differs in its prompt alone.
+    assert {params_sha256(body) for body in bodies} < received and len(received) == 3
+    live = bodies[0].replace(b'"first"', b'"live"')
+    assert params_sha256(live) in received, hashlib.sha256(live).hexdigest()
+    creates = [entry for entry in context.api.log() if entry["method"] == "POST"]
+    headers = [entry["headers"].get("anthropic-beta") for entry in creates]
+    assert headers == [",".join(betas)] * len(creates) and len(creates) == 3, headers
+
+
+@then("nobody was warned")
+def _(context: Context) -> None:
+    assert context.heard == [], context.heard
+
+
+@then("the request was sent as it was written, and the API had the last word")
+def _(context: Context) -> None:
+    [body] = sent()
+    assert b'"of_tomorrow":{"a":[1,2]}' in body, body
+    refused, live = context.outcomes
+    assert isinstance(refused, cb.BatchRequestError) and isinstance(live, cb.LiveRequestError)
+    assert "of_tomorrow" in str(refused) and "of_tomorrow" in str(live)
+
+
+@then("the warnings are")
+def _(context: Context) -> None:
+    for row, line in zip(context.table, context.heard, strict=True):
+        assert row["says"] in line, (row, line)

@@ -1,0 +1,92 @@
+Feature: What the API would refuse hours later is refused at once, with the item and the remedy
+
+  Scenario Outline: max_tokens beyond the model's limit: <model>, <tokens>
+    When the params of <model> are encoded for a batch, with
+      """
+      {"max_tokens": <tokens>}
+      """
+    Then they are refused with "<words>"
+
+    Examples:
+      | model                      | tokens | words                                                    |
+      | claude-haiku-4-5           | 64001  | `max_tokens: 64001` is more than the 64,000 of claude-haiku-4-5; lower it |
+      | claude-opus-4-5-20251101   | 64001  | is more than the 64,000                                  |
+      | claude-opus-4-1-20250805   | 32001  | is more than the 32,000                                  |
+      | claude-sonnet-4-20250514   | 64001  | is more than the 64,000                                  |
+      | claude-opus-5-5            | 128001 | or add the beta output-300k-2026-03-24                   |
+      | claude-opus-5-5            | 300001 | is more than the 128,000 of claude-opus-5-5; lower it    |
+      | claude-fable-5             | 128001 | is more than the 128,000 of claude-fable-5; lower it     |
+      | claude-of-tomorrow         | 128001 | is more than the 128,000                                 |
+      | claude-opus-5-5            | -1     | is negative                                              |
+      | claude-opus-5-5            | true   | `max_tokens` is a whole number, not True                 |
+      | claude-opus-5-5            | "9"    | `max_tokens` is a whole number                           |
+
+  Scenario: The beta lifts the limit, in batches, of the models that have it
+    When the params of claude-opus-5-5 are encoded for a batch, with
+      """
+      {"max_tokens": 300000, "betas": ["output-300k-2026-03-24"]}
+      """
+    Then nothing was refused
+    When the params of claude-opus-5-5 are encoded for a batch, with
+      """
+      {"max_tokens": 300001, "betas": ["output-300k-2026-03-24"]}
+      """
+    Then they are refused with "is more than the 300,000"
+    When the params of claude-opus-5-5 are encoded for a live call, with
+      """
+      {"max_tokens": 300000, "betas": ["output-300k-2026-03-24"]}
+      """
+    Then they are refused with "in batches"
+    When the params of claude-haiku-4-5 are encoded for a batch, with
+      """
+      {"max_tokens": 100000, "betas": ["output-300k-2026-03-24"]}
+      """
+    Then they are refused with "is more than the 64,000"
+
+  Scenario Outline: what messages, schemas and tools cannot be: <params>
+    When the params of claude-opus-5-5 are encoded for a batch, with
+      """
+      <params>
+      """
+    Then they are refused with "<words>"
+
+    Examples:
+      | params | words |
+      | {"messages": "hello"} | `messages` is a list of messages |
+      | {"messages": ["hello"]} | message 1 is a mapping of role and content, not str |
+      | {"messages": [{"role": "robot", "content": "a"}]} | message 1: the role 'robot' is none |
+      | {"messages": [{"role": "user", "content": {"type": "text"}}]} | message 1: its content is a text or a list of blocks |
+      | {"messages": [{"role": "assistant", "content": "a"}]} | message 1 is the assistant's |
+      | {"messages": [{"role": "user", "content": "a"}, {"role": "user", "content": []}]} | message 2 has no content |
+      | {"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": [{"type": "document", "source": {"type": "url", "url": "u"}}]}]} | message 2, block 1: a document in an assistant's message is refused since API version 2026-10-21; put it into a user's |
+      | {"messages": [{"role": "user", "content": [{"type": "image", "source": {"type": "base64", "media_type": "image/tiff", "data": "a"}}]}]} | message 1, block 1: `media_type: image/tiff` is not taken for a block of type image; give image/jpeg, |
+      | {"messages": [{"role": "user", "content": [{"type": "document", "source": {"type": "base64", "media_type": "application/msword", "data": "a"}}]}]} | give application/pdf |
+      | {"messages": [{"role": "user", "content": [{"type": "document", "source": {"type": "text", "media_type": "text/markdown", "data": "a"}}]}]} | of `media_type: text/plain`, not 'text/markdown' |
+      | {"messages": [{"role": "user", "content": [{"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": ""}}]}]} | its source has no `data` |
+      | {"messages": [{"role": "user", "content": [{"type": "document"}]}]} | a block of type document has a `source` |
+      | {"output_config": {"format": {"type": "xml"}}} | `output_config.format` is {type: json_schema |
+      | {"output_config": {"format": {"type": "json_schema", "schema": {"type": "object", "properties": {"a": {"$ref": "#"}}}}}} | the API cannot take the schema of `output_config.format`: field `a`: `$ref: #` is recursive |
+      | {"output_config": {"format": {"type": "json_schema", "schema": {"type": "object"}}}, "messages": [{"role": "user", "content": [{"type": "document", "citations": {"enabled": true}, "source": {"type": "url", "url": "u"}}]}]} | the API takes no schema (`output_config.format`) beside citations |
+      | {"output_config": {"format": {"type": "json_schema", "schema": {"type": "object"}}}, "messages": [{"role": "user", "content": [{"type": "tool_result", "content": [{"type": "search_result", "citations": {"enabled": true}}]}]}]} | beside citations |
+      | {"tools": [{"name": "a b"}]} | tool 1: 'a b' is no name |
+      | {"tools": [{"input_schema": {}}]} | tool 1: None is no name |
+      | {"tools": [{"name": "a"}, {"name": "a"}]} | tool 2: there is a tool 'a' already |
+      | {"tool_choice": {"type": "any"}} | `tool_choice: any` needs `tools` |
+      | {"tools": [{"name": "a"}], "tool_choice": {"type": "tool", "name": "a"}} | claude-opus-5-5 refuses a forced `tool_choice` (tool); leave it to the model |
+      | {"stop_sequences": "END"} | `stop_sequences` is a list of texts |
+      | {"stop_sequences": [1]} | `stop_sequences` is a list of texts |
+
+  Scenario Outline: what is right, or not known here, passes: <params>
+    When the params of claude-haiku-4-5 are encoded for a batch, with
+      """
+      <params>
+      """
+    Then nothing was refused
+
+    Examples:
+      | params |
+      | {"temperature": 0.1, "messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": [{"type": "document", "source": {"type": "url", "url": "u"}}]}]} |
+      | {"tools": [{"name": "a"}], "tool_choice": {"type": "any"}} |
+      | {"tools": [{"type": "mcp_toolset", "mcp_server_name": "s"}, {"type": "web_search_20260601", "name": "web_search"}], "tool_choice": {"type": "auto"}} |
+      | {"messages": [{"role": "user", "content": [{"type": "of_tomorrow", "source": 5}, {"type": "document", "source": {"type": "file", "file_id": "f"}}]}]} |
+      | {"output_config": {"effort": "low", "format": null}, "stop_sequences": ["a"], "of_tomorrow": 1} |

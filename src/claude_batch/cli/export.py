@@ -1,0 +1,53 @@
+"""`claude-batch export`: what a run has answered so far, wherever and in whatever form."""
+
+from __future__ import annotations
+
+import click
+
+from claude_batch.cli.exits import EXIT_CODES, Exit
+from claude_batch.cli.faults import say
+from claude_batch.cli.looking import require_ledger
+from claude_batch.cli.options import (
+    Format,
+    ProviderOptions,
+    format_option,
+    ledger_option,
+    open_provider,
+)
+
+__all__ = ["export_command"]
+
+
+@click.command("export", epilog=EXIT_CODES)
+@click.argument("run_id", metavar="RUN")
+@click.option("-o", "--output", metavar="OUT", help="A file; by default standard output.")
+@format_option
+@ledger_option
+def export_command(
+    run_id: str, output: str | None, form: Format | None, ledger: str | None
+) -> None:
+    """Write the results that a run has by now, also of an unfinished one; needs no key.
+
+    Unlike `results` it leaves the run as it is: where its own output waits to be written, it does
+    so still.
+    """
+    from claude_batch.cli.formats import format_of
+    from claude_batch.cli.outputs import check_writable, write_output
+    from claude_batch.cli.running import parkable
+
+    output = None if output == "-" else output
+    check_writable(output)
+    options = ProviderOptions(ledger=ledger)
+    require_ledger(options.location)
+    with parkable(), open_provider(options, drive=False) as provider:
+        run = provider.open_run(run_id)
+        status = run.status()
+        final = (answer for answer in provider.answers(run.id) if answer.state.is_final)
+        whole = write_output(final, output, format_of(output, form))
+        if whole and output is not None:
+            say(f"wrote {output}")
+        if not status.finished:
+            left = sum(n for state, n in status.counts.items() if not state.is_final)
+            say(f"{run.id} is not finished: {left:,} requests have no result yet")
+            raise SystemExit(Exit.PARKED)
+        raise SystemExit(Exit.FAILED if status.failed else Exit.OK)

@@ -1,0 +1,77 @@
+"""`--results-dir`: a folder with one JSON file a result, the API's own lines, and a summary."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from claude_batch.cli.faults import BadOutput
+from claude_batch.cli.formats import pretty
+from claude_batch.cli.outputs import output_line, replacing
+from claude_batch.ledger.reading import Answer
+
+__all__ = ["check_folder", "write_folder"]
+
+_UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
+_LONGEST_NAME = 80
+"""Characters of an id that become part of its file's name."""
+
+
+def check_folder(folder: str | None) -> None:
+    """Make the folder, and make sure that it can be written to. Raises `BadOutput`."""
+    if folder is None:
+        return
+    try:
+        (Path(folder) / "raw").mkdir(parents=True, exist_ok=True)
+        probe = Path(folder) / f".{os.getpid()}.partial"
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise BadOutput(
+            f"{folder}: cannot be written to: {error.strerror}. Nothing was sent"
+        ) from None
+
+
+def write_folder(answers: Iterable[Answer], folder: str, summary: Mapping[str, Any]) -> None:
+    """Write every answer as a file of its own, the raw lines, and at last the summary.
+
+    Each file appears whole, and ``summary.json`` when all the others are on disk. Raises
+    `BadOutput`.
+    """
+    root = Path(folder)
+    last = root / "summary.json"
+    try:
+        (root / "raw").mkdir(parents=True, exist_ok=True)
+        last.unlink(missing_ok=True)
+        with replacing(str(root / "raw" / "results.jsonl")) as raw:
+            for answer in answers:
+                _write(root / _name(answer), pretty(output_line(answer)))
+                if answer.raw is not None:
+                    raw.write(answer.raw + b"\n")
+        # One flush for all of them: to flush each would take longer than to write it.
+        os.sync()
+        with replacing(str(last)) as stream:
+            stream.write(pretty(msgspec.json.encode(summary)))
+    except OSError as error:
+        raise BadOutput(f"{folder}: cannot be written to: {error.strerror}") from None
+
+
+def _name(answer: Answer) -> str:
+    """``000001-name.json``: in input order, and unique whatever the ids are."""
+    words = _UNSAFE.sub("-", answer.key or "").strip("-.")[-_LONGEST_NAME:]
+    number = answer.position + 1
+    return f"{number:06d}.json" if words in ("", str(number)) else f"{number:06d}-{words}.json"
+
+
+def _write(path: Path, content: bytes) -> None:
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        temporary.write_bytes(content)
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)

@@ -1,0 +1,85 @@
+"""The forms of OUT: JSON lines, or CSV where its name ends so or `--format` says so."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from claude_batch.cli.options import Format
+from claude_batch.core.states import RequestState
+from claude_batch.ledger.reading import Answer
+from claude_batch.providers.mapping import result_of
+from claude_batch.wire.messages import decode_line, output_of_line
+
+__all__ = ["CSV_COLUMNS", "csv_line", "csv_row", "format_of", "pretty"]
+
+CSV_COLUMNS = (
+    "id",
+    "ok",
+    "text",
+    "stop_reason",
+    "model",
+    "input_tokens",
+    "output_tokens",
+    "cache_read_input_tokens",
+    "cache_creation_input_tokens",
+    "cost_usd",
+    "error_type",
+    "error_message",
+    "batch_id",
+    "attempt",
+)
+
+
+def format_of(output: str | None, form: Format | None) -> Format:
+    """The form that was asked for, or the one that the name of OUT tells."""
+    if form is not None:
+        return form
+    return "csv" if output is not None and output.lower().endswith(".csv") else "jsonl"
+
+
+def csv_line(
+    answer: Answer, error_type: Callable[[Any], str], cost_usd: Callable[[int], bytes]
+) -> bytes:
+    """One row, without its end; line breaks inside an answer are quoted."""
+    identifier = answer.key if answer.key is not None else str(answer.position + 1)
+    row: list[Any]
+    if answer.state is RequestState.SUCCEEDED and answer.raw is not None:
+        message = output_of_line(answer.raw)
+        usage = decode_line(answer.raw).usage
+        assert usage is not None
+        row = [
+            identifier,
+            "true",
+            message.text,
+            message.stop_reason,
+            message.model,
+            usage.input_tokens,
+            usage.output_tokens,
+            usage.cache_read_input_tokens,
+            usage.cache_creation_input_tokens,
+            None if answer.cost is None else cost_usd(answer.cost).decode(),
+            None,
+            None,
+        ]
+    else:
+        error = result_of(answer).error
+        assert error is not None
+        row = [identifier, "false", *[None] * 8, error_type(error), str(error)]
+    return csv_row([*row, answer.batch_id, answer.attempt])
+
+
+def csv_row(values: list[Any]) -> bytes:
+    """Values as a row of CSV, without its end."""
+    buffer = io.StringIO()
+    csv.writer(buffer, lineterminator="").writerow(values)
+    return buffer.getvalue().encode("utf-8", "surrogatepass")
+
+
+def pretty(line: bytes) -> bytes:
+    """A JSON value, indented for people."""
+    return msgspec.json.format(line) + b"\n"

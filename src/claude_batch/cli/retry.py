@@ -1,0 +1,68 @@
+"""`claude-batch retry`: new attempts of what failed in a run."""
+
+from __future__ import annotations
+
+import click
+
+from claude_batch.cli.exits import EXIT_CODES, Exit
+from claude_batch.cli.faults import say
+from claude_batch.cli.looking import require_ledger
+from claude_batch.cli.options import ProviderOptions, open_provider, provider_options
+from claude_batch.core.errors import ActorConfigurationError, InvalidRequestError
+
+__all__ = ["retry_command"]
+
+
+@click.command("retry", epilog=EXIT_CODES)
+@click.argument("run_id", metavar="RUN")
+@click.option(
+    "--only",
+    multiple=True,
+    metavar="expired|errored|canceled|type=TYPE",
+    help="Only what ended so, or with this type of error. May be given more than once.",
+)
+@provider_options
+def retry_command(run_id: str, only: tuple[str, ...], options: ProviderOptions) -> None:
+    """Ask the failed requests of a run once more, wait, and write its whole output again.
+
+    What succeeded is not asked again, and keeps its place. Requests of a cancelled run that did
+    not run are asked only with `--only canceled`. Those that were lost may have been paid for:
+    `claude-batch unknown RUN --resubmit` sends them again.
+    """
+    from claude_batch.cli.running import parkable, wait_and_deliver
+    from claude_batch.providers.retrying import parse_only
+
+    try:
+        parse_only(only)
+    except ActorConfigurationError as error:
+        raise click.UsageError(f"--{error}") from None
+    require_ledger(options.location)
+    with parkable(), open_provider(options) as provider:
+        run = provider.open_run(run_id)
+        left = run.outstanding()
+        here = provider.address.rstrip("/")
+        if left.base_url != here:
+            say(
+                f"{left.id} was asked at {left.base_url}, and this command talks to {here}; "
+                f"name its server with --base-url {left.base_url}. Nothing was changed"
+            )
+            raise SystemExit(Exit.USAGE)
+        try:
+            retried = run.retry(only or None)
+        except InvalidRequestError as error:
+            say(f"error: {error}")
+            raise SystemExit(Exit.USAGE) from None
+        if retried.answered:
+            say(f"{retried.answered:,} requests had been answered after all")
+        if retried.cancelled:
+            say(
+                f"{retried.cancelled:,} requests were cancelled with the run and are left so; "
+                "--only canceled asks them"
+            )
+        if not retried.queued and not retried.answered:
+            say(f"{left.id} has nothing else that failed so; nothing was changed")
+            failed = run.status().failed
+            raise SystemExit(Exit.FAILED if failed else Exit.OK)
+        say(f"{left.id}: {retried.queued:,} requests are asked again")
+        provider.resume()
+        raise SystemExit(wait_and_deliver(provider, run, left.output, options))

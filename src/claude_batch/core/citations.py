@@ -1,0 +1,50 @@
+"""`Citation`: what an answer rests on, and where that stands."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+__all__ = ["Citation", "CitedPlace"]
+
+CitedPlace = Literal["characters", "pages", "blocks", "search_result", "web"]
+"""What a citation's place is counted in."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Citation:
+    """A passage of a document that the model cites for something it says.
+
+    Source: https://platform.claude.com/docs/en/build-with-claude/citations
+    """
+
+    text: str
+    """The passage, as it stands in the document."""
+    claim: str
+    """The part of the answer that rests on it."""
+    kind: CitedPlace
+    """``characters`` of a text, ``pages`` of a PDF, ``blocks`` of a document made of them, or of a
+    ``search_result``; ``web`` for a page that the API's own search found."""
+    document: int | None = None
+    """Which document (or search result) of the request, from 0; None on the web."""
+    title: str | None = None
+    """The document's title, where it has one."""
+    start: int | None = None
+    """Where it begins: characters and blocks from 0, pages from 1. None on the web."""
+    end: int | None = None
+    """Where it has ended: the first character, page or block that is no part of it."""
+    file_id: str | None = None
+    """The API's id of the document's file, where it was uploaded."""
+    url: str | None = None
+    """The address of a web page; the source of a search result, as it was given."""
+
+    @property
+    def place(self) -> str:
+        """For people: ``page 3``, ``pages 3 to 4``, ``characters 0 to 50``, or the address."""
+        if self.start is None or self.end is None:
+            return self.url or ""
+        if self.kind == "characters":
+            return f"characters {self.start} to {self.end}"
+        word = "page" if self.kind == "pages" else "block"
+        last = self.end - 1
+        return f"{word} {self.start}" if last <= self.start else f"{word}s {self.start} to {last}"

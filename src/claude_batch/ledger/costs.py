@@ -1,0 +1,196 @@
+"""What runs have used and cost: sums over the rows of `results`.
+
+Every row counts, those of sendings that were sent again included: what was paid twice costs twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal, NamedTuple
+
+from sqlalchemy import Connection, Integer, bindparam, case, cast, func, select, update
+
+from claude_batch.core.states import RequestState
+from claude_batch.ledger.schema import batches, requests, results, runs
+from claude_batch.ledger.store import Ledger, Record, plain_rows
+
+__all__ = [
+    "Grouping",
+    "Priced",
+    "Sums",
+    "answer_times",
+    "put_costs",
+    "sums",
+    "unpriced_answers",
+    "unpriced_models",
+]
+
+Grouping = Literal["actor", "model", "day"]
+"""By actor, by the model that answered, or by the day (UTC) on which the batch ended."""
+
+DAY = 86400.0
+PAGE = 1000
+"""Answers that are read at once."""
+
+_SUCCEEDED = results.c.outcome == RequestState.SUCCEEDED
+
+
+class Sums(NamedTuple):
+    """Sums over results; costs are nano-dollars, of the answers whose price is known."""
+
+    group: str | int | None
+    """An actor, a model or a day (counted since the epoch); None for no model, and for all."""
+    succeeded: int
+    errored: int
+    expired: int
+    canceled: int
+    input_tokens: int
+    output_tokens: int
+    cache_read_tokens: int
+    cache_5m_tokens: int
+    cache_1h_tokens: int
+    web_searches: int
+    unpriced: int
+    """Answers whose price is not known."""
+    cost: int
+    live_cost: int
+    uncached_cost: int
+
+
+def _count(condition: Any) -> Any:
+    return func.coalesce(func.sum(case((condition, 1), else_=0)), 0)
+
+
+def _sum(column: Any) -> Any:
+    return func.coalesce(func.sum(column), 0)
+
+
+_SUMS = (
+    *(
+        _count(results.c.outcome == outcome)
+        for outcome in ("succeeded", "errored", "expired", "canceled")
+    ),
+    _sum(results.c.input_tokens),
+    _sum(results.c.output_tokens),
+    _sum(results.c.cache_read_tokens),
+    _sum(results.c.cache_5m_tokens),
+    _sum(results.c.cache_1h_tokens),
+    _sum(results.c.web_searches),
+    _count(_SUCCEEDED & results.c.cost.is_(None)),
+    _sum(results.c.cost),
+    _sum(results.c.live_cost),
+    _sum(results.c.uncached_cost),
+)
+
+
+def sums(tx: Connection, run_id: str | None = None, by: Grouping | None = None) -> list[Sums]:
+    """What a run, or the whole ledger, has used and cost: in all, or by groups in their order."""
+    key: Any = None
+    query = select(*_SUMS)
+    if by is not None:
+        key = {
+            "actor": runs.c.actor,
+            "model": results.c.model,
+            "day": cast(batches.c.ended / DAY, Integer),
+        }[by]
+        query = select(key, *_SUMS).group_by(key).order_by(key)
+    query = query.select_from(results)
+    if run_id is not None or by == "actor":
+        query = query.join(requests, requests.c.seq == results.c.request_seq)
+    if by == "actor":
+        query = query.join(runs, runs.c.id == requests.c.run_id)
+    if by == "day":
+        query = query.join(batches, batches.c.id == results.c.batch_id)
+    if run_id is not None:
+        query = query.where(requests.c.run_id == run_id)
+    found = tx.execute(query)
+    return [Sums(*row) if by is not None else Sums(None, *row) for row in found]
+
+
+def unpriced_models(tx: Connection, run_id: str | None = None) -> dict[str, int]:
+    """How many answers of each model have no price."""
+    query = (
+        select(func.coalesce(results.c.model, ""), func.count())
+        .where(_SUCCEEDED, results.c.cost.is_(None))
+        .group_by(results.c.model)
+        .order_by(results.c.model)
+    )
+    if run_id is not None:
+        query = query.join(requests, requests.c.seq == results.c.request_seq).where(
+            requests.c.run_id == run_id
+        )
+    return {str(model): count for model, count in tx.execute(query)}
+
+
+def answer_times(tx: Connection, run_id: str) -> tuple[float | None, float | None]:
+    """When the first and the last results of a run were in the ledger (seconds since the epoch)."""
+    of_run = (
+        select(results.c.batch_id)
+        .join(requests, requests.c.seq == results.c.request_seq)
+        .where(requests.c.run_id == run_id)
+    )
+    row = tx.execute(
+        select(func.min(batches.c.collected), func.max(batches.c.collected)).where(
+            batches.c.id.in_(of_run)
+        )
+    ).one()
+    return row[0], row[1]
+
+
+def _unpriced(*of: Any) -> Any:
+    after = (results.c.request_seq > bindparam("seq")) | (
+        (results.c.request_seq == bindparam("seq")) & (results.c.sending > bindparam("sending"))
+    )
+    return (
+        select(results.c.request_seq, results.c.sending, results.c.raw, batches.c.ended)
+        .join(batches, batches.c.id == results.c.batch_id)
+        .join(requests, requests.c.seq == results.c.request_seq)
+        .where(_SUCCEEDED, results.c.cost.is_(None), after, *of)
+        .order_by(results.c.request_seq, results.c.sending)
+        .limit(PAGE)
+    )
+
+
+_UNPRICED = _unpriced()
+_UNPRICED_OF_RUN = _unpriced(requests.c.run_id == bindparam("run"))
+
+
+def unpriced_answers(ledger: Ledger, run_id: str | None = None) -> Iterator[list[Record]]:
+    """Pages of answers without a price: request, sending, raw line, and when its batch ended."""
+    values: dict[str, Any] = {"seq": 0, "sending": 0}
+    if run_id is not None:
+        values["run"] = run_id
+    while True:
+        with ledger.read() as tx:
+            page = list(plain_rows(tx, _UNPRICED if run_id is None else _UNPRICED_OF_RUN, values))
+        if not page:
+            return
+        yield page
+        values["seq"], values["sending"] = page[-1][:2]
+
+
+_PUT = (
+    update(results)
+    .where(
+        results.c.request_seq == bindparam("seq"),
+        results.c.sending == bindparam("sent"),
+        results.c.cost.is_(None),
+    )
+    .values(
+        model=bindparam("of_model"),
+        cost=bindparam("of_cost"),
+        live_cost=bindparam("of_live"),
+        uncached_cost=bindparam("of_uncached"),
+    )
+)
+
+
+Priced = tuple[int, int, str | None, int, int, int]
+"""Request, sending, the model that answered, and the three costs in nano-dollars."""
+
+
+def put_costs(tx: Connection, priced: Sequence[Priced]) -> None:
+    """Note prices that were not known when the answers were collected."""
+    names = ("seq", "sent", "of_model", "of_cost", "of_live", "of_uncached")
+    if priced:
+        tx.execute(_PUT, [dict(zip(names, row, strict=True)) for row in priced])

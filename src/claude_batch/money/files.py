@@ -1,0 +1,158 @@
+"""A file of own prices: JSON or YAML, with every fault told by file and line.
+
+::
+
+    claude-haiku-4-5:        # a model's name; the same with a date after it is meant too
+      input: 0.8             # dollars a million tokens, live; a batch costs half of all of them
+      output: 4
+      cache_read: 0.08       # 0.1 times `input` where it is not given
+      cache_write_5m: 1      # 1.25 times `input`
+      cache_write_1h: 1.6    # twice `input`
+      web_search: 10         # dollars a thousand searches, in a batch as well
+      above:                 # prompts of more tokens than that, cached ones included
+        200000: {input: 1.6, output: 6}
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Iterator
+from decimal import Decimal, InvalidOperation
+from pathlib import Path
+from typing import cast
+
+import yaml
+
+from claude_batch.core.errors import ActorConfigurationError
+from claude_batch.money.rates import Rates, Tariff
+
+__all__ = ["read_prices"]
+
+_TOKENS = ("input", "output", "cache_read", "cache_write_5m", "cache_write_1h")
+_NEEDED = ("input", "output")
+_SMALLEST = Decimal("0.000001")
+_LARGEST = Decimal(1_000_000)
+
+
+def read_prices(path: Path) -> dict[str, Tariff]:
+    """The prices in a file, by the names of models. Raises `ActorConfigurationError`."""
+    try:
+        text = path.read_text("utf-8-sig")
+    except OSError as error:
+        raise _fault(path, None, f"the prices cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise _fault(path, None, f"the prices are no UTF-8: {error.reason}") from None
+    return _File(path).read(text)
+
+
+def _fault(path: Path, line: int | None, message: str) -> ActorConfigurationError:
+    return ActorConfigurationError(message, source=str(path), line=line)
+
+
+class _File:
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def read(self, text: str) -> dict[str, Tariff]:
+        root = self._parsed(text)
+        if root is None:
+            raise _fault(self._path, None, "the file names no model")
+        return {
+            name: self._tariff(name, self._mapping(node, f"`{name}`"))
+            for name, _, node in self._entries(root, "the file")
+        }
+
+    def _parsed(self, text: str) -> yaml.Node | None:
+        try:
+            if self._path.suffix == ".json":
+                json.loads(text)
+                # In JSON a tab stands only between things; in YAML it would be a fault.
+                text = text.replace("\t", " ")
+            return yaml.compose(text, Loader=yaml.SafeLoader)
+        except json.JSONDecodeError as error:
+            raise _fault(self._path, error.lineno, f"no JSON: {error.msg}") from None
+        except yaml.MarkedYAMLError as error:
+            mark = error.problem_mark or error.context_mark
+            line = None if mark is None else mark.line + 1
+            raise _fault(self._path, line, f"no YAML: {error.problem}") from None
+        except (yaml.YAMLError, RecursionError) as error:
+            words = " ".join(str(error).split())
+            raise _fault(self._path, None, f"neither JSON nor YAML: {words}") from None
+
+    def _error(self, node: yaml.Node, message: str) -> ActorConfigurationError:
+        return _fault(self._path, node.start_mark.line + 1, message)
+
+    def _mapping(self, node: yaml.Node, what: str) -> yaml.MappingNode:
+        if not isinstance(node, yaml.MappingNode):
+            raise self._error(node, f"{what} holds names and prices, as in `input: 3`")
+        return node
+
+    def _entries(self, node: yaml.Node, what: str) -> Iterator[tuple[str, yaml.Node, yaml.Node]]:
+        seen: set[str] = set()
+        for key, value in cast(
+            "list[tuple[yaml.Node, yaml.Node]]", self._mapping(node, what).value
+        ):
+            if not isinstance(key, yaml.ScalarNode):
+                raise self._error(key, "a name was expected here")
+            name = str(key.value)
+            if name in seen:
+                raise self._error(key, f"`{name}` stands here again; keep one of them")
+            seen.add(name)
+            yield name, key, value
+
+    def _tariff(self, model: str, node: yaml.MappingNode) -> Tariff:
+        found: dict[str, Decimal] = {}
+        tiers: dict[int, Rates] = {}
+        for name, key, value in self._entries(node, f"`{model}`"):
+            if name == "above":
+                tiers = self._tiers(model, value)
+            else:
+                self._known(name, key, (*_TOKENS, "web_search", "above"))
+                found[name] = self._price(f"{model}: {name}", value)
+        search = found.pop("web_search", None)
+        return Tariff.of(self._rates(model, node, found), tiers, search)
+
+    def _tiers(self, model: str, node: yaml.Node) -> dict[int, Rates]:
+        tiers: dict[int, Rates] = {}
+        for start, key, value in self._entries(node, f"`{model}: above`"):
+            if not start.isdecimal() or not start.isascii():
+                raise self._error(
+                    key, f"{model}: above: {start!r} is no number of tokens, such as 200000"
+                )
+            prices: dict[str, Decimal] = {}
+            what = f"{model}: above {start}"
+            for name, inner, price in self._entries(value, f"`{what}`"):
+                self._known(name, inner, _TOKENS)
+                prices[name] = self._price(f"{what}: {name}", price)
+            if int(start) in tiers:
+                raise self._error(key, f"{what} stands here again; keep one of them")
+            tiers[int(start)] = self._rates(what, value, prices)
+        return tiers
+
+    def _rates(self, what: str, node: yaml.Node, prices: dict[str, Decimal]) -> Rates:
+        for name in _NEEDED:
+            if name not in prices:
+                raise self._error(
+                    node, f"{what}: `{name}` is missing, the dollars a million of its tokens cost"
+                )
+        return Rates.of(**prices)
+
+    def _known(self, name: str, key: yaml.Node, names: tuple[str, ...]) -> None:
+        if name not in names:
+            close = difflib.get_close_matches(name, names, n=1)
+            meant = f"did you mean `{close[0]}`?" if close else f"known are {', '.join(names)}"
+            raise self._error(key, f"unknown key `{name}`; {meant}")
+
+    def _price(self, what: str, node: yaml.Node) -> Decimal:
+        # Read from its text, so that 0.1 is a tenth and no binary fraction.
+        if isinstance(node, yaml.ScalarNode) and node.style is None:
+            try:
+                price = Decimal(node.value)
+            except InvalidOperation:
+                price = Decimal(-1)
+            if price.is_finite() and 0 <= price <= _LARGEST:
+                if price % _SMALLEST:
+                    raise self._error(node, f"{what}: six decimals at most")
+                return price
+        raise self._error(node, f"{what}: a number of dollars was expected, such as 0.8")

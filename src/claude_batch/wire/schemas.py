@@ -1,0 +1,167 @@
+"""Which JSON schemas the API takes for `output_config.format`, known before anything is sent.
+
+Source: https://platform.claude.com/docs/en/build-with-claude/structured-outputs ("JSON Schema
+limitations"), and `anthropic.transform_schema` of the SDK, which writes what is not supported into
+descriptions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple, cast
+
+__all__ = ["close_objects", "schema_fault"]
+
+_TYPES = frozenset(("object", "array", "string", "integer", "number", "boolean", "null"))
+_FORMATS = frozenset(
+    ("date-time", "time", "date", "duration", "email", "hostname", "uri", "ipv4", "ipv6", "uuid")
+)
+_SHAPES = ("type", "anyOf", "oneOf", "allOf", "enum", "const")
+
+_NEVER = {
+    "prefixItems": "a list whose places differ is not supported; use an object with named fields",
+    "patternProperties": "keys that are not known beforehand are not supported",
+    "not": "`not` is not supported",
+    "if": "`if` is not supported",
+}
+# What no rewriting saves.
+
+_BOUNDS = frozenset(
+    (
+        *("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"),
+        *("minLength", "maxLength", "maxItems", "uniqueItems", "contains"),
+        *("minProperties", "maxProperties", "propertyNames", "dependentRequired"),
+    )
+)
+# What a rewriting can turn into words.
+
+
+def schema_fault(schema: object, *, rewritten: bool = False) -> str | None:
+    """What the API would refuse in a schema, with the field that it stands at; None for nothing.
+
+    ``rewritten``: the schema goes through `anthropic.transform_schema` afterwards, so that bounds
+    are no faults. A field is named by its path: ``lines[].price``.
+    """
+    root = cast("Mapping[str, Any]", schema)  # of one that is none, no reference is followed
+    for path, fault in _faults(schema, "", _Root(root, set()), (), rewritten):
+        return f"field `{path}`: {fault}" if path else fault
+    return None
+
+
+def close_objects(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """The schema with ``additionalProperties: false``, which the API requires, where it is missing.
+
+    Nothing else is changed.
+    """
+    closed = {key: _closed(key, value) for key, value in schema.items()}
+    if schema.get("type") == "object" or "properties" in schema:
+        closed.setdefault("additionalProperties", False)
+    return closed
+
+
+def _closed(key: str, value: Any) -> Any:
+    if key in ("properties", "$defs", "definitions") and isinstance(value, Mapping):
+        named = cast("Mapping[str, Any]", value)
+        return {name: _closed("items", inner) for name, inner in named.items()}
+    if key in ("anyOf", "allOf") and isinstance(value, list):
+        return [_closed("items", inner) for inner in cast("list[Any]", value)]
+    if key == "items" and isinstance(value, Mapping):
+        return close_objects(cast("Mapping[str, Any]", value))
+    return value
+
+
+_Faults = Iterator[tuple[str, str]]
+
+
+class _Root(NamedTuple):
+    """What references point into, and those that were found to be right."""
+
+    schema: Mapping[str, Any]
+    right: set[str]
+
+
+def _faults(
+    schema: object, path: str, root: _Root, above: tuple[str, ...], rewritten: bool
+) -> _Faults:
+    if not isinstance(schema, Mapping):
+        yield path, f"a schema is a mapping, not {schema!r}"
+        return
+    node = cast("Mapping[str, Any]", schema)
+    if "$ref" in node:
+        yield from _reference_faults(node["$ref"], path, root, above, rewritten)
+        return
+    yield from ((path, why) for why in _own_faults(node, rewritten))
+    branches: list[tuple[str, object]] = []
+    properties = node.get("properties", {})
+    if isinstance(properties, Mapping):
+        for name, inner in cast("Mapping[str, Any]", properties).items():
+            branches.append((f"{path}.{name}" if path else str(name), inner))
+    else:
+        yield path, "`properties` is a mapping of names to schemas"
+    if "items" in node:
+        branches.append((f"{path}[]", node["items"]))
+    for word in ("anyOf", "oneOf", "allOf"):
+        alternatives = node.get(word, [])
+        if isinstance(alternatives, list):
+            branches += [(path, inner) for inner in cast("list[object]", alternatives)]
+        else:
+            yield path, f"`{word}` is a list of schemas"
+    for where, inner in branches:
+        yield from _faults(inner, where, root, above, rewritten)
+
+
+def _reference_faults(
+    reference: object, path: str, root: _Root, above: tuple[str, ...], rewritten: bool
+) -> _Faults:
+    if not isinstance(reference, str) or not reference.startswith("#"):
+        yield path, f"`$ref: {reference}` points outside; only `#/$defs/…` is supported"
+        return
+    if reference in above or reference == "#":
+        yield path, f"`$ref: {reference}` is recursive, which is not supported; name the levels"
+        return
+    if reference in root.right:
+        return  # many fields may share it
+    found: Any = root.schema
+    for step in reference.removeprefix("#").strip("/").split("/"):
+        word = step.replace("~1", "/").replace("~0", "~")
+        found = cast("Any", found).get(word) if isinstance(found, Mapping) else None
+    if found is None:
+        yield path, f"`$ref: {reference}` points to nothing"
+        return
+    yield from _faults(found, path, root, (*above, reference), rewritten)
+    root.right.add(reference)  # only the first fault is asked for: here there was none
+
+
+def _own_faults(node: Mapping[str, Any], rewritten: bool) -> Iterator[str]:
+    kinds = node.get("type")
+    for kind in cast("list[object]", kinds) if isinstance(kinds, list) else [kinds]:
+        if kind is not None and (not isinstance(kind, str) or kind not in _TYPES):
+            yield f"`type: {kind}` is no type of JSON schema"
+    if not any(word in node for word in _SHAPES):
+        yield "it says nothing of the value's type; give it a `type`"
+    for word, why in _NEVER.items():
+        if word in node:
+            yield why
+    if node.get("additionalProperties", False) is not False:
+        yield (
+            "keys that are not known beforehand (`additionalProperties`) are not supported; "
+            "use a list of objects with a field for the key"
+        )
+    values = node.get("enum")
+    if values is not None:
+        if not isinstance(values, list) or not values:
+            yield "`enum` is a list of at least one value"
+        elif any(isinstance(value, list | Mapping) for value in cast("list[object]", values)):
+            yield "`enum` holds texts, numbers, booleans or null, and no lists or objects"
+    if rewritten:
+        return
+    if "oneOf" in node:
+        yield "`oneOf` is not supported; write `anyOf`"
+    for word in node:
+        if word in _BOUNDS:
+            yield f"`{word}` is not supported; say it in the `description`"
+    if node.get("minItems") not in (None, 0, 1):
+        yield "`minItems` may be 0 or 1; say more in the `description`"
+    if node.get("type") == "string" and node.get("format") not in (None, *_FORMATS):
+        known = ", ".join(sorted(_FORMATS))
+        yield f"`format: {node['format']}` is not supported; there are: {known}"
