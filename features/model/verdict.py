@@ -308,7 +308,10 @@ class Verdict:
         self._check_costs()
         for row in self.rows(
             "SELECT r.id, r.state, r.cancelled OR u.cancelled IS NOT NULL AS cancelled, EXISTS "
-            "(SELECT 1 FROM results s WHERE s.request_seq = r.seq AND s.outcome = 'succeeded') "
+            # One that was sent again on order may have failed before its first answer came, which
+            # then is kept for `retry`.
+            "(SELECT 1 FROM results s WHERE s.request_seq = r.seq AND s.outcome = 'succeeded' AND "
+            "(s.request_seq, s.sending) NOT IN (SELECT request_seq, sending FROM former_members)) "
             "AS answered FROM requests r JOIN runs u ON u.id = r.run_id WHERE u.stored IS NOT NULL"
         ):
             request, state = row["id"], row["state"]
