@@ -18,7 +18,7 @@ from claude_batch.core.settings import LedgerSettings
 from claude_batch.ledger.store import Deposed, Ledger, Seat
 from claude_batch.lifecycle import driver as driver_module
 from claude_batch.lifecycle.driver import Driver
-from model.api import Crash, SimulatedApi, SimulatedClient
+from histories.api import Crash, SimulatedApi, SimulatedClient
 
 __all__ = ["Process", "copy_of", "in_memory", "staged"]
 

@@ -14,7 +14,7 @@ from claude_batch.lifecycle import collection, reconciliation
 from claude_batch.lifecycle.reconciliation import Decision
 from claude_batch.wire.client import CreateAnswer
 from claude_batch.wire.encoding import LaneHeaders
-from model.api import SimulatedClient
+from histories.api import SimulatedClient
 
 __all__ = ["MUTANTS"]
 

@@ -13,16 +13,20 @@ import hypothesis
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from model.machine import LifecycleMachine
-from model.mutants import MUTANTS
-from model.process import in_memory, staged
-from model.verdict import Violation
+from histories.machine import LifecycleMachine
+from histories.mutants import MUTANTS
+from histories.process import in_memory, staged
+from histories.verdict import Violation
 
-__all__ = ["EXAMPLES", "STEPS", "play"]
+__all__ = ["HISTORIES", "play"]
 
-EXAMPLES = int(os.environ.get("MODEL_EXAMPLES", "200"))
-STEPS = int(os.environ.get("MODEL_STEPS", "30"))
-REPLAY = os.environ.get("MODEL_REPLAY")
+HISTORIES = int(os.environ.get("HISTORIES", "60"))
+"""How many the suite plays; `nox -s storms` plays thousands."""
+
+REPLAY = os.environ.get("HISTORY_REPLAY")
+"""What a broken promise told: that history is played again, and no other."""
+
+STEPS = 30
 
 _BLOB = re.compile(r"@reproduce_failure\('([^']+)', b'([^']+)'\)")
 
@@ -37,15 +41,14 @@ def _quiet() -> Generator[None]:
         logging.disable(logging.NOTSET)
 
 
-def play(examples: int = EXAMPLES, *, mutant: str | None = None) -> str | None:
-    """Play histories; gives None, or the one that broke a promise, in words and made short.
+def play(count: int = HISTORIES, *, mutant: str | None = None) -> str | None:
+    """Play histories; gives None, or the one that broke a promise, in words.
 
-    ``mutant`` is one of `model.mutants.MUTANTS`; its histories are not made short.
+    ``mutant`` is one of `histories.mutants.MUTANTS`.
     """
     machine = type("Histories", (LifecycleMachine,), {})
     if REPLAY and mutant is None:
         machine = hypothesis.reproduce_failure(hypothesis.__version__, REPLAY.encode())(machine)
-    phases = [Phase.generate]
     broken = nullcontext() if mutant is None else MUTANTS[mutant]()
     with _quiet(), in_memory() as folder, staged(Path(folder)) as template, broken:
         machine.template = template
@@ -53,9 +56,13 @@ def play(examples: int = EXAMPLES, *, mutant: str | None = None) -> str | None:
             run_state_machine_as_test(
                 machine,
                 settings=settings(
-                    max_examples=examples,
+                    max_examples=count,
                     stateful_step_count=STEPS,
-                    phases=phases,
+                    # Made short a history tells little more, and that takes minutes.
+                    phases=[Phase.generate],
+                    # The suite plays the same ones each time, so that it fails for a change and
+                    # nothing else; `nox -s storms` plays new ones.
+                    derandomize="HISTORIES" not in os.environ,
                     deadline=None,
                     database=None,
                     print_blob=True,
@@ -66,6 +73,6 @@ def play(examples: int = EXAMPLES, *, mutant: str | None = None) -> str | None:
         except Violation as error:
             notes = "\n".join(getattr(error, "__notes__", ()))
             blob = _BLOB.search(notes)
-            again = f"Play it again: MODEL_REPLAY={blob[2]}" if blob else ""
+            again = f"Play it again: HISTORY_REPLAY={blob[2]}" if blob else ""
             return f"{error}\n{notes}\n{again}"
     return None

@@ -15,7 +15,7 @@ from typing import Any
 from claude_batch.core.settings import LedgerSettings
 from claude_batch.core.states import BatchState, RequestState
 from claude_batch.wire.encoding import parse_custom_id
-from model.api import Remote, SimulatedApi
+from histories.api import Remote, SimulatedApi
 
 __all__ = ["Verdict", "Violation"]
 
