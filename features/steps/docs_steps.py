@@ -304,8 +304,10 @@ def settings_defaults(context: Context) -> None:
 
 @then("the README's settings are keywords of Python under the same names")
 def keywords(context: Context) -> None:
-    taken = inspect.signature(cb.ClaudeBatchProvider).parameters
-    known = set(taken) | set(SettingKeywords.__annotations__)
+    known = {
+        *inspect.signature(cb.ClaudeBatchProvider).parameters,
+        *SettingKeywords.__annotations__,
+    }
     names = {variable.removeprefix(ENVIRONMENT_PREFIX).lower() for variable in settings_table()}
     assert names - known == {"state_dir"}, names - known
 

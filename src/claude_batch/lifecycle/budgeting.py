@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 from claude_batch.core.dollars import nano_dollars, usd, write_usd
 from claude_batch.core.errors import BudgetExceededError, BudgetScope, InvalidRequestError
 from claude_batch.core.settings import BatchProcessingMode, LedgerSettings
-from claude_batch.ledger import budgets, reading
-from claude_batch.ledger.budgets import Budget, Waiting
+from claude_batch.ledger import budgets, reading, reserving
+from claude_batch.ledger.budgets import Budget
+from claude_batch.ledger.reserving import Waiting
 from claude_batch.ledger.store import Ledger, Seat, Transaction
 from claude_batch.money.prices import Prices
 from claude_batch.wire.bounds import Unbounded, token_bound
@@ -98,7 +99,7 @@ def reserve_what_waits(
             for run in runs.values()
             for budget in budgets.budgets_of(tx, run.id, run.actor, today(now))
         }
-        waiting = budgets.lane_totals(tx, lane_id)
+        waiting = reserving.lane_totals(tx, lane_id)
     if not concerned:
         return
     count_under_way(ledger, seat, prices, list(concerned), now)
@@ -134,19 +135,19 @@ def _reserve_all(
     ledger: Ledger,
     seat: Seat | None,
     prices: Prices,
-    source: budgets.Source,
+    source: reserving.Source,
     identifier: int,
     now: float,
 ) -> None:
     after = 0
     while True:
         with ledger.read() as tx:
-            page = budgets.unreserved(tx, source, identifier, after)
+            page = reserving.unreserved(tx, source, identifier, after)
         if not page:
             return
         reserves = [(seq, _most_cost_or_none(prices, body, now)) for seq, body in page]
         with ledger.write(seat) as tx:
-            budgets.put_reserves(tx, reserves)
+            reserving.put_reserves(tx, reserves)
         after = page[-1][0]
 
 
@@ -174,7 +175,7 @@ class Fitting:
         of_run = {run_id: each for run_id, each in found.items() if each}
         if not of_run:
             return None
-        fitting = cls(of_run, budgets.lane_totals(tx, lane_id))
+        fitting = cls(of_run, reserving.lane_totals(tx, lane_id))
         for each in of_run.values():
             for budget in each:
                 fitting._left[budget.scope, budget.name] = budget.left
@@ -209,7 +210,7 @@ class Fitting:
         if not rooms and not free:
             return
         most = max(rooms.values(), default=0)
-        rows = budgets.reserved_of_lane(tx, lane_id, list(rooms), most, free)
+        rows = reserving.reserved_of_lane(tx, lane_id, list(rooms), most, free)
         for seq, size, run_id, reserve in rows:
             each = self.of_run.get(run_id)
             if each is not None:
@@ -296,7 +297,7 @@ def held_of(tx: Transaction, run_id: str, now: float) -> Held | None:
     each = budgets.budgets_of(tx, run_id, run.actor, today(now))
     if not each or run.stored is None:
         return None
-    waits = budgets.waiting_of(tx, run_id)
+    waits = reserving.waiting_of(tx, run_id)
     if not waits.requests or waits.unknown:
         return None
     return _held(each, waits)
