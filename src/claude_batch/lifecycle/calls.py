@@ -25,7 +25,7 @@ from claude_batch.ledger.reading import Answer
 from claude_batch.ledger.store import Ledger, Transaction
 from claude_batch.lifecycle.budgeting import limits_of, reserve_call
 from claude_batch.lifecycle.waiting import Waiter, settle
-from claude_batch.money.prices import Prices
+from claude_batch.money.prices import Prices, prices_of
 from claude_batch.wire.encoding import EncodedRequest, LaneHeaders
 
 __all__ = ["Call", "CallStore"]
@@ -82,9 +82,10 @@ class _Flush:
 class CallStore:
     """Writes calls to a ledger. Belongs to the engine's loop."""
 
-    def __init__(self, ledger: Ledger, process: str, prices: Prices) -> None:
-        """``process`` is what the ledger knows this process by."""
-        self._prices = prices
+    def __init__(self, ledger: Ledger, process: str, prices: Prices | None = None) -> None:
+        """``process`` is what the ledger knows this process by; ``prices``, by default the listed
+        ones, tell what a call can cost, where there is a budget."""
+        self._prices = prices or prices_of()
         self._ledger = ledger
         self._process = process
         self._runs: dict[_Group, _CallsRun] = {}
