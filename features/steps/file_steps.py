@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import logging
+import time
 from typing import Any
 
 import anthropic
 from behave import given, then, use_step_matcher, when
 from behave.runner import Context
 from sandbox_steps import HOUR, MODEL, call, create, end, results, sdk, start
+from sqlalchemy import func, insert, select, update
+from staging import KEY, ledger_values, make_provider
+
+import claude_batch as cb
+from claude_batch.ledger import files
+from claude_batch.ledger.schema import files as file_table
+from claude_batch.ledger.schema import leaving_files, workspaces
+from claude_batch.ledger.store import Ledger
+from claude_batch.providers.uploading import is_uploaded
 
 use_step_matcher("parse")
 
@@ -146,3 +158,188 @@ def _(context: Context, count: int, limit: int) -> None:
     for query in (asked, f"limit={limit}"):
         call(context, "GET", f"/v1/files?{query}")
         assert context.sandbox_answer.status_code == 400, context.sandbox_answer.text
+
+
+# The files of runs
+
+
+class Kept(logging.Handler):
+    """What was logged about documents."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.INFO)
+        self.said: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.said.append(record.getMessage())
+
+
+@given('a document "{name}" of {size:d} bytes')
+@when('a document "{name}" of {size:d} bytes')
+def _(context: Context, name: str, size: int) -> None:
+    text = "It is a long way to the harbour. "
+    (context.tmp / name).write_text((text * (size // len(text) + 1))[:size])
+    logger = logging.getLogger("claude_batch.providers.uploading")
+    context.kept = Kept()
+    logger.addHandler(context.kept)
+    logger.setLevel(logging.INFO)
+    context.add_cleanup(logger.removeHandler, context.kept)
+
+
+@then("a document of {size:d} bytes in {uses:d} requests is {which}")
+def _(context: Context, size: int, uses: int, which: str) -> None:
+    assert is_uploaded(size, uses) is (which == "uploaded")
+
+
+def questions(context: Context, count: int, name: str) -> list[cb.ActorRequest]:
+    path = context.tmp / name
+    return [
+        cb.ActorRequest(f"Question {n}?", documents=[path], citations=True, key=f"{n}")
+        for n in range(count)
+    ]
+
+
+def ask(context: Context, count: int, name: str) -> None:
+    run = context.actor.submit_sync(questions(context, count, name))
+    context.runs = [*getattr(context, "runs", []), run.id]
+    context.answers = [result.unwrap() for result in run.results_sync()]
+
+
+@when('{count:d} requests about "{name}" are asked, cited')
+def _(context: Context, count: int, name: str) -> None:
+    ask(context, count, name)
+
+
+@when('{count:d} requests about "{name}" with a temperature are asked, cited')
+def _(context: Context, count: int, name: str) -> None:
+    configuration = cb.ActorConfiguration(
+        model=MODEL, options={"temperature": 0.5}, batch_processing=True
+    )
+    context.actor = cb.Actor(configuration, context.provider)
+    ask(context, count, name)
+
+
+@when('{count:d} requests about "{name}" are asked by a program with an event loop, cited')
+def _(context: Context, count: int, name: str) -> None:
+    async def work() -> None:
+        found = context.actor.respond_all(questions(context, count, name))
+        context.answers = [result.unwrap() async for result in found]
+
+    asyncio.run(work())
+
+
+@when('{count:d} requests about "{name}" are stored')
+def _(context: Context, count: int, name: str) -> None:
+    configuration = context.actor.configuration
+    context.provider.store(configuration, questions(context, count, name))
+
+
+def sent(context: Context, route: str) -> list[dict[str, Any]]:
+    return [each for each in context.api.log() if each["route"] == route]
+
+
+@then("the API has {count:d} file, uploaded once")
+def _(context: Context, count: int) -> None:
+    found = list(anthropic.Anthropic(base_url=context.api.url, api_key=KEY).files.list())
+    assert len(found) == count, found
+    uploads = [each for each in sent(context, "upload_file") if each["status"] == 200]
+    assert len(uploads) == count, uploads
+
+
+@then("{count:d} uploads were made")
+def _(context: Context, count: int) -> None:
+    assert len(sent(context, "upload_file")) == count, sent(context, "upload_file")
+
+
+@then("less than {count:d} MB was posted as batches")
+def _(context: Context, count: int) -> None:
+    posted = sum(int(each["headers"]["content-length"]) for each in sent(context, "create"))
+    assert 600_000 < posted < count * 1_000_000, posted
+
+
+@then('all {count:d} answers cite the beginning of "{name}", {filed:d} of them from the file')
+def _(context: Context, count: int, name: str, filed: int) -> None:
+    cited = [answer.citations[0] for answer in context.answers]
+    assert len(cited) == count
+    text = (context.tmp / name).read_text()
+    assert all(text.startswith(each.text) and each.title == name for each in cited), cited
+    assert sum(each.file_id is not None for each in cited) == filed, cited
+
+
+@then('the log tells once that "{name}" is uploaded')
+def _(context: Context, name: str) -> None:
+    said = [each for each in context.kept.said if f"{name} (600,000 bytes) is uploaded" in each]
+    assert len(said) == 1 and "request 2 of the run" in said[0], context.kept.said
+
+
+@then('the log tells that "{name}" travels inside, and why')
+def _(context: Context, name: str) -> None:
+    [said] = context.kept.said
+    assert name in said and "403" in said and "travels inside" in said, said
+
+
+@when("the provider is made anew")
+def _(context: Context) -> None:
+    context.provider.close()
+    make_provider(context)
+
+
+@then("the same run was asked again, and nothing was paid twice")
+def _(context: Context) -> None:
+    first, *others = context.runs
+    assert others == [first], context.runs
+    bill = context.api.billing_summary()
+    assert bill["paid"] == 3, bill
+
+
+@when("somebody deletes the files at the API")
+def _(context: Context) -> None:
+    client = anthropic.Anthropic(base_url=context.api.url, api_key=KEY)
+    for each in client.files.list():
+        client.files.delete(each.id)
+
+
+@when("a day has passed since the files were last looked for")
+def _(context: Context) -> None:
+    ledger = Ledger(context.provider.ledger)
+    with ledger.write() as tx:
+        tx.execute(update(file_table).values(checked=file_table.c.checked - 86_400))
+    ledger.close()
+
+
+@when("another process has uploaded the same meanwhile")
+def _(context: Context) -> None:
+    ledger = Ledger(context.provider.ledger)
+    with ledger.write() as tx:
+        row = tx.execute(select(file_table)).one()
+        context.file = row.file_id
+        known = files.remember_file(
+            tx, row.workspace_id, row.digest, "file_second",
+            media_type="text/plain", size=1, now=time.time(),
+        )  # fmt: skip
+    ledger.close()
+    assert known.file_id == row.file_id, known
+
+
+@then("the first file is the one that is remembered, and the second is to be deleted")
+def _(context: Context) -> None:
+    assert ledger_values(select(file_table.c.file_id)) == [context.file]
+    assert ledger_values(select(leaving_files.c.file_id)) == ["file_second"]
+
+
+@then("files of a workspace follow it, but for those that are there already")
+def _(context: Context) -> None:
+    ledger = Ledger(str(context.tmp / "other.db"))
+    with ledger.write() as tx:
+        for number in (1, 2):
+            tx.execute(insert(workspaces).values(id=number, base_url="http://x/", epoch=0))
+        for place, digest in ((1, "a"), (1, "b"), (2, "b")):
+            files.remember_file(
+                tx, place, digest, f"file_{place}{digest}",
+                media_type="text/plain", size=1, now=1.0,
+            )  # fmt: skip
+        files.move_files(tx, 1, 2)
+        query = select(file_table.c.workspace_id, func.count()).group_by(file_table.c.workspace_id)
+        assert [tuple(row) for row in tx.execute(query)] == [(1, 1), (2, 2)]
+        assert not files.use_file(tx, "run", 99)
+    ledger.close()

@@ -10,6 +10,7 @@ from sqlalchemy import Connection, delete, func, insert, literal_column, null, s
 
 from claude_batch.core.ids import new_run_id
 from claude_batch.core.settings import BatchProcessingMode
+from claude_batch.ledger.files import drop_run_files, move_files
 from claude_batch.ledger.schema import (
     batches,
     credentials,
@@ -176,6 +177,7 @@ def _move_lanes(tx: Connection, source: int, target: int) -> None:
             tx.execute(update(table).where(table.c.lane_id == lane.id).values(lane_id=twin))
         tx.execute(delete(lanes).where(lanes.c.id == lane.id))
     tx.execute(update(runs).where(runs.c.workspace_id == source).values(workspace_id=target))
+    move_files(tx, source, target)
 
 
 def ensure_lane(
@@ -273,6 +275,7 @@ def drop_run(tx: Connection, run_id: str) -> None:
     mine = select(requests.c.seq).where(requests.c.run_id == run_id)
     tx.execute(delete(params).where(params.c.request_seq.in_(mine)))
     tx.execute(delete(requests).where(requests.c.run_id == run_id))
+    drop_run_files(tx, run_id)
     tx.execute(delete(runs).where(runs.c.id == run_id))
 
 
@@ -292,6 +295,7 @@ def remove_half_stored(tx: Connection, run_id: str, *, limit: int = 5000) -> boo
     tx.execute(delete(params).where(params.c.request_seq.in_(mine)))
     removed = tx.execute(delete(requests).where(requests.c.seq.in_(mine))).rowcount
     if removed < limit:
+        drop_run_files(tx, run_id)
         tx.execute(delete(runs).where(runs.c.id == run_id, runs.c.stored.is_(None)))
         return False
     return True

@@ -34,6 +34,7 @@ from claude_batch.providers.mapping import response_of
 from claude_batch.providers.protocol import ProviderCapabilities
 from claude_batch.providers.run import Run
 from claude_batch.providers.storing import RunWriter
+from claude_batch.providers.uploading import Uploads
 from claude_batch.wire.encoding import EncodedRequest
 
 if TYPE_CHECKING:
@@ -314,6 +315,9 @@ class ClaudeBatchProvider:
             output=output,
             process=self._engine.process,
             on_stored=on_stored,
+            placing=(lambda run_id: Uploads(self._engine, door, run_id).place)
+            if self._drive
+            else None,
         )
 
     async def _store(
@@ -328,18 +332,25 @@ class ClaudeBatchProvider:
         check_requests(requests)
         engine, _ = await asyncio.wrap_future(self._entrance.opening())
         writer = await asyncio.to_thread(self._writer, actor, label, output)
+        common = bool(actor.documents)
+
+        async def add(given: str | ActorRequest) -> None:
+            request = ActorRequest.of(given)
+            if common or request.documents:  # files are read, and some uploaded
+                await asyncio.wrap_future(engine.read(lambda: writer.add(request)))
+            else:
+                writer.add(request)
+            if writer.is_full:
+                await asyncio.wrap_future(engine.read(writer.flush))
+
         try:
             # Encoded on this thread, where the caller's iterator belongs; stored on another.
             if isinstance(requests, AsyncIterable):
                 async for request in requests:
-                    writer.add(ActorRequest.of(request))
-                    if writer.is_full:
-                        await asyncio.wrap_future(engine.read(writer.flush))
+                    await add(request)
             else:
                 for request in requests:
-                    writer.add(ActorRequest.of(request))
-                    if writer.is_full:
-                        await asyncio.wrap_future(engine.read(writer.flush))
+                    await add(request)
             run_id, _ = await asyncio.wrap_future(engine.read(lambda: writer.finish(new=new)))
         except BaseException:
             await asyncio.shield(asyncio.to_thread(writer.abort))
