@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import os
 import time
 from typing import Any
 
@@ -13,10 +14,10 @@ from behave import given, then, use_step_matcher, when
 from behave.runner import Context
 from sandbox_steps import HOUR, MODEL, call, create, end, results, sdk, start
 from sqlalchemy import func, insert, select, update
-from staging import KEY, ledger_values, make_provider
+from staging import KEY, ledger_values, make_provider, until
 
 import claude_batch as cb
-from claude_batch.ledger import files
+from claude_batch.ledger import files, schema
 from claude_batch.ledger.schema import files as file_table
 from claude_batch.ledger.schema import leaving_files, workspaces
 from claude_batch.ledger.store import Ledger
@@ -343,3 +344,95 @@ def _(context: Context) -> None:
         assert [tuple(row) for row in tx.execute(query)] == [(1, 1), (2, 2)]
         assert not files.use_file(tx, "run", 99)
     ledger.close()
+
+
+# Pruning
+
+
+@then(
+    "the ledger holds {run_count:d} runs, {request_count:d} requests, {param_count:d} params, "
+    "{result_count:d} results and {file_count:d} files"
+)
+def _(
+    context: Context,
+    run_count: int,
+    request_count: int,
+    param_count: int,
+    result_count: int,
+    file_count: int,
+) -> None:
+    tables = (schema.runs, schema.requests, schema.params, schema.results, file_table)
+    found = [ledger_values(select(func.count()).select_from(table))[0] for table in tables]
+    assert found == [run_count, request_count, param_count, result_count, file_count], found
+    links = ledger_values(select(func.count()).select_from(schema.run_files))[0]
+    assert links == run_count * file_count, links
+
+
+@then(
+    "the ledger's sweeping ends with {run_count:d} runs, {request_count:d} requests, "
+    "{param_count:d} params and {result_count:d} results"
+)
+def _(
+    context: Context, run_count: int, request_count: int, param_count: int, result_count: int
+) -> None:
+    tables = (schema.runs, schema.requests, schema.params, schema.results)
+    wanted = [run_count, request_count, param_count, result_count]
+    until(
+        lambda: (
+            [ledger_values(select(func.count()).select_from(table))[0] for table in tables]
+            == wanted
+        )
+    )
+
+
+@then("the ledger still knows the batch that it sent")
+def _(context: Context) -> None:
+    [row] = ledger_rows(select(schema.batches))
+    assert row.remote_id.startswith("msgbatch_") and row.snapshot is None, row
+
+
+@then("the API has no files")
+def _(context: Context) -> None:
+    assert not list(anthropic.Anthropic(base_url=context.api.url, api_key=KEY).files.list())
+
+
+@then("the API was paid for {count:d} requests")
+def _(context: Context, count: int) -> None:
+    assert context.api.billing_summary()["paid"] == count
+
+
+@when("the oldest run is pruned by its id")
+def _(context: Context) -> None:
+    query = select(schema.runs.c.id).order_by(schema.runs.c.created)
+    words = f"ledger prune {ledger_values(query)[0]}"
+    context.execute_steps(f"When a command runs: {words}")
+
+
+MADE = {
+    "unfinished": update(schema.requests)
+    .where(schema.requests.c.position == 1)
+    .values(finished=None, state="packed"),
+    "unwritten": update(schema.runs).values(delivered=None),
+    "lost": update(schema.requests).where(schema.requests.c.position == 1).values(state="lost"),
+    "unknown": update(schema.batches).values(state="unknown"),
+    "unresolved": update(schema.batches).values(state="unresolved"),
+    "half stored": update(schema.runs).values(stored=None, process=None),
+    "single calls": update(schema.runs).values(kind="calls"),
+}
+
+
+@when("the run is made {what}")
+def _(context: Context, what: str) -> None:
+    ledger = Ledger(os.environ["CLAUDE_BATCH_LEDGER"])
+    with ledger.write() as tx:
+        tx.execute(MADE[what])
+    ledger.close()
+
+
+def ledger_rows(query: Any) -> list[Any]:
+    ledger = Ledger(os.environ["CLAUDE_BATCH_LEDGER"])
+    try:
+        with ledger.read() as tx:
+            return list(tx.execute(query))
+    finally:
+        ledger.close()

@@ -11,6 +11,7 @@ from claude_batch.ledger.schema import files, leaving_files, run_files, runs
 
 __all__ = [
     "RememberedFile",
+    "any_unused",
     "confirm_file",
     "dismiss_unused",
     "drop_run_files",
@@ -114,18 +115,26 @@ def move_files(tx: Connection, source: int, target: int) -> None:
     )
 
 
+# A run may have begun to use a file while it was dropped.
+_used = exists().where(run_files.c.file == files.c.id, run_files.c.run_id == runs.c.id)
+
+
+def any_unused(tx: Connection) -> bool:
+    """Whether there are files that no run uses, or that are to be deleted, in any workspace."""
+    unused = select(files.c.id).where(~_used).limit(1)
+    leaving = select(leaving_files.c.file_id).limit(1)
+    return tx.scalar(unused) is not None or tx.scalar(leaving) is not None
+
+
 def dismiss_unused(tx: Connection, workspace_id: int) -> int:
     """Take leave of the files of a workspace that no run uses; returns how many."""
-    # What a run began to use while it was dropped.
-    tx.execute(delete(run_files).where(run_files.c.run_id.not_in(select(runs.c.id))))
-    unused = (
-        files.c.workspace_id == workspace_id,
-        ~exists().where(run_files.c.file == files.c.id),
-    )
+    unused = (files.c.workspace_id == workspace_id, ~_used)
     columns = [files.c.workspace_id, files.c.file_id]
     found = select(*columns).where(*unused)
     tx.execute(insert(leaving_files).from_select(["workspace_id", "file_id"], found))
-    return tx.execute(delete(files).where(*unused)).rowcount
+    count = tx.execute(delete(files).where(*unused)).rowcount
+    tx.execute(delete(run_files).where(run_files.c.file.not_in(select(files.c.id))))
+    return count
 
 
 def files_leaving(tx: Connection, workspace_id: int) -> list[str]:

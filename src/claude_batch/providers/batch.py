@@ -5,13 +5,22 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import (
+    AsyncIterable,
+    AsyncIterator,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from concurrent.futures import Future, InvalidStateError
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from claude_batch.actor.configuration import ActorConfiguration
 from claude_batch.actor.request import ActorRequest, RequestEncoders, check_requests
 from claude_batch.actor.response import ActorResponse, ActorResult
+from claude_batch.core.durations import parse_duration
 from claude_batch.core.errors import InvalidRequestError
 from claude_batch.core.settings import (
     BatchProcessingMode,
@@ -32,6 +41,7 @@ from claude_batch.providers.entrance import Entered, Entrance, find_credentials
 from claude_batch.providers.keywords import SettingKeywords, ledger_keywords, mode_keywords
 from claude_batch.providers.mapping import response_of
 from claude_batch.providers.protocol import ProviderCapabilities
+from claude_batch.providers.pruning import Pruned, prune
 from claude_batch.providers.run import Run
 from claude_batch.providers.storing import RunWriter
 from claude_batch.providers.uploading import Uploads
@@ -429,6 +439,19 @@ class ClaudeBatchProvider:
     def advance_sync(self) -> bool:
         """One pass over everything that is due; False where another process drives."""
         return self._engine.advance(self._door()).result()
+
+    def prune(
+        self, *, older_than: str | float = "30d", runs: Sequence[str] = (), dry_run: bool = False
+    ) -> Pruned:
+        """Remove runs that were delivered so long ago from the ledger, or just ``runs`` by id.
+
+        Uploaded documents that no other run names are deleted at the API. What is unfinished,
+        undelivered or unknown stays; what is removed is asked, and paid for, anew when it is asked
+        again. Waits. Raises `RunNotFoundError`, and `InvalidRequestError` for one of ``runs`` that
+        must stay, with nothing removed.
+        """
+        seconds = parse_duration(older_than)
+        return prune(self._engine, self._door, older_than=seconds, run_ids=runs, dry_run=dry_run)
 
     def create_chat_model(
         self, model: str, temperature: float | None = None, **kwargs: Any
