@@ -45,6 +45,8 @@ POINTS = [
     point
     for point in CrashPoint
     if point.name.startswith(("BEFORE_", "AFTER_", "DURING_", "BETWEEN_"))
+    and "FILE" not in point.name
+    and "PRUNING" not in point.name
 ]
 FINAL_WAIT = 3600.0
 

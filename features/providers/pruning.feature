@@ -41,7 +41,7 @@ Feature: Runs that nobody needs any more leave the ledger
     Then the command line exits with 0
     And the API was paid for 6 requests
 
-  Scenario: a file that another run names stays
+  Scenario: A file that another run names stays
     When a command runs: run actor.yaml asks.jsonl --document long.txt -o out.jsonl
     And a command runs: run actor.yaml asks.jsonl --document long.txt -o out.jsonl --new
     And the oldest run is pruned by its id
@@ -50,7 +50,7 @@ Feature: Runs that nobody needs any more leave the ledger
     Then the ledger holds 0 runs, 0 requests, 0 params, 0 results and 0 files
     And the API has no files
 
-  Scenario Outline: what must not go is named, and stays
+  Scenario Outline: What must not go is named, and stays
     When a command runs: run actor.yaml asks.jsonl -o out.jsonl
     And the run is made <what>
     And the oldest run is pruned by its id
@@ -90,7 +90,7 @@ Feature: Runs that nobody needs any more leave the ledger
       none
       """
 
-  Scenario: a process that dies while it removes leaves nothing half
+  Scenario: A process that dies while it removes leaves nothing half
     When a command runs: run actor.yaml asks.jsonl --document long.txt -o out.jsonl
     And a command's process dies at during_pruning: ledger prune --older-than 0s
     Then the ledger holds 1 runs, 3 requests, 3 params, 3 results and 1 files
@@ -99,7 +99,7 @@ Feature: Runs that nobody needs any more leave the ledger
     When a command runs: ledger prune --older-than 0s
     Then the API has no files
 
-  Scenario: files whose deletion broke off are deleted the next time
+  Scenario: Files whose deletion broke off are deleted the next time
     When a command runs: run actor.yaml asks.jsonl --document long.txt -o out.jsonl
     And a command's process dies at before_files_deleted: ledger prune --older-than 0s
     Then the ledger holds 0 runs, 0 requests, 0 params, 0 results and 0 files

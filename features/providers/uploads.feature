@@ -31,7 +31,7 @@ Feature: A document that many requests of a run share is uploaded once
       | asked                 |
       | asked by a program with an event loop |
 
-  Scenario: the same requests are the same run, in whatever way their documents travelled
+  Scenario: The same requests are the same run, in whatever way their documents travelled
     Given the API has the faults
       """
       {"rules": [{"route": "upload_file", "action": {"type": "error", "status": 403}}]}
@@ -53,7 +53,7 @@ Feature: A document that many requests of a run share is uploaded once
     Then the API has 1 file, uploaded once
     And all 4 answers cite the beginning of "copy.md", 3 of them from the file
 
-  Scenario: a file that the API has no more is uploaded again
+  Scenario: A file that the API has no more is uploaded again
     When 3 requests about "long.txt" are asked, cited
     And somebody deletes the files at the API
     And a day has passed since the files were last looked for
@@ -63,6 +63,31 @@ Feature: A document that many requests of a run share is uploaded once
     And 5 requests about "long.txt" are asked, cited
     Then all 5 answers cite the beginning of "long.txt", 4 of them from the file
     And 2 uploads were made
+
+  Scenario: where nobody can say whether the API has it, a remembered file is trusted
+    When 3 requests about "long.txt" are asked, cited
+    And a day has passed since the files were last looked for
+    Given the API has the faults
+      """
+      {"rules": [{"route": "list_files", "action": {"type": "error", "status": 403}}]}
+      """
+    When 4 requests about "long.txt" are asked, cited
+    Then all 4 answers cite the beginning of "long.txt", 3 of them from the file
+    And 1 uploads were made
+
+  Scenario: A process that dies between an upload and its note leaves a file that nobody names
+    Given a command's API
+    And a document "long.txt" of 600000 bytes
+    And a command's file "asks.jsonl"
+      """
+      "one"
+      "two"
+      """
+    When a command's process dies at after_file_uploaded: run actor.yaml asks.jsonl --document long.txt -o out.jsonl
+    And a command runs: run actor.yaml asks.jsonl --document long.txt -o out.jsonl
+    Then the command line exits with 0
+    And 2 uploads were made
+    And the API was paid for 2 requests
 
   Scenario: what only stores uploads nothing
     Given a batch provider with {"drive": false}

@@ -304,7 +304,7 @@ def _(context: Context) -> None:
 def _(context: Context) -> None:
     ledger = Ledger(context.provider.ledger)
     with ledger.write() as tx:
-        tx.execute(update(file_table).values(checked=file_table.c.checked - 86_400))
+        tx.execute(update(file_table).values(checked=file_table.c.checked - 86_400.0))
     ledger.close()
 
 

@@ -342,25 +342,32 @@ class ClaudeBatchProvider:
         check_requests(requests)
         engine, _ = await asyncio.wrap_future(self._entrance.opening())
         writer = await asyncio.to_thread(self._writer, actor, label, output)
-        common = bool(actor.documents)
 
-        async def add(given: str | ActorRequest) -> None:
-            request = ActorRequest.of(given)
-            if common or request.documents:  # files are read, and some uploaded
-                await asyncio.wrap_future(engine.read(lambda: writer.add(request)))
-            else:
-                writer.add(request)
-            if writer.is_full:
-                await asyncio.wrap_future(engine.read(writer.flush))
+        async def add_slowly(request: ActorRequest) -> None:
+            # Files are read, and some are uploaded.
+            await asyncio.wrap_future(engine.read(lambda: writer.add(request)))
 
+        slow = bool(actor.documents)
         try:
             # Encoded on this thread, where the caller's iterator belongs; stored on another.
             if isinstance(requests, AsyncIterable):
-                async for request in requests:
-                    await add(request)
+                async for given in requests:
+                    request = ActorRequest.of(given)
+                    if slow or request.documents:
+                        await add_slowly(request)
+                    else:
+                        writer.add(request)
+                    if writer.is_full:
+                        await asyncio.wrap_future(engine.read(writer.flush))
             else:
-                for request in requests:
-                    await add(request)
+                for given in requests:
+                    request = ActorRequest.of(given)
+                    if slow or request.documents:
+                        await add_slowly(request)
+                    else:
+                        writer.add(request)
+                    if writer.is_full:
+                        await asyncio.wrap_future(engine.read(writer.flush))
             run_id, _ = await asyncio.wrap_future(engine.read(lambda: writer.finish(new=new)))
         except BaseException:
             await asyncio.shield(asyncio.to_thread(writer.abort))

@@ -10,6 +10,7 @@ import logging
 import time
 
 from claude_batch.actor.documents import LEAST_UPLOADED, Content
+from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.ledger import files
 from claude_batch.lifecycle.doors import Door
 from claude_batch.lifecycle.engine import Engine
@@ -22,8 +23,9 @@ _log = logging.getLogger(__name__)
 MOST_REPEATED = 1_000_000
 """Bytes that a document may take up in the requests of a run, before it is uploaded instead."""
 
-CHECKED_EVERY = 86_400.0
-"""Seconds after which it is asked again whether the API still has a file."""
+CHECKED_EVERY = 60.0
+"""Seconds after which a run that needs a file asks whether the API still has it: one short call, so
+that whoever deleted a file there can ask again soon."""
 
 _ENDINGS = {
     "application/pdf": "pdf",
@@ -84,7 +86,7 @@ class Uploads:
             return None
         now = time.time()
         stale = not 0 <= now - known.checked < CHECKED_EVERY
-        if stale and not self._engine.do(self._door.client.has_file(known.file_id)).result():
+        if stale and not self._is_there(known.file_id):
             _log.info("%s: the API has %s no more", content.name, known.file_id)
             return self._upload(content, instead_of=known.file_id)
         with ledger.write() as tx:
@@ -95,6 +97,14 @@ class Uploads:
                 files.confirm_file(tx, known.id, now)
         _log.info("%s was uploaded before, as %s", content.name, known.file_id)
         return known.file_id
+
+    def _is_there(self, file_id: str) -> bool:
+        try:
+            return self._engine.do(self._door.client.has_file(file_id)).result()
+        except (ApiError, Unreachable) as error:
+            # It seldom goes, and to write it out instead would cost more than to trust.
+            _log.info("whether the API has %s could not be asked: %s", file_id, error)
+            return True
 
     def _uploaded(self, content: Content, uses: int) -> str:
         file_id = self._upload(content)
@@ -115,6 +125,7 @@ class Uploads:
         client = self._door.client
         sending = client.upload_file(name, content.data(), content.media_type)
         file_id = self._engine.do(sending).result()
+        reach(CrashPoint.AFTER_FILE_UPLOADED)
         with self._engine.ledger.write() as tx:
             known = files.remember_file(
                 tx,
