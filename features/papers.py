@@ -105,6 +105,13 @@ def docx(words: str, cells: tuple[str, ...] = (), *, body: str | None = None) ->
         f'Type="{_OFFICE}" Target="word/document.xml"/></Relationships>',
         "word/document.xml": whole if body is None else body,
     }
+    if body is not None and "r:embed" in body:
+        picture = "http://schemas.openxmlformats.org/officeDocument/2006/relationships/image"
+        parts["word/_rels/document.xml.rels"] = (
+            f'<Relationships xmlns="{_PACKAGE}/relationships"><Relationship Id="r1" '
+            f'Type="{picture}" Target="media/a.png"/></Relationships>'
+        )
+        parts["word/media/a.png"] = "a picture"
     return packed_files(parts)
 
 

@@ -80,6 +80,19 @@ Feature: Documents stand before the text, and what the API would refuse is refus
       | hex 610062                | is no PDF, no image that the API takes, and no text |
       | hex 2020                  | holds nothing but white space                   |
 
+  Scenario: the pictures of a DOCX are left out
+    Given the documents
+      | file     | content       |
+      | pic.docx | docx pictured |
+    Then the document "pic.docx" becomes {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "<p>Beforeafter</p>"}, "title": "pic.docx"}
+
+  Scenario: a DOCX that would fill the memory is refused
+    Given a DOCX may unpack to 100 bytes
+    And the documents
+      | file     | content    |
+      | big.docx | docx hello |
+    Then the document "big.docx" is refused with "bytes unpacked; split it, or save it as PDF"
+
   Scenario: without its extra a DOCX says what to install
     Given the extra docx is not installed
     And the documents

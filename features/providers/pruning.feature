@@ -110,7 +110,7 @@ Feature: Runs that nobody needs any more leave the ledger
     When a command runs: ledger prune
     Then the command line exits with 3 and says
       """
-      uploaded files that no run names are left at the API (403 permission_error
+      1 uploaded files that no run names are left at the API (403 permission_error
       the same command deletes them
       """
     When the API has no faults any more
@@ -128,5 +128,30 @@ Feature: Runs that nobody needs any more leave the ledger
     Then the command line exits with 3 and says
       """
       removed 1 runs
-      uploaded files that no run names are left at the API (no API key
+      1 uploaded files that no run names are left at the API (no API key
       """
+
+  Scenario: files of another key's workspace wait for that key
+    When a command runs: run actor.yaml asks.jsonl --document long.txt -o out.jsonl
+    Given the API has the faults
+      """
+      {"workspaces": {"sk-of-another-workspace": "wrkspc_other"}}
+      """
+    And a command's environment has ANTHROPIC_API_KEY = sk-of-another-workspace
+    When a command runs: ledger prune --older-than 0s
+    Then the command line exits with 3 and says
+      """
+      removed 1 runs
+      1 uploaded files that no run names are left at the API (they are another key's workspace's)
+      """
+    When the ledger's own key is back
+    And a command runs: ledger prune
+    Then the command line exits with 0 and says
+      """
+      deleted 1 uploaded files at the API
+      """
+
+  Scenario: from Python, a run counts as delivered once that is said
+    Given a batch provider
+    When 3 requests about "long.txt" are asked, cited
+    Then pruning from Python what is older than 0 seconds removes nothing, until it is marked as delivered

@@ -9,6 +9,7 @@ import re
 import sys
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import papers
 from behave import given, then, use_step_matcher, when
@@ -18,15 +19,32 @@ import claude_batch as cb
 from claude_batch.actor import documents as document_module
 from claude_batch.actor.loader import ActorLoader
 from claude_batch.actor.request import RequestEncoder
+from claude_batch.wire import media
 
 use_step_matcher("parse")
 
 
+_DRAWN = (
+    ("a", "http://schemas.openxmlformats.org/drawingml/2006/main"),
+    ("pic", "http://schemas.openxmlformats.org/drawingml/2006/picture"),
+    ("r", "http://schemas.openxmlformats.org/officeDocument/2006/relationships"),
+    ("w", "http://schemas.openxmlformats.org/wordprocessingml/2006/main"),
+    ("wp", "http://schemas.openxmlformats.org/drawingml/2006/wordprocessingDrawing"),
+)
+PICTURED = (
+    "<w:document "
+    + " ".join(f'xmlns:{name}="{uri}"' for name, uri in _DRAWN)
+    + "><w:body><w:p><w:r><w:t>Before</w:t><w:drawing><wp:inline><a:graphic><a:graphicData>"
+    "<pic:pic><pic:blipFill>"
+    '<a:blip r:embed="r1"/></pic:blipFill></pic:pic></a:graphicData></a:graphic></wp:inline>'
+    "</w:drawing><w:t>after</w:t></w:r></w:p></w:body></w:document>"
+)
 DOCX: dict[str, tuple[str, tuple[str, ...], str | None]] = {
     "hello": ("Hello", ("Total", "86.20"), None),
     "empty": ("", (), None),
     "cut short": ("Hello", (), None),
     "broken": ("", (), "<w:document>"),
+    "pictured": ("", (), PICTURED),
 }
 
 
@@ -189,6 +207,13 @@ def _(context: Context, place: str, title: str) -> None:
     [answer] = context.outcomes
     found = [c for cited in answer.field_citations.values() for c in cited]
     assert found and all((c.place, c.title) == (place, title) for c in found), found
+
+
+@given("a DOCX may unpack to {size:d} bytes")
+def _(context: Context, size: int) -> None:
+    patch = mock.patch.object(media, "_LARGEST_DOCX", size)
+    patch.start()
+    context.add_cleanup(patch.stop)
 
 
 @given("the extra docx is not installed")

@@ -408,6 +408,31 @@ def _(context: Context) -> None:
     context.execute_steps(f"When a command runs: {words}")
 
 
+@when("the ledger's own key is back")
+def _(context: Context) -> None:
+    os.environ["ANTHROPIC_API_KEY"] = KEY
+
+
+@then(
+    "pruning from Python what is older than {seconds:d} seconds removes nothing, until it is "
+    "marked as delivered"
+)
+def _(context: Context, seconds: int) -> None:
+    prune = context.provider.prune
+    assert prune(older_than=seconds) == cb.Pruned(runs=[], requests=0, size=0, files=0, kept={})
+    [run_id] = context.runs
+    context.provider.open_run(run_id).mark_delivered()
+    assert prune(older_than=seconds, dry_run=True).runs == [run_id]
+    pruned = prune(older_than=seconds)
+    assert (pruned.runs, pruned.requests, pruned.files) == ([run_id], 3, 1), pruned
+    assert pruned.size > 600_000 and not pruned.reason, pruned
+    try:
+        context.provider.open_run(run_id).status()
+    except cb.RunNotFoundError:
+        return
+    raise AssertionError("a pruned run can be opened")
+
+
 MADE = {
     "unfinished": update(schema.requests)
     .where(schema.requests.c.position == 1)

@@ -145,8 +145,8 @@ def prune_command(
         say(f"deleted {pruned.files:,} uploaded files at the API")
     if pruned.files_left:
         say(
-            f"uploaded files that no run names are left at the API ({pruned.reason}); the same "
-            "command deletes them"
+            f"{pruned.files_left:,} uploaded files that no run names are left at the API "
+            f"({pruned.reason}); the same command deletes them, with the key that may"
         )
         raise SystemExit(Exit.PARKED)
 

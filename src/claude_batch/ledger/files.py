@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from sqlalchemy import Connection, delete, exists, insert, select, update
+from sqlalchemy import Connection, delete, exists, func, insert, select, update
 from sqlalchemy.dialects.sqlite import insert as upsert
 
 from claude_batch.ledger.schema import files, leaving_files, run_files, runs
 
 __all__ = [
     "RememberedFile",
-    "any_unused",
     "confirm_file",
+    "count_unused",
     "dismiss_unused",
     "drop_run_files",
     "file_left",
@@ -119,11 +119,11 @@ def move_files(tx: Connection, source: int, target: int) -> None:
 _used = exists().where(run_files.c.file == files.c.id, run_files.c.run_id == runs.c.id)
 
 
-def any_unused(tx: Connection) -> bool:
-    """Whether there are files that no run uses, or that are to be deleted, in any workspace."""
-    unused = select(files.c.id).where(~_used).limit(1)
-    leaving = select(leaving_files.c.file_id).limit(1)
-    return tx.scalar(unused) is not None or tx.scalar(leaving) is not None
+def count_unused(tx: Connection) -> int:
+    """How many files no run uses, or are to be deleted, in all workspaces."""
+    unused = select(func.count()).select_from(files).where(~_used)
+    leaving = select(func.count()).select_from(leaving_files)
+    return (tx.scalar(unused) or 0) + (tx.scalar(leaving) or 0)
 
 
 def dismiss_unused(tx: Connection, workspace_id: int) -> int:

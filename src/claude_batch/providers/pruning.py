@@ -97,12 +97,13 @@ def _delete_files(engine: Engine, door: Callable[[], Door]) -> tuple[int, int, s
     """Delete what no run names: how many, how many are left, and why."""
     ledger = engine.ledger
     with ledger.read() as tx:
-        if not files.any_unused(tx):
-            return 0, 0, ""
+        unused = files.count_unused(tx)
+    if not unused:
+        return 0, 0, ""
     try:
         opened = door()
     except ActorConfigurationError as error:
-        return 0, 1, str(error)
+        return 0, unused, str(error)
     with ledger.write() as tx:
         files.dismiss_unused(tx, opened.workspace_id)
         leaving = files.files_leaving(tx, opened.workspace_id)
@@ -111,7 +112,8 @@ def _delete_files(engine: Engine, door: Callable[[], Door]) -> tuple[int, int, s
         try:
             engine.do(opened.client.delete_file(file_id)).result()
         except (ApiError, Unreachable) as error:
-            return number, len(leaving) - number, str(error)
+            return number, unused - number, str(error)
         with ledger.write() as tx:
             files.file_left(tx, opened.workspace_id, file_id)
-    return len(leaving), 0, ""
+    elsewhere = unused - len(leaving)
+    return len(leaving), elsewhere, "they are another key's workspace's" if elsewhere else ""
