@@ -15,6 +15,7 @@ from collections.abc import (
     Sequence,
 )
 from concurrent.futures import Future, InvalidStateError
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from claude_batch.actor.configuration import ActorConfiguration
@@ -314,9 +315,10 @@ class ClaudeBatchProvider:
                 repr(sorted(self.default_options.items())).encode(),
             )
         )
-        return RunWriter(
+        uploads = Uploads(self._engine, door) if self._drive else None
+        writer = RunWriter(
             self._engine.ledger,
-            encoder.encode,
+            partial(encoder.encode, placing=None if uploads is None else uploads.place),
             workspace_id=door.workspace_id,
             actor=actor.name,
             identity=identity,
@@ -325,10 +327,10 @@ class ClaudeBatchProvider:
             output=output,
             process=self._engine.process,
             on_stored=on_stored,
-            placing=(lambda run_id: Uploads(self._engine, door, run_id).place)
-            if self._drive
-            else None,
         )
+        if uploads is not None:
+            uploads.run_id = writer.run_id
+        return writer
 
     async def _store(
         self,

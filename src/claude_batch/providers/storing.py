@@ -10,7 +10,6 @@ import hashlib
 import time
 from collections.abc import Callable
 
-from claude_batch.actor.documents import Placing
 from claude_batch.actor.request import ActorRequest
 from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.errors import InvalidRequestError
@@ -34,7 +33,7 @@ class RunWriter:
     def __init__(
         self,
         ledger: Ledger,
-        encode: Callable[[ActorRequest, Placing | None], EncodedRequest],
+        encode: Callable[[ActorRequest], EncodedRequest],
         *,
         workspace_id: int,
         actor: str,
@@ -44,10 +43,8 @@ class RunWriter:
         output: str | None = None,
         process: str | None = None,
         on_stored: Callable[[int], None] | None = None,
-        placing: Callable[[str], Placing] | None = None,
     ) -> None:
         """``identity`` is what of base URL, actor and options takes part in the run's digest.
-        ``placing`` gives, for the run's id, what is asked where its documents are.
 
         ``on_stored`` is told after each `flush` how many requests are stored by now.
         """
@@ -78,7 +75,6 @@ class RunWriter:
                     process=process,
                 ),
             )
-        self._placing = None if placing is None else placing(self.run_id)
 
     @property
     def count(self) -> int:
@@ -95,7 +91,7 @@ class RunWriter:
 
         Raises `InvalidRequestError` for one that the API would refuse, and for a doubled key.
         """
-        encoded = self._encode(request, self._placing)
+        encoded = self._encode(request)
         key = request.key
         if key is not None:
             if key in self._keys:

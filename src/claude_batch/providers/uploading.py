@@ -48,10 +48,11 @@ def is_uploaded(size: int, uses: int) -> bool:
 class Uploads:
     """Where the documents of one run are. `place` may wait for the API: not for an event loop."""
 
-    def __init__(self, engine: Engine, door: Door, run_id: str) -> None:
+    def __init__(self, engine: Engine, door: Door) -> None:
         self._engine = engine
         self._door = door
-        self._run_id = run_id
+        self.run_id: str = ""
+        """The run whose documents they are; to be set before the first one is placed."""
         # By half a digest: a run may have a million documents, each used once.
         self._uses: dict[int, int] = {}
         self._known: dict[str, str | None] = {}
@@ -91,7 +92,7 @@ class Uploads:
             return self._upload(content, instead_of=known.file_id)
         with ledger.write() as tx:
             # It may have been pruned meanwhile.
-            if not files.use_file(tx, self._run_id, known.id):
+            if not files.use_file(tx, self.run_id, known.id):
                 return None
             if stale:
                 files.confirm_file(tx, known.id, now)
@@ -137,5 +138,5 @@ class Uploads:
                 now=time.time(),
                 instead_of=instead_of,
             )
-            files.use_file(tx, self._run_id, known.id)
+            files.use_file(tx, self.run_id, known.id)
         return known.file_id
