@@ -113,6 +113,8 @@ def move_files(tx: Connection, source: int, target: int) -> None:
         .where(files.c.workspace_id == source, files.c.digest.not_in(there))
         .values(workspace_id=target)
     )
+    left = leaving_files.c.workspace_id
+    tx.execute(update(leaving_files).where(left == source).values(workspace_id=target))
 
 
 # A run may have begun to use a file while it was dropped.
