@@ -198,6 +198,20 @@ Feature: What a run, an actor or a day may cost is never passed
       """
     And the budgets account for the API's bill
 
+  Scenario: What a run has cost stays spent when the run is removed
+    Given an API that bills what it is told to
+    And a command's file "one.jsonl" of 2 requests that use {"input_tokens": 10, "output_tokens": 900}
+    When a command runs: run --model claude-haiku-4-5 --max-tokens 1000 --budget 1 one.jsonl -o one.out
+    And a command runs: budget --actor local/command-line 1 --daily 2
+    And a command runs: ledger prune --older-than 0s
+    Then the command line exits with 0
+    When a command runs: budget
+    Then the command line prints
+      """
+      actor local/command-line: budget $1, spent $0.004510, reserved $0.000000, left
+      today (UTC): budget $2, spent $0.004510, reserved $0.000000, left
+      """
+
   Scenario: An answer that had no price when it came is spent once it has one
     Given an API that bills what it is told to
     And a file of prices "own.yaml"

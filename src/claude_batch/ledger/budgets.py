@@ -17,9 +17,11 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import (
     Connection,
+    Integer,
     and_,
     bindparam,
     case,
+    cast,
     delete,
     func,
     insert,
@@ -36,6 +38,7 @@ from claude_batch.ledger.schema import (
     batches,
     budgets,
     former_members,
+    removed_costs,
     requests,
     results,
     runs,
@@ -169,9 +172,48 @@ def amounts(tx: Connection, run_id: str | None, actor: str) -> dict[BudgetScope,
     return {row.scope: row.amount for row in _rows(tx, run_id, actor)}
 
 
+def _removed(tx: Connection, scope: str, name: str, day: int) -> int:
+    """What runs have cost that are no longer there."""
+    if scope == "run":
+        return 0
+    mine = removed_costs.c.actor == name if scope == "actor" else removed_costs.c.day == day
+    return int(
+        tx.scalar(select(func.coalesce(func.sum(removed_costs.c.spent), 0)).where(mine)) or 0
+    )
+
+
+def remember_run(tx: Connection, run_id: str) -> None:
+    """A run is about to be removed: what it has cost stays spent, in the budgets of others."""
+    set_amount(tx, "run", run_id, None)
+    actor: str = tx.execute(select(runs.c.actor).where(runs.c.id == run_id)).scalar_one()
+    day = func.coalesce(batches.c.day, cast(batches.c.created / DAY, Integer))
+    paid = (
+        select(day, func.coalesce(func.sum(results.c.cost), 0))
+        .join(requests, requests.c.seq == results.c.request_seq)
+        .join(batches, batches.c.id == results.c.batch_id)
+        .where(requests.c.run_id == run_id)
+        .group_by(day)
+    )
+    of_run = batch_runs.c.run_id == run_id
+    kept = (
+        select(day, func.coalesce(func.sum(batch_runs.c.reserved), 0))
+        .join(batches, batches.c.id == batch_runs.c.batch_id)
+        .where(of_run, batches.c.state.in_(_SETTLED))
+        .group_by(day)
+    )
+    for found in (*tx.execute(paid).all(), *tx.execute(kept).all()):
+        mine = and_(removed_costs.c.actor == actor, removed_costs.c.day == found[0])
+        more = {"spent": removed_costs.c.spent + found[1]}
+        if not tx.execute(update(removed_costs).where(mine).values(**more)).rowcount:
+            row = {"actor": actor, "day": found[0], "spent": found[1]}
+            tx.execute(insert(removed_costs).values(**row))
+    tx.execute(update(batch_runs).where(of_run).values(reserved=0, spent=0))
+
+
 def _stand(tx: Connection, row: Record, day: int) -> Budget:
     sums: Record = tx.execute(_sums(_concerned(row.scope, row.name, day))).one()
-    return Budget(row.scope, row.name, row.amount, sums[0], sums[1], sums[2], row.warned)
+    spent: int = sums[0] + _removed(tx, row.scope, row.name, day)
+    return Budget(row.scope, row.name, row.amount, spent, sums[1], sums[2], row.warned)
 
 
 def budgets_of(tx: Connection, run_id: str, actor: str, day: int) -> list[Budget]:

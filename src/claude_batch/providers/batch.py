@@ -8,11 +8,13 @@ import os
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, InvalidStateError
 from decimal import Decimal
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from claude_batch.actor.configuration import ActorConfiguration
 from claude_batch.actor.request import ActorRequest, RequestEncoders, check_requests
 from claude_batch.actor.response import ActorResponse, ActorResult
+from claude_batch.core.durations import parse_duration
 from claude_batch.core.errors import InvalidRequestError
 from claude_batch.core.settings import (
     BatchProcessingMode,
@@ -35,8 +37,10 @@ from claude_batch.providers.estimating import stored_estimate
 from claude_batch.providers.keywords import SettingKeywords, ledger_keywords, mode_keywords
 from claude_batch.providers.mapping import response_of
 from claude_batch.providers.protocol import ProviderCapabilities
+from claude_batch.providers.pruning import Pruned, prune
 from claude_batch.providers.run import Run
 from claude_batch.providers.storing import RunWriter
+from claude_batch.providers.uploading import Uploads
 from claude_batch.wire.encoding import EncodedRequest
 
 if TYPE_CHECKING:
@@ -206,10 +210,8 @@ class ClaudeBatchProvider:
     def _mode(
         self, actor: ActorConfiguration, budget_usd: Decimal | str | float | None = None
     ) -> BatchProcessingMode:
-        overrides = self.overrides
-        if budget_usd is not None:
-            overrides = {**overrides, "budget_usd": budget_usd}
-        return resolve_mode(actor.batch_processing or True, overrides)
+        asked = {} if budget_usd is None else {"budget_usd": budget_usd}
+        return resolve_mode(actor.batch_processing or True, {**self.overrides, **asked})
 
     # Runs ------------------------------------------------------------------------------------
 
@@ -323,9 +325,10 @@ class ClaudeBatchProvider:
                 repr(sorted(self.default_options.items())).encode(),
             )
         )
-        return RunWriter(
+        uploads = Uploads(self._engine, door) if self._drive else None
+        writer = RunWriter(
             self._engine.ledger,
-            encoder.encode,
+            partial(encoder.encode, placing=None if uploads is None else uploads.place),
             workspace_id=door.workspace_id,
             actor=actor.name,
             identity=identity,
@@ -336,13 +339,15 @@ class ClaudeBatchProvider:
             on_stored=on_stored,
             prices=prices_of(self.settings.prices),
         )
+        if uploads is not None:
+            uploads.run_id = writer.run_id
+        return writer
 
     async def _store(
         self,
         actor: ActorConfiguration,
         requests: _Requests,
         mode: BatchProcessingMode,
-        *,
         label: str | None = None,
         new: bool = False,
         output: str | None = None,
@@ -350,18 +355,24 @@ class ClaudeBatchProvider:
         check_requests(requests)
         engine, _ = await asyncio.wrap_future(self._entrance.opening())
         writer = await asyncio.to_thread(self._writer, actor, mode, label, output)
-        try:
-            # Encoded on this thread, where the caller's iterator belongs; stored on another.
-            if isinstance(requests, AsyncIterable):
-                async for request in requests:
-                    writer.add(ActorRequest.of(request))
-                    if writer.is_full:
-                        await asyncio.wrap_future(engine.read(writer.flush))
+
+        async def add(given: str | ActorRequest) -> None:
+            # Encoded on this thread, the iterator's own; files are read, and all stored, on others.
+            request = ActorRequest.of(given)
+            if actor.documents or request.documents:
+                await asyncio.wrap_future(engine.read(lambda: writer.add(request)))
             else:
-                for request in requests:
-                    writer.add(ActorRequest.of(request))
-                    if writer.is_full:
-                        await asyncio.wrap_future(engine.read(writer.flush))
+                writer.add(request)
+            if writer.is_full:
+                await asyncio.wrap_future(engine.read(writer.flush))
+
+        try:
+            if isinstance(requests, AsyncIterable):
+                async for given in requests:
+                    await add(given)
+            else:
+                for given in requests:
+                    await add(given)
             run_id, _ = await asyncio.wrap_future(engine.read(lambda: writer.finish(new=new)))
         except BaseException:
             await asyncio.shield(asyncio.to_thread(writer.abort))
@@ -395,28 +406,13 @@ class ClaudeBatchProvider:
                 if writer.is_full:
                     writer.flush()
             if on_estimate is not None and writer.count and (new or not writer.is_known()):
-                writer.flush()
-                on_estimate(self._estimate(writer, actor, mode))
+                on_estimate(stored_estimate(writer, prices_of(self.settings.prices)))
             run_id, _ = writer.finish(new=new)
         except BaseException:
             writer.abort()
             raise
         self._engine.wake()
         return Run(self, run_id)
-
-    def _estimate(
-        self, writer: RunWriter, actor: ActorConfiguration, mode: BatchProcessingMode
-    ) -> Estimate:
-        prices = prices_of(self.settings.prices)
-        return stored_estimate(
-            self._engine.ledger,
-            prices,
-            writer.run_id,
-            actor.name,
-            mode,
-            requests=writer.count,
-            size=writer.size,
-        )
 
     @property
     def contact(self) -> Contact:
@@ -459,6 +455,19 @@ class ClaudeBatchProvider:
     def advance_sync(self) -> bool:
         """One pass over everything that is due; False where another process drives."""
         return self._engine.advance(self._door()).result()
+
+    def prune(
+        self, *, older_than: str | float = "30d", runs: Iterable[str] = (), dry_run: bool = False
+    ) -> Pruned:
+        """Remove runs that were delivered so long ago from the ledger, or just ``runs`` by id.
+
+        Uploaded documents that no other run names are deleted at the API. What is unfinished,
+        undelivered or unknown stays; what is removed is asked, and paid for, anew when it is asked
+        again. Waits. Raises `RunNotFoundError`, and `InvalidRequestError` for one of ``runs`` that
+        must stay, with nothing removed.
+        """
+        seconds, chosen = parse_duration(older_than), tuple(runs)
+        return prune(self._engine, self._door, older_than=seconds, run_ids=chosen, dry_run=dry_run)
 
     def create_chat_model(
         self, model: str, temperature: float | None = None, **kwargs: Any

@@ -13,6 +13,7 @@ from claude_batch.ledger.store import Ledger
 from claude_batch.lifecycle.budgeting import most_cost
 from claude_batch.money.estimates import Estimate, Load, Rule, estimate
 from claude_batch.money.prices import Prices
+from claude_batch.providers.storing import RunWriter
 from claude_batch.wire.bounds import Unbounded, named_and_longest
 from claude_batch.wire.client import BatchesClient
 from claude_batch.wire.encoding import EncodedRequest, LaneHeaders, body_length
@@ -127,29 +128,19 @@ async def _count(
     return {model: tokens / size for model, (tokens, size) in sums.items()}
 
 
-def stored_estimate(
-    ledger: Ledger,
-    prices: Prices,
-    run_id: str,
-    actor: str,
-    mode: BatchProcessingMode,
-    *,
-    requests: int,
-    size: int,
-) -> Estimate:
-    """What a run that is stored and not yet sent will come to, by a look at a few of it.
-
-    ``requests`` and ``size`` are its number of requests and the bytes of their params.
-    """
+def stored_estimate(writer: RunWriter, prices: Prices) -> Estimate:
+    """What a run that is stored and not yet sent will come to, by a look at a few of it."""
+    writer.flush()
+    requests, ledger = writer.count, writer.ledger
     places = sorted({requests * each // STORED_SAMPLE for each in range(STORED_SAMPLE)})
     with ledger.read() as tx:
-        bodies = costs.params_at(tx, run_id, places)
-    estimator = Estimator(prices, mode)
+        bodies = costs.params_at(tx, writer.run_id, places)
+    estimator = Estimator(prices, writer.asked.mode)
     for number, body in enumerate(bodies):
         # Each stands for those up to the next one.
         times = requests * (number + 1) // len(bodies) - requests * number // len(bodies)
         estimator.add(EncodedRequest(body, LaneHeaders()), times)
     looked_at = sum(load.size for load in estimator.loads.values())
     for load in estimator.loads.values():
-        load.size = round(load.size * size / looked_at)
-    return estimator.estimate(rules_seen(ledger, actor, estimator.loads))
+        load.size = round(load.size * writer.size / looked_at)
+    return estimator.estimate(rules_seen(ledger, writer.asked.actor, estimator.loads))

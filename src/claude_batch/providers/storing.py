@@ -55,7 +55,7 @@ class RunWriter:
         tell what a request can cost, where there is a budget.
         """
         self._on_stored = on_stored
-        self._ledger = ledger
+        self.ledger: Ledger = ledger
         self._encode = encode
         self._output = output
         self._workspace_id = workspace_id
@@ -69,7 +69,7 @@ class RunWriter:
         """Bytes of the params added so far."""
         self._stored = 0
         self._now = time.time()
-        self._asked = NewRun(
+        self.asked: NewRun = NewRun(
             kind="run",
             actor=actor,
             workspace_id=workspace_id,
@@ -81,7 +81,7 @@ class RunWriter:
         )
         self._prices: Prices | None = None
         with ledger.write() as tx:
-            self.run_id: str = enqueue.begin_run(tx, self._asked)
+            self.run_id: str = enqueue.begin_run(tx, self.asked)
             if budgets_of(tx, self.run_id, actor, today(self._now)):
                 self._prices = prices or prices_of()
 
@@ -117,8 +117,9 @@ class RunWriter:
         name = b"" if key is None else key.encode("utf-8", "surrogatepass")
         headers = repr(encoded.headers).encode() if encoded.headers.betas else b""
         named = -1 if key is None else len(name)
-        lengths = b"%d,%d,%d:" % (named, len(headers), len(encoded.params))
-        self._digest.update(b"".join((lengths, name, headers, encoded.params)))
+        asked = encoded.params if encoded.identity is None else encoded.identity
+        lengths = b"%d,%d,%d:" % (named, len(headers), len(asked))
+        self._digest.update(b"".join((lengths, name, headers, asked)))
 
     def _most_cost(self, prices: Prices, encoded: EncodedRequest, key: str | None) -> int:
         try:
@@ -131,7 +132,7 @@ class RunWriter:
         if not self._pending:
             return
         pending, self._pending, self._pending_bytes = self._pending, [], 0
-        with self._ledger.write() as tx:
+        with self.ledger.write() as tx:
             new: list[NewRequest] = []
             headers, lane_id = None, 0
             for position, (key, encoded, reserve) in enumerate(pending, self._stored):
@@ -162,7 +163,7 @@ class RunWriter:
     def is_known(self) -> bool:
         """Whether the same was asked before; stores what was added, and sends nothing."""
         self.flush()
-        with self._ledger.read() as tx:
+        with self.ledger.read() as tx:
             return enqueue.run_by_digest(tx, self._digest.hexdigest()) is not None
 
     def finish(self, *, new: bool = False) -> tuple[str, bool]:
@@ -177,13 +178,13 @@ class RunWriter:
             raise InvalidRequestError("there is no request in the input; nothing was sent")
         digest = self._digest.hexdigest()
         reach(CrashPoint.BEFORE_STORED)
-        with self._ledger.write() as tx:
+        with self.ledger.write() as tx:
             known = None if new else enqueue.run_by_digest(tx, digest)
             if known is None:
                 enqueue.finish_storing(tx, self.run_id, digest=digest, stored=time.time())
             else:
                 enqueue.drop_run(tx, self.run_id)
-                enqueue.declare_budgets(tx, known.id, self._asked)
+                enqueue.declare_budgets(tx, known.id, self.asked)
                 if self._output is not None:
                     # Who asks again may want the answers elsewhere.
                     delivery.set_output(tx, known.id, self._output)
@@ -192,5 +193,5 @@ class RunWriter:
 
     def abort(self) -> None:
         """Forget what was stored; nothing of it was sent."""
-        with self._ledger.write() as tx:
+        with self.ledger.write() as tx:
             enqueue.drop_run(tx, self.run_id)

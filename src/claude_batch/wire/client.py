@@ -26,7 +26,7 @@ from tenacity import (
     wait_exponential_jitter,
 )
 
-from claude_batch.wire.encoding import EncodedRequest, LaneHeaders
+from claude_batch.wire.encoding import EncodedRequest, LaneHeaders, counted_params
 from claude_batch.wire.errors import ApiFault, fault_of_response, server_time
 from claude_batch.wire.limits import LIST_PAGE
 
@@ -51,6 +51,7 @@ _PROFILE_VARIABLES = (
 """What tells one profile or federation of the SDK's credentials from another."""
 
 _BATCHES = "/v1/messages/batches"
+_FILES = "/v1/files"
 
 
 class ApiError(Exception):
@@ -127,17 +128,19 @@ class BatchPage(msgspec.Struct, frozen=True):
     last_id: str | None = None
 
 
-_COUNTED = frozenset(
-    (
-        *("model", "messages", "system", "tools", "tool_choice", "thinking", "mcp_servers"),
-        *("output_config", "context_management", "cache_control", "prefill"),
-    )
-)
-"""The Messages parameters that ``count_tokens`` takes; others are no part of a prompt."""
+_COUNT = "/v1/messages/count_tokens"
 
 
 class _Counted(msgspec.Struct, frozen=True):
     input_tokens: int
+
+
+class _RemoteFile(msgspec.Struct, frozen=True):
+    id: str
+
+
+class _FilePage(msgspec.Struct, frozen=True):
+    data: list[_RemoteFile]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -303,13 +306,9 @@ class BatchesClient:
 
         Raises `ApiError` or `Unreachable`.
         """
-        params: dict[str, msgspec.Raw] = msgspec.json.decode(
-            encoded.params, type=dict[str, msgspec.Raw]
-        )
-        body = msgspec.json.encode({k: v for k, v in params.items() if k in _COUNTED})
-        headers = {**encoded.headers.as_headers(), "content-type": "application/json"}
-        counted = await self._read(
-            "POST", "/v1/messages/count_tokens", _Counted, content=body, headers=headers
+        body, headers = counted_params(encoded.params), encoded.headers.as_headers()
+        counted = await self._retrying(
+            lambda: self._call("POST", _COUNT, _Counted, {}, content=body, headers=headers)
         )
         return counted.input_tokens
 
@@ -337,34 +336,66 @@ class BatchesClient:
         self._note(response.headers)
         return response
 
+    async def upload_file(self, name: str, data: bytes, media_type: str) -> str:
+        """Upload a file; returns its id. Raises `ApiError` or `Unreachable`.
+
+        Tried again where its answer was lost: a second file then stays at the API, unused and not
+        billed.
+        """
+        form = {"file": (name, data, media_type)}
+        found = await self._retrying(lambda: self._call("POST", _FILES, _RemoteFile, {}, form))
+        return found.id
+
+    async def has_file(self, file_id: str) -> bool:
+        """Whether the API has the file, in this workspace. Raises `ApiError` or `Unreachable`."""
+        page = await self._read("GET", _FILES, _FilePage, query={"ids": [file_id]})
+        return any(each.id == file_id for each in page.data)
+
+    async def delete_file(self, file_id: str) -> None:
+        """Delete a file; one that is gone already is deleted. Raises as `has_file` does."""
+        try:
+            await self._read("DELETE", f"{_FILES}/{file_id}", _RemoteFile)
+        except ApiError as error:
+            if error.fault.status != 404:
+                raise
+
     async def _read(
+        self, method: str, path: str, kind: type[_T], *, query: dict[str, object] | None = None
+    ) -> _T:
+        return await self._retrying(lambda: self._call(method, path, kind, query or {}))
+
+    async def _call(
         self,
         method: str,
         path: str,
         kind: type[_T],
+        query: dict[str, object],
+        form: Mapping[str, tuple[str, bytes, str]] | None = None,
         *,
-        query: dict[str, object] | None = None,
         content: bytes | None = None,
-        headers: dict[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> _T:
-        options: Any = {
-            "params": query or {},
+        options: anthropic.RequestOptions = {
+            "params": query,
             "follow_redirects": False,
             "timeout": self._read_timeout,
-            "headers": headers or {},
         }
-        return await self._retrying(lambda: self._call(method, path, kind, options, content))
-
-    async def _call(
-        self, method: str, path: str, kind: type[_T], options: Any, content: bytes | None
-    ) -> _T:
+        sdk = self._sdk
         with _Faults():
-            if method == "GET":
-                response = await self._sdk.get(path, cast_to=httpx2.Response, options=options)
-            else:
-                response = await self._sdk.post(
+            if form is not None:
+                # The header by which the SDK itself asks for a form.
+                options["headers"] = {"content-type": "multipart/form-data"}
+                response = await sdk.post(
+                    path, cast_to=httpx2.Response, files=form, body={}, options=options
+                )
+            elif content is not None:
+                options["headers"] = {**(headers or {}), "content-type": "application/json"}
+                response = await sdk.post(
                     path, cast_to=httpx2.Response, content=content, options=options
                 )
+            else:
+                send = {"GET": sdk.get, "POST": sdk.post, "DELETE": sdk.delete}[method]
+                response = await send(path, cast_to=httpx2.Response, options=options)
         self._note(response.headers)
         try:
             return msgspec.json.decode(response.content, type=kind)

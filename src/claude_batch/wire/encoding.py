@@ -34,6 +34,7 @@ __all__ = [
     "PromptParams",
     "body_items",
     "body_length",
+    "counted_params",
     "custom_id",
     "encode_params",
     "parse_custom_id",
@@ -89,6 +90,9 @@ class EncodedRequest:
     """The Messages params as JSON."""
     headers: LaneHeaders
     """What must be shared by all requests that travel with it."""
+    identity: bytes | None = None
+    """What tells the request again, where that is not its params: with the digests of documents
+    instead of the documents, which may be written out once and be uploaded files another time."""
 
 
 _encoder = msgspec.json.Encoder()
@@ -196,6 +200,20 @@ class PromptParams:
         if self._batch and len(encoded) + _ALONE > MAX_BODY_BYTES:
             raise _too_large(encoded)
         return EncodedRequest(encoded, self._headers)
+
+
+_COUNTED = frozenset(
+    (
+        *("model", "messages", "system", "tools", "tool_choice", "thinking", "mcp_servers"),
+        *("output_config", "context_management", "cache_control", "prefill"),
+    )
+)
+
+
+def counted_params(params: bytes) -> bytes:
+    """Of encoded params those that ``count_tokens`` takes; others are no part of a prompt."""
+    read = msgspec.json.decode(params, type=dict[str, msgspec.Raw])
+    return _encoder.encode({name: value for name, value in read.items() if name in _COUNTED})
 
 
 def custom_id(request_id: str, incarnation: str, sending: int) -> str:
