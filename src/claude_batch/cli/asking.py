@@ -18,10 +18,12 @@ from claude_batch.cli.options import (
     format_option,
     open_provider,
     provider_options,
+    run_options,
 )
 from claude_batch.core.errors import (
     AccountHaltedError,
     InvalidRequestError,
+    PreflightError,
     ProviderNotFoundError,
 )
 
@@ -58,6 +60,7 @@ def _asking(command: _F) -> _F:
             click.option("--citations", is_flag=True, help="Have the documents cited."),
             click.option("--label", help="A name for the run, shown by status."),
             click.option("--new", is_flag=True, help="Ask anew what was asked before."),
+            *run_options,
             click.option("--skip-invalid", is_flag=True,
                          help="Leave out what cannot be sent, and report each."),
         )
@@ -159,7 +162,10 @@ def _store(
                 output=None if output is None else os.path.abspath(output),
                 on_invalid=inputs.refuse,
                 on_stored=on_stored,
+                spare_single=inputs.skips,
             )
+    except PreflightError as error:
+        raise BadInput(str(error)) from None
     except InvalidRequestError:
         # Each request's own fault went to `refuse`; what is left is that there was no request.
         raise BadInput(inputs.nothing()) from None

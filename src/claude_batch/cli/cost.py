@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from claude_batch.providers.costs import CostReport, CostShare
 
-__all__ = ["cost_command", "cost_line", "dollars"]
+__all__ = ["cache_line", "cost_command", "cost_line", "dollars"]
 
 
 @click.command("cost")
@@ -104,6 +104,17 @@ def _saved(share: CostShare) -> str:
     if share.saved_by_cache:
         words += f" and {dollars(share.saved_by_cache)} by cache"
     return words
+
+
+def cache_line(share: CostShare) -> str | None:
+    """What the prompt cache has done for a run; None where it was not used."""
+    tokens = share.tokens
+    written = tokens.cache_write_5m + tokens.cache_write_1h
+    if not (tokens.cache_read or written):
+        return None
+    saved = share.saved_by_cache
+    what = f"saved {dollars(saved)}" if saved >= 0 else f"cost {dollars(-saved)} more than none"
+    return f"prompt cache: {tokens.cache_read:,} tokens read, {written:,} written; {what}"
 
 
 def _tokens(share: CostShare) -> str:

@@ -20,6 +20,7 @@ from pydantic import (
     PlainSerializer,
     ValidationError,
     WithJsonSchema,
+    field_validator,
     model_validator,
 )
 
@@ -73,6 +74,18 @@ class BatchProcessingMode(BaseModel):
     """After `max_wait`: leave the batches to a later ``resume``, or cancel them."""
     max_attempts: int = Field(default=3, ge=1)
     """How many outcomes a request may have before a passing failure becomes final."""
+    preflight: bool | Literal["auto"] = "auto"
+    """Whether the API looks at one request of each shape of a run before anything of it is sent;
+    ``auto``: where the run has more than 100 requests."""
+    cache: Literal["off", "auto"] = "off"
+    """``auto``: what requests of a run share at their beginning is marked for the prompt cache;
+    ``off``: requests are sent exactly as given."""
+
+    @field_validator("cache", mode="before")
+    @classmethod
+    def _read_cache(cls, value: Any) -> Any:
+        # YAML reads a bare `off` as false.
+        return {False: "off", True: "auto"}.get(value, value) if isinstance(value, bool) else value
 
     @model_validator(mode="before")
     @classmethod

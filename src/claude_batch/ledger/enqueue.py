@@ -218,7 +218,12 @@ def begin_run(tx: Connection, run: NewRun) -> str:
             created=run.created,
             stored=run.created if run.kind == "calls" else None,
             request_count=0,
-            **run.mode.model_dump(mode="python"),
+            # What matters while it is stored alone is not remembered.
+            **{
+                name: value
+                for name, value in run.mode.model_dump(mode="python").items()
+                if name in runs.c
+            },
         )
     )
     return run_id

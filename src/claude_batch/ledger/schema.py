@@ -295,6 +295,18 @@ results: Table = Table(
     Index("ix_results_batch", "batch_id"),
 )
 
+token_counts: Table = Table(
+    "token_counts",
+    metadata,
+    Column("id", _Serial, primary_key=True),
+    Column("model", String, nullable=False),
+    Column("size", BigInteger, nullable=False),  # bytes of the params that were counted
+    Column("tokens", BigInteger, nullable=False),
+    Column("counted", Float, nullable=False),
+    Index("ix_token_counts_model", "model"),
+)
+"""What the API counted when it looked at requests before their run was sent."""
+
 strange_lines: Table = Table(
     "strange_lines",
     metadata,

@@ -315,6 +315,10 @@ class Engine:
         """Run a function that reads the ledger on a thread of the engine's own."""
         return self._readers.submit(work)
 
+    def on_loop(self, work: Coroutine[Any, Any, _T]) -> Future[_T]:
+        """Run a coroutine on the engine's loop, where the clients of its doors live."""
+        return self._call_soon(work)
+
     def wake(self) -> None:
         """Look around now: a run was stored, cancelled or resumed."""
 

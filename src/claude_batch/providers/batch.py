@@ -31,6 +31,7 @@ from claude_batch.money.prices import prices_of
 from claude_batch.providers.entrance import Entered, Entrance, find_credentials
 from claude_batch.providers.keywords import SettingKeywords, ledger_keywords, mode_keywords
 from claude_batch.providers.mapping import response_of
+from claude_batch.providers.preflight import Preflight
 from claude_batch.providers.protocol import ProviderCapabilities
 from claude_batch.providers.run import Run
 from claude_batch.providers.storing import RunWriter
@@ -270,12 +271,14 @@ class ClaudeBatchProvider:
         output: str | None = None,
         on_invalid: Callable[[InvalidRequestError], None] | None = None,
         on_stored: Callable[[int], None] | None = None,
+        spare_single: bool = False,
     ) -> Run:
         """Store a run without waiting for its sending; what drives the ledger sends it.
 
         ``on_invalid`` is told of each request that is left out because it would be refused; without
         it the first one raises, with nothing stored. ``on_stored`` is told, again and again, how
-        many requests are stored by now.
+        many requests are stored by now. ``spare_single``: what the API dislikes in one request's
+        own messages does not refuse the run.
         """
         return self._store_sync(
             actor,
@@ -285,6 +288,7 @@ class ClaudeBatchProvider:
             output=output,
             on_invalid=on_invalid,
             on_stored=on_stored,
+            spare_single=spare_single,
         )
 
     def _writer(
@@ -293,8 +297,10 @@ class ClaudeBatchProvider:
         label: str | None,
         output: str | None,
         on_stored: Callable[[int], None] | None = None,
+        *,
+        spare_single: bool = False,
     ) -> RunWriter:
-        door = self._door()
+        door, mode = self._door(), self._mode(actor)
         encoder = self._encoders.of(actor)
         identity = b"\n".join(
             (
@@ -309,11 +315,24 @@ class ClaudeBatchProvider:
             workspace_id=door.workspace_id,
             actor=actor.name,
             identity=identity,
-            mode=self._mode(actor),
+            mode=mode,
             label=label,
             output=output,
             process=self._engine.process,
             on_stored=on_stored,
+            preflight=self._preflight(door, mode, spare_single=spare_single),
+        )
+
+    def _preflight(
+        self, door: Door, mode: BatchProcessingMode, *, spare_single: bool
+    ) -> Preflight | None:
+        if mode.preflight is False or (mode.preflight == "auto" and not self._drive):
+            return None  # who only stores has nothing to do with the API
+        return Preflight(
+            door.client.count_tokens,
+            self._engine.on_loop,
+            always=mode.preflight is True,
+            spare_single=spare_single,
         )
 
     async def _store(
@@ -357,9 +376,10 @@ class ClaudeBatchProvider:
         output: str | None = None,
         on_invalid: Callable[[InvalidRequestError], None] | None = None,
         on_stored: Callable[[int], None] | None = None,
+        spare_single: bool = False,
     ) -> Run:
         check_requests(requests)
-        writer = self._writer(actor, label, output, on_stored)
+        writer = self._writer(actor, label, output, on_stored, spare_single=spare_single)
         try:
             for request in requests:
                 try:

@@ -15,9 +15,11 @@ from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.errors import InvalidRequestError
 from claude_batch.core.ids import new_request_id
 from claude_batch.core.settings import BatchProcessingMode
-from claude_batch.ledger import delivery, enqueue
+from claude_batch.ledger import counting, delivery, enqueue
 from claude_batch.ledger.enqueue import NewRequest, NewRun
 from claude_batch.ledger.store import Ledger, Transaction
+from claude_batch.providers.preflight import Preflight
+from claude_batch.wire.caching import CacheMarks
 from claude_batch.wire.encoding import EncodedRequest, LaneHeaders
 
 __all__ = ["RunWriter"]
@@ -43,11 +45,15 @@ class RunWriter:
         output: str | None = None,
         process: str | None = None,
         on_stored: Callable[[int], None] | None = None,
+        preflight: Preflight | None = None,
     ) -> None:
         """``identity`` is what of base URL, actor and options takes part in the run's digest.
 
         ``on_stored`` is told after each `flush` how many requests are stored by now.
+        ``preflight`` looks at them before they can be sent.
         """
+        self._preflight = preflight
+        self._marks = CacheMarks() if mode.cache == "auto" else None
         self._on_stored = on_stored
         self._ledger = ledger
         self._encode = encode
@@ -97,8 +103,8 @@ class RunWriter:
             if key in self._keys:
                 raise InvalidRequestError("this key stands twice in the same run", key=key)
             self._keys.add(key)
-        self._pending.append((key, encoded))
-        self._pending_bytes += len(encoded.params)
+        if self._preflight is not None:
+            self._preflight.look(request, encoded, self._count)
         self._count += 1
         # Lengths keep two neighbours from being taken for one.
         name = b"" if key is None else key.encode("utf-8", "surrogatepass")
@@ -106,6 +112,12 @@ class RunWriter:
         named = -1 if key is None else len(name)
         lengths = b"%d,%d,%d:" % (named, len(headers), len(encoded.params))
         self._digest.update(b"".join((lengths, name, headers, encoded.params)))
+        if self._marks is not None:
+            # What is marked depends on what came before; who asks is known by what was asked.
+            own = request.prompt if not request.documents else None
+            encoded, _ = self._marks.mark(encoded, own)
+        self._pending.append((key, encoded))
+        self._pending_bytes += len(encoded.params)
 
     def flush(self) -> None:
         """Store what was added since the last flush."""
@@ -142,13 +154,15 @@ class RunWriter:
         """Make it a run that can be sent; returns its id, and whether it was asked before.
 
         Where the same was asked before and ``new`` is not set, the earlier run's id comes back and
-        nothing of this one is kept. Raises `InvalidRequestError` for a run without requests.
+        nothing of this one is kept. Raises `InvalidRequestError` for a run without requests, and
+        `PreflightError`.
         """
         self.flush()
         if not self._count:
             self.abort()
             raise InvalidRequestError("there is no request in the input; nothing was sent")
         digest = self._digest.hexdigest()
+        self._look_ahead(digest, new=new)
         reach(CrashPoint.BEFORE_STORED)
         with self._ledger.write() as tx:
             known = None if new else enqueue.run_by_digest(tx, digest)
@@ -161,6 +175,18 @@ class RunWriter:
                     delivery.set_output(tx, known.id, self._output)
         reach(CrashPoint.AFTER_STORED)
         return (self.run_id, False) if known is None else (known.id, True)
+
+    def _look_ahead(self, digest: str, *, new: bool) -> None:
+        """Have the API look at what would be sent; what it counts helps estimates."""
+        if self._preflight is None:
+            return
+        if not new:
+            with self._ledger.read() as tx:
+                if enqueue.run_by_digest(tx, digest) is not None:
+                    return
+        if counted := self._preflight.check(self._count):
+            with self._ledger.write() as tx:
+                counting.add_token_counts(tx, counted, time.time())
 
     def abort(self) -> None:
         """Forget what was stored; nothing of it was sent."""
