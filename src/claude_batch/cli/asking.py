@@ -175,7 +175,9 @@ def _store(
     if inputs.skipped:
         say(f"skipped {inputs.skipped:,} of {inputs.count:,} items")
     status = run.status()
-    if status.finished:
+    if status.finished and status.created >= inputs.begun:
+        say(f"{run.id} is finished: each of its {status.total:,} requests was answered before")
+    elif status.finished:
         say(f"{run.id} was finished before; delivered again at no cost, --new asks anew")
     elif inputs.begun > status.created:
         say(f"{run.id} was asked before and is unfinished; going on with it")

@@ -88,6 +88,8 @@ def cost_line(report: CostReport) -> str:
         words.append(
             f"answers after {_duration(report.first_answer)} to {_duration(report.last_answer)}"
         )
+    if report.total.reused_answers:
+        words.append(f"{report.total.reused_answers:,} answers reused")
     if report.unpriced:
         words.append(_unpriced(report))
     return "; ".join(words)
@@ -157,6 +159,8 @@ def _details(report: CostReport) -> list[str]:
         lines.append(f"requests: {counts}")
     told = ", ".join(f"{count:,} {name}" for name, count in total.results.items() if count)
     lines.append(f"results of all attempts: {told or 'none yet'}")
+    if total.reused_answers:
+        lines.append(f"answers reused at no cost: {total.reused_answers:,}")
     if report.first_answer is not None and report.last_answer is not None:
         lines.append(
             f"first answers after {_duration(report.first_answer)}, last after "

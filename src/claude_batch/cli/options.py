@@ -142,6 +142,16 @@ run_options: tuple[Callable[[Any], Any], ...] = (
         type=click.Choice(["off", "auto"]),
         help="Mark what requests share at their beginning for the prompt cache (off).",
     ),
+    _option(
+        "--reuse/--no-reuse",
+        default=None,
+        help="Take the answers that equal requests had before, at no cost (--no-reuse).",
+    ),
+    _option(
+        "--dedupe/--no-dedupe",
+        default=None,
+        help="Send equal requests of a run once (--no-dedupe).",
+    ),
 )
 """Options of the commands that make a run; `ProviderOptions` holds them too."""
 
@@ -165,6 +175,8 @@ _COMMON = (
     "prices",
     "preflight",
     "cache",
+    "reuse",
+    "dedupe",
 )
 
 
@@ -191,6 +203,8 @@ class ProviderOptions:
     prices: str | None = None
     preflight: bool | None = None
     cache: Literal["off", "auto"] | None = None
+    reuse: bool | None = None
+    dedupe: bool | None = None
     sandbox: bool = False
     """Whether all happens in a sandbox that ends with the command."""
     flags: str = ""

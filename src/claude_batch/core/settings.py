@@ -81,6 +81,11 @@ class BatchProcessingMode(BaseModel):
     """``auto``: what requests of a run share at their beginning is marked for the prompt cache;
     ``off``: requests are sent exactly as given."""
 
+    reuse: bool = False
+    """Whether a request whose params were answered before in this ledger gets that answer."""
+    dedupe: bool = False
+    """Whether requests of a run that are equal are sent once."""
+
     @field_validator("cache", mode="before")
     @classmethod
     def _read_cache(cls, value: Any) -> Any:

@@ -13,9 +13,12 @@ from claude_batch.core.settings import BatchProcessingMode
 from claude_batch.ledger.schema import (
     batches,
     credentials,
+    digests,
+    doubles,
     lanes,
     params,
     requests,
+    results,
     runs,
     workspaces,
 )
@@ -276,9 +279,15 @@ def drop_run(tx: Connection, run_id: str) -> None:
     if stored is not None:
         return
     mine = select(requests.c.seq).where(requests.c.run_id == run_id)
-    tx.execute(delete(params).where(params.c.request_seq.in_(mine)))
+    _forget(tx, mine)
     tx.execute(delete(requests).where(requests.c.run_id == run_id))
     tx.execute(delete(runs).where(runs.c.id == run_id))
+
+
+def _forget(tx: Connection, mine: Any) -> None:
+    """Remove what belongs to requests that were never sent; some may have another one's answer."""
+    for table in (params, digests, doubles, results):
+        tx.execute(delete(table).where(table.c.request_seq.in_(mine)))
 
 
 def half_stored(tx: Connection, own: str) -> list[tuple[str, str]]:
@@ -294,7 +303,7 @@ def half_stored(tx: Connection, own: str) -> list[tuple[str, str]]:
 def remove_half_stored(tx: Connection, run_id: str, *, limit: int = 5000) -> bool:
     """Remove some requests of a run that will never be whole; False when the run is gone too."""
     mine = select(requests.c.seq).where(requests.c.run_id == run_id).limit(limit)
-    tx.execute(delete(params).where(params.c.request_seq.in_(mine)))
+    _forget(tx, mine)
     removed = tx.execute(delete(requests).where(requests.c.seq.in_(mine))).rowcount
     if removed < limit:
         tx.execute(delete(runs).where(runs.c.id == run_id, runs.c.stored.is_(None)))

@@ -149,6 +149,12 @@ requests: Table = Table(
         postgresql_where=text("state = 'queued'"),
     ),
     Index(
+        "ix_requests_held",
+        "lane_id",
+        sqlite_where=text("state = 'held'"),
+        postgresql_where=text("state = 'held'"),
+    ),
+    Index(
         "ix_requests_finished",
         "run_id",
         "finished",
@@ -294,6 +300,23 @@ results: Table = Table(
     Column("uncached_cost", BigInteger),
     Index("ix_results_batch", "batch_id"),
 )
+
+digests: Table = Table(
+    "digests",
+    metadata,
+    Column("request_seq", _Serial, primary_key=True, autoincrement=False),
+    Column("digest", LargeBinary, nullable=False),  # of the params, without marks for the cache
+    Index("ix_digests_digest", "digest"),
+)
+"""By which equal requests are found, where a run or a call asks for it."""
+
+doubles: Table = Table(
+    "doubles",
+    metadata,
+    Column("request_seq", _Serial, primary_key=True, autoincrement=False),
+    Column("of_seq", _Serial, nullable=False),
+)
+"""Requests that are not sent: each has the answer of another one."""
 
 token_counts: Table = Table(
     "token_counts",

@@ -17,7 +17,7 @@ from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.errors import KeyConflictError
 from claude_batch.core.ids import new_request_id
 from claude_batch.core.settings import BatchProcessingMode
-from claude_batch.ledger import calling, enqueue, reading
+from claude_batch.ledger import calling, digests, enqueue, holding, reading
 from claude_batch.ledger.calling import NewCall, Orphan
 from claude_batch.ledger.enqueue import NewRequest, NewRun
 from claude_batch.ledger.processes import is_alive
@@ -263,6 +263,12 @@ class CallStore:
         begun = min(call.begun for call in calls)
         mode = group[2]
         first = enqueue.add_requests(tx, run_id, new, created=begun, due=begun + mode.linger)
+        if mode.reuse:
+            digested = [
+                (first + index, each.lane_id, calling.digest_of(each.params))
+                for index, each in enumerate(new)
+            ]
+            holding.take_answers(tx, digests.answered_calls(tx, digested))
         keyless = [
             NewCall(first + index, calling.digest_of(call.encoded.params), self._process)
             for index, call in enumerate(calls)

@@ -23,6 +23,7 @@ from claude_batch.core.settings import (
 )
 from claude_batch.ledger import delivery, reading
 from claude_batch.ledger.delivery import Outstanding
+from claude_batch.ledger.digests import index_answers
 from claude_batch.ledger.reading import Answer
 from claude_batch.lifecycle.doors import Door
 from claude_batch.lifecycle.driver import Contact
@@ -190,10 +191,18 @@ class ClaudeBatchProvider:
         future: Future[Answer] = Future()
         chosen = mode or resolve_mode(True, self.overrides)
 
+        def store(engine: Engine, door: Door) -> None:
+            engine.call(door, encoded, future, actor=actor, key=key, mode=chosen)
+
         def ask(opening: Future[Entered]) -> None:
             try:
                 engine, door = opening.result()
-                engine.call(door, encoded, future, actor=actor, key=key, mode=chosen)
+                if chosen.reuse:
+                    # What was answered since the last look is looked at on a thread of its own.
+                    looked = engine.read(lambda: index_answers(engine.ledger))
+                    looked.add_done_callback(lambda _: store(engine, door))
+                else:
+                    store(engine, door)
             except Exception as error:
                 with contextlib.suppress(InvalidStateError):  # the caller has gone
                     future.set_exception(error)

@@ -39,6 +39,8 @@ class SettingKeywords(TypedDict, total=False):
     max_attempts: int | None
     preflight: bool | Literal["auto"] | None
     cache: Literal["off", "auto"] | None
+    reuse: bool | None
+    dedupe: bool | None
     # Of `LedgerSettings`
     settling: _Duration | None
     arm_window: _Duration | None

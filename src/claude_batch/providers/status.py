@@ -80,8 +80,11 @@ class RunStatus:
     @property
     def failed(self) -> int:
         """Requests that ended in anything but ``succeeded``."""
-        good = (RequestState.SUCCEEDED, RequestState.QUEUED, RequestState.PACKED)
-        return sum(n for state, n in self.counts.items() if state not in good)
+        return sum(
+            n
+            for state, n in self.counts.items()
+            if state.is_final and state is not RequestState.SUCCEEDED
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """The same as plain values, for JSON."""

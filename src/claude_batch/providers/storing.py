@@ -15,7 +15,8 @@ from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.errors import InvalidRequestError
 from claude_batch.core.ids import new_request_id
 from claude_batch.core.settings import BatchProcessingMode
-from claude_batch.ledger import counting, delivery, enqueue
+from claude_batch.ledger import counting, delivery, digests, enqueue, holding
+from claude_batch.ledger.calling import digest_of
 from claude_batch.ledger.enqueue import NewRequest, NewRun
 from claude_batch.ledger.store import Ledger, Transaction
 from claude_batch.providers.preflight import Preflight
@@ -54,6 +55,8 @@ class RunWriter:
         """
         self._preflight = preflight
         self._marks = CacheMarks() if mode.cache == "auto" else None
+        self._mode = mode
+        self._digests = mode.reuse or mode.dedupe
         self._on_stored = on_stored
         self._ledger = ledger
         self._encode = encode
@@ -62,7 +65,7 @@ class RunWriter:
         self._digest = hashlib.blake2b(identity, digest_size=20)
         self._lanes: dict[LaneHeaders, int] = {}
         self._keys: set[str] = set()
-        self._pending: list[tuple[str | None, EncodedRequest]] = []
+        self._pending: list[tuple[str | None, EncodedRequest, bytes | None]] = []
         self._pending_bytes = 0
         self._count = 0
         self._stored = 0
@@ -112,12 +115,22 @@ class RunWriter:
         named = -1 if key is None else len(name)
         lengths = b"%d,%d,%d:" % (named, len(headers), len(encoded.params))
         self._digest.update(b"".join((lengths, name, headers, encoded.params)))
+        same_as = digest_of(encoded.params) if self._digests else None
         if self._marks is not None:
-            # What is marked depends on what came before; who asks is known by what was asked.
-            own = request.prompt if not request.documents else None
-            encoded, _ = self._marks.mark(encoded, own)
-        self._pending.append((key, encoded))
+            encoded, same_as = self._mark(request, encoded, same_as)
+        self._pending.append((key, encoded, same_as))
         self._pending_bytes += len(encoded.params)
+
+    def _mark(
+        self, request: ActorRequest, encoded: EncodedRequest, same_as: bytes | None
+    ) -> tuple[EncodedRequest, bytes | None]:
+        """The request as it is sent, and the digest of what was asked."""
+        own = request.prompt if not request.documents else None
+        marked, _ = self._marks.mark(encoded, own) if self._marks else (encoded, None)
+        if marked is not encoded and same_as is None:
+            # The bytes that are kept are not those by which an equal request is known.
+            same_as = digest_of(encoded.params)
+        return marked, same_as
 
     def flush(self) -> None:
         """Store what was added since the last flush."""
@@ -127,12 +140,15 @@ class RunWriter:
         with self._ledger.write() as tx:
             new: list[NewRequest] = []
             headers, lane_id = None, 0
-            for position, (key, encoded) in enumerate(pending, self._stored):
+            for position, (key, encoded, _) in enumerate(pending, self._stored):
                 if encoded.headers is not headers:  # neighbours mostly share theirs
                     headers = encoded.headers
                     lane_id = self._lane(tx, headers)
                 new.append(NewRequest(new_request_id(), position, key, lane_id, encoded.params))
-            enqueue.add_requests(tx, self.run_id, new, created=self._now, due=self._now)
+            first = enqueue.add_requests(tx, self.run_id, new, created=self._now, due=self._now)
+            if self._digests or self._marks is not None:
+                kept = [(seq, same) for seq, (*_, same) in enumerate(pending, first) if same]
+                digests.add_digests(tx, kept)
         self._stored += len(pending)
         if self._on_stored is not None:
             self._on_stored(self._stored)
@@ -162,7 +178,9 @@ class RunWriter:
             self.abort()
             raise InvalidRequestError("there is no request in the input; nothing was sent")
         digest = self._digest.hexdigest()
-        self._look_ahead(digest, new=new)
+        if new or not self._is_known(digest):
+            self._look_ahead()
+            self._spare(anew=new)
         reach(CrashPoint.BEFORE_STORED)
         with self._ledger.write() as tx:
             known = None if new else enqueue.run_by_digest(tx, digest)
@@ -176,17 +194,30 @@ class RunWriter:
         reach(CrashPoint.AFTER_STORED)
         return (self.run_id, False) if known is None else (known.id, True)
 
-    def _look_ahead(self, digest: str, *, new: bool) -> None:
+    def _is_known(self, digest: str) -> bool:
+        with self._ledger.read() as tx:
+            return enqueue.run_by_digest(tx, digest) is not None
+
+    def _look_ahead(self) -> None:
         """Have the API look at what would be sent; what it counts helps estimates."""
         if self._preflight is None:
             return
-        if not new:
-            with self._ledger.read() as tx:
-                if enqueue.run_by_digest(tx, digest) is not None:
-                    return
         if counted := self._preflight.check(self._count):
             with self._ledger.write() as tx:
                 counting.add_token_counts(tx, counted, time.time())
+
+    def _spare(self, *, anew: bool) -> None:
+        """Find what need not be sent: it was answered before, or stands in the run already.
+
+        ``anew``: what was answered before is asked again all the same.
+        """
+        if self._mode.reuse and not anew:
+            digests.index_answers(self._ledger)
+            with self._ledger.read() as tx:
+                holding.take_all_answers(self._ledger, digests.answered_before(tx, self.run_id))
+        if self._mode.dedupe:
+            with self._ledger.read() as tx:
+                holding.hold_doubles(self._ledger, digests.doubled(tx, self.run_id))
 
     def abort(self) -> None:
         """Forget what was stored; nothing of it was sent."""
