@@ -143,6 +143,11 @@ run_options: tuple[Callable[[Any], Any], ...] = (
         help="Mark what requests share at their beginning for the prompt cache (off).",
     ),
     _option(
+        "--prime/--no-prime",
+        default=None,
+        help="With --cache auto: send one request of each prefix ahead (--no-prime).",
+    ),
+    _option(
         "--reuse/--no-reuse",
         default=None,
         help="Take the answers that equal requests had before, at no cost (--no-reuse).",
@@ -175,6 +180,7 @@ _COMMON = (
     "prices",
     "preflight",
     "cache",
+    "prime",
     "reuse",
     "dedupe",
 )
@@ -203,6 +209,7 @@ class ProviderOptions:
     prices: str | None = None
     preflight: bool | None = None
     cache: Literal["off", "auto"] | None = None
+    prime: bool | None = None
     reuse: bool | None = None
     dedupe: bool | None = None
     sandbox: bool = False

@@ -19,6 +19,7 @@ from pydantic import (
     Field,
     PlainSerializer,
     ValidationError,
+    ValidationInfo,
     WithJsonSchema,
     field_validator,
     model_validator,
@@ -81,6 +82,9 @@ class BatchProcessingMode(BaseModel):
     """``auto``: what requests of a run share at their beginning is marked for the prompt cache;
     ``off``: requests are sent exactly as given."""
 
+    prime: bool = False
+    """Whether one request of each prefix that ``cache: auto`` finds goes ahead, in a batch of its
+    own, and the others after it."""
     reuse: bool = False
     """Whether a request whose params were answered before in this ledger gets that answer."""
     dedupe: bool = False
@@ -91,6 +95,13 @@ class BatchProcessingMode(BaseModel):
     def _read_cache(cls, value: Any) -> Any:
         # YAML reads a bare `off` as false.
         return {False: "off", True: "auto"}.get(value, value) if isinstance(value, bool) else value
+
+    @field_validator("prime")
+    @classmethod
+    def _check_prime(cls, value: bool, info: ValidationInfo) -> bool:
+        if value and info.data.get("cache") == "off":
+            raise ValueError("it needs `cache: auto`, which finds what is to go ahead")
+        return value
 
     @model_validator(mode="before")
     @classmethod

@@ -16,21 +16,33 @@ from sqlalchemy import (
     case,
     delete,
     exists,
+    func,
     insert,
     literal,
     literal_column,
+    or_,
     select,
     update,
 )
 
-from claude_batch.core.states import RequestState
+from claude_batch.core.states import BatchState, RequestState
 from claude_batch.ledger.digests import Pair
-from claude_batch.ledger.schema import doubles, lanes, meta, requests, results
+from claude_batch.ledger.schema import (
+    batches,
+    doubles,
+    lanes,
+    meta,
+    primers,
+    requests,
+    results,
+    runs,
+)
 from claude_batch.ledger.store import Ledger, insert_many, next_stamp
 
 __all__ = [
     "REUSED",
     "any_held",
+    "hold_back",
     "hold_doubles",
     "is_double",
     "is_held",
@@ -47,6 +59,8 @@ _MOST = 50_000
 """Doubles that one transaction answers."""
 
 _CHUNK = 2000
+_HELD_AT_ONCE = 20_000
+"""Requests of a run that one transaction looks at, so that nobody else waits long."""
 
 _INSERT = insert(doubles)
 
@@ -63,9 +77,13 @@ def any_held(tx: Connection, workspace_id: int) -> bool:
     return tx.scalar(held.limit(1)) is not None
 
 
-def stamp_of(tx: Connection) -> int:
-    """What rises whenever a request gets its final state."""
-    return int(tx.execute(select(meta.c.value).where(meta.c.name == "stamp")).scalar_one())
+def stamp_of(tx: Connection) -> tuple[int, int]:
+    """What changes whenever a held request may go on: something became final, or unknown."""
+    stamp = tx.execute(select(meta.c.value).where(meta.c.name == "stamp")).scalar_one()
+    unknown = tx.execute(
+        select(func.count()).select_from(batches).where(batches.c.state == BatchState.UNKNOWN)
+    ).scalar_one()
+    return int(stamp), unknown
 
 
 def _of(workspace_id: int) -> Any:
@@ -116,9 +134,77 @@ def _remember(tx: Connection, pairs: Sequence[Pair]) -> None:
     insert_many(tx, _INSERT, list(pairs))
 
 
-def release(tx: Connection, workspace_id: int) -> bool:
-    """Answer doubles whose others are final; True where something has changed."""
-    return _answer(tx, and_(is_held(), _of(workspace_id)))
+def hold_back(ledger: Ledger, run_id: str) -> int:
+    """Send one request of each prefix of a run ahead, and hold the others; returns how many go.
+
+    The run is not stored yet, so none of it can be packed; each transaction is short.
+    """
+    mine = and_(requests.c.run_id == run_id, requests.c.state == RequestState.QUEUED)
+    with ledger.write() as tx:
+        first = (
+            select(func.min(requests.c.seq), requests.c.run_id, requests.c.prefix)
+            .where(mine, requests.c.prefix.is_not(None))
+            .group_by(requests.c.prefix)
+            .having(func.count() > 1)
+        )
+        names = ["request_seq", "run_id", "prefix"]
+        count = tx.execute(insert(primers).from_select(names, first)).rowcount
+        last = tx.scalar(select(runs.c.request_count).where(runs.c.id == run_id)) or 0
+    ahead = exists().where(primers.c.request_seq == requests.c.seq)
+    primed = exists().where(
+        primers.c.run_id == requests.c.run_id, primers.c.prefix == requests.c.prefix
+    )
+    for position in range(0, last if count else 0, _HELD_AT_ONCE):
+        with ledger.write() as tx:
+            tx.execute(
+                update(requests)
+                .where(
+                    mine,
+                    requests.c.position >= position,
+                    requests.c.position < position + _HELD_AT_ONCE,
+                    primed,
+                    ~ahead,
+                )
+                .values(state=RequestState.HELD)
+            )
+    return count
+
+
+def release(tx: Connection, workspace_id: int, now: float) -> bool:
+    """Answer doubles whose others are final, and queue what has waited for a primer.
+
+    True where something has changed.
+    """
+    held = and_(is_held(), _of(workspace_id))
+    answered = _answer(tx, held)
+    return _let_go(tx, held, now) or answered
+
+
+def _let_go(tx: Connection, held: Any, now: float) -> bool:
+    """Queue what no primer holds back any more, whatever became of it."""
+    primer = requests.alias("primer")
+    # One that is tried again has had its chance; one whose sending is unknown may take a day.
+    unknown = select(batches.c.id).where(batches.c.state == BatchState.UNKNOWN).scalar_subquery()
+    still_ahead = (
+        exists()
+        .where(
+            primers.c.run_id == requests.c.run_id,
+            primers.c.prefix == requests.c.prefix,
+            primer.c.seq == primers.c.request_seq,
+            primer.c.finished.is_(None),
+            primer.c.attempts == 0,
+            or_(primer.c.batch_id.is_(None), primer.c.batch_id.not_in(unknown)),
+        )
+        .correlate(requests)
+    )
+    return (
+        tx.execute(
+            update(requests)
+            .where(held, ~is_double(), ~still_ahead)
+            .values(state=RequestState.QUEUED, due=now)
+        ).rowcount
+        > 0
+    )
 
 
 _original = requests.alias("original")

@@ -85,7 +85,7 @@ class Driver:
         self.contact: Contact = Contact()
         self._stopping = False
         self._checkpointed = float("-inf")
-        self._released = -1
+        self._released: tuple[int, int] | None = None
         self._disk_fault: LedgerError | None = None
         self._send_task: asyncio.Task[None] | None = None
         self._poll_task: asyncio.Task[None] | None = None
@@ -298,12 +298,13 @@ class Driver:
     def _release_held(self, seat: Seat) -> None:
         """Let go on what has waited for other requests."""
         with self._ledger.read() as tx:
-            stamp = holding.stamp_of(tx)
-            # Nothing has ended since the last look, or nothing waits.
-            if stamp == self._released or not holding.any_held(tx, seat.workspace_id):
+            if not holding.any_held(tx, seat.workspace_id):
                 return
+            stamp = holding.stamp_of(tx)
+            if stamp == self._released:
+                return  # nothing has ended since the last look
         with self._ledger.write(seat) as tx:
-            released = holding.release(tx, seat.workspace_id)
+            released = holding.release(tx, seat.workspace_id, time.time())
         if released:
             reach(CrashPoint.AFTER_RELEASE)
             self._changed()

@@ -39,6 +39,7 @@ class SettingKeywords(TypedDict, total=False):
     max_attempts: int | None
     preflight: bool | Literal["auto"] | None
     cache: Literal["off", "auto"] | None
+    prime: bool | None
     reuse: bool | None
     dedupe: bool | None
     # Of `LedgerSettings`

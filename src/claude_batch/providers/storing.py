@@ -20,7 +20,7 @@ from claude_batch.ledger.calling import digest_of
 from claude_batch.ledger.enqueue import NewRequest, NewRun
 from claude_batch.ledger.store import Ledger, Transaction
 from claude_batch.providers.preflight import Preflight
-from claude_batch.wire.caching import CacheMarks
+from claude_batch.wire.caching import PAYS_AFTER, PRIMED_PAYS_AFTER, CacheMarks
 from claude_batch.wire.encoding import EncodedRequest, LaneHeaders
 
 __all__ = ["RunWriter"]
@@ -54,7 +54,11 @@ class RunWriter:
         ``preflight`` looks at them before they can be sent.
         """
         self._preflight = preflight
-        self._marks = CacheMarks() if mode.cache == "auto" else None
+        self._marks = (
+            CacheMarks(PRIMED_PAYS_AFTER if mode.prime else PAYS_AFTER)
+            if mode.cache == "auto"
+            else None
+        )
         self._mode = mode
         self._digests = mode.reuse or mode.dedupe
         self._on_stored = on_stored
@@ -65,7 +69,8 @@ class RunWriter:
         self._digest = hashlib.blake2b(identity, digest_size=20)
         self._lanes: dict[LaneHeaders, int] = {}
         self._keys: set[str] = set()
-        self._pending: list[tuple[str | None, EncodedRequest, bytes | None]] = []
+        self._prefixed = False
+        self._pending: list[tuple[str | None, EncodedRequest, bytes | None, int | None]] = []
         self._pending_bytes = 0
         self._count = 0
         self._stored = 0
@@ -116,21 +121,17 @@ class RunWriter:
         lengths = b"%d,%d,%d:" % (named, len(headers), len(encoded.params))
         self._digest.update(b"".join((lengths, name, headers, encoded.params)))
         same_as = digest_of(encoded.params) if self._digests else None
+        prefix = None
         if self._marks is not None:
-            encoded, same_as = self._mark(request, encoded, same_as)
-        self._pending.append((key, encoded, same_as))
+            own = request.prompt if not request.documents else None
+            marked, prefix = self._marks.mark(encoded, own)
+            if prefix is not None and same_as is None:
+                # The bytes that are kept are not those by which an equal request is known.
+                same_as = digest_of(encoded.params)
+            encoded = marked
+            self._prefixed = self._prefixed or prefix is not None
+        self._pending.append((key, encoded, same_as, prefix))
         self._pending_bytes += len(encoded.params)
-
-    def _mark(
-        self, request: ActorRequest, encoded: EncodedRequest, same_as: bytes | None
-    ) -> tuple[EncodedRequest, bytes | None]:
-        """The request as it is sent, and the digest of what was asked."""
-        own = request.prompt if not request.documents else None
-        marked, _ = self._marks.mark(encoded, own) if self._marks else (encoded, None)
-        if marked is not encoded and same_as is None:
-            # The bytes that are kept are not those by which an equal request is known.
-            same_as = digest_of(encoded.params)
-        return marked, same_as
 
     def flush(self) -> None:
         """Store what was added since the last flush."""
@@ -140,14 +141,23 @@ class RunWriter:
         with self._ledger.write() as tx:
             new: list[NewRequest] = []
             headers, lane_id = None, 0
-            for position, (key, encoded, _) in enumerate(pending, self._stored):
+            for position, (key, encoded, _, prefix) in enumerate(pending, self._stored):
                 if encoded.headers is not headers:  # neighbours mostly share theirs
                     headers = encoded.headers
                     lane_id = self._lane(tx, headers)
-                new.append(NewRequest(new_request_id(), position, key, lane_id, encoded.params))
-            first = enqueue.add_requests(tx, self.run_id, new, created=self._now, due=self._now)
-            if self._digests or self._marks is not None:
-                kept = [(seq, same) for seq, (*_, same) in enumerate(pending, first) if same]
+                new.append(
+                    NewRequest(new_request_id(), position, key, lane_id, encoded.params, prefix)
+                )
+            first = enqueue.add_requests(
+                tx,
+                self.run_id,
+                new,
+                created=self._now,
+                due=self._now,
+                prefixed=self._prefixed,
+            )
+            if self._digests or self._prefixed:
+                kept = [(seq, same) for seq, (_, _, same, _) in enumerate(pending, first) if same]
                 digests.add_digests(tx, kept)
         self._stored += len(pending)
         if self._on_stored is not None:
@@ -185,7 +195,13 @@ class RunWriter:
         with self._ledger.write() as tx:
             known = None if new else enqueue.run_by_digest(tx, digest)
             if known is None:
-                enqueue.finish_storing(tx, self.run_id, digest=digest, stored=time.time())
+                enqueue.finish_storing(
+                    tx,
+                    self.run_id,
+                    digest=digest,
+                    stored=time.time(),
+                    prefixed=self._prefixed,
+                )
             else:
                 enqueue.drop_run(tx, self.run_id)
                 if self._output is not None:
@@ -207,7 +223,8 @@ class RunWriter:
                 counting.add_token_counts(tx, counted, time.time())
 
     def _spare(self, *, anew: bool) -> None:
-        """Find what need not be sent: it was answered before, or stands in the run already.
+        """Find what need not be sent: it was answered before, or stands in the run already; and
+        what shall wait until the cache holds what it shares.
 
         ``anew``: what was answered before is asked again all the same.
         """
@@ -218,6 +235,8 @@ class RunWriter:
         if self._mode.dedupe:
             with self._ledger.read() as tx:
                 holding.hold_doubles(self._ledger, digests.doubled(tx, self.run_id))
+        if self._mode.prime and self._prefixed:
+            holding.hold_back(self._ledger, self.run_id)
 
     def abort(self) -> None:
         """Forget what was stored; nothing of it was sent."""
