@@ -84,3 +84,20 @@ Feature: One request of each shared prefix goes ahead, and requests that share o
 
   Scenario: Priming needs marks
     Then a batch provider with {"prime": true} is refused because of "it needs `cache: auto`"
+
+  Scenario: A command that only submits says what is held, and the next one sends it
+    Given a command's API with {"latency": 1.5}
+    And a command's actor with a long system prompt
+    And a command's file "many.jsonl" of 8 prompts
+    When a command runs: submit --cache auto --prime long.yaml many.jsonl -o out.jsonl
+    Then the command line exits with 0 and says
+      """
+      5 request(s) are held until others of the run have ended
+      """
+    When a command runs: status RUN
+    Then the command line prints
+      """
+      5 request(s) are held until others of the run have ended
+      """
+    When a command repeats every advance until it exits with 0
+    Then the command line has written 8 answers in order to "out.jsonl"

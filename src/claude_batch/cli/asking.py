@@ -26,6 +26,7 @@ from claude_batch.core.errors import (
     PreflightError,
     ProviderNotFoundError,
 )
+from claude_batch.core.states import RequestState
 
 if TYPE_CHECKING:
     from claude_batch.actor.configuration import ActorConfiguration
@@ -203,6 +204,8 @@ def _submit(provider: ClaudeBatchProvider, run: Run, options: ProviderOptions) -
         why = provider.contact.last_failure or status.waiting_for
         say(f"not everything was sent: {why}; {options.how_to_go_on(run.id)}")
         return Exit.PARKED
+    if held := status.counts.get(RequestState.HELD):
+        say(f"{held:,} request(s) are held until others of the run have ended")
     say(f"sent; {options.command('resume', run.id)} waits for the answers")
     return Exit.OK
 

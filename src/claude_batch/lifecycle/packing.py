@@ -150,7 +150,7 @@ def _cut_of(
     prefixed = any(policy.prefixed for policy in policies.values())
     if prefixed and (ahead := packing.queued_primers(tx, lane_id)):
         # For each prefix only one of them is sent: company would make all the others wait longer.
-        return plan_cut(ahead, policies), "primers"
+        return plan_cut(ahead, policies, avoid=avoid), "primers"
     # Mostly all of a lane fits into one batch, and need not be looked at one by one.
     cut = whole_cut(*packing.queue_totals(tx, lane_id), policies, avoid=avoid)
     if cut is not None:

@@ -120,7 +120,9 @@ class Preflight:
         for answer in answers:
             if isinstance(answer, Exception):
                 _log.warning(
-                    "the look at this run before sending was not finished: %s; it goes on", answer
+                    "the look at this run before sending was not finished: %s; it goes on",
+                    answer,
+                    extra={"for_people": True},
                 )
                 break
         return counted

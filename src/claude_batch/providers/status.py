@@ -147,7 +147,7 @@ def status_of(ledger: Ledger, run_id: str, *, driven: bool | None = None) -> Run
         counts=counts,
         batches=batches,
         halt=halt if still_open else None,
-        waiting_for=_waiting_for(state, batches, workspace) if still_open else "",
+        waiting_for=_waiting_for(state, counts, batches, workspace) if still_open else "",
         strange_lines=strange,
     )
 
@@ -162,7 +162,12 @@ def _state(run: Any, still_open: bool, halt: Halt | None, driven: bool) -> RunSt
     return RunState.RUNNING if driven else RunState.PARKED
 
 
-def _waiting_for(state: RunState, batches: tuple[BatchStatus, ...], workspace: Any) -> str:
+def _waiting_for(
+    state: RunState,
+    counts: dict[RequestState, int],
+    batches: tuple[BatchStatus, ...],
+    workspace: Any,
+) -> str:
     words: list[str] = []
     if state is RunState.HALTED:
         words.append(
@@ -191,6 +196,8 @@ def _waiting_for(state: RunState, batches: tuple[BatchStatus, ...], workspace: A
                 f"the API keeps results for {RESULTS_KEPT_DAYS} days: {left} days are left to "
                 "fetch them"
             )
+    if held := counts.get(RequestState.HELD):
+        words.append(f"{held:,} request(s) are held until others of the run have ended")
     if state is RunState.PARKED:
         words.append("no process drives it: `claude-batch resume` goes on")
     return "; ".join(words) or "its turn to be sent"
