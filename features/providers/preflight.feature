@@ -33,6 +33,13 @@ Feature: The API looks at one request of each shape before a run is sent
       | 101      | 3      | 3     |
       | 120      | 60     | 50    |
 
+  Scenario: An event loop that stores a run is told too
+    Given an API
+    And a batch provider
+    When a run of 101 prompts is submitted in an event loop to the model "unknown-model-9"
+    Then it is refused before anything is sent, because of "model: unknown-model-9"
+    And nothing is left of it in the ledger
+
   Scenario: What was counted is kept for estimates
     Given an API
     And a batch provider with {"preflight": true}
@@ -69,6 +76,7 @@ Feature: The API looks at one request of each shape before a run is sent
     Examples:
       | what                    | action                                                                           | words |
       | An API that is busy     | {"type": "error", "status": 429}                                                 | 429   |
+      | What the account lacks  | {"type": "error", "status": 401}                                                 | 401   |
       | A fault of the API's    | {"type": "error", "status": 500}                                                 | 500   |
       | A dropped connection    | {"type": "drop_before"}                                                          |       |
       | A gateway without it    | {"type": "error", "status": 404, "message": "Not found"}                         | 404   |

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 from typing import Any
@@ -72,6 +73,21 @@ def ask(context: Context, requests: Any, model: str | None = None) -> None:
 @when('a run of {count:d} prompts is asked of the model "{model}"')
 def _(context: Context, count: int, model: str) -> None:
     ask(context, [f"say {number}" for number in range(count)], model)
+
+
+@when('a run of {count:d} prompts is submitted in an event loop to the model "{model}"')
+def _(context: Context, count: int, model: str) -> None:
+    configuration = cb.ActorConfiguration(
+        name="tests/asker", provider="anthropic", model=model, batch_processing=True
+    )
+
+    async def submit() -> None:
+        await cb.Actor(configuration, context.provider).submit([f"say {n}" for n in range(count)])
+
+    try:
+        asyncio.run(submit())
+    except cb.ActorError as error:
+        context.outcomes = [error]
 
 
 @when("a run is asked of")
