@@ -66,6 +66,30 @@ Feature: What was answered before is not paid for again, where that is asked for
     When an actor with a long system prompt is asked 9 prompts in a run
     Then 9 requests have reached the API in all
 
+  Scenario: What has left the ledger is asked again, and what had its answer keeps it
+    Given an API
+    And a batch provider with {"reuse": true}
+    When prompts 0 to 1 are asked in a run
+    And prompts 0 to 2 are asked in a run
+    And the first of the runs is pruned
+    Then the last run's answers to 0 1 can still be read
+    When prompts 0 to 3 are asked in a run
+    Then the answers to 0 1 2 are reused, cost nothing, and are those of before
+    When all runs are pruned
+    And prompts 0 to 2 are asked in a run
+    Then the answers to 0 1 2 are not reused
+    And 7 requests have reached the API in all
+
+  Scenario: A request with documents is known by what was asked, in runs and in calls
+    Given an API
+    And a batch provider
+    When 2 requests about each of the documents A are asked in a run, in turn
+    Given a batch provider with {"reuse": true, "cache": "auto"}
+    When 3 requests about each of the documents A are asked in a run, in turn
+    And the first request about the document A is asked by itself
+    Then the answer is reused
+    And 3 requests have reached the API in all
+
   Scenario: Reused answers are reused again, with a model that has no price too
     Given an API
     And a batch provider

@@ -117,6 +117,30 @@ def _(context: Context) -> None:
     ]
 
 
+@when("the first of the runs is pruned")
+def _(context: Context) -> None:
+    context.provider.prune(runs=[context.runs[0].id])
+
+
+@when("all runs are pruned")
+def _(context: Context) -> None:
+    context.provider.prune(runs=[run.id for run in context.runs[1:]])
+
+
+@then("the last run's answers to {prompts} can still be read")
+def _(context: Context, prompts: str) -> None:
+    again = list(context.run.results_sync())
+    for prompt in prompts.split():
+        place = context.asked.index(prompt)
+        assert again[place].unwrap() == context.results[place].unwrap()
+
+
+@when("the first request about the document A is asked by itself")
+def _(context: Context) -> None:
+    document = cb.Document(f"A says: {'long text. ' * 2200}".encode())
+    context.answer = context.actor.respond_sync(cb.ActorRequest("ask A 0", documents=[document]))
+
+
 def run_process(point: str, settings: str, prompts: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-c", ASK, point, settings, prompts],

@@ -315,8 +315,8 @@ class Engine:
         """Run a function that reads the ledger on a thread of the engine's own."""
         return self._readers.submit(work)
 
-    def on_loop(self, work: Coroutine[Any, Any, _T]) -> Future[_T]:
-        """Run a coroutine on the engine's loop, where the clients of its doors live."""
+    def do(self, work: Coroutine[Any, Any, _T]) -> Future[_T]:
+        """Run what speaks to a door's client, on the engine's own event loop."""
         return self._call_soon(work)
 
     def wake(self) -> None:

@@ -69,7 +69,7 @@ class RunWriter:
         self._digest = hashlib.blake2b(identity, digest_size=20)
         self._lanes: dict[LaneHeaders, int] = {}
         self._keys: set[str] = set()
-        self._prefixed = False
+        self._prefixed = self._known_apart = False
         self._pending: list[tuple[str | None, EncodedRequest, bytes | None, int | None]] = []
         self._pending_bytes = 0
         self._count = 0
@@ -118,18 +118,21 @@ class RunWriter:
         name = b"" if key is None else key.encode("utf-8", "surrogatepass")
         headers = repr(encoded.headers).encode() if encoded.headers.betas else b""
         named = -1 if key is None else len(name)
-        lengths = b"%d,%d,%d:" % (named, len(headers), len(encoded.params))
-        self._digest.update(b"".join((lengths, name, headers, encoded.params)))
-        same_as = digest_of(encoded.params) if self._digests else None
+        asked = encoded.params if encoded.identity is None else encoded.identity
+        lengths = b"%d,%d,%d:" % (named, len(headers), len(asked))
+        self._digest.update(b"".join((lengths, name, headers, asked)))
+        # Where the bytes that are kept are not those by which an equal request is known.
+        apart = encoded.identity is not None
+        same_as = digest_of(asked) if self._digests or apart else None
         prefix = None
         if self._marks is not None:
             own = request.prompt if not request.documents else None
             marked, prefix = self._marks.mark(encoded, own)
             if prefix is not None and same_as is None:
-                # The bytes that are kept are not those by which an equal request is known.
-                same_as = digest_of(encoded.params)
+                same_as = digest_of(asked)
             encoded = marked
             self._prefixed = self._prefixed or prefix is not None
+        self._known_apart = self._known_apart or (same_as is not None)
         self._pending.append((key, encoded, same_as, prefix))
         self._pending_bytes += len(encoded.params)
 
@@ -156,7 +159,7 @@ class RunWriter:
                 due=self._now,
                 prefixed=self._prefixed,
             )
-            if self._digests or self._prefixed:
+            if self._known_apart:
                 kept = [(seq, same) for seq, (_, _, same, _) in enumerate(pending, first) if same]
                 digests.add_digests(tx, kept)
         self._stored += len(pending)
