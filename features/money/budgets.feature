@@ -260,3 +260,11 @@ Feature: What a run, an actor or a day may cost is never passed
       | run actor.yaml asks.jsonl --budget -1   | -1 is no sum from 0 to 1,000,000,000 dollars  |
       | budget --daily 0.0000000001             | has more than nine decimal places             |
       | budget run-nothing                      | there is no ledger at                         |
+
+  Scenario: Under a budget too one request of each shared prefix goes ahead
+    Given an API
+    And a batch provider with {"cache": "auto", "prime": true, "daily_budget_usd": "0.12", "max_wait": "60s"}
+    When 8 requests about each of the documents A B are asked in a run, in turn
+    Then every request of it was answered once
+    And the first batch had one request of each prefix
+    And the budgets account for the API's bill

@@ -124,7 +124,7 @@ def _(context: Context, count: int) -> None:
         lane = enqueue.ensure_lane(tx, workspace, "2023-06-01", "", "")
         asked = NewRun(kind="run", actor="a/b", workspace_id=workspace, mode=mode, created=0.0)
         run = enqueue.begin_run(tx, asked)
-        new = [NewRequest(f"{n:032x}", n, None, lane, b"{}", 100) for n in range(count)]
+        new = [NewRequest(f"{n:032x}", n, None, lane, b"{}", reserve=100) for n in range(count)]
         enqueue.add_requests(tx, run, new, created=0.0, due=0.0)
         enqueue.finish_storing(tx, run, digest="d", stored=0.0)
     [context.batch], _ = pack_due(context.store, Seat(workspace, 0), 1.0)

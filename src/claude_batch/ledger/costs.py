@@ -12,6 +12,7 @@ from sqlalchemy import Connection, Integer, bindparam, case, cast, func, select,
 
 from claude_batch.core.states import RequestState
 from claude_batch.ledger.budgets import price_later
+from claude_batch.ledger.holding import REUSED
 from claude_batch.ledger.schema import batches, params, requests, results, runs
 from claude_batch.ledger.store import Ledger, Record, plain_rows
 
@@ -59,6 +60,8 @@ class Sums(NamedTuple):
     cost: int
     live_cost: int
     uncached_cost: int
+    reused: int
+    """Answers that were another request's; they are in no other number here."""
 
 
 def _count(condition: Any) -> Any:
@@ -71,7 +74,7 @@ def _sum(column: Any) -> Any:
 
 _SUMS = (
     *(
-        _count(results.c.outcome == outcome)
+        _count((results.c.outcome == outcome) & (results.c.sending > REUSED))
         for outcome in ("succeeded", "errored", "expired", "canceled")
     ),
     _sum(results.c.input_tokens),
@@ -84,6 +87,7 @@ _SUMS = (
     _sum(results.c.cost),
     _sum(results.c.live_cost),
     _sum(results.c.uncached_cost),
+    _count(results.c.sending == REUSED),
 )
 
 
@@ -131,7 +135,7 @@ def answer_times(tx: Connection, run_id: str) -> tuple[float | None, float | Non
     of_run = (
         select(results.c.batch_id)
         .join(requests, requests.c.seq == results.c.request_seq)
-        .where(requests.c.run_id == run_id)
+        .where(requests.c.run_id == run_id, results.c.sending > REUSED)
     )
     row = tx.execute(
         select(func.min(batches.c.collected), func.max(batches.c.collected)).where(
@@ -225,7 +229,7 @@ def recent_usage(tx: Connection) -> list[Seen]:
     """What the newest answers used."""
     newest = (
         select(results.c.request_seq, *(results.c[name] for name in _USAGE))
-        .where(_SUCCEEDED)
+        .where(_SUCCEEDED, results.c.sending != REUSED)
         .order_by(results.c.request_seq.desc(), results.c.sending.desc())
         .limit(_RECENT)
         .subquery()

@@ -16,9 +16,13 @@ from claude_batch.ledger.pruning import remove_some
 from claude_batch.ledger.schema import (
     batches,
     credentials,
+    digests,
+    doubles,
     lanes,
     params,
+    primers,
     requests,
+    results,
     runs,
     workspaces,
 )
@@ -44,19 +48,7 @@ __all__ = [
 
 
 # What is the same for every new request stands in the SQL: to bind it costs as much as to store it.
-_INSERT_REQUESTS = insert(requests).values(
-    state=literal_column("'queued'"),
-    cancelled=literal_column("0"),
-    attempts=literal_column("0"),
-    forgiven=literal_column("0"),
-    sendings=literal_column("0"),
-    batch_id=null(),
-    answered_by=null(),
-    finished=null(),
-    reserve=null(),
-)
-# Under a budget each row has one value more.
-_INSERT_RESERVED = insert(requests).values(
+_INSERT_ALL = insert(requests).values(
     state=literal_column("'queued'"),
     cancelled=literal_column("0"),
     attempts=literal_column("0"),
@@ -66,6 +58,13 @@ _INSERT_RESERVED = insert(requests).values(
     answered_by=null(),
     finished=null(),
 )
+_INSERTS = {
+    (True, True): _INSERT_ALL,
+    (True, False): _INSERT_ALL.values(reserve=null()),
+    (False, True): _INSERT_ALL.values(prefix=null()),
+    (False, False): _INSERT_ALL.values(prefix=null(), reserve=null()),
+}
+"""By whether requests have a prefix, and a reservation."""
 _INSERT_PARAMS = insert(params)
 
 
@@ -93,6 +92,7 @@ class NewRequest(NamedTuple):
     key: str | None
     lane_id: int
     params: bytes
+    prefix: int | None = None
     reserve: int | None = None
     """The most that it can cost, in nano-dollars; None where no budget asks."""
 
@@ -256,7 +256,12 @@ def begin_run(tx: Connection, run: NewRun) -> str:
             created=run.created,
             stored=run.created if run.kind == "calls" else None,
             request_count=0,
-            **run.mode.model_dump(mode="python", exclude={"budget_usd", "actor_budget_usd"}),
+            # What matters while it is stored alone is not remembered.
+            **{
+                name: value
+                for name, value in run.mode.model_dump(mode="python").items()
+                if name in runs.c
+            },
         )
     )
     declare_budgets(tx, run_id, run)
@@ -270,23 +275,34 @@ def declare_budgets(tx: Connection, run_id: str, run: NewRun) -> None:
 
 
 def add_requests(
-    tx: Connection, run_id: str, new: Sequence[NewRequest], *, created: float, due: float
+    tx: Connection,
+    run_id: str,
+    new: Sequence[NewRequest],
+    *,
+    created: float,
+    due: float,
+    prefixed: bool = False,
 ) -> int:
     """Store one request or more of a run, queued, in order of position.
 
-    Returns the row number of the first; the others follow it.
+    ``prefixed``: their prefixes are stored too. Returns the row number of the first; the others
+    follow it.
     """
     # Only writers give out row numbers and this transaction is one, so they can be given here.
     first = int(tx.scalar(select(func.max(requests.c.seq))) or 0) + 1
     rows: list[tuple[Any, ...]] = [
         (seq, identifier, run_id, position, key, lane_id, len(body), due, created)
-        for seq, (identifier, position, key, lane_id, body, _) in enumerate(new, first)
+        for seq, (identifier, position, key, lane_id, body, *_) in enumerate(new, first)
     ]
-    if new[0].reserve is None:
-        insert_many(tx, _INSERT_REQUESTS, rows)
-    else:
-        reserved = [(*row, each.reserve) for row, each in zip(rows, new, strict=True)]
-        insert_many(tx, _INSERT_RESERVED, reserved)
+    reserved = new[0].reserve is not None
+    if prefixed or reserved:
+        # Each row has a value more, or two.
+        extra = [
+            (*((each.prefix,) if prefixed else ()), *((each.reserve,) if reserved else ()))
+            for each in new
+        ]
+        rows = [(*row, *more) for row, more in zip(rows, extra, strict=True)]
+    insert_many(tx, _INSERTS[prefixed, reserved], rows)
     insert_many(tx, _INSERT_PARAMS, [(seq, request[4]) for seq, request in enumerate(new, first)])
     tx.execute(
         update(runs)
@@ -306,9 +322,18 @@ def run_by_digest(tx: Connection, digest: str) -> Any | None:
     ).first()
 
 
-def finish_storing(tx: Connection, run_id: str, *, digest: str, stored: float) -> None:
-    """Say that a run is wholly stored, from when on it may be packed."""
-    tx.execute(update(runs).where(runs.c.id == run_id).values(digest=digest, stored=stored))
+def finish_storing(
+    tx: Connection, run_id: str, *, digest: str, stored: float, prefixed: bool = False
+) -> None:
+    """Say that a run is wholly stored, from when on it may be packed.
+
+    ``prefixed``: some of its requests have a prefix.
+    """
+    tx.execute(
+        update(runs)
+        .where(runs.c.id == run_id)
+        .values(digest=digest, stored=stored, prefixed=prefixed)
+    )
 
 
 def drop_run(tx: Connection, run_id: str) -> None:
@@ -317,11 +342,17 @@ def drop_run(tx: Connection, run_id: str) -> None:
     if stored is not None:
         return
     mine = select(requests.c.seq).where(requests.c.run_id == run_id)
-    tx.execute(delete(params).where(params.c.request_seq.in_(mine)))
+    _forget(tx, mine)
     tx.execute(delete(requests).where(requests.c.run_id == run_id))
     budgets.set_amount(tx, "run", run_id, None)
     drop_run_files(tx, run_id)
     tx.execute(delete(runs).where(runs.c.id == run_id))
+
+
+def _forget(tx: Connection, mine: Any) -> None:
+    """Remove what belongs to requests that were never sent; some may have another one's answer."""
+    for table in (params, digests, doubles, primers, results):
+        tx.execute(delete(table).where(table.c.request_seq.in_(mine)))
 
 
 def half_stored(tx: Connection, own: str) -> list[tuple[str, str]]:

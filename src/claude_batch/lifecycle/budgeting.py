@@ -6,7 +6,7 @@ transaction of the driver's (`pack_due`). So whoever dies when, what was reserve
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -197,9 +197,11 @@ class Fitting:
     def _room(self, run_id: str) -> int:
         return min(self._left[budget.scope, budget.name] for budget in self.of_run[run_id])
 
-    def fitting(self, tx: Transaction, lane_id: int) -> Iterator[tuple[int, int, str]]:
+    def fitting(
+        self, tx: Transaction, lane_id: int, among: Collection[int] | None = None
+    ) -> Iterator[tuple[int, int, str]]:
         """The queued requests that fit, in order, each with those before it taken: row number,
-        size and run."""
+        size and run. ``among``: of these row numbers only."""
         rooms = {
             run_id: self._room(run_id)
             for run_id in self.of_run
@@ -212,6 +214,8 @@ class Fitting:
         most = max(rooms.values(), default=0)
         rows = reserving.reserved_of_lane(tx, lane_id, list(rooms), most, free)
         for seq, size, run_id, reserve in rows:
+            if among is not None and seq not in among:
+                continue
             each = self.of_run.get(run_id)
             if each is not None:
                 if reserve > self._room(run_id):

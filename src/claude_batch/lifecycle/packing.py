@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
 
 from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.ledger import packing, reconciling
 from claude_batch.ledger.budgets import any_budget
-from claude_batch.ledger.store import Ledger, Seat
+from claude_batch.ledger.store import Ledger, Record, Seat, Transaction
 from claude_batch.lifecycle.budgeting import Fitting, reserve_what_waits
 from claude_batch.money.prices import Prices, prices_of
 from claude_batch.wire.encoding import body_length
@@ -133,16 +133,12 @@ def pack_due(
             unknown = reconciling.unknown_batches(tx, seat.workspace_id)
             avoid = {row.request_count for row in unknown}
             policies = packing.policies(tx, lane_id)
-            cut, only = None, None
             budget = Fitting.of(tx, lane_id, policies, now)
-            if budget is not None and not budget.all_fit:
-                cut = plan_cut(budget.fitting(tx, lane_id), policies, avoid=avoid)
-                only = [seq for seq in budget.taken if cut is not None and seq <= cut.last_seq]
+            cut, which, only = None, "first", None
+            if budget is None or budget.all_fit:
+                cut, which = _cut_of(tx, lane_id, policies, avoid)
             else:
-                # Mostly all of a lane fits into one batch, and need not be looked at one by one.
-                cut = whole_cut(*packing.queue_totals(tx, lane_id), policies, avoid=avoid)
-                if cut is None:
-                    cut = plan_cut(packing.queued_of_lane(tx, lane_id), policies, avoid=avoid)
+                cut, only = _cut_that_fits(tx, lane_id, policies, avoid, budget)
             if cut is None:
                 continue
             packed.append(
@@ -155,8 +151,45 @@ def pack_due(
                     poll_interval=cut.poll_interval,
                     max_poll_interval=cut.max_poll_interval,
                     now=now,
+                    which=which,
                     only=only,
                 )
             )
         reach(CrashPoint.AFTER_PACK)
     return packed, min(later, default=None)
+
+
+def _cut_of(
+    tx: Transaction, lane_id: int, policies: Mapping[str, Record], avoid: Collection[int]
+) -> tuple[Cut | None, Literal["first", "by_prefix", "primers"]]:
+    """What of a lane makes the next batch, and which of its requests are meant."""
+    prefixed = any(policy.prefixed for policy in policies.values())
+    if prefixed and (ahead := packing.queued_primers(tx, lane_id)):
+        # For each prefix only one of them is sent: company would make all the others wait longer.
+        return plan_cut(ahead, policies, avoid=avoid), "primers"
+    # Mostly all of a lane fits into one batch, and need not be looked at one by one.
+    cut = whole_cut(*packing.queue_totals(tx, lane_id), policies, avoid=avoid)
+    if cut is not None:
+        return cut, "first"
+    if prefixed:
+        # What shares a prefix travels together.
+        return plan_cut(packing.queued_by_prefix(tx, lane_id), policies, avoid=avoid), "by_prefix"
+    return plan_cut(packing.queued_of_lane(tx, lane_id), policies, avoid=avoid), "first"
+
+
+def _cut_that_fits(
+    tx: Transaction,
+    lane_id: int,
+    policies: Mapping[str, Record],
+    avoid: Collection[int],
+    budget: Fitting,
+) -> tuple[Cut | None, list[int]]:
+    """`_cut_of` where not all fits into the budgets: which requests are meant, by row number."""
+    cut = None
+    if any(policy.prefixed for policy in policies.values()):
+        ahead = {seq for seq, _, _ in packing.queued_primers(tx, lane_id)}
+        if ahead:
+            cut = plan_cut(budget.fitting(tx, lane_id, ahead), policies, avoid=avoid)
+    if cut is None:
+        cut = plan_cut(budget.fitting(tx, lane_id), policies, avoid=avoid)
+    return cut, [seq for seq in budget.taken if cut is not None and seq <= cut.last_seq]

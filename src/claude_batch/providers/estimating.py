@@ -19,6 +19,7 @@ from claude_batch.wire.client import BatchesClient
 from claude_batch.wire.encoding import EncodedRequest, LaneHeaders, body_length
 from claude_batch.wire.limits import MAX_BODY_BYTES
 from claude_batch.wire.prefixes import marked_prefix
+from claude_batch.wire.shapes import counted_params
 
 __all__ = ["Estimator", "count_tokens", "rules_seen", "stored_estimate"]
 
@@ -120,7 +121,7 @@ async def _count(
     connected = client()
     try:
         for model, encoded in sample:
-            tokens = await connected.count_tokens(encoded)
+            tokens = await connected.count_tokens(counted_params(encoded.params), encoded.headers)
             known = sums.get(model, (0, 0))
             sums[model] = (known[0] + tokens, known[1] + len(encoded.params))
     finally:

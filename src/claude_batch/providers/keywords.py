@@ -42,6 +42,11 @@ class SettingKeywords(TypedDict, total=False):
     max_attempts: int | None
     budget_usd: _Dollars | None
     actor_budget_usd: _Dollars | None
+    preflight: bool | Literal["auto"] | None
+    cache: Literal["off", "auto"] | None
+    prime: bool | None
+    reuse: bool | None
+    dedupe: bool | None
     # Of `LedgerSettings`
     settling: _Duration | None
     arm_window: _Duration | None

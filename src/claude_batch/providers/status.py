@@ -83,8 +83,11 @@ class RunStatus:
     @property
     def failed(self) -> int:
         """Requests that ended in anything but ``succeeded``."""
-        good = (RequestState.SUCCEEDED, RequestState.QUEUED, RequestState.PACKED)
-        return sum(n for state, n in self.counts.items() if state not in good)
+        return sum(
+            n
+            for state, n in self.counts.items()
+            if state.is_final and state is not RequestState.SUCCEEDED
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """The same as plain values, for JSON."""
@@ -150,7 +153,9 @@ def status_of(ledger: Ledger, run_id: str, *, driven: bool | None = None) -> Run
         counts=counts,
         batches=batches,
         halt=halt if still_open else None,
-        waiting_for=_waiting_for(state, batches, workspace, held, run.id) if still_open else "",
+        waiting_for=(
+            _waiting_for(state, counts, batches, workspace, held, run.id) if still_open else ""
+        ),
         strange_lines=strange,
         held=held,
     )
@@ -170,6 +175,7 @@ def _state(run: Any, still_open: bool, halt: Halt | None, held_up: bool, driven:
 
 def _waiting_for(
     state: RunState,
+    counts: dict[RequestState, int],
     batches: tuple[BatchStatus, ...],
     workspace: Any,
     held: Held | None,
@@ -205,6 +211,8 @@ def _waiting_for(
                 f"the API keeps results for {RESULTS_KEPT_DAYS} days: {left} days are left to "
                 "fetch them"
             )
+    if waiting := counts.get(RequestState.HELD):
+        words.append(f"{waiting:,} request(s) are held until others of the run have ended")
     if state is RunState.PARKED:
         words.append("no process drives it: `claude-batch resume` goes on")
     return "; ".join(words) or "its turn to be sent"

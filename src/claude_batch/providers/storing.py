@@ -15,13 +15,16 @@ from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.errors import InvalidRequestError
 from claude_batch.core.ids import new_request_id
 from claude_batch.core.settings import BatchProcessingMode
-from claude_batch.ledger import delivery, enqueue
+from claude_batch.ledger import counting, delivery, digests, enqueue, holding
 from claude_batch.ledger.budgets import budgets_of
+from claude_batch.ledger.calling import digest_of
 from claude_batch.ledger.enqueue import NewRequest, NewRun
 from claude_batch.ledger.store import Ledger, Transaction
 from claude_batch.lifecycle.budgeting import most_cost, today, unbounded_error
 from claude_batch.money.prices import Prices, prices_of
+from claude_batch.providers.preflight import Preflight
 from claude_batch.wire.bounds import Unbounded
+from claude_batch.wire.caching import PAYS_AFTER, PRIMED_PAYS_AFTER, CacheMarks
 from claude_batch.wire.encoding import EncodedRequest, LaneHeaders
 
 __all__ = ["RunWriter"]
@@ -29,6 +32,10 @@ __all__ = ["RunWriter"]
 CHUNK_REQUESTS = 4000
 CHUNK_BYTES = 8 << 20
 """Requests and bytes that are stored in one transaction."""
+
+
+_Pending = tuple[str | None, EncodedRequest, bytes | None, int | None, int | None]
+"""Key, what is sent, the digest by which an equal request is known, prefix and reservation."""
 
 
 class RunWriter:
@@ -47,13 +54,23 @@ class RunWriter:
         output: str | None = None,
         process: str | None = None,
         on_stored: Callable[[int], None] | None = None,
+        preflight: Preflight | None = None,
         prices: Prices | None = None,
     ) -> None:
         """``identity`` is what of base URL, actor and options takes part in the run's digest.
 
-        ``on_stored`` is told after each `flush` how many requests are stored by now. ``prices``
-        tell what a request can cost, where there is a budget.
+        ``on_stored`` is told after each `flush` how many requests are stored by now.
+        ``preflight`` looks at them before they can be sent. ``prices`` tell what a request can
+        cost, where there is a budget.
         """
+        self._preflight = preflight
+        self._marks = (
+            CacheMarks(PRIMED_PAYS_AFTER if mode.prime else PAYS_AFTER)
+            if mode.cache == "auto"
+            else None
+        )
+        self._mode = mode
+        self._digests = mode.reuse or mode.dedupe
         self._on_stored = on_stored
         self.ledger: Ledger = ledger
         self._encode = encode
@@ -62,7 +79,8 @@ class RunWriter:
         self._digest = hashlib.blake2b(identity, digest_size=20)
         self._lanes: dict[LaneHeaders, int] = {}
         self._keys: set[str] = set()
-        self._pending: list[tuple[str | None, EncodedRequest, int | None]] = []
+        self._prefixed = self._known_apart = False
+        self._pending: list[_Pending] = []
         self._pending_bytes = 0
         self._count = 0
         self.size: int = 0
@@ -102,16 +120,13 @@ class RunWriter:
         """
         encoded = self._encode(request)
         key = request.key
-        reserve = None
-        if self._prices is not None:
-            reserve = self._most_cost(self._prices, encoded, key)
+        reserve = self._most_cost(encoded, key)
         if key is not None:
             if key in self._keys:
                 raise InvalidRequestError("this key stands twice in the same run", key=key)
             self._keys.add(key)
-        self._pending.append((key, encoded, reserve))
-        self._pending_bytes += len(encoded.params)
-        self.size += len(encoded.params)
+        if self._preflight is not None:
+            self._preflight.look(request, encoded, self._count)
         self._count += 1
         # Lengths keep two neighbours from being taken for one.
         name = b"" if key is None else key.encode("utf-8", "surrogatepass")
@@ -120,10 +135,31 @@ class RunWriter:
         asked = encoded.params if encoded.identity is None else encoded.identity
         lengths = b"%d,%d,%d:" % (named, len(headers), len(asked))
         self._digest.update(b"".join((lengths, name, headers, asked)))
+        # Where the bytes that are kept are not those by which an equal request is known.
+        apart = encoded.identity is not None
+        same_as = digest_of(asked) if self._digests or apart else None
+        prefix = None
+        if self._marks is not None:
+            own = request.prompt if not request.documents else None
+            marked, prefix = self._marks.mark(encoded, own)
+            if prefix is not None and same_as is None:
+                same_as = digest_of(asked)
+            if reserve is not None and marked is not encoded:
+                # What is marked may be written to the cache, which costs more.
+                reserve = self._most_cost(marked, key)
+            encoded = marked
+            self._prefixed = self._prefixed or prefix is not None
+        self._known_apart = self._known_apart or (same_as is not None)
+        self._pending.append((key, encoded, same_as, prefix, reserve))
+        self._pending_bytes += len(encoded.params)
+        self.size += len(encoded.params)
 
-    def _most_cost(self, prices: Prices, encoded: EncodedRequest, key: str | None) -> int:
+    def _most_cost(self, encoded: EncodedRequest, key: str | None) -> int | None:
+        """What a budget reserves for a request; None where there is no budget."""
+        if self._prices is None:
+            return None
         try:
-            return most_cost(prices, encoded.params, self._now)
+            return most_cost(self._prices, encoded.params, self._now)
         except Unbounded as error:
             raise unbounded_error(error, key) from None
 
@@ -135,14 +171,26 @@ class RunWriter:
         with self.ledger.write() as tx:
             new: list[NewRequest] = []
             headers, lane_id = None, 0
-            for position, (key, encoded, reserve) in enumerate(pending, self._stored):
+            for position, (key, encoded, _, prefix, reserve) in enumerate(pending, self._stored):
                 if encoded.headers is not headers:  # neighbours mostly share theirs
                     headers = encoded.headers
                     lane_id = self._lane(tx, headers)
                 new.append(
-                    NewRequest(new_request_id(), position, key, lane_id, encoded.params, reserve)
+                    NewRequest(
+                        new_request_id(), position, key, lane_id, encoded.params, prefix, reserve
+                    )
                 )
-            enqueue.add_requests(tx, self.run_id, new, created=self._now, due=self._now)
+            first = enqueue.add_requests(
+                tx,
+                self.run_id,
+                new,
+                created=self._now,
+                due=self._now,
+                prefixed=self._prefixed,
+            )
+            if self._known_apart:
+                kept = [(seq, each[2]) for seq, each in enumerate(pending, first) if each[2]]
+                digests.add_digests(tx, kept)
         self._stored += len(pending)
         if self._on_stored is not None:
             self._on_stored(self._stored)
@@ -170,18 +218,28 @@ class RunWriter:
         """Make it a run that can be sent; returns its id, and whether it was asked before.
 
         Where the same was asked before and ``new`` is not set, the earlier run's id comes back and
-        nothing of this one is kept. Raises `InvalidRequestError` for a run without requests.
+        nothing of this one is kept. Raises `InvalidRequestError` for a run without requests, and
+        `PreflightError`.
         """
         self.flush()
         if not self._count:
             self.abort()
             raise InvalidRequestError("there is no request in the input; nothing was sent")
         digest = self._digest.hexdigest()
+        if new or not self._is_known(digest):
+            self._look_ahead()
+            self._spare(anew=new)
         reach(CrashPoint.BEFORE_STORED)
         with self.ledger.write() as tx:
             known = None if new else enqueue.run_by_digest(tx, digest)
             if known is None:
-                enqueue.finish_storing(tx, self.run_id, digest=digest, stored=time.time())
+                enqueue.finish_storing(
+                    tx,
+                    self.run_id,
+                    digest=digest,
+                    stored=time.time(),
+                    prefixed=self._prefixed,
+                )
             else:
                 enqueue.drop_run(tx, self.run_id)
                 enqueue.declare_budgets(tx, known.id, self.asked)
@@ -190,6 +248,34 @@ class RunWriter:
                     delivery.set_output(tx, known.id, self._output)
         reach(CrashPoint.AFTER_STORED)
         return (self.run_id, False) if known is None else (known.id, True)
+
+    def _is_known(self, digest: str) -> bool:
+        with self.ledger.read() as tx:
+            return enqueue.run_by_digest(tx, digest) is not None
+
+    def _look_ahead(self) -> None:
+        """Have the API look at what would be sent; what it counts helps estimates."""
+        if self._preflight is None:
+            return
+        if counted := self._preflight.check(self._count):
+            with self.ledger.write() as tx:
+                counting.add_token_counts(tx, counted, time.time())
+
+    def _spare(self, *, anew: bool) -> None:
+        """Find what need not be sent: it was answered before, or stands in the run already; and
+        what shall wait until the cache holds what it shares.
+
+        ``anew``: what was answered before is asked again all the same.
+        """
+        if self._mode.reuse and not anew:
+            digests.index_answers(self.ledger)
+            with self.ledger.read() as tx:
+                holding.take_all_answers(self.ledger, digests.answered_before(tx, self.run_id))
+        if self._mode.dedupe:
+            with self.ledger.read() as tx:
+                holding.hold_doubles(self.ledger, digests.doubled(tx, self.run_id))
+        if self._mode.prime and self._prefixed:
+            holding.hold_back(self.ledger, self.run_id)
 
     def abort(self) -> None:
         """Forget what was stored; nothing of it was sent."""

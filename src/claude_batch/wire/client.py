@@ -26,7 +26,7 @@ from tenacity import (
     wait_exponential_jitter,
 )
 
-from claude_batch.wire.encoding import EncodedRequest, LaneHeaders, counted_params
+from claude_batch.wire.encoding import LaneHeaders
 from claude_batch.wire.errors import ApiFault, fault_of_response, server_time
 from claude_batch.wire.limits import LIST_PAGE
 
@@ -51,6 +51,7 @@ _PROFILE_VARIABLES = (
 """What tells one profile or federation of the SDK's credentials from another."""
 
 _BATCHES = "/v1/messages/batches"
+_COUNT_TOKENS = "/v1/messages/count_tokens"
 _FILES = "/v1/files"
 
 
@@ -128,10 +129,7 @@ class BatchPage(msgspec.Struct, frozen=True):
     last_id: str | None = None
 
 
-_COUNT = "/v1/messages/count_tokens"
-
-
-class _Counted(msgspec.Struct, frozen=True):
+class _TokenCount(msgspec.Struct, frozen=True):
     input_tokens: int
 
 
@@ -301,16 +299,25 @@ class BatchesClient:
         """Ask to cancel; asking again is harmless. Raises `ApiError` or `Unreachable`."""
         return await self._read("POST", f"{_BATCHES}/{batch_id}/cancel", RemoteBatch)
 
-    async def count_tokens(self, encoded: EncodedRequest) -> int:
-        """The input tokens of a request, counted by the API, which is free.
+    async def count_tokens(self, body: bytes, headers: LaneHeaders) -> int:
+        """The input tokens of Messages params, which costs nothing; tried once.
 
-        Raises `ApiError` or `Unreachable`.
+        Raises `ApiError`, for params that the API refuses too, or `Unreachable`.
         """
-        body, headers = counted_params(encoded.params), encoded.headers.as_headers()
-        counted = await self._retrying(
-            lambda: self._call("POST", _COUNT, _Counted, {}, content=body, headers=headers)
-        )
-        return counted.input_tokens
+        with _Faults():
+            response = await self._sdk.post(
+                _COUNT_TOKENS,
+                cast_to=httpx2.Response,
+                content=body,
+                options={
+                    "headers": {**headers.as_headers(), "content-type": "application/json"},
+                    "max_retries": 0,
+                    "follow_redirects": False,
+                    "timeout": self._read_timeout,
+                },
+            )
+        self._note(response.headers)
+        return _decoded(response, _TokenCount, f"POST {_COUNT_TOKENS}").input_tokens
 
     @asynccontextmanager
     async def results(self, batch_id: str) -> AsyncGenerator[AsyncIterator[bytes]]:
@@ -371,9 +378,6 @@ class BatchesClient:
         kind: type[_T],
         query: dict[str, object],
         form: Mapping[str, tuple[str, bytes, str]] | None = None,
-        *,
-        content: bytes | None = None,
-        headers: Mapping[str, str] | None = None,
     ) -> _T:
         options: anthropic.RequestOptions = {
             "params": query,
@@ -388,22 +392,11 @@ class BatchesClient:
                 response = await sdk.post(
                     path, cast_to=httpx2.Response, files=form, body={}, options=options
                 )
-            elif content is not None:
-                options["headers"] = {**(headers or {}), "content-type": "application/json"}
-                response = await sdk.post(
-                    path, cast_to=httpx2.Response, content=content, options=options
-                )
             else:
                 send = {"GET": sdk.get, "POST": sdk.post, "DELETE": sdk.delete}[method]
                 response = await send(path, cast_to=httpx2.Response, options=options)
         self._note(response.headers)
-        try:
-            return msgspec.json.decode(response.content, type=kind)
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            words = " ".join(response.text[:200].split())
-            raise Unreachable(
-                f"{method} {path} was answered with something that is not the API's: {words!r}"
-            ) from None
+        return _decoded(response, kind, f"{method} {path}")
 
     async def _retrying(self, call: Callable[[], Awaitable[_T]]) -> _T:
         # Only calls that change nothing (or, like cancel, change nothing more) come here.
@@ -424,6 +417,16 @@ class BatchesClient:
         now = server_time(headers)
         if now is not None:
             self.clock_offset = now - time.time()
+
+
+def _decoded(response: httpx2.Response, kind: type[_T], call: str) -> _T:
+    try:
+        return msgspec.json.decode(response.content, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        words = " ".join(response.text[:200].split())
+        raise Unreachable(
+            f"{call} was answered with something that is not the API's: {words!r}"
+        ) from None
 
 
 class _GuardedBody:

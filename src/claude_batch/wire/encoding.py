@@ -34,7 +34,6 @@ __all__ = [
     "PromptParams",
     "body_items",
     "body_length",
-    "counted_params",
     "custom_id",
     "encode_params",
     "parse_custom_id",
@@ -200,20 +199,6 @@ class PromptParams:
         if self._batch and len(encoded) + _ALONE > MAX_BODY_BYTES:
             raise _too_large(encoded)
         return EncodedRequest(encoded, self._headers)
-
-
-_COUNTED = frozenset(
-    (
-        *("model", "messages", "system", "tools", "tool_choice", "thinking", "mcp_servers"),
-        *("output_config", "context_management", "cache_control", "prefill"),
-    )
-)
-
-
-def counted_params(params: bytes) -> bytes:
-    """Of encoded params those that ``count_tokens`` takes; others are no part of a prompt."""
-    read = msgspec.json.decode(params, type=dict[str, msgspec.Raw])
-    return _encoder.encode({name: value for name, value in read.items() if name in _COUNTED})
 
 
 def custom_id(request_id: str, incarnation: str, sending: int) -> str:
