@@ -270,7 +270,15 @@ def _examples() -> list[errors.ActorError]:
         errors.MissingResultError("m", batch_id="b"),
         errors.SubmissionUnknownError("m"),
         errors.LiveRequestError("m", status=529, error_type="overloaded_error", request_id="req"),
-        errors.OutputValidationError("m", text="t", stop_reason="max_tokens", batch_id="b"),
+        errors.AnswerError("m", text="t", stop_reason="refusal", batch_id="b"),
+        errors.OutputValidationError(
+            "m", text="t", stop_reason="max_tokens", batch_id="b", problem="p"
+        ),
+        errors.AnswerRefusedError("m", text="t", response="r"),
+        errors.ContextWindowExceededError("m", text="t", response="r"),
+        errors.ConversationStoppedError("m", text="t", response="r"),
+        errors.TurnLimitError("m", text="t", response="r"),
+        errors.ToolInterruptedError("m", text="t", response="r"),
         errors.RunNotFoundError("m"),
         errors.LedgerError("m"),
         errors.EngineStoppedError("m"),

@@ -18,13 +18,18 @@ if TYPE_CHECKING:
     from claude_batch.actor.loader import ActorLoader
     from claude_batch.actor.request import ActorRequest
     from claude_batch.actor.response import ActorResponse, ActorResult
+    from claude_batch.actor.tools import tool
     from claude_batch.core.citations import Citation
     from claude_batch.core.errors import (
         AccountHaltedError,
         ActorConfigurationError,
         ActorError,
+        AnswerError,
+        AnswerRefusedError,
         BatchRequestError,
         BatchTimeoutError,
+        ContextWindowExceededError,
+        ConversationStoppedError,
         EngineStoppedError,
         InvalidRequestError,
         KeyConflictError,
@@ -35,6 +40,8 @@ if TYPE_CHECKING:
         ProviderNotFoundError,
         RunNotFoundError,
         SubmissionUnknownError,
+        ToolInterruptedError,
+        TurnLimitError,
     )
     from claude_batch.core.settings import BatchProcessingMode
     from claude_batch.core.states import BatchState, RequestState, RunState
@@ -58,13 +65,18 @@ _HOMES = {
     "actor.loader": ("ActorLoader",),
     "actor.request": ("ActorRequest",),
     "actor.response": ("ActorResponse", "ActorResult"),
+    "actor.tools": ("tool",),
     "core.citations": ("Citation",),
     "core.errors": (
         "AccountHaltedError",
         "ActorConfigurationError",
         "ActorError",
+        "AnswerError",
+        "AnswerRefusedError",
         "BatchRequestError",
         "BatchTimeoutError",
+        "ContextWindowExceededError",
+        "ConversationStoppedError",
         "EngineStoppedError",
         "InvalidRequestError",
         "KeyConflictError",
@@ -75,6 +87,8 @@ _HOMES = {
         "ProviderNotFoundError",
         "RunNotFoundError",
         "SubmissionUnknownError",
+        "ToolInterruptedError",
+        "TurnLimitError",
     ),
     "core.settings": ("BatchProcessingMode",),
     "core.states": ("BatchState", "RequestState", "RunState"),
@@ -101,6 +115,8 @@ __all__ = [
     "ActorRequest",
     "ActorResponse",
     "ActorResult",
+    "AnswerError",
+    "AnswerRefusedError",
     "BatchProcessingMode",
     "BatchRequestError",
     "BatchState",
@@ -109,6 +125,8 @@ __all__ = [
     "Citation",
     "ClaudeBatchProvider",
     "ClaudeProvider",
+    "ContextWindowExceededError",
+    "ConversationStoppedError",
     "CostReport",
     "CostShare",
     "Document",
@@ -129,12 +147,15 @@ __all__ = [
     "RunState",
     "RunStatus",
     "SubmissionUnknownError",
+    "ToolInterruptedError",
+    "TurnLimitError",
     "Usage",
     "__version__",
     "client",
     "client_sync",
     "load_actor",
     "open_run",
+    "tool",
 ]
 
 

@@ -6,7 +6,7 @@ an actor and a request into Messages params to `claude_batch.actor.request`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Any, ClassVar, cast
 
 import msgspec
@@ -33,6 +33,7 @@ from claude_batch.actor.keys import (
     hoist,
     key_faults,
 )
+from claude_batch.actor.tools import Toolset, functions_in, toolset_of
 from claude_batch.core.errors import ActorConfigurationError
 from claude_batch.core.settings import BatchProcessingMode
 from claude_batch.wire.schemas import close_objects, schema_fault
@@ -116,6 +117,9 @@ class ActorConfiguration(BaseModel):
     _envelope: dict[str, Any] | None = PrivateAttr(default=None)
     _identifier: str | None = PrivateAttr(default=None)
     _output_required: bool = PrivateAttr(default=False)
+    _functions: tuple[Callable[..., Any], ...] = PrivateAttr(default=())
+    _folder: str | None = PrivateAttr(default=None)
+    _judge: Callable[[bytes], str | None] | None = PrivateAttr(default=None)
 
     # --- checks ---------------------------------------------------------------------------------
 
@@ -253,6 +257,8 @@ class ActorConfiguration(BaseModel):
         parameters = {**loose, **self.options}
         if self.system_prompt:
             parameters["system"] = self.system_prompt
+        if (tools := self.toolset) is not None:
+            parameters["tools"] = [*parameters.get("tools", ()), *tools.definitions]
         if (schema := self.response_schema) is not None:
             output = dict(parameters.get("output_config", {}))
             output["format"] = {"type": "json_schema", "schema": close_objects(schema)}
@@ -260,16 +266,51 @@ class ActorConfiguration(BaseModel):
         return parameters
 
     @property
+    def toolset(self) -> Toolset | None:
+        """The functions that the model may call, imported by the first look; None without any.
+
+        Those of `with_tools`, and the entries ``module:function`` of the host's ``tools``. Raises
+        `ActorConfigurationError` where one cannot be imported, or is no tool.
+        """
+        named = functions_in(self.model_extra or {}, self.config or {})
+        return toolset_of(named, self._folder, self._functions)
+
+    def with_tools(self, functions: Iterable[Callable[..., Any]]) -> ActorConfiguration:
+        """The same actor, whose model may call these functions too."""
+        own = self.model_copy()
+        own._functions = (*self._functions, *functions)
+        return own
+
+    def in_folder(self, folder: str) -> ActorConfiguration:
+        """The same actor, whose functions are looked for in this folder too (the loader's)."""
+        if not functions_in(self.model_extra or {}, self.config or {}):
+            return self
+        own = self.model_copy()
+        own._folder = folder
+        return own
+
+    @property
+    def judge(self) -> Callable[[bytes], str | None] | None:
+        """What the caller judges answers by; None where only the response format does."""
+        return self._judge
+
+    @property
     def output_required(self) -> bool:
         """True where even requests of raw ``params`` are asked for in the response format."""
         return self._output_required
 
-    def with_response_schema(self, schema: Mapping[str, Any]) -> ActorConfiguration:
-        """The same actor, all of whose answers have this shape, instead of its own."""
+    def with_response_schema(
+        self, schema: Mapping[str, Any], judge: Callable[[bytes], str | None] | None = None
+    ) -> ActorConfiguration:
+        """The same actor, all of whose answers have this shape, instead of its own.
+
+        ``judge`` says of a Message's JSON what is wrong with it; None for nothing.
+        """
         own = self.model_copy(
             update={"response_format": {"type": "json_schema", "schema": dict(schema)}}
         )
         own._output_required = True
+        own._judge = judge
         return own
 
     def require_answerable(self) -> None:
@@ -277,7 +318,7 @@ class ActorConfiguration(BaseModel):
         if self.type != "llm":
             raise ActorConfigurationError(
                 f"actor {self.name} is of type {self.type!r}, which claude-batch cannot run: it "
-                "sends prompts to a model and calls no tools and walks no graphs; ask an actor "
+                "sends prompts to a model and walks no graphs; ask an actor "
                 "of type `llm`, or let the host run this one"
             )
 

@@ -36,7 +36,8 @@ class ActorLoader:
     def load(cls, path: str | os.PathLike[str], *, name: str | None = None) -> ActorConfiguration:
         """The actor of a file; of a nested file ``name``, its default actor, or its only one."""
         text, source = _read(path)
-        return cls.loads(text, source, name=name)
+        folder = os.path.dirname(os.path.abspath(source))
+        return cls.loads(text, source, name=name).in_folder(folder)
 
     @classmethod
     def loads(

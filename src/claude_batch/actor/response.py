@@ -21,7 +21,7 @@ from claude_batch.wire.messages import DecodedMessage, UnreadableLine, decode_me
 if TYPE_CHECKING:
     from anthropic.types import Message
 
-__all__ = ["ActorResponse", "ActorResult", "OutputT"]
+__all__ = ["ActorResponse", "ActorResult", "OutputJudge", "OutputT"]
 
 
 OutputT = TypeVar("OutputT", default=Any)
@@ -42,7 +42,16 @@ class ActorResponse(Generic[OutputT_co]):
     where the bytes are no Message (they can still be had as ``raw``).
     """
 
-    __slots__ = ("_attempt", "_batch_id", "_cost", "_decoded", "_output", "_parsed", "_raw")
+    __slots__ = (
+        "_attempt",
+        "_batch_id",
+        "_cost",
+        "_decoded",
+        "_output",
+        "_parsed",
+        "_raw",
+        "_turns",
+    )
 
     def __init__(
         self,
@@ -51,6 +60,7 @@ class ActorResponse(Generic[OutputT_co]):
         batch_id: str | None = None,
         attempt: int = 1,
         cost: int | None = None,
+        turns: int = 1,
         output: OutputFormat[OutputT_co] | None = None,
     ) -> None:
         """``raw`` is the JSON of the API's Message object; ``cost`` is nano-dollars.
@@ -61,6 +71,7 @@ class ActorResponse(Generic[OutputT_co]):
         self._batch_id = batch_id
         self._attempt = attempt
         self._cost = cost
+        self._turns = turns
         self._decoded: DecodedMessage | None = None
         self._output = output
         self._parsed: Any = _UNREAD
@@ -77,12 +88,13 @@ class ActorResponse(Generic[OutputT_co]):
 
     @property
     def attempt(self) -> int:
-        """Which attempt succeeded, counted from 1."""
+        """Which attempt (of the last turn) succeeded, counted from 1."""
         return self._attempt
 
     @property
     def cost(self) -> int | None:
-        """What it cost, in nano-dollars (10⁻⁹ USD); None where the model's price is not known."""
+        """What it cost with all its turns, in nano-dollars (10⁻⁹ USD); None where the model's
+        price is not known."""
         return self._cost
 
     @property
@@ -199,8 +211,14 @@ class ActorResponse(Generic[OutputT_co]):
             batch_id=self._batch_id,
             attempt=self._attempt,
             cost=self._cost,
+            turns=self._turns,
             output=output,
         )
+
+    @property
+    def turns(self) -> int:
+        """How many answers it took: pauses and calls of tools go before the last one."""
+        return self._turns
 
     def validate(self) -> None:
         """Raise `OutputValidationError` where the answer is final and not of its shape."""
@@ -241,10 +259,11 @@ class ActorResponse(Generic[OutputT_co]):
             text=text,
             stop_reason=reason,
             batch_id=self._batch_id,
+            problem=why,
         )
 
-    def _value(self) -> tuple[bytes, str | None, int, int | None]:
-        return self._raw, self._batch_id, self._attempt, self._cost
+    def _value(self) -> tuple[bytes, str | None, int, int | None, int]:
+        return self._raw, self._batch_id, self._attempt, self._cost, self._turns
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, ActorResponse):
@@ -267,9 +286,30 @@ def _restore(
     batch_id: str | None,
     attempt: int,
     cost: int | None,
+    turns: int,
     output: OutputFormat[Any] | None,
 ) -> ActorResponse:
-    return ActorResponse(raw, batch_id=batch_id, attempt=attempt, cost=cost, output=output)
+    return ActorResponse(
+        raw, batch_id=batch_id, attempt=attempt, cost=cost, turns=turns, output=output
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class OutputJudge:
+    """Says of an answer (a Message's JSON) what keeps it from being of a shape."""
+
+    output: OutputFormat[Any]
+
+    def __call__(self, message: bytes) -> str | None:
+        """What is wrong, for the model to read; None for nothing."""
+        answer = ActorResponse(message, output=self.output)
+        if answer.stop_reason == "max_tokens":
+            return "it was cut short by max_tokens"
+        try:
+            _ = answer.parsed_output
+        except OutputValidationError as error:
+            return error.problem
+        return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

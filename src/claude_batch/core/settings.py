@@ -73,6 +73,13 @@ class BatchProcessingMode(BaseModel):
     """After `max_wait`: leave the batches to a later ``resume``, or cancel them."""
     max_attempts: int = Field(default=3, ge=1)
     """How many outcomes a request may have before a passing failure becomes final."""
+    max_turns: int = Field(default=10, ge=1)
+    """How many answers of the model a conversation with tools or pauses may have."""
+    turn_linger: Duration = 30.0
+    """How long a conversation whose next turn is ready waits for the others of its run that are
+    between two turns, so that they travel together, in seconds."""
+    validation_attempts: int = Field(default=1, ge=1)
+    """How many answers are asked for until one is of the shape that was asked for."""
 
     @model_validator(mode="before")
     @classmethod

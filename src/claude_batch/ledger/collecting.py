@@ -25,6 +25,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from claude_batch.core.states import BatchState, RequestState
 from claude_batch.core.usage import Usage
+from claude_batch.ledger.conversing import take_turns
 from claude_batch.ledger.schema import (
     batch_runs,
     batches,
@@ -350,17 +351,22 @@ def finish_collection(
             )
             .values(**again, attempts=requests.c.attempts + 1)
         ).rowcount
-    final = tx.execute(
-        update(requests)
-        .where(joined, results.c.disposition == "final" if contradicted else true())
-        .values(
-            state=results.c.outcome,
-            answered_by=results.c.sending,
-            attempts=requests.c.attempts + 1,
-            sendings=sendings,
-            finished=stamp,
-        )
-    ).rowcount
+    turned = take_turns(tx, batch_id, joined, stored.dispositions, sendings=sendings, stamp=stamp)
+    failed = results.c.disposition.in_(("retry", "account"))
+    final = (
+        turned
+        + tx.execute(
+            update(requests)
+            .where(joined, ~failed if contradicted else true())
+            .values(
+                state=results.c.outcome,
+                answered_by=results.c.sending,
+                attempts=requests.c.attempts + 1,
+                sendings=sendings,
+                finished=stamp,
+            )
+        ).rowcount
+    )
     rest = and_(requests.c.batch_id == batch_id, requests.c.state == RequestState.PACKED)
     unanswered = 0
     if missing is RequestState.QUEUED:

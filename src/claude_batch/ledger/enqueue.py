@@ -66,6 +66,10 @@ class NewRun:
     output: str | None = None
     process: str | None = None
     """The process that makes it, as `claude_batch.ledger.processes` knows it."""
+    converses: bool = False
+    """Whether its conversations go on by themselves."""
+    tools: str | None = None
+    """The functions that they may call, as JSON."""
 
 
 class NewRequest(NamedTuple):
@@ -215,6 +219,8 @@ def begin_run(tx: Connection, run: NewRun) -> str:
             label=run.label,
             output=run.output,
             process=run.process,
+            converses=run.converses,
+            tools=run.tools,
             created=run.created,
             stored=run.created if run.kind == "calls" else None,
             request_count=0,

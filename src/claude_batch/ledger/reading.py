@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, and_, bindparam, func, or_, select
+from sqlalchemy import Connection, and_, bindparam, case, func, or_, select
 
 from claude_batch.core.states import BatchState, RequestState
 from claude_batch.ledger.schema import (
     batch_runs,
     batches,
+    conversations,
     requests,
     results,
     runs,
@@ -46,7 +47,13 @@ class Answer(NamedTuple):
     batch_id: str | None
     """The API's id of the batch that answered."""
     cost: int | None = None
-    """Nano-dollars; None where there is no answer, or no price."""
+    """Nano-dollars, of all its turns; None where there is no answer, or no price."""
+    turns: int = 1
+    """How many answers it took."""
+    stopped: str | None = None
+    """Why its conversation could not go on: `claude_batch.ledger.conversing.Stop`."""
+    note: str | None = None
+    """The same in words."""
 
 
 # The state's members, looked up without the cost of the enum's call for every row.
@@ -65,7 +72,13 @@ def _answers() -> Any:
             requests.c.finished,
             results.c.raw,
             batches.c.remote_id,
-            results.c.cost,
+            case(
+                (conversations.c.request_seq.is_(None), results.c.cost),
+                else_=results.c.cost + conversations.c.cost,
+            ),
+            func.coalesce(conversations.c.turns, 0) + 1,
+            conversations.c.stopped,
+            conversations.c.note,
         )
         .outerjoin(
             results,
@@ -74,6 +87,7 @@ def _answers() -> Any:
                 results.c.sending == requests.c.answered_by,
             ),
         )
+        .outerjoin(conversations, conversations.c.request_seq == requests.c.seq)
         .outerjoin(batches, batches.c.id == func.coalesce(results.c.batch_id, requests.c.batch_id))
     )
 

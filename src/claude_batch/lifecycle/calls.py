@@ -23,6 +23,7 @@ from claude_batch.ledger.enqueue import NewRequest, NewRun
 from claude_batch.ledger.processes import is_alive
 from claude_batch.ledger.reading import Answer
 from claude_batch.ledger.store import Ledger, Transaction
+from claude_batch.lifecycle.tooling import Talk
 from claude_batch.lifecycle.waiting import Waiter, settle
 from claude_batch.wire.encoding import EncodedRequest, LaneHeaders
 
@@ -46,6 +47,8 @@ class Call:
     begun: float
     """When it was made, as seconds since the epoch: its linger and its patience count from here."""
     future: Future[Answer]
+    talk: Talk | None = None
+    """What makes it a conversation; None for a call whose caller wants the API's very answer."""
 
 
 @dataclass(slots=True)
@@ -54,8 +57,14 @@ class _CallsRun:
     next_position: int = 0
 
 
-_Group = tuple[int, str, BatchProcessingMode]
-"""Workspace, actor and mode: what the calls of one run share."""
+_Group = tuple[int, str, BatchProcessingMode, Talk | None]
+"""Workspace, actor, mode and what makes conversations: what the calls of one run share."""
+
+
+def _digest(call: Call) -> bytes:
+    """What equal calls have in common; one whose caller goes on by itself equals no other."""
+    body = call.encoded.params
+    return calling.digest_of(body if call.talk is not None else body + b"\n")
 
 
 _Orphans = dict[tuple[int, bytes], deque[Orphan]]
@@ -127,7 +136,7 @@ class CallStore:
                     # Keys are looked up one by one, so that two calls of one flush can share one.
                     self._store_keyed(tx, call, flush)
                     continue
-                group = (call.workspace.workspace_id, call.actor, call.mode)
+                group = (call.workspace.workspace_id, call.actor, call.mode, call.talk)
                 fresh.setdefault(group, []).append(call)
             orphans = self._orphans(tx, [call for members in fresh.values() for call in members])
             for group, members in fresh.items():
@@ -154,7 +163,7 @@ class CallStore:
         dead = [p for p in others if p is not None and not is_alive(self._ledger, p)]
         if not dead and None not in others:
             return found
-        digests = {calling.digest_of(call.encoded.params) for call in calls}
+        digests = {_digest(call) for call in calls}
         for orphan in calling.orphans(tx, digests, dead, let_go=None in others):
             found.setdefault((orphan.lane_id, orphan.digest), deque()).append(orphan)
         return found
@@ -174,7 +183,7 @@ class CallStore:
         taken: list[int] = []
         for call in calls:
             lane_id = self._lane(tx, group[0], call.encoded.headers, flush)
-            waiting = orphans.get((lane_id, calling.digest_of(call.encoded.params)))
+            waiting = orphans.get((lane_id, _digest(call)))
             if not waiting:
                 left.append(call)
                 continue
@@ -193,7 +202,7 @@ class CallStore:
         assert call.key is not None
         known = calling.find_call(tx, call.actor, call.key)
         if known is None:
-            group = (call.workspace.workspace_id, call.actor, call.mode)
+            group = (call.workspace.workspace_id, call.actor, call.mode, call.talk)
             [(_, waiter)] = pair = self._store_group(tx, group, [call], flush)
             calling.remember_call(tx, call.actor, call.key, waiter.seq)
             flush.waiting += pair
@@ -230,7 +239,7 @@ class CallStore:
         run_id = flush.runs.get(group)
         if run_id is not None:
             return run_id
-        workspace_id, actor, mode = group
+        workspace_id, actor, mode, talk = group
         known = self._runs.get(group)
         if known is not None:
             run_id, position = known.run_id, known.next_position
@@ -242,6 +251,8 @@ class CallStore:
                 mode=mode,
                 created=begun,
                 process=self._process,
+                converses=talk is not None,
+                tools=None if talk is None else talk.remembered,
             )
             run_id, position = enqueue.begin_run(tx, run), 0
         flush.runs[group] = run_id
@@ -264,7 +275,7 @@ class CallStore:
         mode = group[2]
         first = enqueue.add_requests(tx, run_id, new, created=begun, due=begun + mode.linger)
         keyless = [
-            NewCall(first + index, calling.digest_of(call.encoded.params), self._process)
+            NewCall(first + index, _digest(call), self._process)
             for index, call in enumerate(calls)
             if call.key is None
         ]

@@ -34,6 +34,7 @@ from claude_batch.lifecycle.calls import Call, CallStore
 from claude_batch.lifecycle.doors import Door, halted_error
 from claude_batch.lifecycle.driver import Driver
 from claude_batch.lifecycle.sweeping import sweep
+from claude_batch.lifecycle.tooling import Talk, Tools, Workbench
 from claude_batch.lifecycle.waiting import Waiter, Waiting, settle
 from claude_batch.wire.client import BatchesClient, CredentialFault
 from claude_batch.wire.encoding import EncodedRequest
@@ -59,8 +60,11 @@ _engines_lock = threading.Lock()
 class Engine:
     """Drives one ledger; made by `Engine.acquire`, given back by `release`."""
 
-    def __init__(self, ledger: Ledger, settings: LedgerSettings) -> None:
+    def __init__(
+        self, ledger: Ledger, settings: LedgerSettings, find_tools: Callable[[str], Tools] | None
+    ) -> None:
         self.ledger = ledger
+        self.workbench = Workbench(find_tools)
         self.settings = settings
         self._users = 0
         self._doors: dict[tuple[str, str], Door] = {}
@@ -88,8 +92,15 @@ class Engine:
     # Opening and closing ---------------------------------------------------------------------
 
     @classmethod
-    def acquire(cls, location: str, settings: LedgerSettings) -> Engine:
+    def acquire(
+        cls,
+        location: str,
+        settings: LedgerSettings,
+        find_tools: Callable[[str], Tools] | None = None,
+    ) -> Engine:
         """The process's engine of a ledger, started by its first user.
+
+        ``find_tools`` imports the functions that a run's conversations call.
 
         Raises `LedgerError`, and `ActorConfigurationError` where another user of the same ledger
         runs with other ledger settings.
@@ -104,7 +115,7 @@ class Engine:
                         f"({engine.settings}); give all its providers the same"
                     )
             else:
-                engine = _engines[name] = cls(Ledger(location), settings)
+                engine = _engines[name] = cls(Ledger(location), settings, find_tools)
             engine._users += 1
             return engine
 
@@ -158,7 +169,15 @@ class Engine:
         name = (client.base_url, self.ledger.fingerprint(client.credential))
         door = self._doors.get(name)
         if door is None:
-            door = Door(client, Driver(self.ledger, client, self.settings, self._notify))
+            driver = Driver(
+                self.ledger,
+                client,
+                self.settings,
+                self._notify,
+                workbench=self.workbench,
+                process=self.process,
+            )
+            door = Door(client, driver)
             self._doors[name] = door
         else:
             await client.close()
@@ -341,6 +360,7 @@ class Engine:
         actor: str,
         key: str | None,
         mode: BatchProcessingMode,
+        talk: Talk | None = None,
     ) -> None:
         """Store a single request; ``future`` gets its answer. Never blocks."""
         if self._failure is not None:
@@ -349,7 +369,7 @@ class Engine:
         if self._stopped:
             settle(future, EngineStoppedError("the provider is closed; make a new one"))
             return
-        self._inbox.append(Call(door, encoded, actor, key, mode, time.time(), future))
+        self._inbox.append(Call(door, encoded, actor, key, mode, time.time(), future, talk))
         if not self._flush_planned:
             self._flush_planned = True
             self._loop.call_soon_threadsafe(self._flush)
@@ -375,6 +395,8 @@ class Engine:
                 settle(call.future, failure)
             return
         for call, waiter in added:
+            if call.talk is not None:
+                self.workbench.give(waiter.run_id, call.talk.tools, call.talk.judge)
             self._waiting.add(
                 waiter,
                 seconds=call.begun + call.mode.max_wait - time.time(),

@@ -27,6 +27,7 @@ from claude_batch.ledger.reading import Answer
 from claude_batch.lifecycle.doors import Door
 from claude_batch.lifecycle.driver import Contact
 from claude_batch.lifecycle.engine import Engine
+from claude_batch.lifecycle.tooling import Talk
 from claude_batch.money.prices import prices_of
 from claude_batch.providers.entrance import Entered, Entrance, find_credentials
 from claude_batch.providers.keywords import SettingKeywords, ledger_keywords, mode_keywords
@@ -34,6 +35,7 @@ from claude_batch.providers.mapping import response_of
 from claude_batch.providers.protocol import ProviderCapabilities
 from claude_batch.providers.run import Run
 from claude_batch.providers.storing import RunWriter
+from claude_batch.providers.talking import talk_of
 from claude_batch.wire.encoding import EncodedRequest
 
 if TYPE_CHECKING:
@@ -172,7 +174,13 @@ class ClaudeBatchProvider:
     ) -> Future[Answer]:
         asked = ActorRequest.of(request, key=key)
         encoded = self._encoders.of(actor).encode(asked)
-        return self.call(encoded, actor=actor.name, key=asked.key, mode=self._mode(actor))
+        return self.call(
+            encoded,
+            actor=actor.name,
+            key=asked.key,
+            mode=self._mode(actor),
+            talk=talk_of(actor),
+        )
 
     def call(
         self,
@@ -181,9 +189,11 @@ class ClaudeBatchProvider:
         actor: str,
         key: str | None = None,
         mode: BatchProcessingMode | None = None,
+        talk: Talk | None = None,
     ) -> Future[Answer]:
         """Ask with encoded params: the entrance for integrations that need no actor.
 
+        Without ``talk`` the API's answer is the answer, also where it asks for another turn.
         Never blocks: the first call opens the ledger on a thread of its own.
         """
         future: Future[Answer] = Future()
@@ -192,7 +202,7 @@ class ClaudeBatchProvider:
         def ask(opening: Future[Entered]) -> None:
             try:
                 engine, door = opening.result()
-                engine.call(door, encoded, future, actor=actor, key=key, mode=chosen)
+                engine.call(door, encoded, future, actor=actor, key=key, mode=chosen, talk=talk)
             except Exception as error:
                 with contextlib.suppress(InvalidStateError):  # the caller has gone
                     future.set_exception(error)
@@ -314,6 +324,8 @@ class ClaudeBatchProvider:
             output=output,
             process=self._engine.process,
             on_stored=on_stored,
+            workbench=self._engine.workbench,
+            talk=talk_of(actor),
         )
 
     async def _store(

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import NamedTuple
 
+from claude_batch.actor.tools import find_tools
 from claude_batch.core.errors import ActorConfigurationError
 from claude_batch.core.settings import LedgerSettings
 from claude_batch.lifecycle.doors import Door
@@ -96,7 +97,7 @@ class Entrance:
         if self._engine is None:
             if self.closed:
                 raise ActorConfigurationError("the provider is closed; make a new one")
-            self._engine = Engine.acquire(self._location, self.settings)
+            self._engine = Engine.acquire(self._location, self.settings, find_tools)
         return self._engine
 
     def door(self) -> Door:

@@ -17,7 +17,7 @@ __all__ = ["SettingKeywords", "ledger_keywords", "mode_keywords"]
 
 _Duration = str | float | int
 
-_DURATIONS = ("linger", "poll_interval", "max_poll_interval", "max_wait")
+_DURATIONS = ("linger", "poll_interval", "max_poll_interval", "max_wait", "turn_linger")
 
 _OF_MODE = frozenset(BatchProcessingMode.model_fields)
 _OF_LEDGER = frozenset(field.name for field in fields(LedgerSettings))
@@ -37,6 +37,9 @@ class SettingKeywords(TypedDict, total=False):
     max_wait: _Duration | None
     on_timeout: Literal["park", "cancel"] | None
     max_attempts: int | None
+    max_turns: int | None
+    turn_linger: _Duration | None
+    validation_attempts: int | None
     # Of `LedgerSettings`
     settling: _Duration | None
     arm_window: _Duration | None

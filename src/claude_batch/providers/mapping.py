@@ -2,18 +2,41 @@
 
 from __future__ import annotations
 
+from typing import Any, Protocol
+
 from claude_batch.actor.response import ActorResponse, ActorResult
 from claude_batch.core.errors import (
     ActorError,
+    AnswerError,
+    AnswerRefusedError,
     BatchRequestError,
+    ContextWindowExceededError,
+    ConversationStoppedError,
     MissingResultError,
+    OutputValidationError,
     SubmissionUnknownError,
+    ToolInterruptedError,
+    TurnLimitError,
 )
 from claude_batch.core.states import RequestState
 from claude_batch.ledger.reading import Answer
 from claude_batch.wire.messages import decode_line, message_of_line
 
-__all__ = ["response_of", "result_of"]
+__all__ = ["answer_error", "response_of", "result_of"]
+
+
+class Stopped(Protocol):
+    """Why a conversation cannot go on, as an `Answer` has it."""
+
+    @property
+    def stopped(self) -> str | None:
+        """One of `claude_batch.ledger.conversing.Stop`."""
+        ...
+
+    @property
+    def note(self) -> str | None:
+        """The same in words."""
+        ...
 
 
 def result_of(answer: Answer) -> ActorResult:
@@ -32,14 +55,61 @@ def response_of(answer: Answer) -> ActorResponse:
     return outcome
 
 
+_ANSWERED = (RequestState.REFUSED, RequestState.WINDOW_EXCEEDED, RequestState.STOPPED)
+
+
+def _response(answer: Answer, raw: bytes) -> ActorResponse:
+    return ActorResponse(
+        message_of_line(raw),
+        batch_id=answer.batch_id,
+        attempt=answer.attempt,
+        cost=answer.cost,
+        turns=answer.turns,
+    )
+
+
+def answer_error(
+    state: RequestState, response: ActorResponse, who: str, stop: Stopped | None = None
+) -> AnswerError:
+    """The error of an answer that is none to rely on; ``who`` names its request."""
+    about: dict[str, Any] = {
+        "text": response.text,
+        "stop_reason": response.stop_reason,
+        "batch_id": response.batch_id,
+        "response": response,
+    }
+    if state is RequestState.REFUSED:
+        return AnswerRefusedError(
+            f"{who}: the model declined to answer; ask otherwise, or another model", **about
+        )
+    if state is RequestState.WINDOW_EXCEEDED:
+        return ContextWindowExceededError(
+            f"{who}: prompt and answer filled the model's context window. What it had answered by "
+            "then was paid for, and is kept; shorten the prompt",
+            **about,
+        )
+    note = stop.note or "" if stop is not None else ""
+    why = stop.stopped if stop is not None else None
+    if why == "invalid_output":
+        return OutputValidationError(
+            f"{who}: no answer was of the shape that was asked for, the last one neither: {note}. "
+            "It was paid for; its text is kept",
+            problem=note,
+            **about,
+        )
+    kept = "The conversation up to there is kept"
+    if why == "max_turns":
+        return TurnLimitError(f"{who}: {note}. {kept}; raise max_turns and ask anew", **about)
+    if why == "tool_interrupted":
+        return ToolInterruptedError(
+            f"{who}: {note}. {kept}; see what the tool has done, then ask anew", **about
+        )
+    return ConversationStoppedError(f"{who}: {note}. {kept}", **about)
+
+
 def _outcome(answer: Answer) -> ActorResponse | ActorError:
     if answer.state is RequestState.SUCCEEDED and answer.raw is not None:
-        return ActorResponse(
-            message_of_line(answer.raw),
-            batch_id=answer.batch_id,
-            attempt=answer.attempt,
-            cost=answer.cost,
-        )
+        return _response(answer, answer.raw)
     who = f"request {answer.key!r}" if answer.key is not None else f"request {answer.position + 1}"
     batch = f" in batch {answer.batch_id}" if answer.batch_id else ""
     if answer.state is RequestState.ERRORED and answer.raw is not None:
@@ -59,6 +129,15 @@ def _outcome(answer: Answer) -> ActorResponse | ActorError:
             f"{who}{batch} expired {answer.attempt} times: the API did not run it within 24 hours; "
             "nothing was billed for it",
             outcome="expired",
+            batch_id=answer.batch_id,
+        )
+    if answer.state in _ANSWERED and answer.raw is not None:
+        return answer_error(answer.state, _response(answer, answer.raw), f"{who}{batch}", answer)
+    if answer.state is RequestState.CANCELED and answer.raw is not None:
+        return BatchRequestError(
+            f"{who}{batch} was canceled between two turns of its conversation, after "
+            f"{answer.turns} of them",
+            outcome="canceled",
             batch_id=answer.batch_id,
         )
     if answer.state is RequestState.CANCELED:

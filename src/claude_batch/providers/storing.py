@@ -18,6 +18,7 @@ from claude_batch.core.settings import BatchProcessingMode
 from claude_batch.ledger import delivery, enqueue
 from claude_batch.ledger.enqueue import NewRequest, NewRun
 from claude_batch.ledger.store import Ledger, Transaction
+from claude_batch.lifecycle.tooling import Talk, Workbench
 from claude_batch.wire.encoding import EncodedRequest, LaneHeaders
 
 __all__ = ["RunWriter"]
@@ -43,12 +44,17 @@ class RunWriter:
         output: str | None = None,
         process: str | None = None,
         on_stored: Callable[[int], None] | None = None,
+        workbench: Workbench | None = None,
+        talk: Talk | None = None,
     ) -> None:
         """``identity`` is what of base URL, actor and options takes part in the run's digest.
 
-        ``on_stored`` is told after each `flush` how many requests are stored by now.
+        ``on_stored`` is told after each `flush` how many requests are stored by now. ``talk`` makes
+        the requests conversations, and ``workbench`` is given what it has.
         """
         self._on_stored = on_stored
+        self._workbench = workbench
+        self._talk = talk
         self._ledger = ledger
         self._encode = encode
         self._output = output
@@ -73,6 +79,8 @@ class RunWriter:
                     label=label,
                     output=output,
                     process=process,
+                    converses=talk is not None,
+                    tools=None if talk is None else talk.remembered,
                 ),
             )
 
@@ -160,7 +168,10 @@ class RunWriter:
                     # Who asks again may want the answers elsewhere.
                     delivery.set_output(tx, known.id, self._output)
         reach(CrashPoint.AFTER_STORED)
-        return (self.run_id, False) if known is None else (known.id, True)
+        run_id: str = self.run_id if known is None else known.id
+        if self._workbench is not None and self._talk is not None:
+            self._workbench.give(run_id, self._talk.tools, self._talk.judge)
+        return run_id, known is not None
 
     def abort(self) -> None:
         """Forget what was stored; nothing of it was sent."""

@@ -48,7 +48,7 @@ class Sandbox:
     def __init__(self, settings: SandboxSettings) -> None:
         self.settings = settings
         responder = None if settings.responder is None else load_responder(settings.responder)
-        self.endings: Endings = Endings(responder, settings.seed)
+        self.endings: Endings = Endings(responder, settings.seed, uses_tools=settings.uses_tools)
         self.clock: Clock = Clock(settings.clock_offset)
         self.batches: Batches = Batches(settings, self.endings, self.clock)
         self.log: deque[dict[str, Any]] = deque(maxlen=LOG_LENGTH)

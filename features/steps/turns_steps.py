@@ -1,0 +1,280 @@
+"""Steps of conversations: pauses, tools, answers that are asked for again."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from itertools import pairwise
+from typing import Any
+
+import parse
+import shapes
+import toolbox
+from behave import given, register_type, then, use_step_matcher, when
+from behave.runner import Context
+from sqlalchemy import func, select
+from staging import QUICK, ledger_values, start_api
+
+import claude_batch as cb
+from claude_batch.actor.output import output_format_of
+from claude_batch.ledger.schema import batches, results
+
+use_step_matcher("parse")
+
+
+@parse.with_pattern(r'[{\["].*')
+def _json_text(text: str) -> Any:
+    return json.loads(text)
+
+
+register_type(JsonText=_json_text)
+
+
+@given("an API that remembers what it is asked")
+def _(context: Context) -> None:
+    context.seen = []
+
+    def remember(params: dict[str, Any]) -> None:
+        context.seen.append(params)
+
+    start_api(context, responder=remember)
+
+
+@given("an API whose model calls the tool {name} with {arguments:JsonText}")
+def _(context: Context, name: str, arguments: Any) -> None:
+    context.seen = []
+
+    def answer(params: dict[str, Any]) -> Any:
+        context.seen.append(params)
+        if len(params["messages"]) > 1:
+            return "done"
+        return [{"type": "tool_use", "id": "toolu_1", "name": name, "input": arguments}]
+
+    start_api(context, responder=answer)
+
+
+def _with_tools(context: Context, functions: list[Any]) -> None:
+    context.actor = cb.Actor(context.actor.configuration, context.provider, tools=functions)
+
+
+@given('its actor\'s file has the tools "{tools}"')
+def _(context: Context, tools: str) -> None:
+    path = context.tmp / "actor.yaml"
+    path.write_text(
+        f"name: tests/asker\nmodel: claude-haiku-4-5\nbatch_processing: true\ntools: {tools}\n"
+    )
+    context.actor = cb.Actor(cb.ActorLoader.load(path), context.provider)
+
+
+@given('its actor has the tools "{names}"')
+def _(context: Context, names: str) -> None:
+    _with_tools(context, [getattr(toolbox, name) for name in names.split(",")])
+
+
+@given("its actor has the tool that notes its calls")
+def _(context: Context) -> None:
+    context.notes = context.tmp / "notes.txt"
+    context.notes.touch()
+    context.noting = toolbox.noting(context.notes)
+    _with_tools(context, [context.noting])
+
+
+@given("its actor asks for the schema of {name}")
+def _(context: Context, name: str) -> None:
+    schema = output_format_of(getattr(shapes, name)).schema
+    configuration = context.actor.configuration.model_copy(update={"response_format": schema})
+    context.actor = cb.Actor(configuration, context.provider)
+
+
+@when('the actor is asked: "{prompt}"')
+def _(context: Context, prompt: str) -> None:
+    context.answer = context.actor.respond_sync(prompt)
+
+
+@when('the actor is asked in vain: "{prompt}"')
+def _(context: Context, prompt: str) -> None:
+    _fail(context, prompt)
+
+
+@when('the actor is asked for a {name}: "{prompt}"')
+def _(context: Context, prompt: str, name: str) -> None:
+    kind = getattr(shapes, name)
+    context.answer = asyncio.run(context.actor.respond(prompt, output_format=kind))
+
+
+@when('the actor is asked in vain for a {name}: "{prompt}"')
+def _(context: Context, prompt: str, name: str) -> None:
+    _fail(context, prompt, output_format=getattr(shapes, name))
+
+
+def _fail(context: Context, prompt: str, **how: Any) -> None:
+    try:
+        context.answer = context.actor.respond_sync(prompt, **how)
+    except cb.ActorError as error:
+        context.error = error
+    else:
+        raise AssertionError(f"it was answered: {context.answer!r}")
+
+
+@when('a client is asked: "{prompt}"')
+def _(context: Context, prompt: str) -> None:
+    with cb.client_sync(**QUICK) as client:
+        context.message = client.messages.create(
+            model="claude-haiku-4-5",
+            max_tokens=100,
+            messages=[{"role": "user", "content": prompt}],
+        )
+
+
+@when("raw params with a tool of the caller's are asked")
+def _(context: Context) -> None:
+    params = {
+        "messages": [{"role": "user", "content": "Look [[tool:own]]"}],
+        "tools": [{"name": "own", "input_schema": {"type": "object"}}],
+    }
+    context.answer = context.actor.respond_sync(cb.ActorRequest(params=params))
+
+
+@when('{count:d} conversations are asked as one run: "{prompt}"')
+def _(context: Context, count: int, prompt: str) -> None:
+    prompts = [prompt.format(n=n) for n in range(count)]
+    context.results = list(context.actor.respond_all_sync(prompts))
+
+
+@when('the actor is asked under the key {key}: "{prompt}"')
+def _(context: Context, prompt: str, key: str) -> None:
+    context.answer = context.actor.respond_sync(prompt, key=key)
+
+
+@when('another provider is asked under the key {key}: "{prompt}"')
+def _(context: Context, prompt: str, key: str) -> None:
+    context.provider.close()
+    with cb.ClaudeBatchProvider(**QUICK) as provider:
+        actor = cb.Actor(context.actor.configuration, provider)
+        context.other = actor.respond_sync(prompt, key=key)
+
+
+@then("it is answered in {count:d} turns, each in a batch of its own")
+def _(context: Context, count: int) -> None:
+    assert context.answer.stop_reason == "end_turn", context.answer.stop_reason
+    assert context.answer.turns == count, context.answer.turns
+    sizes = ledger_values(select(batches.c.request_count))
+    assert sizes == [1] * count, sizes
+
+
+@then("its cost is that of all its turns")
+def _(context: Context) -> None:
+    costs = ledger_values(select(results.c.cost))
+    assert len(costs) > 1 and context.answer.cost == sum(costs), (context.answer.cost, costs)
+
+
+@then('the answer\'s text has "{words}"')
+def _(context: Context, words: str) -> None:
+    assert words in context.answer.text, context.answer.text
+
+
+@then("the answer's stop reason is {reason}")
+def _(context: Context, reason: str) -> None:
+    assert context.answer.stop_reason == reason, context.answer.stop_reason
+
+
+@then("the client is told the stop reason {reason}")
+def _(context: Context, reason: str) -> None:
+    assert context.message.stop_reason == reason, context.message
+
+
+@then("the API was told of the tools")
+def _(context: Context) -> None:
+    told: list[tuple[str, ...]] = []
+    for tool in context.seen[0]["tools"]:
+        schema = tool["input_schema"]
+        required = schema.get("required", [])
+        optional = [name for name in schema["properties"] if name not in required]
+        told.append((tool["name"], tool["description"], ",".join(required), ",".join(optional)))
+    assert told == [tuple(row.cells) for row in context.table], told
+
+
+@then("each turn begins with the one before it, byte for byte")
+def _(context: Context) -> None:
+    written = [json.dumps(params["messages"]) for params in context.seen]
+    for before, after in pairwise(written):
+        assert after.startswith(before[:-1]), (before, after)
+
+
+@then("the tool was called {count:d} time")
+@then("the tool was called {count:d} times")
+def _(context: Context, count: int) -> None:
+    calls = context.notes.read_text().splitlines()
+    assert len(calls) == count, calls
+
+
+def _shown(context: Context) -> dict[str, Any]:
+    assert len(context.seen) == 2, context.seen
+    [block] = context.seen[1]["messages"][-1]["content"]
+    assert (block["type"], block["tool_use_id"]) == ("tool_result", "toolu_1"), block
+    return block
+
+
+@then("the model was shown a result {words:JsonText}")
+def _(context: Context, words: Any) -> None:
+    block = _shown(context)
+    assert block["content"] == words and not block.get("is_error"), block
+
+
+@then("the model was shown an error {words:JsonText}")
+def _(context: Context, words: Any) -> None:
+    block = _shown(context)
+    assert block["content"] == words and block["is_error"], block
+
+
+@then('the model was shown an error that has "{words}"')
+def _(context: Context, words: str) -> None:
+    block = _shown(context)
+    assert words in block["content"] and block["is_error"], block
+
+
+@then('it fails as {name} with "{text}"')
+@then('it fails as {name} with ""')
+def _(context: Context, name: str, text: str = "") -> None:
+    error = context.error
+    assert type(error).__name__ == name, repr(error)
+    assert error.text == text and error.response.text == text, (error.text, str(error))
+
+
+@then("the answer is an object of {name}")
+def _(context: Context, name: str) -> None:
+    parsed = context.answer.parsed_output
+    assert isinstance(parsed, getattr(shapes, name)), parsed
+
+
+@then("it is answered in JSON")
+def _(context: Context) -> None:
+    assert isinstance(json.loads(context.answer.text), dict), context.answer.text
+
+
+@then("the model was told {count:d} times what was wrong")
+def _(context: Context, count: int) -> None:
+    told = [
+        message["content"]
+        for message in context.seen[-1]["messages"]
+        if message["role"] == "user" and "cannot be used" in str(message["content"])
+    ]
+    assert len(told) == count and all("JSON" in words for words in told), told
+
+
+@then("all of them are answered")
+def _(context: Context) -> None:
+    failed = [result.error for result in context.results if not result.ok]
+    assert context.results and not failed, failed[:3]
+
+
+@then("they travelled in {count:d} batches of {size:d}")
+def _(context: Context, count: int, size: int) -> None:
+    sizes = ledger_values(select(batches.c.request_count))
+    assert sizes == [size] * count, sizes
+    assert ledger_values(select(func.count()).select_from(results)) == [count * size]
+
+
+@then("both have the same answer")
+def _(context: Context) -> None:
+    assert context.answer == context.other, (context.answer, context.other)
