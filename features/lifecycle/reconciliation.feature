@@ -188,7 +188,7 @@ Feature: Reconciliation finds out what became of a sending that had no answer
     Then there are 2 results in the order of the prompts
 
   Scenario: A late answer of a sending that was sent again is kept, and its cost counted
-    Given an API that takes 1 seconds for a batch
+    Given an API that takes 4 seconds for a batch
     And the API has the faults
       """
       {"rules": [{"route": "create", "nth": [1], "action": {"type": "drop_after"}}]}
