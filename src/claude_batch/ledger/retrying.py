@@ -108,14 +108,14 @@ def _give_known_answers(tx: Connection, failed: Any) -> int:
         .correlate(requests)
         .scalar_subquery()
     )
-    answer = and_(results.c.request_seq == requests.c.seq, results.c.sending == first)
+    answer = results.alias()
     return tx.execute(
         update(requests)
-        .where(failed, answer)
+        .where(failed, answer.c.request_seq == requests.c.seq, answer.c.sending == first)
         .values(
-            state=state_after_answer(),
-            answered_by=results.c.sending,
+            state=state_after_answer(answer),
+            answered_by=answer.c.sending,
             attempts=requests.c.attempts + 1,
-            finished=case((wants_a_turn(), null()), else_=next_stamp(tx)),
+            finished=case((wants_a_turn(answer), null()), else_=next_stamp(tx)),
         )
     ).rowcount
