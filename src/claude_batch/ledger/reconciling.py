@@ -447,16 +447,17 @@ def take_earlier_answers(tx: Connection, batch_id: int) -> int:
             ),
             results.c.request_seq == requests.c.seq,
             results.c.outcome == RequestState.SUCCEEDED,
+            of_this_turn(),
         )
         .values(
-            state=RequestState.SUCCEEDED,
+            state=state_after_answer(),
             answered_by=results.c.sending,
             attempts=requests.c.attempts + 1,
-            finished=next_stamp(tx),
+            finished=case((wants_a_turn(), null()), else_=next_stamp(tx)),
         )
     ).rowcount
     if ended and batch(tx, batch_id).state == BatchState.PACKED:
-        answered = and_(requests.c.batch_id == batch_id, requests.c.state == RequestState.SUCCEEDED)
+        answered = and_(requests.c.batch_id == batch_id, requests.c.state != RequestState.PACKED)
         tx.execute(update(requests).where(answered).values(batch_id=None))
         recount(tx, batch_id)
     return ended
