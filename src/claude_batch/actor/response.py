@@ -220,6 +220,18 @@ class ActorResponse(Generic[OutputT_co]):
         """How many answers it took: pauses and calls of tools go before the last one."""
         return self._turns
 
+    def after(self, before: ActorResponse, turns: int) -> ActorResponse[OutputT_co]:
+        """The same answer, as the last one of a conversation that cost something before."""
+        costs = (self._cost, before.cost)
+        return ActorResponse(
+            self._raw,
+            batch_id=self._batch_id,
+            attempt=self._attempt,
+            cost=None if None in costs else sum(cost or 0 for cost in costs),
+            turns=turns,
+            output=self._output,
+        )
+
     def validate(self) -> None:
         """Raise `OutputValidationError` where the answer is final and not of its shape."""
         if self.stop_reason not in _UNFINISHED:

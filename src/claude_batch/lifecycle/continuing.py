@@ -23,7 +23,15 @@ from claude_batch.ledger import conversing
 from claude_batch.ledger.conversing import NextTurn, Stop, ToolResult
 from claude_batch.ledger.processes import is_alive
 from claude_batch.ledger.store import Ledger, Record, Seat, Transaction
-from claude_batch.lifecycle.tooling import Tool, ToolOutput, Tools, Workbench, run_tool, timed_out
+from claude_batch.lifecycle.tooling import (
+    Tool,
+    ToolOutput,
+    Tools,
+    Workbench,
+    no_such_tool,
+    run_tool,
+    timed_out,
+)
 from claude_batch.wire.encoding import ITEM_OVERHEAD
 from claude_batch.wire.limits import MAX_BODY_BYTES
 from claude_batch.wire.messages import message_of_line
@@ -33,6 +41,7 @@ from claude_batch.wire.turns import (
     after_pause,
     after_rejection,
     after_tools,
+    correction,
     declared_tools,
     schema_problem,
     tool_uses,
@@ -319,9 +328,7 @@ class Continuing:
             tool = tools.get(use.name)
             if tool is None:
                 self._running[call] = (None, float("inf"))
-                names = ", ".join(sorted(tools))
-                words = f"there is no tool {use.name!r}; there are: {names}"
-                self._finished.append(ToolResult(*call, msgspec.json.encode(words), True))
+                self._finished.append(ToolResult(*call, *no_such_tool(use.name, tools)))
                 continue
             self._running[call] = (tool, time.monotonic() + tool.timeout)
             run_tool(tool, bytes(use.input), lambda output, call=call: self._tell(call, output))
@@ -412,7 +419,7 @@ class Continuing:
             params, line = conversing.turn_of(tx, row.seq, row.answered_by)
             message = message_of_line(line)
             if standing.problem is not None:
-                body = after_rejection(params, message, _correction(standing.problem))
+                body = after_rejection(params, message, correction(standing.problem))
             elif row.disposition == "tools":
                 recorded = conversing.calls_of(tx, row.seq, row.answered_by)
                 body = after_tools(params, message, _outcomes(tool_uses(message), recorded))
@@ -425,10 +432,3 @@ def _outcomes(uses: Iterable[ToolUse], recorded: dict[str, Any]) -> list[Outcome
     return [
         Outcome(use.id, recorded[use.id].output, bool(recorded[use.id].is_error)) for use in uses
     ]
-
-
-def _correction(problem: str) -> str:
-    return (
-        f"That answer cannot be used: {problem}. Answer again, in full and in the form that was "
-        "asked for."
-    )

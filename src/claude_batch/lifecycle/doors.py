@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from claude_batch.core.errors import AccountHaltedError
 from claude_batch.lifecycle.driver import Driver
 from claude_batch.wire.client import BatchesClient
 
-__all__ = ["Door", "halted_error"]
+__all__ = ["Door", "first_cause", "halted_error"]
 
 
 @dataclass(slots=True, eq=False)
@@ -37,3 +37,10 @@ def halted_error(row: Any) -> AccountHaltedError:
         reason=row.halt_reason,
         error_type=row.halt_type,
     )
+
+
+def first_cause(error: BaseException) -> BaseException:
+    """What went wrong first in a group of tasks."""
+    while isinstance(error, BaseExceptionGroup):
+        error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
+    return error

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from claude_batch.core.errors import (
     ActorConfigurationError,
@@ -31,7 +31,7 @@ from claude_batch.ledger.processes import ProcessLock
 from claude_batch.ledger.reading import Answer
 from claude_batch.ledger.store import Ledger, Watch
 from claude_batch.lifecycle.calls import Call, CallStore
-from claude_batch.lifecycle.doors import Door, halted_error
+from claude_batch.lifecycle.doors import Door, first_cause, halted_error
 from claude_batch.lifecycle.driver import Driver
 from claude_batch.lifecycle.sweeping import sweep
 from claude_batch.lifecycle.tooling import Talk, Tools, Workbench
@@ -200,7 +200,7 @@ class Engine:
         except asyncio.CancelledError:
             raise
         except BaseException as error:
-            cause = _first_cause(error)
+            cause = first_cause(error)
             if not isinstance(cause, LedgerError):
                 _log.error("the engine stopped", exc_info=cause)
                 cause = EngineStoppedError(
@@ -474,12 +474,6 @@ class Engine:
                 halting.accept_unexplained(tx, door.workspace_id)
                 halting.ask_probe(tx, door.workspace_id)
         self.wake()
-
-
-def _first_cause(error: BaseException) -> BaseException:
-    while isinstance(error, BaseExceptionGroup):
-        error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
-    return error
 
 
 def shutdown_all() -> None:

@@ -15,7 +15,19 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-__all__ = ["Judge", "Talk", "Tool", "ToolOutput", "Tools", "Workbench", "run_tool", "timed_out"]
+import msgspec
+
+__all__ = [
+    "Judge",
+    "Talk",
+    "Tool",
+    "ToolOutput",
+    "Tools",
+    "Workbench",
+    "no_such_tool",
+    "run_tool",
+    "timed_out",
+]
 
 _log = logging.getLogger(__name__)
 
@@ -191,6 +203,12 @@ def _run_async(tool: Tool, arguments: bytes) -> ToolOutput:
         if not future.done():
             _loop.abandon()
         return tool.failed(timed_out(tool))
+
+
+def no_such_tool(name: str, tools: Tools) -> ToolOutput:
+    """What the model is told that calls a tool which there is not."""
+    known = ", ".join(sorted(tools))
+    return msgspec.json.encode(f"there is no tool {name!r}; there are: {known}"), True
 
 
 def timed_out(tool: Tool) -> str:

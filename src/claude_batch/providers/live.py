@@ -43,10 +43,12 @@ from claude_batch.core.errors import (
     LiveRequestError,
     MissingResultError,
 )
-from claude_batch.core.settings import from_environment
+from claude_batch.core.settings import from_environment, resolve_mode
 from claude_batch.money.prices import prices_of
 from claude_batch.providers.background import LoopThread, wait_for
+from claude_batch.providers.conversing import converse
 from claude_batch.providers.protocol import ProviderCapabilities
+from claude_batch.wire.encoding import LaneHeaders
 from claude_batch.wire.errors import account_reason, fault_of_response
 
 if TYPE_CHECKING:
@@ -83,6 +85,8 @@ class ClaudeProvider:
         max_retries: int = 2,
         prices: str | os.PathLike[str] | None = None,
         default_options: Mapping[str, Any] | None = None,
+        max_turns: int | None = None,
+        validation_attempts: int | None = None,
     ) -> None:
         """``base_url`` and ``api_key`` default to the SDK's environment.
 
@@ -91,7 +95,8 @@ class ClaudeProvider:
         (default: ten minutes, or the hour per 128,000 tokens that ``max_tokens`` may take, if that
         is more). ``max_retries`` are the SDK's, for faults that pass. ``prices`` is a file of own
         prices, which rank before the known ones. ``default_options`` are Messages parameters for
-        requests that do not set them. Raises `ActorConfigurationError`.
+        requests that do not set them. ``max_turns`` and ``validation_attempts`` are as in
+        `BatchProcessingMode`. Raises `ActorConfigurationError`.
         """
         if concurrency < 1:
             raise ActorConfigurationError(f"concurrency: {concurrency} is less than 1")
@@ -101,6 +106,8 @@ class ClaudeProvider:
             self._timeout = None if timeout is None else parse_duration(timeout)
         except ValueError as error:
             raise ActorConfigurationError(f"timeout: {error}") from None
+        self._turns = {"max_turns": max_turns, "validation_attempts": validation_attempts}
+        resolve_mode(True, self._turns)  # a wrong value is told here
         self._base_url = base_url or from_environment("base_url")
         self._api_key = api_key
         self._api_key_env = api_key_env or from_environment("api_key_env")
@@ -295,9 +302,6 @@ class ClaudeProvider:
     async def _ask(
         self, actor: ActorConfiguration, request: RequestLike, key: str | None
     ) -> ActorResponse:
-        import anthropic
-        import httpx2
-
         encoder = self._encoders.of(actor)
         asked = ActorRequest.of(request, key=key)
         encoded = encoder.encode(asked)
@@ -307,18 +311,27 @@ class ClaudeProvider:
                 "`stream: true` asks for an answer in pieces, which no actor gives; remove it",
                 key=asked.key,
             )
+        patience = self._patience(params)
+
+        async def ask(body: bytes) -> ActorResponse:
+            return await self._post(body, encoded.headers, patience)
+
+        mode = resolve_mode(True, self._turns)
+        return await converse(actor, encoded.params, ask, mode)
+
+    async def _post(self, params: bytes, headers: LaneHeaders, patience: float) -> ActorResponse:
+        import anthropic
+        import httpx2
+
         sdk = self._client()
         try:
             response = await sdk.post(
                 "/v1/messages",
                 cast_to=httpx2.Response,
-                content=encoded.params,
+                content=params,
                 options={
-                    "headers": {
-                        **encoded.headers.as_headers(),
-                        "content-type": "application/json",
-                    },
-                    "timeout": httpx2.Timeout(self._patience(params), connect=10.0),
+                    "headers": {**headers.as_headers(), "content-type": "application/json"},
+                    "timeout": httpx2.Timeout(patience, connect=10.0),
                     # A redirect would carry the key to another host.
                     "follow_redirects": False,
                 },

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 from claude_batch.core.durations import format_duration
 from claude_batch.core.errors import RunNotFoundError
 from claude_batch.core.states import BatchState, RequestState, RunState
-from claude_batch.ledger import reading, reconciling
+from claude_batch.ledger import conversing, reading, reconciling
 from claude_batch.ledger.store import Ledger, Transaction
 from claude_batch.lifecycle.seat import seat_is_taken
 from claude_batch.wire.limits import RESULTS_KEPT_DAYS, WARN_FROM_DAY
@@ -80,8 +81,8 @@ class RunStatus:
     @property
     def failed(self) -> int:
         """Requests that ended in anything but ``succeeded``."""
-        good = (RequestState.SUCCEEDED, RequestState.QUEUED, RequestState.PACKED)
-        return sum(n for state, n in self.counts.items() if state not in good)
+        good = RequestState.SUCCEEDED
+        return sum(n for state, n in self.counts.items() if state.is_final and state != good)
 
     def to_dict(self) -> dict[str, Any]:
         """The same as plain values, for JSON."""
@@ -119,6 +120,9 @@ def status_of(ledger: Ledger, run_id: str, *, driven: bool | None = None) -> Run
         )
         workspace = reading.workspace_row(tx, run.workspace_id)
         strange = reading.strange_count(tx, run.id)
+        turning = ""
+        if counts.get(RequestState.CONTINUING):
+            turning = _turning_words(run, *conversing.continuing_counts(tx, run.id))
     halt = None
     if workspace.halted is not None:
         halt = Halt(
@@ -144,7 +148,7 @@ def status_of(ledger: Ledger, run_id: str, *, driven: bool | None = None) -> Run
         counts=counts,
         batches=batches,
         halt=halt if still_open else None,
-        waiting_for=_waiting_for(state, batches, workspace) if still_open else "",
+        waiting_for=_waiting_for(state, batches, workspace, turning) if still_open else "",
         strange_lines=strange,
     )
 
@@ -159,7 +163,9 @@ def _state(run: Any, still_open: bool, halt: Halt | None, driven: bool) -> RunSt
     return RunState.RUNNING if driven else RunState.PARKED
 
 
-def _waiting_for(state: RunState, batches: tuple[BatchStatus, ...], workspace: Any) -> str:
+def _waiting_for(
+    state: RunState, batches: tuple[BatchStatus, ...], workspace: Any, turning: str
+) -> str:
     words: list[str] = []
     if state is RunState.HALTED:
         words.append(
@@ -188,9 +194,21 @@ def _waiting_for(state: RunState, batches: tuple[BatchStatus, ...], workspace: A
                 f"the API keeps results for {RESULTS_KEPT_DAYS} days: {left} days are left to "
                 "fetch them"
             )
+    if turning:
+        words.append(turning)
     if state is RunState.PARKED:
         words.append("no process drives it: `claude-batch resume` goes on")
     return "; ".join(words) or "its turn to be sent"
+
+
+def _turning_words(run: Any, count: int, tools: int) -> str:
+    if not tools:
+        return f"{count} conversation(s) between two turns"
+    functions = [each["function"] or each["name"] for each in json.loads(run.tools)]
+    return (
+        f"{count} conversation(s) between two turns, {tools} of them for what their tools give: "
+        f"a process runs them that has {', '.join(functions)}"
+    )
 
 
 def _unknown_words(unknown: list[BatchStatus]) -> str:

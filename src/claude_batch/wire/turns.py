@@ -13,10 +13,12 @@ from typing import Any, NamedTuple, cast
 import msgspec
 
 __all__ = [
+    "Outcome",
     "ToolUse",
     "after_pause",
     "after_rejection",
     "after_tools",
+    "correction",
     "declared_tools",
     "schema_problem",
     "tool_uses",
@@ -142,6 +144,14 @@ def after_rejection(params: bytes, message: bytes, words: str) -> bytes:
     ]
     turns = [_MessageParam("assistant", kept)] if kept else []
     return _extended(params, [*turns, _MessageParam("user", words)], answer.container)
+
+
+def correction(problem: str) -> str:
+    """What the model is told of an answer that is not of the shape that was asked for."""
+    return (
+        f"That answer cannot be used: {problem}. Answer again, in full and in the form that was "
+        "asked for."
+    )
 
 
 def _extended(
