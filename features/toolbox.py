@@ -90,3 +90,39 @@ def noting(path: Path) -> Any:
         return f"{city} is noted"
 
     return note
+
+
+def directive(city: str) -> str:
+    """Gives words at which the sandbox fails the next turn, once."""
+    return "[[sandbox:errored:invalid_request_error:once]]"
+
+
+def slow(path: Path) -> Any:
+    """A function that notes when it begins, and then takes its time."""
+
+    def think(city: str) -> str:
+        """Think about a city."""
+        with path.open("a") as stream:
+            stream.write(f"{city}\n")
+        time.sleep(1.5)
+        return f"{city} was thought about"
+
+    return think
+
+
+@cb.tool(name="tour-guide", description="Knows its way.")
+def guide() -> str:
+    """Not what the model is told."""
+    return "here"
+
+
+class Office:
+    """What has a tool."""
+
+    def __init__(self, city: str) -> None:
+        self.city = city
+
+    @cb.tool
+    def address(self, street: str) -> str:
+        """Where a street is."""
+        return f"{street}, {self.city}"

@@ -134,3 +134,109 @@ Feature: Conversations go on by themselves in the next batch
     And another provider is asked under the key k: "Look [[sandbox:tools]]"
     Then both have the same answer
     And the tool was called 1 time
+
+  Scenario: A live conversation goes on too
+    Given an API that remembers what it is asked
+    And an actor that is asked live, with the tools "population,fails"
+    When the actor is asked: "Look [[sandbox:tools]] [[sandbox:pause]]"
+    Then the answer took 4 turns
+    And the answer's text has "LookupError: no"
+
+  Scenario Outline: What is no answer to rely on is none live either
+    Given an API
+    And an actor that is asked live with <settings>, with the tools "population"
+    When the actor is asked in vain: "Look [[sandbox:<ending>]]"
+    Then it fails as <error> with "<text>"
+
+    Examples:
+      | settings           | ending  | error                      | text                           |
+      | {}                 | refused | AnswerRefusedError         |                                |
+      | {}                 | window  | ContextWindowExceededError | An answer that fills the window |
+      | {"max_turns": 2}   | pause:2 | TurnLimitError             | Still searching (2).           |
+
+  Scenario: A live answer of another shape is asked for again
+    Given an API that remembers what it is asked
+    And an actor that is asked live with {"validation_attempts": 2}, with the tools "silent"
+    When the actor is asked for a Flat: "an invoice [[sandbox:invalid]]"
+    Then the answer is an object of Flat
+    And the model was told 1 times what was wrong
+    When the actor is asked in vain for a Flat: "an invoice [[sandbox:invalid:2]]"
+    Then it fails as OutputValidationError with "This is not of the shape that was asked for (2)."
+
+  Scenario Outline: What a live call comes to is shown to the model
+    Given an API whose model calls the tool <tool> with {"city": "Bonn"}
+    And an actor that is asked live, with the tools "population,hangs"
+    When the actor is asked: "Look"
+    Then the model was shown an error <words>
+
+    Examples:
+      | tool     | words                                                        |
+      | hangs    | "the tool hangs gave no result within 0.2 seconds"           |
+      | invented | "there is no tool 'invented'; there are: hangs, population"  |
+
+  Scenario: A process without the functions leaves a conversation to one that has them
+    Given an API
+    And a batch provider that does not drive
+    And its actor has the tool that notes its calls
+    When the run of "Look [[sandbox:tools]]" is stored, and another provider drives it
+    Then the run waits between two turns for a process that has "note"
+    And the tool was called 0 times
+    When the same run is asked again by a provider that has the tool
+    Then the run's answer has "is noted"
+    And the tool was called 1 time
+
+  Scenario: A run that is cancelled between two turns ends there
+    Given an API
+    And a batch provider that does not drive
+    And its actor has the tool that notes its calls
+    When the run of "Look [[sandbox:tools]]" is stored, and another provider drives it
+    And it is cancelled there
+    Then the run's only result is an error that says "canceled between two turns"
+
+  Scenario: A tool that another process cannot have runs here, whoever drives
+    Given an API
+    And another process that drives the ledger
+    And a batch provider
+    And its actor has the tool that notes its calls
+    When the actor is asked: "Look [[sandbox:tools]]"
+    Then the answer's text has "is noted"
+    And the tool was called 1 time
+    And the other process still drives
+
+  Scenario: Closing waits for the tool that runs, and its result is not lost
+    Given an API
+    And a batch provider
+    And its actor has the tool that takes its time
+    When a run of "Look [[sandbox:tools]]" is closed while the tool runs
+    And the same run is asked again by a provider that has the tool
+    Then the run's answer has "was thought about"
+    And the tool was called 1 time
+
+  Scenario: Without a driving process conversations advance pass by pass
+    Given an API
+    And a batch provider that does not drive
+    And its actor has the tools "population,weather"
+    When the run of "Look [[sandbox:tools]]" advances pass by pass
+    Then the run's answer has "rain in"
+
+  Scenario: A later turn that fails is asked again from where it stood
+    Given an API
+    And a batch provider
+    And its actor has the tools "directive"
+    When the run of "Look [[sandbox:tools]]" fails, and its failures are asked again
+    Then the run's answer has "The tools gave"
+
+  Scenario: A conversation that outgrows a batch stops
+    Given an API
+    And a batch provider
+    And no batch may have more than 700 bytes
+    When the actor is asked in vain: "Search [[sandbox:pause:50]]"
+    Then it fails as ConversationStoppedError and says "more than a batch can carry"
+
+  Scenario: What nobody can judge, and what has no shape, is answered as ever
+    Given an API
+    And a batch provider with {"validation_attempts": 3}
+    When the actor is asked: "hello"
+    Then the answer took 1 turns
+    When the actor is asked for a Stubborn, which cannot be judged
+    Then the answer took 1 turns

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import subprocess
+import sys
 from itertools import pairwise
 from typing import Any
 
@@ -12,12 +15,17 @@ import shapes
 import toolbox
 from behave import given, register_type, then, use_step_matcher, when
 from behave.runner import Context
+from pydantic import BaseModel, model_validator
 from sqlalchemy import func, select
-from staging import QUICK, ledger_values, start_api
+from staging import QUICK, ledger_values, make_provider, start_api, until
 
 import claude_batch as cb
 from claude_batch.actor.output import output_format_of
-from claude_batch.ledger.schema import batches, results
+from claude_batch.ledger import reading
+from claude_batch.ledger.schema import batches, results, tool_calls
+from claude_batch.ledger.store import Ledger
+from claude_batch.lifecycle import continuing
+from claude_batch.lifecycle.seat import seat_is_taken
 
 use_step_matcher("parse")
 
@@ -278,3 +286,189 @@ def _(context: Context, count: int, size: int) -> None:
 @then("both have the same answer")
 def _(context: Context) -> None:
     assert context.answer == context.other, (context.answer, context.other)
+
+
+@given('an actor that is asked live, with the tools "{names}"')
+@given('an actor that is asked live with {settings:JsonText}, with the tools "{names}"')
+def _(context: Context, names: str, settings: Any = None) -> None:
+    provider = cb.ClaudeProvider(**(settings or {}))
+    context.add_cleanup(provider.close)
+    configuration = cb.ActorConfiguration(name="tests/asker", model="claude-haiku-4-5")
+    tools = [getattr(toolbox, name) for name in names.split(",")]
+    context.actor = cb.Actor(configuration, provider, tools=tools)
+
+
+@then("the answer took {count:d} turns")
+def _(context: Context, count: int) -> None:
+    assert context.answer.turns == count, (context.answer.turns, context.answer.text)
+
+
+@given("a batch provider that does not drive")
+def _(context: Context) -> None:
+    make_provider(context, drive=False)
+
+
+@given("its actor has the tool that takes its time")
+def _(context: Context) -> None:
+    context.notes = context.tmp / "notes.txt"
+    context.notes.touch()
+    _with_tools(context, [toolbox.slow(context.notes)])
+
+
+@given("no batch may have more than {size:d} bytes")
+def _(context: Context, size: int) -> None:
+    context.add_cleanup(setattr, continuing, "MAX_BODY_BYTES", continuing.MAX_BODY_BYTES)
+    continuing.MAX_BODY_BYTES = size
+
+
+def _stored(context: Context, prompt: str) -> str:
+    run = context.provider.store(context.actor.configuration, [prompt])
+    context.prompt, context.run_id = prompt, run.id
+    return run.id
+
+
+@when('the run of "{prompt}" is stored, and another provider drives it')
+def _(context: Context, prompt: str) -> None:
+    run_id = _stored(context, prompt)
+    # With its provider goes what this process has of the tool.
+    context.provider.close()
+    context.run = cb.open_run(run_id, **QUICK)
+    context.add_cleanup(context.run.close)
+    context.run.provider.resume()
+    until(lambda: context.run.status().counts.get(cb.RequestState.CONTINUING))
+
+
+@then('the run waits between two turns for a process that has "{name}"')
+def _(context: Context, name: str) -> None:
+    words = context.run.status().waiting_for
+    assert "1 conversation(s) between two turns" in words and words.endswith(name), words
+    assert context.run.status().failed == 0
+
+
+@when("the same run is asked again by a provider that has the tool")
+def _(context: Context) -> None:
+    if "run" in context:
+        context.run.close()
+    provider = cb.ClaudeBatchProvider(**QUICK)
+    context.add_cleanup(provider.close)
+    actor = cb.Actor(context.actor.configuration, provider)
+    context.results = list(actor.respond_all_sync([context.prompt]))
+
+
+@then('the run\'s answer has "{words}"')
+def _(context: Context, words: str) -> None:
+    [result] = context.results
+    assert words in result.unwrap().text, result
+    with cb.open_run(context.run_id, **QUICK) as run:
+        assert run.status().total == 1 and run.status().waiting_for == "", run.status()
+
+
+@when("it is cancelled there")
+def _(context: Context) -> None:
+    context.run.cancel_sync()
+    context.results = list(context.run.results_sync())
+
+
+@then('the run\'s only result is an error that says "{words}"')
+def _(context: Context, words: str) -> None:
+    [result] = context.results
+    assert isinstance(result.error, cb.BatchRequestError), result
+    assert result.error.outcome == "canceled" and words in str(result.error), result.error
+
+
+DRIVING = """
+import sys, claude_batch as cb
+with cb.ClaudeBatchProvider(linger=0.3, poll_interval=0.05) as provider:
+    provider.resume()
+    sys.stdin.read()
+"""
+
+
+@given("another process that drives the ledger")
+def _(context: Context) -> None:
+    other = subprocess.Popen([sys.executable, "-c", DRIVING], stdin=subprocess.PIPE)
+
+    def end() -> None:
+        assert other.stdin is not None
+        other.stdin.close()
+        other.wait(60)
+
+    context.add_cleanup(end)
+    context.other = other
+    until(lambda: _is_driven(), 60)
+
+
+def _is_driven() -> bool:
+    path = os.environ["CLAUDE_BATCH_LEDGER"]
+    if not os.path.exists(path):
+        return False
+    ledger = Ledger(path)
+    try:
+        with ledger.read() as tx:
+            workspaces = reading.workspace_ids(tx)
+        return any(seat_is_taken(ledger, each) for each in workspaces)
+    finally:
+        ledger.close()
+
+
+@then("the other process still drives")
+def _(context: Context) -> None:
+    assert context.other.poll() is None
+    processes = ledger_values(select(tool_calls.c.process))
+    context.provider.close()
+    assert len(processes) == 1 and _is_driven()
+
+
+@when('a run of "{prompt}" is closed while the tool runs')
+def _(context: Context, prompt: str) -> None:
+    _stored(context, prompt)
+    until(lambda: context.notes.read_text())
+    context.provider.close()
+    assert ledger_values(select(tool_calls.c.finished)) != [None]
+
+
+@when('the run of "{prompt}" advances pass by pass')
+def _(context: Context, prompt: str) -> None:
+    run_id = _stored(context, prompt)
+    run = context.provider.open_run(run_id)
+
+    def advance() -> bool:
+        context.provider.advance_sync()
+        return run.status().finished
+
+    until(advance, 60)
+    context.results = list(run.results_sync())
+
+
+@when('the run of "{prompt}" fails, and its failures are asked again')
+def _(context: Context, prompt: str) -> None:
+    run_id = _stored(context, prompt)
+    run = context.provider.open_run(run_id)
+    [before] = run.results_sync()
+    assert isinstance(before.error, cb.BatchRequestError), before
+    assert run.retry_failed_sync() == 1
+    context.results = list(run.results_sync())
+
+
+@then('it fails as {name} and says "{words}"')
+def _(context: Context, name: str, words: str) -> None:
+    assert type(context.error).__name__ == name and words in str(context.error), context.error
+
+
+class Stubborn(BaseModel):
+    """What nobody can validate."""
+
+    number: int
+
+    @model_validator(mode="before")
+    @classmethod
+    def _break(cls, data: Any) -> Any:
+        raise RuntimeError("a validator with a mistake")
+
+
+@when("the actor is asked for a Stubborn, which cannot be judged")
+def _(context: Context) -> None:
+    run = context.actor.submit_sync(["hello"], output_format=Stubborn)
+    run.output = None
+    [result] = run.results_sync()
+    context.answer = result.unwrap()
