@@ -42,6 +42,10 @@ Feature: What the documents say is so
     When the README's reader tries the example invoices.py --sandbox
     Then the README's reader has seen the invoices "harbour.txt, print.txt, sails.txt" as objects
 
+  Scenario: the example of a researcher with tools is tried in a sandbox of its own, without a key
+    When the README's reader tries the example research.py --sandbox
+    Then the README's reader has seen 3 questions answered in 3 turns each, with what the almanac says
+
   Scenario: every actor that is shown can be loaded
     Then the README's YAML blocks are actors
     And the documents' example actors can be loaded, each of them

@@ -23,6 +23,7 @@ from .validation import CallContext, Request, check_params
 
 DIRECTIVE_MARK = b"[[sandbox:"
 CACHE_MARK = b'"cache_control"'
+TOOLS_MARK = b'"tools"'
 _DIRECTIVE = re.compile(rb"\[\[sandbox:([a-z_:0-9]+)\]\]")
 
 
@@ -57,7 +58,7 @@ class Endings:
         """Whether any request of this body may end by more than its own validity."""
         return (
             self.responder is not None
-            or self.uses_tools
+            or (self.uses_tools and TOOLS_MARK in body)
             or self.plan.about_requests
             or DIRECTIVE_MARK in body
             or CACHE_MARK in body

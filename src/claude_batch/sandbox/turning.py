@@ -23,6 +23,10 @@ TURNS = ("tools", "pause", "invalid", "window")
 """The first words of the directives that are about turns."""
 
 _DIRECTIVE = re.compile(rb"\[\[sandbox:(tools|pause|invalid|window)(?::(all|[0-9]{1,3}))?\]\]")
+_MARKS = re.compile(r"\[\[[^\]]*\]\]")
+_WORDS = 16
+"""Words of the first prompt that a tool is called with, where it takes a text."""
+
 _PAUSED = "Still searching"
 _INVALID = "This is not of the shape that was asked for"
 
@@ -76,13 +80,14 @@ def _tools(request: Request, seed: int, *, at_once: bool) -> Answer | None:
             return None
         return text_content("The tools gave: " + "; ".join(given), request.params)
     prompt = prompt_of(request.messages)
+    subject = " ".join(_MARKS.sub("", text_of(request.messages[0])).split()[:_WORDS])
     digest = crc32(prompt.encode("utf-8", "surrogatepass"), seed & 0xFFFFFFFF)
     content: list[dict[str, Any]] = [
         {
             "type": "tool_use",
             "id": f"toolu_{digest:08x}{len(request.messages):04d}{place:02d}",
             "name": name,
-            "input": instance(tools[name], " ".join(prompt.split()[:8])),
+            "input": instance(tools[name], subject),
         }
         for place, name in enumerate(left if at_once else left[:1])
     ]
