@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from claude_batch.core.errors import AccountHaltedError, EngineStoppedError, LedgerError
+from claude_batch.core.errors import LedgerError
 from claude_batch.core.settings import LedgerSettings
 from claude_batch.core.states import BatchState
 from claude_batch.ledger import (
@@ -32,6 +32,7 @@ from claude_batch.ledger.high_water import HighWater
 from claude_batch.ledger.seats import every_seat
 from claude_batch.ledger.store import Ledger, Seat
 from claude_batch.lifecycle.collection import Collection
+from claude_batch.lifecycle.doors import contact_faults
 from claude_batch.lifecycle.listing import walk
 from claude_batch.lifecycle.polling import Polling
 from claude_batch.lifecycle.proof import FOREIGN_LINES, split_lines
@@ -78,7 +79,7 @@ async def recover(
     if ledger.path is None:
         raise LedgerError(f"{ledger.location}: only a ledger in a file can be recovered")
     path = ledger.path.expanduser().resolve()
-    try:
+    with contact_faults(client, _NOT_RECOVERED, _AGAIN):
         await client.list_page(limit=1)
         with ledger.write() as tx:
             fingerprint = ledger.fingerprint(client.credential)
@@ -89,20 +90,9 @@ async def recover(
             ids = reading.workspace_ids(tx)
         with every_seat(path, ids, "recovery must be alone with the ledger"):
             return await _Recovery(ledger, client, settings, here).run(force)
-    except ApiError as error:
-        if error.fault.account_reason is not None:
-            raise AccountHaltedError(
-                f"{error.fault.message}. The ledger was not recovered; nothing is sent",
-                reason=error.fault.account_reason,
-                error_type=error.fault.error_type,
-            ) from None
-        raise EngineStoppedError(f"{error}. {_AGAIN}") from None
-    except Unreachable as error:
-        raise EngineStoppedError(
-            f"{client.base_url} cannot be reached: {error.reason}. {_AGAIN}"
-        ) from None
 
 
+_NOT_RECOVERED = "The ledger was not recovered; nothing is sent"
 _AGAIN = "What was found stays found; try `claude-batch ledger recover` again"
 
 
