@@ -64,6 +64,9 @@ CHUNK_BYTES = 32 << 20
 RESTS_PER_LIST = 5
 """After a look at all conversations there is none for that many times as long."""
 
+LOOKS_ELSEWHERE = 5.0
+"""Seconds between two looks at conversations whose tools another process runs."""
+
 _Call = tuple[int, int, str]
 """Request, sending and the API's id of a call of a tool."""
 
@@ -164,6 +167,9 @@ class Continuing:
         ]
         if now < self._listed_until:
             times.append(self._listed_until)
+        if any(each.state == "elsewhere" and each.missing for each in self._standing.values()):
+            # That a process has died, which runs its tools, nobody writes down.
+            times.append(now + LOOKS_ELSEWHERE)
         return max(0.01, min(times) - now) if times else 60.0
 
     # What there is to do ------------------------------------------------------------------------
@@ -269,7 +275,8 @@ class Continuing:
             if there is not None and there.finished is not None:
                 continue
             missing.add(use.id)
-            if tools is None or call in self._running:
+            # Another driver of this process may run it: it is no less alive for that.
+            if tools is None or call in self._workbench.running:
                 continue
             if there is None:
                 to_start.append((call, use, None))
@@ -304,7 +311,7 @@ class Continuing:
         started: list[tuple[_Call, ToolUse]] = []
         with self._ledger.write(seat) as tx:
             for call, use, instead_of in chosen:
-                if call in self._running:
+                if call in self._workbench.running:
                     continue
                 seq, sending, _ = call
                 may = conversing.start_call(
@@ -318,6 +325,8 @@ class Continuing:
                     instead_of=instead_of,
                 )
                 if may:
+                    # Before anybody can read that it has started.
+                    self._workbench.running.add(call)
                     started.append((call, use))
                 elif (standing := self._standing.get(seq)) is not None:
                     standing.state = "elsewhere"
@@ -361,6 +370,7 @@ class Continuing:
             reach(CrashPoint.AFTER_TOOL_RECORDED)
         for call in over:
             del self._running[call]
+            self._workbench.running.discard(call)
             standing = self._standing.get(call[0])
             if standing is None or standing.row.answered_by != call[1]:
                 continue

@@ -107,6 +107,8 @@ class Workbench:
         self._given: dict[str, Tools] = {}
         self._judges: dict[str, Judge] = {}
         self._found: dict[str, Tools | None] = {}
+        self.running: set[tuple[int, int, str]] = set()
+        """Calls that run in this process: request, sending and the API's id of each."""
 
     def give(self, run_id: str, tools: Tools | None, judge: Judge | None) -> None:
         """A caller in this process has these for a run."""
