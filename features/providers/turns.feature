@@ -240,3 +240,13 @@ Feature: Conversations go on by themselves in the next batch
     Then the answer took 1 turns
     When the actor is asked for a Stubborn, which cannot be judged
     Then the answer took 1 turns
+
+  Scenario: Two keys of one workspace have each tool run once
+    Given an API
+    And a batch provider
+    And that provider drives the ledger
+    And a batch provider with {"api_key": "sk-ant-another-key-of-the-same-workspace"}
+    And its actor has the tool that takes its time
+    When the actor is asked: "Look [[sandbox:tools]]"
+    Then the answer's text has "was thought about"
+    And the tool was called 1 time

@@ -308,6 +308,12 @@ def _(context: Context) -> None:
     make_provider(context, drive=False)
 
 
+@given("that provider drives the ledger")
+def _(context: Context) -> None:
+    context.provider.resume()
+    until(_is_driven)
+
+
 @given("its actor has the tool that takes its time")
 def _(context: Context) -> None:
     context.notes = context.tmp / "notes.txt"
