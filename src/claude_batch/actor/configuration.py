@@ -6,6 +6,7 @@ an actor and a request into Messages params to `claude_batch.actor.request`.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Any, ClassVar, cast
 
@@ -26,6 +27,7 @@ from pydantic import (
 )
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
+from claude_batch.actor.documents import Document, documents_of, with_documents
 from claude_batch.actor.keys import (
     LOOSE_OPTIONS,
     MESSAGES_PARAMETERS,
@@ -34,7 +36,8 @@ from claude_batch.actor.keys import (
     key_faults,
 )
 from claude_batch.actor.tools import Toolset, functions_in, toolset_of
-from claude_batch.core.errors import ActorConfigurationError
+from claude_batch.actor.writing import Dumper
+from claude_batch.core.errors import ActorConfigurationError, InvalidRequestError
 from claude_batch.core.settings import BatchProcessingMode
 from claude_batch.wire.schemas import close_objects, schema_fault
 
@@ -75,8 +78,9 @@ class ActorConfiguration(BaseModel):
     misspelling of a known key is refused, and so is any unknown key of ``batch_processing``.
 
     A nested ``config`` may hold ``provider``, ``model`` or ``actor``, and any of
-    ``description``, ``system_prompt``, ``options``, ``response_format``, ``batch_processing``;
-    the latter are read as if they stood beside it (where they do, that wins).
+    ``description``, ``system_prompt``, ``options``, ``response_format``, ``documents``,
+    ``citations``, ``batch_processing``; the latter are read as if they stood beside it (where they
+    do, that wins).
 
     Raises pydantic's ``ValidationError``; `ActorLoader` turns that into `ActorConfigurationError`.
     """
@@ -110,6 +114,10 @@ class ActorConfiguration(BaseModel):
     response_format: dict[str, Any] | None = None
     """As written; `response_schema` is the JSON schema in it. It is sent with every object closed
     (``additionalProperties: false``), as the API requires."""
+    documents: list[Any] = Field(default_factory=list)
+    """What every request is about, before its own documents; paths from the file's own folder."""
+    citations: StrictBool = False
+    """Whether answers cite the documents, the actor's and the request's."""
     batch_processing: _BatchProcessing = False
     """Whether, and how, requests travel in batches at half the price."""
 
@@ -168,6 +176,15 @@ class ActorConfiguration(BaseModel):
         if betas is not None and not _is_list_of_text(betas):
             raise ValueError("`betas` must be a list of names, for example [context-1m-2025-08-07]")
         return options
+
+    @field_validator("documents")
+    @classmethod
+    def _check_documents(cls, documents: list[Any]) -> list[Any]:
+        try:
+            documents_of(documents)
+        except InvalidRequestError as error:
+            raise ValueError(str(error)) from None
+        return documents
 
     @field_validator("response_format")
     @classmethod
@@ -273,7 +290,8 @@ class ActorConfiguration(BaseModel):
         `ActorConfigurationError` where one cannot be imported, or is no tool.
         """
         named = functions_in(self.model_extra or {}, self.config or {})
-        return toolset_of(named, self._folder, self._functions)
+        folder = self._folder and os.path.abspath(self._folder)
+        return toolset_of(named, folder, self._functions)
 
     def with_tools(self, functions: Iterable[Callable[..., Any]]) -> ActorConfiguration:
         """The same actor, whose model may call these functions too."""
@@ -281,18 +299,15 @@ class ActorConfiguration(BaseModel):
         own._functions = (*self._functions, *functions)
         return own
 
-    def in_folder(self, folder: str) -> ActorConfiguration:
-        """The same actor, whose functions are looked for in this folder too (the loader's)."""
-        if not functions_in(self.model_extra or {}, self.config or {}):
-            return self
-        own = self.model_copy()
-        own._folder = folder
-        return own
-
     @property
     def judge(self) -> Callable[[bytes], str | None] | None:
         """What the caller judges answers by; None where only the response format does."""
         return self._judge
+
+    @property
+    def common_documents(self) -> tuple[Document, ...]:
+        """``documents``, their paths found from the file that names them."""
+        return with_documents(documents_of(self.documents), folder=self._folder)
 
     @property
     def output_required(self) -> bool:
@@ -373,7 +388,7 @@ class ActorConfiguration(BaseModel):
         """`to_dict` as YAML. Raises `ActorConfigurationError` for values that YAML cannot hold."""
         try:
             return yaml.dump(
-                self.to_dict(), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100
+                self.to_dict(), Dumper=Dumper, sort_keys=False, allow_unicode=True, width=100
             )
         except yaml.YAMLError as error:
             raise ActorConfigurationError(
@@ -391,6 +406,15 @@ class ActorConfiguration(BaseModel):
                 **cast("Mapping[str, Any]", header),
                 "default_actor": identifier,
             }
+        return own
+
+    def in_folder(self, folder: str) -> ActorConfiguration:
+        """The same actor, as read from a file in this folder (the loader's)."""
+        uses = self.documents or functions_in(self.model_extra or {}, self.config or {})
+        if not uses or not folder:
+            return self
+        own = self.model_copy()
+        own._folder = folder
         return own
 
     # --- the host's order -----------------------------------------------------------------------
@@ -473,19 +497,3 @@ def _schema_of(value: Mapping[str, Any] | None) -> dict[str, Any] | None:
             "holds no JSON schema; write the schema itself, or {type: json_schema, schema: {…}}"
         )
     return dict(cast("Mapping[str, Any]", schema))
-
-
-class _Dumper(yaml.SafeDumper):
-    """Writes long texts as blocks, as people do, and repeats instead of pointing."""
-
-    def ignore_aliases(self, data: Any) -> bool:
-        return True
-
-
-def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    return dumper.represent_scalar(  # pyright: ignore[reportUnknownMemberType] - its stubs
-        "tag:yaml.org,2002:str", text, style="|" if "\n" in text else None
-    )
-
-
-_Dumper.add_representer(str, _represent_text)

@@ -99,14 +99,11 @@ class _Verdicts:
 class Continuing:
     """Brings the conversations of one workspace from each turn to the next."""
 
-    def __init__(
-        self, ledger: Ledger, workbench: Workbench, process: str, wake: Callable[[], None]
-    ) -> None:
-        """``process`` is what the ledger knows this process by; ``wake`` is called when a tool
-        has ended, on a thread of its own."""
+    def __init__(self, ledger: Ledger, workbench: Workbench, wake: Callable[[], None]) -> None:
+        """``wake`` is called when a tool has ended, on a thread of its own."""
         self._ledger = ledger
         self._workbench = workbench
-        self._process = process
+        self._process = workbench.process
         self._wake = wake
         self._lock = threading.Lock()
         self._standing: dict[int, _Standing] = {}

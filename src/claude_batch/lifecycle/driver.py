@@ -75,14 +75,11 @@ class Driver:
         client: BatchesClient,
         settings: LedgerSettings,
         changed: Callable[[], None],
-        *,
         workbench: Workbench | None = None,
-        process: str = "",
     ) -> None:
         """``changed`` is called after each step that may have changed the ledger.
 
-        ``workbench`` has the tools of conversations; ``process`` is what the ledger knows this
-        process by.
+        ``workbench`` has the tools of conversations.
         """
         self._ledger = ledger
         self._client = client
@@ -110,7 +107,7 @@ class Driver:
         self._workbench = workbench or Workbench()
         self._wake_turns = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._turns = Continuing(ledger, self._workbench, process, self._tool_has_ended)
+        self._turns = Continuing(ledger, self._workbench, self._tool_has_ended)
 
     def wake(self) -> None:
         """Look around now: something was queued, cancelled or resumed."""

@@ -64,13 +64,13 @@ class Engine:
         self, ledger: Ledger, settings: LedgerSettings, find_tools: Callable[[str], Tools] | None
     ) -> None:
         self.ledger = ledger
-        self.workbench = Workbench(find_tools)
         self.settings = settings
         self._users = 0
         self._doors: dict[tuple[str, str], Door] = {}
         self._inbox: deque[Call] = deque()
         self._flush_planned = False
         self._lock = ProcessLock(ledger)
+        self.workbench = Workbench(find_tools, self._lock.process)
         self._calls = CallStore(ledger, self._lock.process)
         self._notes_planned = False
         self._subscribers: list[tuple[int, Future[int]]] = []
@@ -169,14 +169,7 @@ class Engine:
         name = (client.base_url, self.ledger.fingerprint(client.credential))
         door = self._doors.get(name)
         if door is None:
-            driver = Driver(
-                self.ledger,
-                client,
-                self.settings,
-                self._notify,
-                workbench=self.workbench,
-                process=self.process,
-            )
+            driver = Driver(self.ledger, client, self.settings, self._notify, self.workbench)
             door = Door(client, driver)
             self._doors[name] = door
         else:
@@ -333,6 +326,10 @@ class Engine:
     def read(self, work: Callable[[], _T]) -> Future[_T]:
         """Run a function that reads the ledger on a thread of the engine's own."""
         return self._readers.submit(work)
+
+    def do(self, work: Coroutine[Any, Any, _T]) -> Future[_T]:
+        """Run what speaks to a door's client, on the engine's own event loop."""
+        return self._call_soon(work)
 
     def wake(self) -> None:
         """Look around now: a run was stored, cancelled or resumed."""

@@ -101,8 +101,12 @@ class Talk:
 class Workbench:
     """Which functions, and which judges of answers, this process has for the runs of a ledger."""
 
-    def __init__(self, find: Callable[[str], Tools] | None = None) -> None:
-        """``find`` imports the functions that a run remembers; it raises where it cannot."""
+    def __init__(self, find: Callable[[str], Tools] | None = None, process: str = "") -> None:
+        """``find`` imports the functions that a run remembers; it raises where it cannot.
+
+        ``process`` is what the ledger knows this process by.
+        """
+        self.process = process
         self._find = find
         self._given: dict[str, Tools] = {}
         self._judges: dict[str, Judge] = {}

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from .answers import Answer, answer, refusal
 from .errors import STATUS_OF, ApiError
 from .faults import OUTCOMES, FaultPlan
+from .files import FILE_MARK, Files
 from .responders import respond
 from .settings import Responder
 from .turning import TURNS, turn
@@ -46,7 +47,10 @@ EXPIRED = Ending("expired")
 class Endings:
     """Decides endings; remembers what was told to happen once, and the prompt cache."""
 
-    def __init__(self, responder: Responder | None, seed: int, *, uses_tools: bool = False) -> None:
+    def __init__(
+        self, responder: Responder | None, seed: int, files: Files, *, uses_tools: bool = False
+    ) -> None:
+        self.files = files
         self.responder = responder
         self.uses_tools = uses_tools
         self.seed = seed
@@ -62,6 +66,7 @@ class Endings:
             or self.plan.about_requests
             or DIRECTIVE_MARK in body
             or CACHE_MARK in body
+            or FILE_MARK in body
         )
 
     def decide(
@@ -76,6 +81,8 @@ class Endings:
                     return told
                 told = None
             request = check_params(raw, context)
+            if FILE_MARK in raw:
+                self.files.put_into(request, workspace, context)
             if told is None and self.responder is not None:
                 made = respond(self.responder, raw, request.params)
                 told = None if made is None else Ending("succeeded", answer=made)
