@@ -225,6 +225,7 @@ Feature: Conversations go on by themselves in the next batch
     And its actor has the tools "directive"
     When the run of "Look [[sandbox:tools]]" fails, and its failures are asked again
     Then the run's answer has "The tools gave"
+    And nothing of its conversation is left once it is pruned
 
   Scenario: A conversation that outgrows a batch stops
     Given an API

@@ -22,7 +22,7 @@ from staging import QUICK, ledger_values, make_provider, start_api, until
 import claude_batch as cb
 from claude_batch.actor.output import output_format_of
 from claude_batch.ledger import reading
-from claude_batch.ledger.schema import batches, results, tool_calls
+from claude_batch.ledger.schema import batches, conversations, results, tool_calls
 from claude_batch.ledger.store import Ledger
 from claude_batch.lifecycle import continuing
 from claude_batch.lifecycle.seat import seat_is_taken
@@ -349,6 +349,7 @@ def _(context: Context, name: str) -> None:
     words = context.run.status().waiting_for
     assert "1 conversation(s) between two turns" in words and words.endswith(name), words
     assert context.run.status().failed == 0
+    assert [each.id for each in context.run.provider.outstanding()] == [context.run_id]
 
 
 @when("the same run is asked again by a provider that has the tool")
@@ -478,3 +479,12 @@ def _(context: Context) -> None:
     run.output = None
     [result] = run.results_sync()
     context.answer = result.unwrap()
+
+
+@then("nothing of its conversation is left once it is pruned")
+def _(context: Context) -> None:
+    assert ledger_values(select(tool_calls.c.name))
+    with cb.ClaudeBatchProvider(**QUICK) as provider:
+        provider.prune(runs=[context.run_id])
+    for table in (conversations, tool_calls):
+        assert ledger_values(select(func.count()).select_from(table)) == [0]

@@ -58,16 +58,18 @@ _RUNS = select(
 
 
 def _outstanding() -> Any:
-    # Runs that may have open requests are found by what is queued and which batches are open,
-    # both in an index: whatever has been finished before costs nothing.
+    # Runs that may have open requests are found by what is queued or between two turns, and
+    # which batches are open, all in an index: whatever has been finished before costs nothing.
     queued = select(requests.c.run_id).where(requests.c.state == RequestState.QUEUED)
+    turning = select(requests.c.run_id).where(requests.c.state == RequestState.CONTINUING)
     carried = (
         select(batch_runs.c.run_id)
         .join(batches, batches.c.id == batch_runs.c.batch_id)
         .where(batches.c.state.in_(_WITH_OPEN_REQUESTS))
     )
     unfinished = and_(
-        runs.c.id.in_(union(queued, carried).scalar_subquery()), _finished < runs.c.request_count
+        runs.c.id.in_(union(queued, turning, carried).scalar_subquery()),
+        _finished < runs.c.request_count,
     )
     somewhere = or_(runs.c.output.is_not(None), runs.c.results_dir.is_not(None))
     unwritten = and_(somewhere, runs.c.delivered.is_(None))

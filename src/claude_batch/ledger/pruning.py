@@ -16,12 +16,14 @@ from claude_batch.ledger.files import drop_run_files
 from claude_batch.ledger.schema import (
     batch_runs,
     batches,
+    conversations,
     former_members,
     params,
     requests,
     results,
     runs,
     strange_lines,
+    tool_calls,
 )
 
 __all__ = ["Removed", "begin_pruning", "delivered_runs", "remove_some", "why_kept"]
@@ -106,8 +108,9 @@ def remove_some(tx: Connection, run_id: str, *, limit: int = 2000) -> Removed:
         _remove_run(tx, run_id)
         return Removed(0, 0, False)
     size = _size(tx, chosen)
-    for column in (results.c.request_seq, former_members.c.request_seq, params.c.request_seq):
-        tx.execute(delete(column.table).where(column.in_(chosen)))
+    # Row numbers are given out again: nothing may be left under one.
+    for table in (results, former_members, params, conversations, tool_calls):
+        tx.execute(delete(table).where(table.c.request_seq.in_(chosen)))
     removed = tx.execute(delete(requests).where(requests.c.seq.in_(chosen))).rowcount
     if removed < limit:
         _remove_run(tx, run_id)
