@@ -123,7 +123,7 @@ Feature: Conversations go on by themselves in the next batch
     And a batch provider
     And its actor has the tools "population,weather"
     When 200 conversations are asked as one run: "Look at {n} [[sandbox:tools]]"
-    Then all of them are answered
+    Then all conversations are answered
     And they travelled in 3 batches of 200
 
   Scenario: A key finds its conversation again

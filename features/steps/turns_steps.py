@@ -270,7 +270,7 @@ def _(context: Context, count: int) -> None:
     assert len(told) == count and all("JSON" in words for words in told), told
 
 
-@then("all of them are answered")
+@then("all conversations are answered")
 def _(context: Context) -> None:
     failed = [result.error for result in context.results if not result.ok]
     assert context.results and not failed, failed[:3]

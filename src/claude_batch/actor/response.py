@@ -50,6 +50,7 @@ class ActorResponse(Generic[OutputT_co]):
         "_output",
         "_parsed",
         "_raw",
+        "_reused",
         "_turns",
     )
 
@@ -62,6 +63,7 @@ class ActorResponse(Generic[OutputT_co]):
         cost: int | None = None,
         turns: int = 1,
         output: OutputFormat[OutputT_co] | None = None,
+        reused: bool = False,
     ) -> None:
         """``raw`` is the JSON of the API's Message object; ``cost`` is nano-dollars.
 
@@ -74,6 +76,7 @@ class ActorResponse(Generic[OutputT_co]):
         self._turns = turns
         self._decoded: DecodedMessage | None = None
         self._output = output
+        self._reused = reused
         self._parsed: Any = _UNREAD
 
     @property
@@ -101,6 +104,11 @@ class ActorResponse(Generic[OutputT_co]):
     def cost_usd(self) -> Decimal | None:
         """`cost` in dollars, exactly."""
         return None if self._cost is None else Decimal(self._cost).scaleb(-9)
+
+    @property
+    def reused(self) -> bool:
+        """True where it was the answer to an equal request, and cost nothing this time."""
+        return self._reused
 
     @property
     def id(self) -> str:
@@ -189,6 +197,7 @@ class ActorResponse(Generic[OutputT_co]):
             "usage": msgspec.structs.asdict(message.usage),
             "batch_id": self._batch_id,
             "attempt": self._attempt,
+            "reused": self._reused,
             "cost_usd": None if self._cost is None else self._cost / 1e9,
         }
 
@@ -213,6 +222,7 @@ class ActorResponse(Generic[OutputT_co]):
             cost=self._cost,
             turns=self._turns,
             output=output,
+            reused=self._reused,
         )
 
     @property
@@ -274,8 +284,10 @@ class ActorResponse(Generic[OutputT_co]):
             problem=why,
         )
 
-    def _value(self) -> tuple[bytes, str | None, int, int | None, int]:
-        return self._raw, self._batch_id, self._attempt, self._cost, self._turns
+    def _value(self) -> tuple[bytes, str | None, int, int | None, int, bool]:
+        return (
+            self._raw, self._batch_id, self._attempt, self._cost, self._turns, self._reused
+        )  # fmt: skip
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, ActorResponse):
@@ -299,10 +311,17 @@ def _restore(
     attempt: int,
     cost: int | None,
     turns: int,
+    reused: bool,
     output: OutputFormat[Any] | None,
 ) -> ActorResponse:
     return ActorResponse(
-        raw, batch_id=batch_id, attempt=attempt, cost=cost, turns=turns, output=output
+        raw,
+        batch_id=batch_id,
+        attempt=attempt,
+        cost=cost,
+        turns=turns,
+        output=output,
+        reused=reused,
     )
 
 

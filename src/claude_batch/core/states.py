@@ -11,6 +11,7 @@ class RequestState(StrEnum):
     """Where a request stands."""
 
     QUEUED = "queued"  # stored, in no batch
+    HELD = "held"  # waits for another request of its run, whose answer it may share
     PACKED = "packed"  # belongs to a batch that has no outcome for it yet
     CONTINUING = "continuing"  # answered, and its next turn is being prepared
     SUCCEEDED = "succeeded"  # the API answered with a message
@@ -25,7 +26,12 @@ class RequestState(StrEnum):
     @property
     def is_final(self) -> bool:
         """True where nothing more will happen to the request by itself."""
-        return self not in (RequestState.QUEUED, RequestState.PACKED, RequestState.CONTINUING)
+        return self not in (
+            RequestState.QUEUED,
+            RequestState.HELD,
+            RequestState.PACKED,
+            RequestState.CONTINUING,
+        )
 
 
 class BatchState(StrEnum):

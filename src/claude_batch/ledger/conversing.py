@@ -128,7 +128,7 @@ def of_this_turn(answer: Any = results) -> Any:
         .where(conversations.c.request_seq == requests.c.seq)
         .scalar_subquery()
     )
-    return answer.c.sending > func.coalesce(consumed, 0)
+    return answer.c.sending > func.coalesce(consumed, -1)
 
 
 def take_turns(

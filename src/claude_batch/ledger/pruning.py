@@ -17,8 +17,11 @@ from claude_batch.ledger.schema import (
     batch_runs,
     batches,
     conversations,
+    digests,
+    doubles,
     former_members,
     params,
+    primers,
     requests,
     results,
     runs,
@@ -109,7 +112,8 @@ def remove_some(tx: Connection, run_id: str, *, limit: int = 2000) -> Removed:
         return Removed(0, 0, False)
     size = _size(tx, chosen)
     # Row numbers are given out again: nothing may be left under one.
-    for table in (results, former_members, params, conversations, tool_calls):
+    of_requests = (results, former_members, params, digests, doubles, primers)
+    for table in (*of_requests, conversations, tool_calls):
         tx.execute(delete(table).where(table.c.request_seq.in_(chosen)))
     removed = tx.execute(delete(requests).where(requests.c.seq.in_(chosen))).rowcount
     if removed < limit:

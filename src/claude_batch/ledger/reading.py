@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, and_, bindparam, case, func, or_, select
 
 from claude_batch.core.states import BatchState, RequestState
+from claude_batch.ledger.holding import REUSED
 from claude_batch.ledger.schema import (
     batch_runs,
     batches,
@@ -48,6 +49,8 @@ class Answer(NamedTuple):
     """The API's id of the batch that answered."""
     cost: int | None = None
     """Nano-dollars, of all its turns; None where there is no answer, or no price."""
+    reused: int | None = None
+    """1 where the answer was another request's, and cost nothing."""
     turns: int = 1
     """How many answers it took."""
     stopped: str | None = None
@@ -76,6 +79,7 @@ def _answers() -> Any:
                 (conversations.c.request_seq.is_(None), results.c.cost),
                 else_=results.c.cost + conversations.c.cost,
             ),
+            requests.c.answered_by == REUSED,
             func.coalesce(conversations.c.turns, 0) + 1,
             conversations.c.stopped,
             conversations.c.note,

@@ -142,7 +142,7 @@ def _sorted_out(
                 requests.c.state,
                 requests.c.answered_by,
                 or_(
-                    requests.c.state == RequestState.QUEUED,
+                    requests.c.state.in_((RequestState.QUEUED, RequestState.HELD)),
                     (requests.c.state == RequestState.PACKED)
                     & (batches.c.state == BatchState.PACKED),
                 ).label("waits"),

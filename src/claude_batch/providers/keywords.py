@@ -40,6 +40,11 @@ class SettingKeywords(TypedDict, total=False):
     max_turns: int | None
     turn_linger: _Duration | None
     validation_attempts: int | None
+    preflight: bool | Literal["auto"] | None
+    cache: Literal["off", "auto"] | None
+    prime: bool | None
+    reuse: bool | None
+    dedupe: bool | None
     # Of `LedgerSettings`
     settling: _Duration | None
     arm_window: _Duration | None

@@ -43,6 +43,7 @@ def _response(answer: Answer, raw: bytes) -> ActorResponse:
         attempt=answer.attempt,
         cost=answer.cost,
         turns=answer.turns,
+        reused=bool(answer.reused),
     )
 
 

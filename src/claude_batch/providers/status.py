@@ -81,8 +81,11 @@ class RunStatus:
     @property
     def failed(self) -> int:
         """Requests that ended in anything but ``succeeded``."""
-        good = RequestState.SUCCEEDED
-        return sum(n for state, n in self.counts.items() if state.is_final and state != good)
+        return sum(
+            n
+            for state, n in self.counts.items()
+            if state.is_final and state is not RequestState.SUCCEEDED
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """The same as plain values, for JSON."""
@@ -148,7 +151,7 @@ def status_of(ledger: Ledger, run_id: str, *, driven: bool | None = None) -> Run
         counts=counts,
         batches=batches,
         halt=halt if still_open else None,
-        waiting_for=_waiting_for(state, batches, workspace, turning) if still_open else "",
+        waiting_for=_waiting_for(state, counts, batches, workspace, turning) if still_open else "",
         strange_lines=strange,
     )
 
@@ -164,7 +167,11 @@ def _state(run: Any, still_open: bool, halt: Halt | None, driven: bool) -> RunSt
 
 
 def _waiting_for(
-    state: RunState, batches: tuple[BatchStatus, ...], workspace: Any, turning: str
+    state: RunState,
+    counts: dict[RequestState, int],
+    batches: tuple[BatchStatus, ...],
+    workspace: Any,
+    turning: str,
 ) -> str:
     words: list[str] = []
     if state is RunState.HALTED:
@@ -194,6 +201,8 @@ def _waiting_for(
                 f"the API keeps results for {RESULTS_KEPT_DAYS} days: {left} days are left to "
                 "fetch them"
             )
+    if held := counts.get(RequestState.HELD):
+        words.append(f"{held:,} request(s) are held until others of the run have ended")
     if turning:
         words.append(turning)
     if state is RunState.PARKED:
