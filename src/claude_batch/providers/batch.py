@@ -43,7 +43,7 @@ from claude_batch.money.prices import prices_of
 from claude_batch.providers.entrance import Entered, Entrance, find_credentials
 from claude_batch.providers.keywords import SettingKeywords, ledger_keywords, mode_keywords
 from claude_batch.providers.mapping import response_of
-from claude_batch.providers.preflight import Preflight
+from claude_batch.providers.preflight import preflight_of
 from claude_batch.providers.protocol import ProviderCapabilities
 from claude_batch.providers.pruning import Pruned, prune
 from claude_batch.providers.run import Run
@@ -55,7 +55,7 @@ from claude_batch.wire.encoding import EncodedRequest
 if TYPE_CHECKING:
     from langchain_anthropic import ChatAnthropic
 
-__all__ = ["ClaudeBatchProvider", "open_run"]
+__all__ = ["ClaudeBatchProvider"]
 
 _Requests = Iterable[str | ActorRequest] | AsyncIterable[str | ActorRequest]
 
@@ -337,6 +337,9 @@ class ClaudeBatchProvider:
             )
         )
         uploads = Uploads(self._engine, door) if self._drive else None
+        preflight = preflight_of(
+            mode, door, self._engine, drives=self._drive, spare_single=spare_single
+        )
         writer = RunWriter(
             self._engine.ledger,
             partial(encoder.encode, placing=None if uploads is None else uploads.place),
@@ -350,23 +353,11 @@ class ClaudeBatchProvider:
             on_stored=on_stored,
             workbench=self._engine.workbench,
             talk=talk_of(actor),
-            preflight=self._preflight(door, mode, spare_single=spare_single),
+            preflight=preflight,
         )
         if uploads is not None:
             uploads.run_id = writer.run_id
         return writer
-
-    def _preflight(
-        self, door: Door, mode: BatchProcessingMode, *, spare_single: bool
-    ) -> Preflight | None:
-        if mode.preflight is False or (mode.preflight == "auto" and not self._drive):
-            return None  # who only stores has nothing to do with the API
-        return Preflight(
-            door.client.count_tokens,
-            self._engine.do,
-            always=mode.preflight is True,
-            spare_single=spare_single,
-        )
 
     async def _store(
         self,
@@ -381,31 +372,24 @@ class ClaudeBatchProvider:
         engine, _ = await asyncio.wrap_future(self._entrance.opening())
         writer = await asyncio.to_thread(self._writer, actor, label, output)
 
-        async def add_slowly(request: ActorRequest) -> None:
-            # Files are read, and some are uploaded.
-            await asyncio.wrap_future(engine.read(lambda: writer.add(request)))
+        # Encoded on this thread, where the caller's iterator belongs; stored on another.
+        async def add(given: str | ActorRequest) -> None:
+            request = ActorRequest.of(given)
+            if actor.documents or request.documents:
+                # Files are read, and some are uploaded.
+                await asyncio.wrap_future(engine.read(lambda: writer.add(request)))
+            else:
+                writer.add(request)
+            if writer.is_full:
+                await asyncio.wrap_future(engine.read(writer.flush))
 
-        slow = bool(actor.documents)
         try:
-            # Encoded on this thread, where the caller's iterator belongs; stored on another.
             if isinstance(requests, AsyncIterable):
                 async for given in requests:
-                    request = ActorRequest.of(given)
-                    if slow or request.documents:
-                        await add_slowly(request)
-                    else:
-                        writer.add(request)
-                    if writer.is_full:
-                        await asyncio.wrap_future(engine.read(writer.flush))
+                    await add(given)
             else:
                 for given in requests:
-                    request = ActorRequest.of(given)
-                    if slow or request.documents:
-                        await add_slowly(request)
-                    else:
-                        writer.add(request)
-                    if writer.is_full:
-                        await asyncio.wrap_future(engine.read(writer.flush))
+                    await add(given)
             run_id, _ = await asyncio.wrap_future(engine.read(lambda: writer.finish(new=new)))
         except BaseException:
             await asyncio.shield(asyncio.to_thread(writer.abort))
@@ -509,17 +493,3 @@ class ClaudeBatchProvider:
         from claude_batch.integrations.langchain import create_chat_model
 
         return create_chat_model(self, model, temperature=temperature, **kwargs)
-
-
-def open_run(run_id: str, *, ledger: str | os.PathLike[str] | None = None, **settings: Any) -> Run:
-    """A run by its id, in any process, on any day; needs no YAML.
-
-    ``settings`` are those of `ClaudeBatchProvider`, which closing the run closes. Raises
-    `RunNotFoundError`.
-    """
-    provider = ClaudeBatchProvider(ledger=ledger, **settings)
-    try:
-        return Run(provider, run_id, owns_provider=True)
-    except BaseException:
-        provider.close()
-        raise
