@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from claude_batch.actor.loader import ActorLoader
     from claude_batch.actor.request import ActorRequest
     from claude_batch.actor.response import ActorResponse, ActorResult
+    from claude_batch.core import events
     from claude_batch.core.citations import Citation
     from claude_batch.core.errors import (
         AccountHaltedError,
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
         RunNotFoundError,
         SubmissionUnknownError,
     )
+    from claude_batch.core.events import Event, Observer
     from claude_batch.core.settings import BatchProcessingMode
     from claude_batch.core.states import BatchState, RequestState, RunState
     from claude_batch.core.usage import Usage
@@ -76,6 +78,7 @@ _HOMES = {
         "RunNotFoundError",
         "SubmissionUnknownError",
     ),
+    "core.events": ("Event", "Observer"),
     "core.settings": ("BatchProcessingMode",),
     "core.states": ("BatchState", "RequestState", "RunState"),
     "core.usage": ("Usage",),
@@ -113,11 +116,13 @@ __all__ = [
     "CostShare",
     "Document",
     "EngineStoppedError",
+    "Event",
     "InvalidRequestError",
     "KeyConflictError",
     "LedgerError",
     "LiveRequestError",
     "MissingResultError",
+    "Observer",
     "OutputValidationError",
     "Provider",
     "ProviderCapabilities",
@@ -133,12 +138,15 @@ __all__ = [
     "__version__",
     "client",
     "client_sync",
+    "events",
     "load_actor",
     "open_run",
 ]
 
 
 def __getattr__(name: str) -> object:
+    if name == "events":
+        return importlib.import_module(f"{__name__}.core.events")
     home = _HOME_OF.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -193,6 +193,30 @@ def batches_of_run(tx: Connection, run_id: str) -> list[Record]:
     )
 
 
+def runs_of_batch(tx: Connection, batch_id: int) -> list[Record]:
+    """The runs that have requests in a batch: id, kind, actor and trace."""
+    return list(
+        tx.execute(
+            select(runs.c.id, runs.c.kind, runs.c.actor, runs.c.trace)
+            .join(batch_runs, batch_runs.c.run_id == runs.c.id)
+            .where(batch_runs.c.batch_id == batch_id)
+            .order_by(runs.c.created, runs.c.id)
+        )
+    )
+
+
+def finished_at(tx: Connection, run_id: str) -> int:
+    """The stamp of the last request of a run that got its final state; 0 where none has."""
+    return (
+        tx.scalar(
+            select(func.max(requests.c.finished)).where(
+                requests.c.run_id == run_id, requests.c.finished.is_not(None)
+            )
+        )
+        or 0
+    )
+
+
 def strange_count(tx: Connection, run_id: str) -> int:
     """Lines of the run's batches that are no results."""
     return (

@@ -33,6 +33,8 @@ from claude_batch.ledger.store import Ledger, Watch
 from claude_batch.lifecycle.calls import Call, CallStore
 from claude_batch.lifecycle.doors import Door, halted_error
 from claude_batch.lifecycle.driver import Driver
+from claude_batch.lifecycle.noticing import Noticing
+from claude_batch.lifecycle.observers import Observers
 from claude_batch.lifecycle.sweeping import sweep
 from claude_batch.lifecycle.waiting import Waiter, Waiting, settle
 from claude_batch.wire.client import BatchesClient, CredentialFault
@@ -74,6 +76,8 @@ class Engine:
         self._failure: ActorError | None = None
         self._stopped = False
         self._waiting = Waiting(ledger, self._calls.taken, self._calls.let_go)
+        self.observers: Observers = Observers(ledger.location)
+        self.noticing: Noticing = Noticing(ledger, self.observers, lambda: self._doors.values())
         self._watch_for_others = ledger.watch()
         self._readers = ThreadPoolExecutor(4, thread_name_prefix="claude-batch-read")
         self._loop = asyncio.new_event_loop()
@@ -133,6 +137,7 @@ class Engine:
         self._loop.call_soon_threadsafe(stop)
         if threading.current_thread() is not self._thread:
             self._thread.join(STOP_SECONDS)
+        self.observers.close()
         self._readers.shutdown(wait=False)
 
     def open_door(self, base_url: str | None, api_key: str | None, *, drive: bool = True) -> Door:
@@ -158,8 +163,9 @@ class Engine:
         name = (client.base_url, self.ledger.fingerprint(client.credential))
         door = self._doors.get(name)
         if door is None:
-            door = Door(client, Driver(self.ledger, client, self.settings, self._notify))
-            self._doors[name] = door
+            driver = Driver(self.ledger, client, self.settings, self._notify, self.observers)
+            driver.telling.follow = self.noticing.follow
+            door = self._doors[name] = Door(client, driver)
         else:
             await client.close()
         door.users += 1
@@ -230,6 +236,7 @@ class Engine:
             for door in self._doors.values():
                 await door.client.close()
             self._note()
+            self.noticing.look_once_more()
             self._watch_for_others.close()
             self._lock.release()
             self.ledger.close()
@@ -260,6 +267,7 @@ class Engine:
         self._version += 1
         self._tell_callers()
         self._plan_notes()
+        self.noticing.plan()
         if self._subscribers:
             ready = [f for seen, f in self._subscribers if seen < self._version]
             self._subscribers.clear()
@@ -341,6 +349,7 @@ class Engine:
         actor: str,
         key: str | None,
         mode: BatchProcessingMode,
+        trace: str | None = None,
     ) -> None:
         """Store a single request; ``future`` gets its answer. Never blocks."""
         if self._failure is not None:
@@ -349,7 +358,7 @@ class Engine:
         if self._stopped:
             settle(future, EngineStoppedError("the provider is closed; make a new one"))
             return
-        self._inbox.append(Call(door, encoded, actor, key, mode, time.time(), future))
+        self._inbox.append(Call(door, encoded, actor, key, mode, time.time(), future, trace))
         if not self._flush_planned:
             self._flush_planned = True
             self._loop.call_soon_threadsafe(self._flush)
@@ -374,6 +383,7 @@ class Engine:
             for call in calls:
                 settle(call.future, failure)
             return
+        self._calls.tell(self.observers)
         for call, waiter in added:
             self._waiting.add(
                 waiter,

@@ -13,6 +13,7 @@ from claude_batch.actor.configuration import ActorConfiguration
 from claude_batch.actor.request import ActorRequest, RequestEncoders, check_requests
 from claude_batch.actor.response import ActorResponse, ActorResult
 from claude_batch.core.errors import InvalidRequestError
+from claude_batch.core.events import ObserverLike
 from claude_batch.core.settings import (
     BatchProcessingMode,
     LedgerSettings,
@@ -27,6 +28,7 @@ from claude_batch.ledger.reading import Answer
 from claude_batch.lifecycle.doors import Door
 from claude_batch.lifecycle.driver import Contact
 from claude_batch.lifecycle.engine import Engine
+from claude_batch.lifecycle.observers import Carriers, checked_observers
 from claude_batch.money.prices import prices_of
 from claude_batch.providers.entrance import Entered, Entrance, find_credentials
 from claude_batch.providers.keywords import SettingKeywords, ledger_keywords, mode_keywords
@@ -67,6 +69,7 @@ class ClaudeBatchProvider:
         api_key_env: str | None = None,
         default_options: Mapping[str, Any] | None = None,
         drive: bool = True,
+        observers: Iterable[ObserverLike] = (),
         **settings: Unpack[SettingKeywords],
     ) -> None:
         """``default_options`` are Messages parameters for requests that do not set them.
@@ -74,6 +77,7 @@ class ClaudeBatchProvider:
         ``api_key_env`` names the environment variable that holds the key (``ANTHROPIC_API_KEY``).
         ``settings`` are those of `claude_batch.core.settings`, of the batch mode and of the ledger.
         ``drive=False`` stores and reads only: another process, or `advance`, sends and polls.
+        ``observers`` are told what this process does with the ledger, whichever provider asked.
         Raises `ActorConfigurationError` for a value that cannot be used.
         """
         self._location = default_ledger(ledger)
@@ -87,7 +91,15 @@ class ClaudeBatchProvider:
         """The settings given as keywords, durations in seconds."""
         ledger_settings = resolve_ledger_settings(ledger_keywords(settings))
         prices_of(ledger_settings.prices)  # a fault in the file is told here too
-        self._entrance = Entrance(self._location, ledger_settings, self.credentials, drive=drive)
+        told = checked_observers(observers)
+        self._entrance = Entrance(
+            self._location,
+            ledger_settings,
+            self.credentials,
+            drive=drive,
+            observers=told,
+        )
+        self._carriers = Carriers(told)
         self._encoders = RequestEncoders(self.default_options)
 
     # Opening and closing ---------------------------------------------------------------------
@@ -187,12 +199,14 @@ class ClaudeBatchProvider:
         Never blocks: the first call opens the ledger on a thread of its own.
         """
         future: Future[Answer] = Future()
+        # Here, where the caller's own context is.
+        trace = self._carriers.carried()
         chosen = mode or resolve_mode(True, self.overrides)
 
         def ask(opening: Future[Entered]) -> None:
             try:
                 engine, door = opening.result()
-                engine.call(door, encoded, future, actor=actor, key=key, mode=chosen)
+                engine.call(door, encoded, future, actor=actor, key=key, mode=chosen, trace=trace)
             except Exception as error:
                 with contextlib.suppress(InvalidStateError):  # the caller has gone
                     future.set_exception(error)
@@ -313,6 +327,7 @@ class ClaudeBatchProvider:
             label=label,
             output=output,
             process=self._engine.process,
+            trace=self._carriers.carried(),
             on_stored=on_stored,
         )
 
@@ -340,10 +355,13 @@ class ClaudeBatchProvider:
                     writer.add(ActorRequest.of(request))
                     if writer.is_full:
                         await asyncio.wrap_future(engine.read(writer.flush))
-            run_id, _ = await asyncio.wrap_future(engine.read(lambda: writer.finish(new=new)))
+            run_id, known = await asyncio.wrap_future(engine.read(lambda: writer.finish(new=new)))
         except BaseException:
             await asyncio.shield(asyncio.to_thread(writer.abort))
             raise
+        if not known:
+            writer.tell(engine.observers)
+            engine.noticing.follow([run_id])
         engine.wake()
         return await asyncio.wrap_future(engine.read(lambda: Run(self, run_id)))
 
@@ -370,10 +388,13 @@ class ClaudeBatchProvider:
                     on_invalid(error)
                 if writer.is_full:
                     writer.flush()
-            run_id, _ = writer.finish(new=new)
+            run_id, known = writer.finish(new=new)
         except BaseException:
             writer.abort()
             raise
+        if not known:
+            writer.tell(self._engine.observers)
+            self._engine.noticing.follow([run_id])
         self._engine.wake()
         return Run(self, run_id)
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 from claude_batch.actor.output import OutputFormat, output_format_of
 from claude_batch.actor.response import ActorResult, OutputT
 from claude_batch.core.errors import BatchTimeoutError, RunNotFoundError
+from claude_batch.core.events import RequestsRetried, RunCancelled
 from claude_batch.core.states import BatchState
 from claude_batch.ledger import collecting, delivery, halting, reading
 from claude_batch.ledger.costs import Grouping
@@ -210,7 +211,10 @@ class Run:
         """`cancel`, with or without a running event loop."""
         with self._engine.ledger.write() as tx:
             collecting.cancel_run(tx, self.id, time.time())
-        self._engine.wake()
+        engine = self._engine
+        engine.observers.tell(RunCancelled(ledger=engine.observers.ledger, run_id=self.id))
+        engine.noticing.follow([self.id])
+        engine.wake()
 
     async def retry_failed(self, only: Iterable[str] | None = None) -> int:
         """Ask again what failed; returns how many requests. What succeeded is not asked again.
@@ -232,9 +236,16 @@ class Run:
         """`retry_failed_sync`, telling also what was not asked again."""
         retried = retry_run(self._engine.ledger, self.id, only)
         if retried.queued:
+            self._tell_retried(retried.queued)
             self._deadline = time.time() + self._max_wait
         self._engine.wake()
         return retried
+
+    def _tell_retried(self, count: int) -> None:
+        observers = self._engine.observers
+        observers.tell(
+            RequestsRetried(ledger=observers.ledger, requests=count, reason="order", run_id=self.id)
+        )
 
     async def resubmit_unknown(self) -> int:
         """Send again what may have been sent: unknown and lost requests. It may be paid for twice.
@@ -260,6 +271,9 @@ class Run:
 
     def _decide_unknown(self, *, resubmit: bool) -> int:
         count = decide_unknown(self._engine.ledger, self.id, resubmit=resubmit)
+        if resubmit and count:
+            self._tell_retried(count)
+        self._engine.noticing.follow([self.id])
         self._engine.wake()
         return count
 
@@ -296,6 +310,7 @@ class Run:
                 if cancelled_at is not None:
                     raise self._timed_out((), 0)
                 return
+            self._engine.noticing.follow([self.id])
             yield Pause(self._provider.opening())
             cancelled_at = yield from self._check_patience(cancelled_at)
             # Counting a run of a million requests costs; do not count for every change.

@@ -13,11 +13,13 @@ from collections.abc import Callable
 from claude_batch.actor.request import ActorRequest
 from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.errors import InvalidRequestError
+from claude_batch.core.events import RequestsQueued
 from claude_batch.core.ids import new_request_id
 from claude_batch.core.settings import BatchProcessingMode
 from claude_batch.ledger import delivery, enqueue
 from claude_batch.ledger.enqueue import NewRequest, NewRun
 from claude_batch.ledger.store import Ledger, Transaction
+from claude_batch.lifecycle.observers import Observers
 from claude_batch.wire.encoding import EncodedRequest, LaneHeaders
 
 __all__ = ["RunWriter"]
@@ -42,6 +44,7 @@ class RunWriter:
         label: str | None = None,
         output: str | None = None,
         process: str | None = None,
+        trace: str | None = None,
         on_stored: Callable[[int], None] | None = None,
     ) -> None:
         """``identity`` is what of base URL, actor and options takes part in the run's digest.
@@ -52,6 +55,7 @@ class RunWriter:
         self._ledger = ledger
         self._encode = encode
         self._output = output
+        self._actor = actor
         self._workspace_id = workspace_id
         self._digest = hashlib.blake2b(identity, digest_size=20)
         self._lanes: dict[LaneHeaders, int] = {}
@@ -73,6 +77,7 @@ class RunWriter:
                     label=label,
                     output=output,
                     process=process,
+                    trace=trace,
                 ),
             )
 
@@ -161,6 +166,18 @@ class RunWriter:
                     delivery.set_output(tx, known.id, self._output)
         reach(CrashPoint.AFTER_STORED)
         return (self.run_id, False) if known is None else (known.id, True)
+
+    def tell(self, observers: Observers) -> None:
+        """Tell observers that the run, finished and new, waits to be sent."""
+        observers.tell(
+            RequestsQueued(
+                ledger=observers.ledger,
+                run_id=self.run_id,
+                actor=self._actor,
+                requests=self._count,
+                kind="run",
+            )
+        )
 
     def abort(self) -> None:
         """Forget what was stored; nothing of it was sent."""
