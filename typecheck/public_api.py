@@ -194,3 +194,18 @@ def observing(event: cb.Event) -> None:
     assert_type(event.to_dict(), dict[str, Any])
     if isinstance(event, cb.events.ResultsCollected):
         assert_type(event.cost, int)
+
+
+class Signing(cb.Middleware):
+    def before_request(self, actor: str, request: cb.ActorRequest) -> cb.ActorRequest:
+        return request
+
+
+def changing(failed: cb.MiddlewareError) -> None:
+    providers = [
+        cb.ClaudeBatchProvider(middleware=[Signing()]),
+        cb.ClaudeProvider(middleware=[Signing()]),
+    ]
+    assert_type(providers[0].name, str)
+    assert_type(failed.middleware, str)
+    assert_type(failed.key, str | None)

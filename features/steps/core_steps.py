@@ -256,6 +256,7 @@ def _examples() -> list[errors.ActorError]:
         errors.ActorConfigurationError("m", source="a.yaml", line=3),
         errors.ProviderNotFoundError("x", ("a", "b")),
         errors.InvalidRequestError("m", key="k"),
+        errors.MiddlewareError("m", middleware="M", stage="after_response", key="k"),
         errors.KeyConflictError("m", key="k"),
         errors.AccountHaltedError("m", reason="billing", error_type="billing_error"),
         errors.BatchTimeoutError("m", run_id="run-1", batch_ids=("b",)),

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from claude_batch.actor.configuration import ActorConfiguration
     from claude_batch.actor.documents import Document
     from claude_batch.actor.loader import ActorLoader
+    from claude_batch.actor.middleware import Middleware
     from claude_batch.actor.request import ActorRequest
     from claude_batch.actor.response import ActorResponse, ActorResult
     from claude_batch.core import events
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
         KeyConflictError,
         LedgerError,
         LiveRequestError,
+        MiddlewareError,
         MissingResultError,
         OutputValidationError,
         ProviderNotFoundError,
@@ -58,6 +60,7 @@ _HOMES = {
     "actor.configuration": ("ActorConfiguration",),
     "actor.documents": ("Document",),
     "actor.loader": ("ActorLoader",),
+    "actor.middleware": ("Middleware",),
     "actor.request": ("ActorRequest",),
     "actor.response": ("ActorResponse", "ActorResult"),
     "core.citations": ("Citation",),
@@ -72,6 +75,7 @@ _HOMES = {
         "KeyConflictError",
         "LedgerError",
         "LiveRequestError",
+        "MiddlewareError",
         "MissingResultError",
         "OutputValidationError",
         "ProviderNotFoundError",
@@ -121,6 +125,8 @@ __all__ = [
     "KeyConflictError",
     "LedgerError",
     "LiveRequestError",
+    "Middleware",
+    "MiddlewareError",
     "MissingResultError",
     "Observer",
     "OutputValidationError",

@@ -13,6 +13,7 @@
     ├── MissingResultError          a batch ended without this request's line
     ├── SubmissionUnknownError      it cannot be known whether the API took the request
     ├── OutputValidationError       an answer is not of the shape that was asked for
+    ├── MiddlewareError             the user's middleware failed at a request or its response
     ├── LiveRequestError            a live (not batched) call failed
     ├── RunNotFoundError            the ledger has no such run
     ├── LedgerError                 the ledger cannot be opened, read or written
@@ -39,6 +40,7 @@ __all__ = [
     "LedgerError",
     "LedgerFault",
     "LiveRequestError",
+    "MiddlewareError",
     "MissingResultError",
     "OutputValidationError",
     "ProviderNotFoundError",
@@ -204,6 +206,28 @@ class OutputValidationError(ActorError):
         """Why the model stopped: ``end_turn``, ``max_tokens``, ``refusal``, …"""
         self.batch_id = batch_id
         """The API's id of the batch that it came from; None for a live answer."""
+
+
+class MiddlewareError(ActorError):
+    """A middleware failed at one request or its response; all others are untouched.
+
+    What it raised is the ``__cause__``.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        middleware: str,
+        stage: Literal["before_request", "after_response"],
+        key: str | None = None,
+    ) -> None:
+        super().__init__(f"request {key!r}: {message}" if key is not None else message)
+        self.middleware = middleware
+        """The name of its class."""
+        self.stage: Literal["before_request", "after_response"] = stage
+        self.key = key
+        """The caller's key of the request, where it has one."""
 
 
 class LiveRequestError(ActorError):

@@ -10,6 +10,7 @@ from concurrent.futures import Future, InvalidStateError
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from claude_batch.actor.configuration import ActorConfiguration
+from claude_batch.actor.middleware import Middlewares
 from claude_batch.actor.request import ActorRequest, RequestEncoders, check_requests
 from claude_batch.actor.response import ActorResponse, ActorResult
 from claude_batch.core.errors import InvalidRequestError
@@ -34,6 +35,7 @@ from claude_batch.providers.entrance import Entered, Entrance, find_credentials
 from claude_batch.providers.keywords import SettingKeywords, ledger_keywords, mode_keywords
 from claude_batch.providers.mapping import response_of
 from claude_batch.providers.protocol import ProviderCapabilities
+from claude_batch.providers.refused import merge, merge_sync
 from claude_batch.providers.run import Run
 from claude_batch.providers.storing import RunWriter
 from claude_batch.wire.encoding import EncodedRequest
@@ -70,6 +72,7 @@ class ClaudeBatchProvider:
         default_options: Mapping[str, Any] | None = None,
         drive: bool = True,
         observers: Iterable[ObserverLike] = (),
+        middleware: Iterable[object] = (),
         **settings: Unpack[SettingKeywords],
     ) -> None:
         """``default_options`` are Messages parameters for requests that do not set them.
@@ -78,6 +81,7 @@ class ClaudeBatchProvider:
         ``settings`` are those of `claude_batch.core.settings`, of the batch mode and of the ledger.
         ``drive=False`` stores and reads only: another process, or `advance`, sends and polls.
         ``observers`` are told what this process does with the ledger, whichever provider asked.
+        ``middleware`` (see `Middleware`) changes what actors ask and are answered.
         Raises `ActorConfigurationError` for a value that cannot be used.
         """
         self._location = default_ledger(ledger)
@@ -91,6 +95,8 @@ class ClaudeBatchProvider:
         """The settings given as keywords, durations in seconds."""
         ledger_settings = resolve_ledger_settings(ledger_keywords(settings))
         prices_of(ledger_settings.prices)  # a fault in the file is told here too
+        self.middleware: Middlewares = Middlewares(middleware)
+        """What changes requests and responses on their way."""
         told = checked_observers(observers)
         self._entrance = Entrance(
             self._location,
@@ -169,20 +175,25 @@ class ClaudeBatchProvider:
 
         Raises `InvalidRequestError` before anything is stored, `BatchRequestError` for the API's
         own errors, `BatchTimeoutError` after ``max_wait``, `AccountHaltedError` at once when
-        sending halts (the request stays queued). ``key`` joins an earlier call of the same actor.
+        sending halts (the request stays queued), and `MiddlewareError`. ``key`` joins an earlier
+        call of the same actor.
         """
-        return response_of(await asyncio.wrap_future(self._ask(actor, request, key)))
+        answer = await asyncio.wrap_future(self._ask(actor, request, key))
+        return self._handed_over(actor, answer)
 
     def respond_sync(
         self, actor: ActorConfiguration, request: str | ActorRequest, *, key: str | None = None
     ) -> ActorResponse:
         """`respond`, with or without a running event loop."""
-        return response_of(self._ask(actor, request, key).result())
+        return self._handed_over(actor, self._ask(actor, request, key).result())
+
+    def _handed_over(self, actor: ActorConfiguration, answer: Answer) -> ActorResponse:
+        return self.middleware.after(actor.name, answer.key, response_of(answer))
 
     def _ask(
         self, actor: ActorConfiguration, request: str | ActorRequest, key: str | None
     ) -> Future[Answer]:
-        asked = ActorRequest.of(request, key=key)
+        asked = self.middleware.before(actor.name, ActorRequest.of(request, key=key))
         encoded = self._encoders.of(actor).encode(asked)
         return self.call(encoded, actor=actor.name, key=asked.key, mode=self._mode(actor))
 
@@ -224,10 +235,13 @@ class ClaudeBatchProvider:
     ) -> AsyncIterator[ActorResult]:
         """Ask many at once, as one run; gives every result, failures included.
 
-        The same requests asked again go on with the same run.
+        The same requests asked again go on with the same run. A request at which middleware fails
+        is a failed result; it is no part of the run.
         """
-        run = await self._store(actor, requests)
-        async for result in run.results(ordered=ordered):
+        refused: list[ActorResult] = []
+        run = await self._store(actor, requests, refused=refused)
+        results = None if run is None else run.results(ordered=ordered)
+        async for result in merge(results, refused, ordered=ordered):
             yield result
 
     def respond_all_sync(
@@ -238,8 +252,10 @@ class ClaudeBatchProvider:
         ordered: bool = True,
     ) -> Iterator[ActorResult]:
         """`respond_all`, with or without a running event loop."""
-        run = self._store_sync(actor, requests)
-        yield from run.results_sync(ordered=ordered)
+        refused: list[ActorResult] = []
+        run = self._store_sync(actor, requests, refused=refused)
+        results = iter(()) if run is None else run.results_sync(ordered=ordered)
+        yield from merge_sync(results, refused, ordered=ordered) if refused else results
 
     async def submit(
         self,
@@ -254,9 +270,11 @@ class ClaudeBatchProvider:
 
         The process may end then: any process that opens the run goes on. The same requests find
         the run they made before, unless ``new``. Raises `InvalidRequestError` for the first
-        request that would be refused, with nothing sent, and `AccountHaltedError`.
+        request that would be refused, with nothing sent, `MiddlewareError` likewise, and
+        `AccountHaltedError`.
         """
         run = await self._store(actor, requests, label=label, new=new, output=output)
+        assert run is not None
         await run.wait_until_sent()
         return run
 
@@ -271,6 +289,7 @@ class ClaudeBatchProvider:
     ) -> Run:
         """`submit`, with or without a running event loop."""
         run = self._store_sync(actor, requests, label=label, new=new, output=output)
+        assert run is not None
         run.wait_until_sent_sync()
         return run
 
@@ -291,7 +310,7 @@ class ClaudeBatchProvider:
         it the first one raises, with nothing stored. ``on_stored`` is told, again and again, how
         many requests are stored by now.
         """
-        return self._store_sync(
+        run = self._store_sync(
             actor,
             requests,
             label=label,
@@ -300,6 +319,8 @@ class ClaudeBatchProvider:
             on_invalid=on_invalid,
             on_stored=on_stored,
         )
+        assert run is not None
+        return run
 
     def _writer(
         self,
@@ -307,6 +328,7 @@ class ClaudeBatchProvider:
         label: str | None,
         output: str | None,
         on_stored: Callable[[int], None] | None = None,
+        refused: list[ActorResult] | None = None,
     ) -> RunWriter:
         door = self._door()
         encoder = self._encoders.of(actor)
@@ -328,6 +350,8 @@ class ClaudeBatchProvider:
             output=output,
             process=self._engine.process,
             trace=self._carriers.carried(),
+            middleware=self.middleware,
+            refused=refused,
             on_stored=on_stored,
         )
 
@@ -339,10 +363,11 @@ class ClaudeBatchProvider:
         label: str | None = None,
         new: bool = False,
         output: str | None = None,
-    ) -> Run:
+        refused: list[ActorResult] | None = None,
+    ) -> Run | None:
         check_requests(requests)
         engine, _ = await asyncio.wrap_future(self._entrance.opening())
-        writer = await asyncio.to_thread(self._writer, actor, label, output)
+        writer = await asyncio.to_thread(self._writer, actor, label, output, refused=refused)
         try:
             # Encoded on this thread, where the caller's iterator belongs; stored on another.
             if isinstance(requests, AsyncIterable):
@@ -355,14 +380,13 @@ class ClaudeBatchProvider:
                     writer.add(ActorRequest.of(request))
                     if writer.is_full:
                         await asyncio.wrap_future(engine.read(writer.flush))
-            run_id, known = await asyncio.wrap_future(engine.read(lambda: writer.finish(new=new)))
+            run_id = await asyncio.wrap_future(engine.read(lambda: writer.finish(new=new)))
         except BaseException:
             await asyncio.shield(asyncio.to_thread(writer.abort))
             raise
-        if not known:
-            writer.tell(engine.observers)
-            engine.noticing.follow([run_id])
-        engine.wake()
+        if run_id is None:
+            return None
+        writer.tell(engine)
         return await asyncio.wrap_future(engine.read(lambda: Run(self, run_id)))
 
     def _store_sync(
@@ -375,9 +399,10 @@ class ClaudeBatchProvider:
         output: str | None = None,
         on_invalid: Callable[[InvalidRequestError], None] | None = None,
         on_stored: Callable[[int], None] | None = None,
-    ) -> Run:
+        refused: list[ActorResult] | None = None,
+    ) -> Run | None:
         check_requests(requests)
-        writer = self._writer(actor, label, output, on_stored)
+        writer = self._writer(actor, label, output, on_stored, refused)
         try:
             for request in requests:
                 try:
@@ -388,14 +413,13 @@ class ClaudeBatchProvider:
                     on_invalid(error)
                 if writer.is_full:
                     writer.flush()
-            run_id, known = writer.finish(new=new)
+            run_id = writer.finish(new=new)
         except BaseException:
             writer.abort()
             raise
-        if not known:
-            writer.tell(self._engine.observers)
-            self._engine.noticing.follow([run_id])
-        self._engine.wake()
+        if run_id is None:
+            return None
+        writer.tell(self._engine)
         return Run(self, run_id)
 
     @property

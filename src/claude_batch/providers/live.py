@@ -19,12 +19,14 @@ from collections.abc import (
     AsyncIterable,
     AsyncIterator,
     Coroutine,
+    Iterable,
     Iterator,
     Mapping,
 )
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from claude_batch.actor.configuration import ActorConfiguration
+from claude_batch.actor.middleware import Middlewares
 from claude_batch.actor.request import (
     ActorRequest,
     RequestEncoders,
@@ -83,6 +85,7 @@ class ClaudeProvider:
         max_retries: int = 2,
         prices: str | os.PathLike[str] | None = None,
         default_options: Mapping[str, Any] | None = None,
+        middleware: Iterable[object] = (),
     ) -> None:
         """``base_url`` and ``api_key`` default to the SDK's environment.
 
@@ -91,7 +94,8 @@ class ClaudeProvider:
         (default: ten minutes, or the hour per 128,000 tokens that ``max_tokens`` may take, if that
         is more). ``max_retries`` are the SDK's, for faults that pass. ``prices`` is a file of own
         prices, which rank before the known ones. ``default_options`` are Messages parameters for
-        requests that do not set them. Raises `ActorConfigurationError`.
+        requests that do not set them. ``middleware`` (see `Middleware`) changes requests and
+        responses. Raises `ActorConfigurationError`.
         """
         if concurrency < 1:
             raise ActorConfigurationError(f"concurrency: {concurrency} is less than 1")
@@ -108,6 +112,8 @@ class ClaudeProvider:
         self._max_retries = max_retries
         self._prices = prices_of(prices or from_environment("prices"))
         self._encoders = RequestEncoders(default_options, batch=False)
+        self.middleware: Middlewares = Middlewares(middleware)
+        """What changes requests and responses on their way."""
         self._lock = threading.Lock()
         self._thread: LoopThread | None = None
         self._sdk: anthropic.AsyncAnthropic | None = None
@@ -153,8 +159,8 @@ class ClaudeProvider:
         """Ask once. Cancelling the caller cancels the call.
 
         Raises `InvalidRequestError` before anything is sent, `AccountHaltedError` where the
-        account is at fault (credentials, billing, permission, spend limit), and `LiveRequestError`
-        for everything else that went wrong.
+        account is at fault (credentials, billing, permission, spend limit), `MiddlewareError`, and
+        `LiveRequestError` for everything else that went wrong.
         """
         return await asyncio.wrap_future(self._start(self._ask(actor, request, key)))
 
@@ -300,6 +306,9 @@ class ClaudeProvider:
 
         encoder = self._encoders.of(actor)
         asked = ActorRequest.of(request, key=key)
+        if self.middleware:
+            # On another thread: a slow one must not hold up the other calls.
+            asked = await asyncio.to_thread(self.middleware.before, actor.name, asked)
         encoded = encoder.encode(asked)
         params = encoder.build(asked)
         if params.get("stream"):
@@ -336,7 +345,10 @@ class ClaudeProvider:
                 status=response.status_code,
                 request_id=response.headers.get("request-id"),
             ) from None
-        return ActorResponse(response.content, cost=None if charge is None else charge.cost)
+        answer = ActorResponse(response.content, cost=None if charge is None else charge.cost)
+        if self.middleware:
+            return await asyncio.to_thread(self.middleware.after, actor.name, asked.key, answer)
+        return answer
 
     def _patience(self, params: Mapping[str, Any]) -> float:
         if self._timeout is not None:

@@ -17,6 +17,7 @@ from claude_batch.core.states import BatchState
 from claude_batch.ledger import collecting, delivery, halting, reading
 from claude_batch.ledger.costs import Grouping
 from claude_batch.ledger.delivery import Forms, Outstanding
+from claude_batch.ledger.reading import Answer
 from claude_batch.ledger.retrying import Retried
 from claude_batch.lifecycle.doors import Door, halted_error
 from claude_batch.lifecycle.engine import Engine
@@ -358,7 +359,7 @@ class Run:
     def _in_order(self, position: int) -> tuple[list[ActorResult], int]:
         answers = reading.answers_by_position(self._engine.ledger, self.id, start=position)
         ready = itertools.takewhile(lambda answer: answer.state.is_final, answers)
-        page = [result_of(answer) for answer in itertools.islice(ready, PAGE)]
+        page = [self._result(answer) for answer in itertools.islice(ready, PAGE)]
         return page, 0 if page else self._row.request_count - position
 
     def _as_completed(
@@ -369,7 +370,10 @@ class Run:
             left = 0 if answers else reading.unfinished(tx, self.id)
         if answers:
             after = (answers[-1].finished or 0, answers[-1].seq)
-        return [result_of(answer) for answer in answers], left, after
+        return [self._result(answer) for answer in answers], left, after
+
+    def _result(self, answer: Answer) -> ActorResult:
+        return result_of(answer, self._provider.middleware, self._row.actor)
 
     def _unfinished(self) -> int:
         with self._engine.ledger.read() as tx:

@@ -10,16 +10,18 @@ import hashlib
 import time
 from collections.abc import Callable
 
+from claude_batch.actor.middleware import Middlewares
 from claude_batch.actor.request import ActorRequest
+from claude_batch.actor.response import ActorResult
 from claude_batch.core.crash_points import CrashPoint, reach
-from claude_batch.core.errors import InvalidRequestError
+from claude_batch.core.errors import InvalidRequestError, MiddlewareError
 from claude_batch.core.events import RequestsQueued
 from claude_batch.core.ids import new_request_id
 from claude_batch.core.settings import BatchProcessingMode
 from claude_batch.ledger import delivery, enqueue
 from claude_batch.ledger.enqueue import NewRequest, NewRun
 from claude_batch.ledger.store import Ledger, Transaction
-from claude_batch.lifecycle.observers import Observers
+from claude_batch.lifecycle.engine import Engine
 from claude_batch.wire.encoding import EncodedRequest, LaneHeaders
 
 __all__ = ["RunWriter"]
@@ -45,17 +47,24 @@ class RunWriter:
         output: str | None = None,
         process: str | None = None,
         trace: str | None = None,
+        middleware: Middlewares | None = None,
+        refused: list[ActorResult] | None = None,
         on_stored: Callable[[int], None] | None = None,
     ) -> None:
         """``identity`` is what of base URL, actor and options takes part in the run's digest.
 
-        ``on_stored`` is told after each `flush` how many requests are stored by now.
+        ``refused`` gets a failed result for each request at which middleware fails; without it
+        such a request raises. ``on_stored`` is told after each `flush` how many requests are
+        stored by now.
         """
         self._on_stored = on_stored
         self._ledger = ledger
         self._encode = encode
         self._output = output
         self._actor = actor
+        self._middleware = middleware
+        self._refused = refused
+        self._is_new = False
         self._workspace_id = workspace_id
         self._digest = hashlib.blake2b(identity, digest_size=20)
         self._lanes: dict[LaneHeaders, int] = {}
@@ -94,8 +103,18 @@ class RunWriter:
     def add(self, request: ActorRequest) -> None:
         """Encode a request and keep it for the next `flush`.
 
-        Raises `InvalidRequestError` for one that the API would refuse, and for a doubled key.
+        Raises `InvalidRequestError` for one that the API would refuse, and for a doubled key, and
+        `MiddlewareError`.
         """
+        if self._middleware:
+            try:
+                request = self._middleware.before(self._actor, request)
+            except MiddlewareError as error:
+                if self._refused is None:
+                    raise
+                place = self._count + len(self._refused)
+                self._refused.append(ActorResult(key=request.key, position=place, error=error))
+                return
         encoded = self._encode(request)
         key = request.key
         if key is not None:
@@ -143,8 +162,8 @@ class RunWriter:
             )
         return lane_id
 
-    def finish(self, *, new: bool = False) -> tuple[str, bool]:
-        """Make it a run that can be sent; returns its id, and whether it was asked before.
+    def finish(self, *, new: bool = False) -> str | None:
+        """Make it a run that can be sent; returns its id; None where middleware refused all of it.
 
         Where the same was asked before and ``new`` is not set, the earlier run's id comes back and
         nothing of this one is kept. Raises `InvalidRequestError` for a run without requests.
@@ -152,6 +171,8 @@ class RunWriter:
         self.flush()
         if not self._count:
             self.abort()
+            if self._refused:
+                return None
             raise InvalidRequestError("there is no request in the input; nothing was sent")
         digest = self._digest.hexdigest()
         reach(CrashPoint.BEFORE_STORED)
@@ -165,19 +186,22 @@ class RunWriter:
                     # Who asks again may want the answers elsewhere.
                     delivery.set_output(tx, known.id, self._output)
         reach(CrashPoint.AFTER_STORED)
-        return (self.run_id, False) if known is None else (known.id, True)
+        self._is_new = known is None
+        return self.run_id if known is None else str(known.id)
 
-    def tell(self, observers: Observers) -> None:
-        """Tell observers that the run, finished and new, waits to be sent."""
-        observers.tell(
-            RequestsQueued(
-                ledger=observers.ledger,
+    def tell(self, engine: Engine) -> None:
+        """The run waits to be sent: tell observers, where it is new, and the engine."""
+        if self._is_new:
+            queued = RequestsQueued(
+                ledger=engine.observers.ledger,
                 run_id=self.run_id,
                 actor=self._actor,
                 requests=self._count,
                 kind="run",
             )
-        )
+            engine.observers.tell(queued)
+            engine.noticing.follow([self.run_id])
+        engine.wake()
 
     def abort(self) -> None:
         """Forget what was stored; nothing of it was sent."""
