@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from claude_batch.providers.batch import ClaudeBatchProvider, open_run
     from claude_batch.providers.costs import CostReport, CostShare
     from claude_batch.providers.live import ClaudeProvider
+    from claude_batch.providers.progress import Progress
     from claude_batch.providers.protocol import Provider, ProviderCapabilities
     from claude_batch.providers.registry import ProviderRegistry
     from claude_batch.providers.run import Run
@@ -91,6 +92,7 @@ _HOMES = {
     "providers.batch": ("ClaudeBatchProvider", "open_run"),
     "providers.costs": ("CostReport", "CostShare"),
     "providers.live": ("ClaudeProvider",),
+    "providers.progress": ("Progress",),
     "providers.protocol": ("Provider", "ProviderCapabilities"),
     "providers.registry": ("ProviderRegistry",),
     "providers.run": ("Run",),
@@ -130,6 +132,7 @@ __all__ = [
     "MissingResultError",
     "Observer",
     "OutputValidationError",
+    "Progress",
     "Provider",
     "ProviderCapabilities",
     "ProviderNotFoundError",

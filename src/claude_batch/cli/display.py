@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import math
+import re
 import sys
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
+from claude_batch.cli.cost import dollars
 from claude_batch.cli.faults import say
-from claude_batch.core.durations import format_duration
+from claude_batch.core.durations import format_duration, roughly
 from claude_batch.core.states import BatchState
 
 if TYPE_CHECKING:
@@ -19,9 +22,19 @@ if TYPE_CHECKING:
     from rich.status import Status
     from rich.table import Table
 
+    from claude_batch.providers.progress import Progress
     from claude_batch.providers.status import BatchStatus, RunStatus
 
-__all__ = ["Display", "console", "counts_line", "display", "run_details", "runs_table", "storing"]
+__all__ = [
+    "Display",
+    "console",
+    "counts_line",
+    "display",
+    "progress_words",
+    "run_details",
+    "runs_table",
+    "storing",
+]
 
 LINES_APART = 1.0
 """Seconds between two plain lines, at least."""
@@ -31,11 +44,13 @@ WIDTH = 160
 
 SHOWN_BATCHES = 20
 
+_TIMES = re.compile(r"\b\d+(?:\.\d+)?(?:ms|[smhd])\b")
+
 
 class Display(Protocol):
     """Shows a run's status, as often as it is told one."""
 
-    def show(self, status: RunStatus, trouble: str = "") -> None:
+    def show(self, status: RunStatus, trouble: str = "", progress: Progress | None = None) -> None:
         """Show where the run stands now; ``trouble`` is what stands in its way."""
         ...
 
@@ -90,13 +105,17 @@ class _Lines:
         self._last = ""
         self._shown = float("-inf")
 
-    def show(self, status: RunStatus, trouble: str = "") -> None:
+    def show(self, status: RunStatus, trouble: str = "", progress: Progress | None = None) -> None:
         line = f"{status.run_id} {status.state}: {counts_line(status)}"
+        if progress is not None:
+            line = ", ".join((line, *progress_words(progress)))
         if words := trouble or status.waiting_for:
             line += f" ({words})"
         now = time.monotonic()
-        if line != self._last and now - self._shown >= LINES_APART:
-            self._last, self._shown = line, now
+        # That time passes is no news.
+        timeless = _TIMES.sub("", line)
+        if timeless != self._last and now - self._shown >= LINES_APART:
+            self._last, self._shown = timeless, now
             say(line)
 
 
@@ -106,8 +125,9 @@ class _Table:
     def __init__(self, live: Live) -> None:
         self._live = live
 
-    def show(self, status: RunStatus, trouble: str = "") -> None:
-        self._live.update(run_details(status, trouble))
+    def show(self, status: RunStatus, trouble: str = "", progress: Progress | None = None) -> None:
+        more = () if progress is None else (", ".join(progress_words(progress)),)
+        self._live.update(run_details(status, trouble, more))
 
 
 def console() -> Console:
@@ -128,6 +148,21 @@ def counts_line(status: RunStatus) -> str:
     return f"{', '.join(parts) or 'nothing yet'} of {status.total:,}"
 
 
+def progress_words(progress: Progress) -> list[str]:
+    """``99.0 % done``, ``cost so far $0.0123``, ``about 12m left``, ``failed: 3 expired``."""
+    # Never rounded up to all of it.
+    words = [f"{math.floor(progress.done * 1000) / 10:.1f} % done"]
+    if progress.cost or progress.unpriced:
+        unpriced = " and what is unpriced" if progress.unpriced else ""
+        words.append(f"cost so far {dollars(progress.cost)}{unpriced}")
+    if progress.expected_end is not None:
+        words.append(f"about {roughly(progress.expected_end - time.time())} left")
+    if progress.failures:
+        failed = [f"{count:,} {kind}" for kind, count in progress.failures.items()]
+        words.append(f"failed: {', '.join(failed)}")
+    return words
+
+
 def _ago(then: float | None, now: float) -> str:
     return "" if then is None else format_duration(max(0, round(now - then)))
 
@@ -138,8 +173,8 @@ def _next(batch: BatchStatus, now: float) -> str:
     return f"in {format_duration(max(0, round(batch.next_check - now)))}"
 
 
-def run_details(status: RunStatus, trouble: str = "") -> Group:
-    """A run, its requests by state, its batches, and what is waited for."""
+def run_details(status: RunStatus, trouble: str = "", more: Iterable[str] = ()) -> Group:
+    """A run, its requests by state, its batches, what is waited for, and ``more`` lines."""
     from rich.console import Group
     from rich.text import Text
 
@@ -157,6 +192,7 @@ def run_details(status: RunStatus, trouble: str = "") -> Group:
         lines.append(f"waiting for: {words}")
     if status.strange_lines:
         lines.append(f"{status.strange_lines} lines of its results are no results; they are kept")
+    lines += more
     # `Text`, since a label or a message may hold what rich takes for markup.
     return Group(*(Text(line) for line in lines), _batches_table(status, now))
 

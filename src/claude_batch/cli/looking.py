@@ -21,6 +21,7 @@ from claude_batch.core.errors import RunNotFoundError
 from claude_batch.core.settings import default_ledger
 
 if TYPE_CHECKING:
+    from claude_batch.providers.progress import Progress
     from claude_batch.providers.status import RunStatus
 
 __all__ = ["require_ledger", "results_command", "status_command"]
@@ -56,10 +57,23 @@ def status_command(run_id: str | None, as_json: bool, ledger: str | None) -> Non
         values = [status.to_dict() for status in found]
         if run_id is not None:
             values[0]["cost"] = _cost(location, found[0].run_id)
+            values[0]["progress"] = _progress(location, found[0]).to_dict()
         encoded = msgspec.json.encode(values if run_id is None else values[0])
         tell(msgspec.json.format(encoded).decode())
     else:
-        _show(found, one=run_id is not None)
+        progress = None if run_id is None else _progress(location, found[0])
+        _show(found, progress)
+
+
+def _progress(location: str, status: RunStatus) -> Progress:
+    from claude_batch.ledger.store import Ledger
+    from claude_batch.providers.progress import ProgressReader
+
+    ledger = Ledger(location)
+    try:
+        return ProgressReader(ledger, status.run_id).read(status)
+    finally:
+        ledger.close()
 
 
 def _cost(location: str, run_id: str) -> dict[str, Any]:
@@ -86,14 +100,19 @@ def _statuses(location: str, run_id: str | None) -> list[RunStatus]:
         ledger.close()
 
 
-def _show(found: list[RunStatus], *, one: bool) -> None:
-    from claude_batch.cli.display import console, run_details, runs_table
+def _show(found: list[RunStatus], progress: Progress | None) -> None:
+    """Show all runs in a table; the one of which the ``progress`` is given, in detail."""
+    from claude_batch.cli.display import console, progress_words, run_details, runs_table
 
     if not found:
         tell("no runs yet")
         return
     try:
-        console().print(run_details(found[0]) if one else runs_table(found))
+        if progress is None:
+            console().print(runs_table(found))
+        else:
+            more = (", ".join(progress_words(progress)),)
+            console().print(run_details(found[0], more=more))
     except BrokenPipeError:
         forget_stdout()  # who asked has seen enough
     except OSError as error:

@@ -11,6 +11,7 @@ from claude_batch.core.states import BatchState, RequestState
 from claude_batch.ledger.schema import (
     batch_runs,
     batches,
+    lanes,
     requests,
     results,
     runs,
@@ -201,6 +202,24 @@ def runs_of_batch(tx: Connection, batch_id: int) -> list[Record]:
             .join(batch_runs, batch_runs.c.run_id == runs.c.id)
             .where(batch_runs.c.batch_id == batch_id)
             .order_by(runs.c.created, runs.c.id)
+        )
+    )
+
+
+def past_durations(tx: Connection, workspace_id: int, limit: int) -> list[float]:
+    """Seconds that the newest batches of a workspace took at the API."""
+    took = batches.c.ended - batches.c.submitted
+    return list(
+        tx.scalars(
+            select(took)
+            .join(lanes, lanes.c.id == batches.c.lane_id)
+            .where(
+                lanes.c.workspace_id == workspace_id,
+                batches.c.state == BatchState.COLLECTED,
+                took > 0,
+            )
+            .order_by(batches.c.id.desc())
+            .limit(limit)
         )
     )
 

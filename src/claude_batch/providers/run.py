@@ -23,6 +23,7 @@ from claude_batch.lifecycle.doors import Door, halted_error
 from claude_batch.lifecycle.engine import Engine
 from claude_batch.providers.costs import CostReport, cost_of
 from claude_batch.providers.mapping import result_of
+from claude_batch.providers.progress import Progress, ProgressReader
 from claude_batch.providers.retrying import retry_run
 from claude_batch.providers.status import RunStatus, status_of
 from claude_batch.providers.stepping import Pause, step_async, step_sync
@@ -73,6 +74,7 @@ class Run:
         self.output: OutputFormat[Any] | None = None
         """What reads the answers in `results` that are given no ``output_format``."""
         self._row = row
+        self._progress: ProgressReader | None = None
         wait: float = provider.overrides.get("max_wait") or row.max_wait
         self._max_wait = wait
         # Counted from enqueueing, across restarts; once it has passed, who opens the run again
@@ -129,6 +131,15 @@ class Run:
         """Where the run stands now; needs no API key."""
         driven = True if self._provider.drives else None
         return status_of(self._engine.ledger, self.id, driven=driven)
+
+    def progress(self, status: RunStatus | None = None) -> Progress:
+        """How far the run is: the share that is done, cost so far, failures, expected end.
+
+        ``status``: one that was read just now, where there is one.
+        """
+        if self._progress is None:
+            self._progress = ProgressReader(self._engine.ledger, self.id)
+        return self._progress.read(status or self.status())
 
     def cost(self, *, by: Grouping | None = None) -> CostReport:
         """What the run has used and cost by now, also by ``actor``, ``model`` or ``day``."""
