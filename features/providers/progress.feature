@@ -56,7 +56,7 @@ Feature: How far a run is, and what it waits for, since when, and what would cha
       | running | 1 batch(es) at the API, for                                |
       | parked  | no process drives it: `claude-batch resume` goes on        |
       | halted  | once the cause is gone, `claude-batch resume`; halted for  |
-      | queued  | its turn to be sent: single calls wait for company         |
+      | queued  | its turn to be sent, which comes by itself                  |
 
   Scenario Outline: Times are said as people say them
     Then <seconds> seconds are said as "<words>"

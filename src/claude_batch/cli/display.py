@@ -30,6 +30,7 @@ __all__ = [
     "console",
     "counts_line",
     "display",
+    "progress_lines",
     "progress_words",
     "run_details",
     "runs_table",
@@ -126,7 +127,7 @@ class _Table:
         self._live = live
 
     def show(self, status: RunStatus, trouble: str = "", progress: Progress | None = None) -> None:
-        more = () if progress is None else (", ".join(progress_words(progress)),)
+        more = () if progress is None else progress_lines(progress)
         self._live.update(run_details(status, trouble, more))
 
 
@@ -150,8 +151,10 @@ def counts_line(status: RunStatus) -> str:
 
 def progress_words(progress: Progress) -> list[str]:
     """``99.0 % done``, ``cost so far $0.0123``, ``about 12m left``, ``failed: 3 expired``."""
-    # Never rounded up to all of it.
-    words = [f"{math.floor(progress.done * 1000) / 10:.1f} % done"]
+    words: list[str] = []
+    if progress.done:
+        # Never rounded up to all of it.
+        words.append(f"{math.floor(progress.done * 1000) / 10:.1f} % done")
     if progress.cost or progress.unpriced:
         unpriced = " and what is unpriced" if progress.unpriced else ""
         words.append(f"cost so far {dollars(progress.cost)}{unpriced}")
@@ -161,6 +164,12 @@ def progress_words(progress: Progress) -> list[str]:
         failed = [f"{count:,} {kind}" for kind, count in progress.failures.items()]
         words.append(f"failed: {', '.join(failed)}")
     return words
+
+
+def progress_lines(progress: Progress) -> tuple[str, ...]:
+    """`progress_words` as one line, or none where there is nothing to tell."""
+    words = ", ".join(progress_words(progress))
+    return (words,) if words else ()
 
 
 def _ago(then: float | None, now: float) -> str:

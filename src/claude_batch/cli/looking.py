@@ -102,7 +102,7 @@ def _statuses(location: str, run_id: str | None) -> list[RunStatus]:
 
 def _show(found: list[RunStatus], progress: Progress | None) -> None:
     """Show all runs in a table; the one of which the ``progress`` is given, in detail."""
-    from claude_batch.cli.display import console, progress_words, run_details, runs_table
+    from claude_batch.cli.display import console, progress_lines, run_details, runs_table
 
     if not found:
         tell("no runs yet")
@@ -111,8 +111,7 @@ def _show(found: list[RunStatus], progress: Progress | None) -> None:
         if progress is None:
             console().print(runs_table(found))
         else:
-            more = (", ".join(progress_words(progress)),)
-            console().print(run_details(found[0], more=more))
+            console().print(run_details(found[0], more=progress_lines(progress)))
     except BrokenPipeError:
         forget_stdout()  # who asked has seen enough
     except OSError as error:

@@ -199,9 +199,7 @@ def _waiting_for(state: RunState, batches: tuple[BatchStatus, ...], workspace: A
         )
     if state is RunState.PARKED:
         words.append("no process drives it: `claude-batch resume` goes on")
-    return "; ".join(words) or (
-        "its turn to be sent: single calls wait for company (linger), batches leave one by one"
-    )
+    return "; ".join(words) or "its turn to be sent, which comes by itself"
 
 
 def _waiting_since(run: Any, batches: tuple[BatchStatus, ...], halt: Halt | None) -> float:
