@@ -28,7 +28,7 @@ __all__ = ["ledger_group"]
 
 @click.group("ledger")
 def ledger_group() -> None:
-    """Look after the ledger: show, backup, recover."""
+    """Look after the ledger: show, backup, recover, confirm-key."""
 
 
 @ledger_group.command("show")
@@ -103,6 +103,26 @@ def recover_command(force: bool, options: ProviderOptions) -> None:
     require_ledger(options.location)
     with open_provider(options, drive=False) as provider:
         raise SystemExit(_tell(recover_ledger(provider, force=force)))
+
+
+@ledger_group.command("confirm-key", epilog=EXIT_CODES)
+@click.argument("run_id", metavar="RUN")
+@provider_options
+def confirm_key_command(run_id: str, options: ProviderOptions) -> None:
+    """Say that your key belongs to the workspace that RUN was sent in, after the key was changed.
+
+    Only needed where the API does not tell the workspace of a key. A key of another workspace would
+    find nothing there of what was sent, and have it sent again: be sure.
+    """
+    from claude_batch.providers.keeping import confirm_key
+
+    require_ledger(options.location)
+    with open_provider(options, drive=False) as provider:
+        found, changed = confirm_key(provider, run_id)
+    if changed:
+        say(f"the key goes on where {found} waits: {options.command('resume', found)}")
+    else:
+        say(f"the key belongs to the workspace of {found} already; nothing was changed")
 
 
 def _tell(found: Recovered) -> Exit:

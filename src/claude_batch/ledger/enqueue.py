@@ -32,6 +32,7 @@ __all__ = [
     "ensure_workspace",
     "finish_storing",
     "half_stored",
+    "join_workspaces",
     "name_workspace",
     "remove_half_stored",
     "run_by_digest",
@@ -161,6 +162,24 @@ def adopt_refused(tx: Connection, workspace_id: int) -> None:
         tx.execute(
             update(workspaces).where(workspaces.c.id == source).values(epoch=workspaces.c.epoch + 1)
         )
+
+
+def join_workspaces(tx: Connection, *, source: int, target: int, name: str | None) -> None:
+    """Two rows are one workspace, as the user says: all of ``source`` goes to ``target``.
+
+    ``name`` is what the API calls it, where it is known of ``source``. Whoever drives either, or
+    thinks to, writes no more.
+    """
+    _move_lanes(tx, source, target)
+    tx.execute(
+        update(credentials).where(credentials.c.workspace_id == source).values(workspace_id=target)
+    )
+    both = workspaces.c.id.in_((source, target))
+    tx.execute(update(workspaces).where(both).values(epoch=workspaces.c.epoch + 1))
+    if name is not None:
+        # The emptied row gives its name up first: a name leads to one row.
+        tx.execute(update(workspaces).where(workspaces.c.id == source).values(name=None))
+        tx.execute(update(workspaces).where(workspaces.c.id == target).values(name=name))
 
 
 def _move_lanes(tx: Connection, source: int, target: int) -> None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from claude_batch.core.errors import AccountHaltedError, EngineStoppedError, LedgerError
+from claude_batch.core.errors import LedgerError
 from claude_batch.core.settings import LedgerSettings
 from claude_batch.core.states import BatchState
 from claude_batch.ledger import (
@@ -32,9 +32,10 @@ from claude_batch.ledger.high_water import HighWater
 from claude_batch.ledger.seats import every_seat
 from claude_batch.ledger.store import Ledger, Seat
 from claude_batch.lifecycle.collection import Collection
+from claude_batch.lifecycle.doors import contact_faults
 from claude_batch.lifecycle.listing import walk
 from claude_batch.lifecycle.polling import Polling
-from claude_batch.lifecycle.proof import split_lines
+from claude_batch.lifecycle.proof import FOREIGN_LINES, split_lines
 from claude_batch.wire.client import ApiError, BatchesClient, RemoteBatch, Unreachable
 from claude_batch.wire.encoding import parse_custom_id
 from claude_batch.wire.messages import UnreadableLine, decode_line
@@ -78,7 +79,7 @@ async def recover(
     if ledger.path is None:
         raise LedgerError(f"{ledger.location}: only a ledger in a file can be recovered")
     path = ledger.path.expanduser().resolve()
-    try:
+    with contact_faults(client, _NOT_RECOVERED, _AGAIN):
         await client.list_page(limit=1)
         with ledger.write() as tx:
             fingerprint = ledger.fingerprint(client.credential)
@@ -89,20 +90,9 @@ async def recover(
             ids = reading.workspace_ids(tx)
         with every_seat(path, ids, "recovery must be alone with the ledger"):
             return await _Recovery(ledger, client, settings, here).run(force)
-    except ApiError as error:
-        if error.fault.account_reason is not None:
-            raise AccountHaltedError(
-                f"{error.fault.message}. The ledger was not recovered; nothing is sent",
-                reason=error.fault.account_reason,
-                error_type=error.fault.error_type,
-            ) from None
-        raise EngineStoppedError(f"{error}. {_AGAIN}") from None
-    except Unreachable as error:
-        raise EngineStoppedError(
-            f"{client.base_url} cannot be reached: {error.reason}. {_AGAIN}"
-        ) from None
 
 
+_NOT_RECOVERED = "The ledger was not recovered; nothing is sent"
 _AGAIN = "What was found stays found; try `claude-batch ledger recover` again"
 
 
@@ -177,7 +167,7 @@ class _Recovery:
             self.found.open[remote.id] = "it is still processing"
             return
         sendings: dict[str, int] = {}
-        readable = False
+        others = 0
         try:
             async with self._client.results(remote.id) as chunks:
                 async for lines in split_lines(chunks):
@@ -186,16 +176,21 @@ class _Recovery:
                             identifier = decode_line(raw).custom_id
                         except UnreadableLine:
                             continue
-                        readable = True
                         parts = parse_custom_id(identifier)
-                        if parts is None or parts[1] not in self._ledger.incarnations:
-                            return  # somebody else's
-                        sendings[parts[0]] = parts[2]
+                        if parts is not None and parts[1] in self._ledger.incarnations:
+                            sendings[parts[0]] = parts[2]
+                            continue
+                        # One may have strayed into ours; so many without one of ours have not.
+                        others += 1
+                        if not sendings and others >= FOREIGN_LINES:
+                            return
         except (ApiError, Unreachable) as error:
             self.found.open[remote.id] = f"its results cannot be read: {error}"
             return
+        if others and not sendings:
+            return  # somebody else's
         missing = remote.request_counts.finished - len(sendings)
-        if not readable or missing > 0:
+        if missing > 0 or not sendings:
             self.found.open[remote.id] = f"{missing} of its results are missing"
             return
         await self._adopt(remote, sendings)
