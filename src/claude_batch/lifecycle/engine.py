@@ -371,6 +371,10 @@ class Engine:
             calls.append(self._inbox.popleft())
         if not calls:
             return
+        if self._failure is not None:  # what failed did so between the call and now
+            for call in calls:
+                settle(call.future, self._failure)
+            return
         try:
             added = self._calls.store(calls)
         except Exception as error:
