@@ -10,10 +10,12 @@ import io
 import json
 import os
 import re
+import runpy
 import shlex
 import subprocess
 import sys
 import tomllib
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
@@ -215,6 +217,34 @@ def seen_invoices(context: Context, names: str) -> None:
     assert done.returncode == 0, done.stderr
     told = re.findall(r"^(\S+): \d{4}-\d\d-\d\d \d+\.\d\d EUR", done.stdout, re.MULTILINE)
     assert told == names.split(", "), done.stdout
+
+
+@then("the README's reader has seen what each of their {count:d} fields rests on")
+def seen_citations(context: Context, count: int) -> None:
+    [done] = context.runs
+    told = re.findall(r"^  (\w+): (\S+), page 1$", done.stdout, re.MULTILINE)
+    invoices = Counter(name for _, name in told)
+    assert len(invoices) == 3 and set(invoices.values()) == {count}, done.stdout
+
+
+@then("making the invoices anew changes none of them")
+def made_invoices(context: Context) -> None:
+    folder = ROOT / "examples" / "invoices"
+    make = runpy.run_path(str(folder / "make.py"))["pdf_of"]
+    texts = sorted(folder.glob("*.txt"))
+    assert len(texts) == 3
+    for path in texts:
+        assert path.with_suffix(".pdf").read_bytes() == make(path.read_text("utf-8")), path
+
+
+@then("the README's reader has seen {count:d} verdicts and the score each time")
+def seen_verdicts(context: Context, count: int) -> None:
+    for done in context.runs:
+        assert done.returncode == 0, done.stderr
+        told = re.findall(r"^\w+: (right|wrong) \(", done.stdout, re.MULTILINE)
+        assert len(told) == count, done.stdout
+        right = told.count("right")
+        assert f"{right} of {count} right, 0 without a verdict" in done.stdout, done.stdout
 
 
 @then("the README's reader has paid for {count:d} requests, none twice")

@@ -10,6 +10,8 @@ from sqlalchemy import Connection, delete, func, insert, literal_column, null, s
 
 from claude_batch.core.ids import new_run_id
 from claude_batch.core.settings import BatchProcessingMode
+from claude_batch.ledger.files import drop_run_files, move_files
+from claude_batch.ledger.pruning import remove_some
 from claude_batch.ledger.schema import (
     batches,
     credentials,
@@ -199,6 +201,7 @@ def _move_lanes(tx: Connection, source: int, target: int) -> None:
             tx.execute(update(table).where(table.c.lane_id == lane.id).values(lane_id=twin))
         tx.execute(delete(lanes).where(lanes.c.id == lane.id))
     tx.execute(update(runs).where(runs.c.workspace_id == source).values(workspace_id=target))
+    move_files(tx, source, target)
 
 
 def ensure_lane(
@@ -302,6 +305,7 @@ def drop_run(tx: Connection, run_id: str) -> None:
     mine = select(requests.c.seq).where(requests.c.run_id == run_id)
     tx.execute(delete(params).where(params.c.request_seq.in_(mine)))
     tx.execute(delete(requests).where(requests.c.run_id == run_id))
+    drop_run_files(tx, run_id)
     tx.execute(delete(runs).where(runs.c.id == run_id))
 
 
@@ -316,14 +320,11 @@ def half_stored(tx: Connection, own: str) -> list[tuple[str, str]]:
 
 
 def remove_half_stored(tx: Connection, run_id: str, *, limit: int = 5000) -> bool:
-    """Remove some requests of a run that will never be whole; False when the run is gone too."""
-    mine = select(requests.c.seq).where(requests.c.run_id == run_id).limit(limit)
-    tx.execute(delete(params).where(params.c.request_seq.in_(mine)))
-    removed = tx.execute(delete(requests).where(requests.c.seq.in_(mine))).rowcount
-    if removed < limit:
-        tx.execute(delete(runs).where(runs.c.id == run_id, runs.c.stored.is_(None)))
-        return False
-    return True
+    """Remove some requests of a run that will never be whole; False when the run is gone too.
+
+    Also of one that a dead process was removing, which has answers.
+    """
+    return remove_some(tx, run_id, limit=limit).more
 
 
 def _new_key(result: Any) -> int:

@@ -108,9 +108,12 @@ class Noticing:
 
     def _look_at_run(self, run_id: str) -> None:
         with self._ledger.read() as tx:
+            run = reading.find_run(tx, run_id)
+            if run is None:  # it was removed meanwhile
+                self._runs.discard(run_id)
+                return
             if reading.unfinished(tx, run_id):
                 return
-            run = reading.run_row(tx, run_id)
             counts = reading.request_counts(tx, run_id)
             stamp = reading.finished_at(tx, run_id)
             workspace = reading.workspace_row(tx, run.workspace_id)

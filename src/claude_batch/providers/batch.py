@@ -5,14 +5,24 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import (
+    AsyncIterable,
+    AsyncIterator,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from concurrent.futures import Future, InvalidStateError
-from typing import TYPE_CHECKING, Any, Self, Unpack
+from functools import partial
+from typing import TYPE_CHECKING, Any, Unpack
 
 from claude_batch.actor.configuration import ActorConfiguration
 from claude_batch.actor.middleware import Middlewares
 from claude_batch.actor.request import ActorRequest, RequestEncoders, check_requests
 from claude_batch.actor.response import ActorResponse, ActorResult
+from claude_batch.core.durations import parse_duration
 from claude_batch.core.errors import InvalidRequestError
 from claude_batch.core.events import ObserverLike
 from claude_batch.core.settings import (
@@ -31,24 +41,27 @@ from claude_batch.lifecycle.driver import Contact
 from claude_batch.lifecycle.engine import Engine
 from claude_batch.lifecycle.observers import Carriers, checked_observers
 from claude_batch.money.prices import prices_of
+from claude_batch.providers.closing import Closing
 from claude_batch.providers.entrance import Entered, Entrance, find_credentials
 from claude_batch.providers.keywords import SettingKeywords, ledger_keywords, mode_keywords
 from claude_batch.providers.mapping import response_of
 from claude_batch.providers.protocol import ProviderCapabilities
+from claude_batch.providers.pruning import Pruned, prune
 from claude_batch.providers.refused import merge, merge_sync
 from claude_batch.providers.run import Run
-from claude_batch.providers.storing import RunWriter
+from claude_batch.providers.storing import RunWriter, run_identity
+from claude_batch.providers.uploading import Uploads
 from claude_batch.wire.encoding import EncodedRequest
 
 if TYPE_CHECKING:
     from langchain_anthropic import ChatAnthropic
 
-__all__ = ["ClaudeBatchProvider", "open_run"]
+__all__ = ["ClaudeBatchProvider"]
 
 _Requests = Iterable[str | ActorRequest] | AsyncIterable[str | ActorRequest]
 
 
-class ClaudeBatchProvider:
+class ClaudeBatchProvider(Closing):
     """Submits to ``/v1/messages/batches``, polls, and maps results, for any number of callers.
 
     All providers of a process that name the same ledger share one engine: their requests travel
@@ -149,22 +162,6 @@ class ClaudeBatchProvider:
         """Give the engine back. The last provider of a ledger parks what is not finished: batches
         go on at the API, and the next process collects them."""
         self._entrance.close()
-
-    async def aclose(self) -> None:
-        """`close`, without blocking the event loop."""
-        await asyncio.to_thread(self.close)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.aclose()
 
     # Single calls ----------------------------------------------------------------------------
 
@@ -332,19 +329,13 @@ class ClaudeBatchProvider:
     ) -> RunWriter:
         door = self._door()
         encoder = self._encoders.of(actor)
-        identity = b"\n".join(
-            (
-                door.client.base_url.encode(),
-                actor.digest_fields(),
-                repr(sorted(self.default_options.items())).encode(),
-            )
-        )
-        return RunWriter(
+        uploads = Uploads(self._engine, door) if self._drive else None
+        writer = RunWriter(
             self._engine.ledger,
-            encoder.encode,
+            partial(encoder.encode, placing=None if uploads is None else uploads.place),
             workspace_id=door.workspace_id,
             actor=actor.name,
-            identity=identity,
+            identity=run_identity(door.client.base_url, actor, self.default_options),
             mode=self._mode(actor),
             label=label,
             output=output,
@@ -354,6 +345,9 @@ class ClaudeBatchProvider:
             refused=refused,
             on_stored=on_stored,
         )
+        if uploads is not None:
+            uploads.run_id = writer.run_id
+        return writer
 
     async def _store(
         self,
@@ -368,16 +362,30 @@ class ClaudeBatchProvider:
         check_requests(requests)
         engine, _ = await asyncio.wrap_future(self._entrance.opening())
         writer = await asyncio.to_thread(self._writer, actor, label, output, refused=refused)
+
+        async def add_slowly(request: ActorRequest) -> None:
+            # Files are read, and some are uploaded.
+            await asyncio.wrap_future(engine.read(lambda: writer.add(request)))
+
+        slow = bool(actor.documents)
         try:
             # Encoded on this thread, where the caller's iterator belongs; stored on another.
             if isinstance(requests, AsyncIterable):
-                async for request in requests:
-                    writer.add(ActorRequest.of(request))
+                async for given in requests:
+                    request = ActorRequest.of(given)
+                    if slow or request.documents:
+                        await add_slowly(request)
+                    else:
+                        writer.add(request)
                     if writer.is_full:
                         await asyncio.wrap_future(engine.read(writer.flush))
             else:
-                for request in requests:
-                    writer.add(ActorRequest.of(request))
+                for given in requests:
+                    request = ActorRequest.of(given)
+                    if slow or request.documents:
+                        await add_slowly(request)
+                    else:
+                        writer.add(request)
                     if writer.is_full:
                         await asyncio.wrap_future(engine.read(writer.flush))
             run_id = await asyncio.wrap_future(engine.read(lambda: writer.finish(new=new)))
@@ -464,6 +472,19 @@ class ClaudeBatchProvider:
         """One pass over everything that is due; False where another process drives."""
         return self._engine.advance(self._door()).result()
 
+    def prune(
+        self, *, older_than: str | float = "30d", runs: Sequence[str] = (), dry_run: bool = False
+    ) -> Pruned:
+        """Remove runs that were delivered so long ago from the ledger, or just ``runs`` by id.
+
+        Uploaded documents that no other run names are deleted at the API. What is unfinished,
+        undelivered or unknown stays; what is removed is asked, and paid for, anew when it is asked
+        again. Waits. Raises `RunNotFoundError`, and `InvalidRequestError` for one of ``runs`` that
+        must stay, with nothing removed.
+        """
+        seconds = parse_duration(older_than)
+        return prune(self._engine, self._door, older_than=seconds, run_ids=runs, dry_run=dry_run)
+
     def create_chat_model(
         self, model: str, temperature: float | None = None, **kwargs: Any
     ) -> ChatAnthropic:
@@ -474,17 +495,3 @@ class ClaudeBatchProvider:
         from claude_batch.integrations.langchain import create_chat_model
 
         return create_chat_model(self, model, temperature=temperature, **kwargs)
-
-
-def open_run(run_id: str, *, ledger: str | os.PathLike[str] | None = None, **settings: Any) -> Run:
-    """A run by its id, in any process, on any day; needs no YAML.
-
-    ``settings`` are those of `ClaudeBatchProvider`, which closing the run closes. Raises
-    `RunNotFoundError`.
-    """
-    provider = ClaudeBatchProvider(ledger=ledger, **settings)
-    try:
-        return Run(provider, run_id, owns_provider=True)
-    except BaseException:
-        provider.close()
-        raise

@@ -23,7 +23,7 @@ from collections.abc import (
     Iterator,
     Mapping,
 )
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from claude_batch.actor.configuration import ActorConfiguration
 from claude_batch.actor.middleware import Middlewares
@@ -48,6 +48,7 @@ from claude_batch.core.errors import (
 from claude_batch.core.settings import from_environment
 from claude_batch.money.prices import prices_of
 from claude_batch.providers.background import LoopThread, wait_for
+from claude_batch.providers.closing import Closing
 from claude_batch.providers.protocol import ProviderCapabilities
 from claude_batch.wire.errors import account_reason, fault_of_response
 
@@ -64,7 +65,7 @@ _SECONDS_PER_TOKEN = 3600.0 / 128_000
 # in its `_base_client.py`), and its default below.
 
 
-class ClaudeProvider:
+class ClaudeProvider(Closing):
     """The live Messages API, for actors without ``batch_processing``.
 
     Nothing is opened before the first call. Usable from any number of threads and event loops.
@@ -134,22 +135,6 @@ class ClaudeProvider:
             sdk, self._sdk = self._sdk, None
         if thread is not None and thread.alive:
             thread.stop(sdk.close if sdk is not None else None)
-
-    async def aclose(self) -> None:
-        """`close`, without blocking the event loop."""
-        await asyncio.to_thread(self.close)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.aclose()
 
     # Single calls ---------------------------------------------------------------------------------
 

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
+from claude_batch.actor.configuration import ActorConfiguration
 from claude_batch.actor.middleware import Middlewares
 from claude_batch.actor.request import ActorRequest
 from claude_batch.actor.response import ActorResult
@@ -24,11 +26,19 @@ from claude_batch.ledger.store import Ledger, Transaction
 from claude_batch.lifecycle.engine import Engine
 from claude_batch.wire.encoding import EncodedRequest, LaneHeaders
 
-__all__ = ["RunWriter"]
+__all__ = ["RunWriter", "run_identity"]
 
 CHUNK_REQUESTS = 4000
 CHUNK_BYTES = 8 << 20
 """Requests and bytes that are stored in one transaction."""
+
+
+def run_identity(
+    base_url: str, actor: ActorConfiguration, default_options: Mapping[str, Any]
+) -> bytes:
+    """What of a run's identity is not its requests."""
+    options = repr(sorted(default_options.items())).encode()
+    return b"\n".join((base_url.encode(), actor.digest_fields(), options))
 
 
 class RunWriter:
@@ -128,8 +138,9 @@ class RunWriter:
         name = b"" if key is None else key.encode("utf-8", "surrogatepass")
         headers = repr(encoded.headers).encode() if encoded.headers.betas else b""
         named = -1 if key is None else len(name)
-        lengths = b"%d,%d,%d:" % (named, len(headers), len(encoded.params))
-        self._digest.update(b"".join((lengths, name, headers, encoded.params)))
+        asked = encoded.params if encoded.identity is None else encoded.identity
+        lengths = b"%d,%d,%d:" % (named, len(headers), len(asked))
+        self._digest.update(b"".join((lengths, name, headers, asked)))
 
     def flush(self) -> None:
         """Store what was added since the last flush."""
