@@ -151,7 +151,7 @@ class OpenTelemetryObserver:
         )
         if event.missing:
             span.set_status(Status(StatusCode.ERROR, f"{event.missing} results are missing"))
-        span.end(_nanoseconds(event.ended or event.at))
+        span.end(_nanoseconds(_end(event)))
         self._batches[event.batch] = span.get_span_context()
         if len(self._batches) > KEPT_BATCHES:
             self._batches.popitem(last=False)
@@ -208,7 +208,7 @@ class OpenTelemetryObserver:
         )
         if not succeeded:
             span.set_status(Status(StatusCode.ERROR, answer.error_type or answer.outcome))
-        span.end(_nanoseconds(max(answer.asked, event.ended or event.at)))
+        span.end(_nanoseconds(max(answer.asked, _end(event))))
 
 
 def _context(traceparent: str) -> Context:
@@ -217,6 +217,11 @@ def _context(traceparent: str) -> Context:
 
 def _nanoseconds(seconds: float) -> int:
     return int(seconds * 1e9)
+
+
+def _end(event: ResultsCollected | RequestsAnswered) -> float:
+    # The end is the server's time, the beginning ours: a span never ends before it began.
+    return max(event.submitted or 0.0, event.ended or event.at)
 
 
 def _tokens(of: ResultsCollected | AnsweredRequest) -> dict[str, int]:
