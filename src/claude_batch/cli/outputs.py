@@ -38,6 +38,7 @@ class _Success(msgspec.Struct, gc=False):
     batch_id: str | None
     attempt: int
     cost_usd: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    reused: bool | msgspec.UnsetType = msgspec.UNSET
 
 
 class _Error(msgspec.Struct, gc=False):
@@ -73,6 +74,7 @@ def output_line(answer: Answer) -> bytes:
                 answer.batch_id,
                 answer.attempt,
                 msgspec.UNSET if answer.cost is None else msgspec.Raw(cost_usd(answer.cost)),
+                bool(answer.reused) or msgspec.UNSET,
             )
         )
     error = result_of(answer).error

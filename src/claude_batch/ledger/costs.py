@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple
 from sqlalchemy import Connection, Integer, bindparam, case, cast, func, select, update
 
 from claude_batch.core.states import BatchState, RequestState
+from claude_batch.ledger.holding import REUSED
 from claude_batch.ledger.schema import batch_runs, batches, requests, results, runs
 from claude_batch.ledger.store import Ledger, Record, plain_rows
 
@@ -65,6 +66,8 @@ class Sums(NamedTuple):
     cost: int
     live_cost: int
     uncached_cost: int
+    reused: int
+    """Answers that were another request's; they are in no other number here."""
 
 
 def _count(condition: Any) -> Any:
@@ -77,7 +80,7 @@ def _sum(column: Any) -> Any:
 
 _SUMS = (
     *(
-        _count(results.c.outcome == outcome)
+        _count((results.c.outcome == outcome) & (results.c.sending > REUSED))
         for outcome in ("succeeded", "errored", "expired", "canceled")
     ),
     _sum(results.c.input_tokens),
@@ -90,6 +93,7 @@ _SUMS = (
     _sum(results.c.cost),
     _sum(results.c.live_cost),
     _sum(results.c.uncached_cost),
+    _count(results.c.sending == REUSED),
 )
 
 
@@ -148,7 +152,11 @@ def cost_in_batch(tx: Connection, run_id: str, batch_id: int) -> tuple[int, int]
     row = tx.execute(
         select(_sum(results.c.cost), _count(_SUCCEEDED & results.c.cost.is_(None)))
         .join(requests, requests.c.seq == results.c.request_seq)
-        .where(results.c.batch_id == batch_id, requests.c.run_id == run_id)
+        .where(
+            results.c.batch_id == batch_id,
+            requests.c.run_id == run_id,
+            results.c.sending > REUSED,
+        )
     ).one()
     return int(row[0]), int(row[1])
 
@@ -177,7 +185,7 @@ def answer_times(tx: Connection, run_id: str) -> tuple[float | None, float | Non
     of_run = (
         select(results.c.batch_id)
         .join(requests, requests.c.seq == results.c.request_seq)
-        .where(requests.c.run_id == run_id)
+        .where(requests.c.run_id == run_id, results.c.sending > REUSED)
     )
     row = tx.execute(
         select(func.min(batches.c.collected), func.max(batches.c.collected)).where(

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from sqlalchemy import Connection, bindparam, func, literal_column, select
 
 from claude_batch.core.states import BatchState, RequestState
+from claude_batch.ledger.holding import REUSED
 from claude_batch.ledger.schema import batches, lanes, params, requests, results, runs
 from claude_batch.ledger.store import Ledger, Record, plain_rows
 
@@ -50,7 +51,7 @@ def sums_of_batch(tx: Connection, batch_id: int) -> list[BatchSums]:
             func.count(results.c.cost),
             func.coalesce(func.sum(results.c.cost), 0),
         )
-        .where(results.c.batch_id == batch_id)
+        .where(results.c.batch_id == batch_id, results.c.sending > REUSED)
         .group_by(*alike)
         .order_by(*alike)
     )
@@ -108,6 +109,7 @@ _RESULTS = (
     .where(
         # In the order of the primary key: by the batch's index each page would sort all of it.
         literal_column("+results.batch_id") == bindparam("batch"),
+        results.c.sending > REUSED,
         results.c.request_seq > bindparam("after"),
         results.c.request_seq <= bindparam("last"),
     )

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, and_, bindparam, func, or_, select
 
 from claude_batch.core.states import BatchState, RequestState
+from claude_batch.ledger.holding import REUSED
 from claude_batch.ledger.schema import (
     batch_runs,
     batches,
@@ -48,6 +49,8 @@ class Answer(NamedTuple):
     """The API's id of the batch that answered."""
     cost: int | None = None
     """Nano-dollars; None where there is no answer, or no price."""
+    reused: int | None = None
+    """1 where the answer was another request's, and cost nothing."""
 
 
 # The state's members, looked up without the cost of the enum's call for every row.
@@ -67,6 +70,7 @@ def _answers() -> Any:
             results.c.raw,
             batches.c.remote_id,
             results.c.cost,
+            requests.c.answered_by == REUSED,
         )
         .outerjoin(
             results,

@@ -12,7 +12,6 @@ from collections.abc import (
     Iterable,
     Iterator,
     Mapping,
-    Sequence,
 )
 from concurrent.futures import Future, InvalidStateError
 from functools import partial
@@ -22,31 +21,27 @@ from claude_batch.actor.configuration import ActorConfiguration
 from claude_batch.actor.middleware import Middlewares
 from claude_batch.actor.request import ActorRequest, RequestEncoders, check_requests
 from claude_batch.actor.response import ActorResponse, ActorResult
-from claude_batch.core.durations import parse_duration
 from claude_batch.core.errors import InvalidRequestError
 from claude_batch.core.events import ObserverLike
 from claude_batch.core.settings import (
     BatchProcessingMode,
-    LedgerSettings,
     default_ledger,
     from_environment,
     resolve_ledger_settings,
     resolve_mode,
 )
-from claude_batch.ledger import delivery, reading
-from claude_batch.ledger.delivery import Outstanding
+from claude_batch.ledger.digests import index_answers
 from claude_batch.ledger.reading import Answer
 from claude_batch.lifecycle.doors import Door
-from claude_batch.lifecycle.driver import Contact
 from claude_batch.lifecycle.engine import Engine
 from claude_batch.lifecycle.observers import Carriers, checked_observers
 from claude_batch.money.prices import prices_of
-from claude_batch.providers.closing import Closing
 from claude_batch.providers.entrance import Entered, Entrance, find_credentials
 from claude_batch.providers.keywords import SettingKeywords, ledger_keywords, mode_keywords
 from claude_batch.providers.mapping import response_of
+from claude_batch.providers.opened import Opened
+from claude_batch.providers.preflight import Preflight
 from claude_batch.providers.protocol import ProviderCapabilities
-from claude_batch.providers.pruning import Pruned, prune
 from claude_batch.providers.refused import merge, merge_sync
 from claude_batch.providers.run import Run
 from claude_batch.providers.storing import RunWriter, run_identity
@@ -61,7 +56,7 @@ __all__ = ["ClaudeBatchProvider"]
 _Requests = Iterable[str | ActorRequest] | AsyncIterable[str | ActorRequest]
 
 
-class ClaudeBatchProvider(Closing):
+class ClaudeBatchProvider(Opened):
     """Submits to ``/v1/messages/batches``, polls, and maps results, for any number of callers.
 
     All providers of a process that name the same ledger share one engine: their requests travel
@@ -103,7 +98,6 @@ class ClaudeBatchProvider(Closing):
         self._api_key_env = api_key_env or from_environment("api_key_env")
         self.default_options: dict[str, Any] = dict(default_options or {})
         """Messages parameters for requests that do not set them."""
-        self._drive = drive
         self.overrides: dict[str, Any] = mode_keywords(settings)
         """The settings given as keywords, durations in seconds."""
         ledger_settings = resolve_ledger_settings(ledger_keywords(settings))
@@ -111,32 +105,23 @@ class ClaudeBatchProvider(Closing):
         self.middleware: Middlewares = Middlewares(middleware)
         """What changes requests and responses on their way."""
         told = checked_observers(observers)
-        self._entrance = Entrance(
+        entrance = Entrance(
             self._location,
             ledger_settings,
             self.credentials,
             drive=drive,
             observers=told,
         )
+        super().__init__(entrance, drive=drive)
         self._carriers = Carriers(told)
         self._encoders = RequestEncoders(self.default_options)
 
     # Opening and closing ---------------------------------------------------------------------
 
     @property
-    def closed(self) -> bool:
-        """True after `close`: it answers no more."""
-        return self._entrance.closed
-
-    @property
     def ledger(self) -> str:
         """The ledger's path or URL."""
         return self._location
-
-    @property
-    def settings(self) -> LedgerSettings:
-        """The settings of the ledger, as keywords and environment give them."""
-        return self._entrance.settings
 
     def credentials(self) -> dict[str, str]:
         """``base_url`` and ``api_key`` for a client of the SDK; what is not set it finds itself.
@@ -144,24 +129,6 @@ class ClaudeBatchProvider(Closing):
         Raises `ActorConfigurationError` where ``api_key_env`` names a variable that is not set.
         """
         return find_credentials(self._base_url, self._api_key, self._api_key_env)
-
-    # For this room only; both wait while the first use opens the ledger.
-
-    @property
-    def _engine(self) -> Engine:
-        return self._entrance.engine()
-
-    def _door(self) -> Door:
-        return self._entrance.door()
-
-    def opening(self) -> Future[Entered]:
-        """Open the ledger, where it is not open yet, without blocking whoever asks."""
-        return self._entrance.opening()
-
-    def close(self) -> None:
-        """Give the engine back. The last provider of a ledger parks what is not finished: batches
-        go on at the API, and the next process collects them."""
-        self._entrance.close()
 
     # Single calls ----------------------------------------------------------------------------
 
@@ -211,10 +178,18 @@ class ClaudeBatchProvider(Closing):
         trace = self._carriers.carried()
         chosen = mode or resolve_mode(True, self.overrides)
 
+        def store(engine: Engine, door: Door) -> None:
+            engine.call(door, encoded, future, actor=actor, key=key, mode=chosen, trace=trace)
+
         def ask(opening: Future[Entered]) -> None:
             try:
                 engine, door = opening.result()
-                engine.call(door, encoded, future, actor=actor, key=key, mode=chosen, trace=trace)
+                if chosen.reuse:
+                    # What was answered since the last look is looked at on a thread of its own.
+                    looked = engine.read(lambda: index_answers(engine.ledger))
+                    looked.add_done_callback(lambda _: store(engine, door))
+                else:
+                    store(engine, door)
             except Exception as error:
                 with contextlib.suppress(InvalidStateError):  # the caller has gone
                     future.set_exception(error)
@@ -300,12 +275,14 @@ class ClaudeBatchProvider(Closing):
         output: str | None = None,
         on_invalid: Callable[[InvalidRequestError], None] | None = None,
         on_stored: Callable[[int], None] | None = None,
+        spare_single: bool = False,
     ) -> Run:
         """Store a run without waiting for its sending; what drives the ledger sends it.
 
         ``on_invalid`` is told of each request that is left out because it would be refused; without
         it the first one raises, with nothing stored. ``on_stored`` is told, again and again, how
-        many requests are stored by now.
+        many requests are stored by now. ``spare_single``: what the API dislikes in one request's
+        own messages does not refuse the run.
         """
         run = self._store_sync(
             actor,
@@ -315,6 +292,7 @@ class ClaudeBatchProvider(Closing):
             output=output,
             on_invalid=on_invalid,
             on_stored=on_stored,
+            spare_single=spare_single,
         )
         assert run is not None
         return run
@@ -326,8 +304,10 @@ class ClaudeBatchProvider(Closing):
         output: str | None,
         on_stored: Callable[[int], None] | None = None,
         refused: list[ActorResult] | None = None,
+        *,
+        spare_single: bool = False,
     ) -> RunWriter:
-        door = self._door()
+        door, mode = self._door(), self._mode(actor)
         encoder = self._encoders.of(actor)
         uploads = Uploads(self._engine, door) if self._drive else None
         writer = RunWriter(
@@ -336,7 +316,7 @@ class ClaudeBatchProvider(Closing):
             workspace_id=door.workspace_id,
             actor=actor.name,
             identity=run_identity(door.client.base_url, actor, self.default_options),
-            mode=self._mode(actor),
+            mode=mode,
             label=label,
             output=output,
             process=self._engine.process,
@@ -344,10 +324,23 @@ class ClaudeBatchProvider(Closing):
             middleware=self.middleware,
             refused=refused,
             on_stored=on_stored,
+            preflight=self._preflight(door, mode, spare_single=spare_single),
         )
         if uploads is not None:
             uploads.run_id = writer.run_id
         return writer
+
+    def _preflight(
+        self, door: Door, mode: BatchProcessingMode, *, spare_single: bool
+    ) -> Preflight | None:
+        if mode.preflight is False or (mode.preflight == "auto" and not self._drive):
+            return None  # who only stores has nothing to do with the API
+        return Preflight(
+            door.client.count_tokens,
+            self._engine.do,
+            always=mode.preflight is True,
+            spare_single=spare_single,
+        )
 
     async def _store(
         self,
@@ -407,10 +400,11 @@ class ClaudeBatchProvider(Closing):
         output: str | None = None,
         on_invalid: Callable[[InvalidRequestError], None] | None = None,
         on_stored: Callable[[int], None] | None = None,
+        spare_single: bool = False,
         refused: list[ActorResult] | None = None,
     ) -> Run | None:
         check_requests(requests)
-        writer = self._writer(actor, label, output, on_stored, refused)
+        writer = self._writer(actor, label, output, on_stored, refused, spare_single=spare_single)
         try:
             for request in requests:
                 try:
@@ -430,60 +424,9 @@ class ClaudeBatchProvider(Closing):
         writer.tell(self._engine)
         return Run(self, run_id)
 
-    @property
-    def contact(self) -> Contact:
-        """Whether the API has answered this process yet, and what went wrong where it has not."""
-        return self._door().driver.contact
-
-    @property
-    def drives(self) -> bool:
-        """True where this process drives the ledger, or takes its seat as soon as it is free."""
-        return self._drive and self._entrance.entered is not None
-
-    @property
-    def version(self) -> int:
-        """Rises with every change of the ledger that this process has seen."""
-        return self._engine.version
-
-    @property
-    def address(self) -> str:
-        """The API's base URL in use."""
-        return self._door().client.base_url
-
-    def answers(self, run_id: str) -> Iterator[Answer]:
-        """A run's requests in order, as the ledger holds them, undecoded: for output files."""
-        return reading.answers_by_position(self._engine.ledger, run_id)
-
-    def outstanding(self) -> list[Outstanding]:
-        """The runs that are unfinished, or whose output is not written yet; oldest first."""
-        with self._engine.ledger.read() as tx:
-            return delivery.outstanding_runs(tx)
-
     def open_run(self, run_id: str) -> Run:
         """A run of this ledger by its id; raises `RunNotFoundError`."""
         return Run(self, run_id)
-
-    def resume(self) -> None:
-        """Drive the ledger, lifting a halt of this key's workspace."""
-        self._door()
-        self._engine.resume()
-
-    def advance_sync(self) -> bool:
-        """One pass over everything that is due; False where another process drives."""
-        return self._engine.advance(self._door()).result()
-
-    def prune(
-        self, *, older_than: str | float = "30d", runs: Sequence[str] = (), dry_run: bool = False
-    ) -> Pruned:
-        """Remove runs that were delivered so long ago from the ledger, or just ``runs`` by id.
-
-        Uploaded documents that no other run names are deleted at the API. What is unfinished,
-        undelivered or unknown stays; what is removed is asked, and paid for, anew when it is asked
-        again. Waits. Raises `RunNotFoundError`, and `InvalidRequestError` for one of ``runs`` that
-        must stay, with nothing removed.
-        """
-        seconds = parse_duration(older_than)
-        return prune(self._engine, self._door, older_than=seconds, run_ids=runs, dry_run=dry_run)
 
     def create_chat_model(
         self, model: str, temperature: float | None = None, **kwargs: Any

@@ -37,6 +37,11 @@ class SettingKeywords(TypedDict, total=False):
     max_wait: _Duration | None
     on_timeout: Literal["park", "cancel"] | None
     max_attempts: int | None
+    preflight: bool | Literal["auto"] | None
+    cache: Literal["off", "auto"] | None
+    prime: bool | None
+    reuse: bool | None
+    dedupe: bool | None
     # Of `LedgerSettings`
     settling: _Duration | None
     arm_window: _Duration | None

@@ -82,8 +82,11 @@ class RunStatus:
     @property
     def failed(self) -> int:
         """Requests that ended in anything but ``succeeded``."""
-        good = (RequestState.SUCCEEDED, RequestState.QUEUED, RequestState.PACKED)
-        return sum(n for state, n in self.counts.items() if state not in good)
+        return sum(
+            n
+            for state, n in self.counts.items()
+            if state.is_final and state is not RequestState.SUCCEEDED
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """The same as plain values, for JSON."""
@@ -146,7 +149,7 @@ def status_of(ledger: Ledger, run_id: str, *, driven: bool | None = None) -> Run
         counts=counts,
         batches=batches,
         halt=halt if still_open else None,
-        waiting_for=_waiting_for(state, batches, workspace) if still_open else "",
+        waiting_for=_waiting_for(state, counts, batches, workspace) if still_open else "",
         strange_lines=strange,
         waiting_since=_waiting_since(run, batches, halt) if still_open else None,
     )
@@ -162,7 +165,12 @@ def _state(run: Any, still_open: bool, halt: Halt | None, driven: bool) -> RunSt
     return RunState.RUNNING if driven else RunState.PARKED
 
 
-def _waiting_for(state: RunState, batches: tuple[BatchStatus, ...], workspace: Any) -> str:
+def _waiting_for(
+    state: RunState,
+    counts: dict[RequestState, int],
+    batches: tuple[BatchStatus, ...],
+    workspace: Any,
+) -> str:
     words: list[str] = []
     if state is RunState.HALTED:
         words.append(
@@ -197,6 +205,8 @@ def _waiting_for(state: RunState, batches: tuple[BatchStatus, ...], workspace: A
             "its requests are still being stored; nothing of it is sent before all are, and what "
             "is not wholly stored when its process ends is removed"
         )
+    if held := counts.get(RequestState.HELD):
+        words.append(f"{held:,} request(s) are held until others of the run have ended")
     if state is RunState.PARKED:
         words.append("no process drives it: `claude-batch resume` goes on")
     return "; ".join(words) or "its turn to be sent, which comes by itself"
