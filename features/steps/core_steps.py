@@ -256,6 +256,7 @@ def _examples() -> list[errors.ActorError]:
         errors.ActorConfigurationError("m", source="a.yaml", line=3),
         errors.ProviderNotFoundError("x", ("a", "b")),
         errors.InvalidRequestError("m", key="k"),
+        errors.MiddlewareError("m", middleware="M", stage="after_response", key="k"),
         errors.KeyConflictError("m", key="k"),
         errors.PreflightError("m", key="k", error_type="t"),
         errors.AccountHaltedError("m", reason="billing", error_type="billing_error"),

@@ -16,9 +16,11 @@ if TYPE_CHECKING:
     from claude_batch.actor.configuration import ActorConfiguration
     from claude_batch.actor.documents import Document
     from claude_batch.actor.loader import ActorLoader
+    from claude_batch.actor.middleware import Middleware
     from claude_batch.actor.request import ActorRequest
     from claude_batch.actor.response import ActorResponse, ActorResult
     from claude_batch.actor.tools import tool
+    from claude_batch.core import events
     from claude_batch.core.citations import Citation
     from claude_batch.core.errors import (
         AccountHaltedError,
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
         KeyConflictError,
         LedgerError,
         LiveRequestError,
+        MiddlewareError,
         MissingResultError,
         OutputValidationError,
         PreflightError,
@@ -44,6 +47,7 @@ if TYPE_CHECKING:
         ToolInterruptedError,
         TurnLimitError,
     )
+    from claude_batch.core.events import Event, Observer
     from claude_batch.core.settings import BatchProcessingMode
     from claude_batch.core.states import BatchState, RequestState, RunState
     from claude_batch.core.usage import Usage
@@ -53,6 +57,7 @@ if TYPE_CHECKING:
     from claude_batch.providers.costs import CostReport, CostShare
     from claude_batch.providers.live import ClaudeProvider
     from claude_batch.providers.opening import open_run
+    from claude_batch.providers.progress import Progress
     from claude_batch.providers.protocol import Provider, ProviderCapabilities
     from claude_batch.providers.pruning import Pruned
     from claude_batch.providers.registry import ProviderRegistry
@@ -66,6 +71,7 @@ _HOMES = {
     "actor.configuration": ("ActorConfiguration",),
     "actor.documents": ("Document",),
     "actor.loader": ("ActorLoader",),
+    "actor.middleware": ("Middleware",),
     "actor.request": ("ActorRequest",),
     "actor.response": ("ActorResponse", "ActorResult"),
     "actor.tools": ("tool",),
@@ -85,6 +91,7 @@ _HOMES = {
         "KeyConflictError",
         "LedgerError",
         "LiveRequestError",
+        "MiddlewareError",
         "MissingResultError",
         "OutputValidationError",
         "PreflightError",
@@ -94,6 +101,7 @@ _HOMES = {
         "ToolInterruptedError",
         "TurnLimitError",
     ),
+    "core.events": ("Event", "Observer"),
     "core.settings": ("BatchProcessingMode",),
     "core.states": ("BatchState", "RequestState", "RunState"),
     "core.usage": ("Usage",),
@@ -103,6 +111,7 @@ _HOMES = {
     "providers.opening": ("open_run",),
     "providers.costs": ("CostReport", "CostShare"),
     "providers.live": ("ClaudeProvider",),
+    "providers.progress": ("Progress",),
     "providers.protocol": ("Provider", "ProviderCapabilities"),
     "providers.pruning": ("Pruned",),
     "providers.registry": ("ProviderRegistry",),
@@ -137,13 +146,18 @@ __all__ = [
     "CostShare",
     "Document",
     "EngineStoppedError",
+    "Event",
     "InvalidRequestError",
     "KeyConflictError",
     "LedgerError",
     "LiveRequestError",
+    "Middleware",
+    "MiddlewareError",
     "MissingResultError",
+    "Observer",
     "OutputValidationError",
     "PreflightError",
+    "Progress",
     "Provider",
     "ProviderCapabilities",
     "ProviderNotFoundError",
@@ -161,6 +175,7 @@ __all__ = [
     "__version__",
     "client",
     "client_sync",
+    "events",
     "load_actor",
     "open_run",
     "tool",
@@ -168,6 +183,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
+    if name == "events":
+        return importlib.import_module(f"{__name__}.core.events")
     home = _HOME_OF.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -20,6 +20,7 @@
     │   └── ConversationStoppedError    its conversation could not go on to its end
     │       ├── TurnLimitError              max_turns passed
     │       └── ToolInterruptedError        a tool may have done its work, and told nobody
+    ├── MiddlewareError             the user's middleware failed at a request or its response
     ├── LiveRequestError            a live (not batched) call failed
     ├── RunNotFoundError            the ledger has no such run
     ├── LedgerError                 the ledger cannot be opened, read or written
@@ -50,6 +51,7 @@ __all__ = [
     "LedgerError",
     "LedgerFault",
     "LiveRequestError",
+    "MiddlewareError",
     "MissingResultError",
     "OutputValidationError",
     "PreflightError",
@@ -281,6 +283,28 @@ class ToolInterruptedError(ConversationStoppedError):
 
     It may have done its work, so it was not run again.
     """
+
+
+class MiddlewareError(ActorError):
+    """A middleware failed at one request or its response; all others are untouched.
+
+    What it raised is the ``__cause__``.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        middleware: str,
+        stage: Literal["before_request", "after_response"],
+        key: str | None = None,
+    ) -> None:
+        super().__init__(f"request {key!r}: {message}" if key is not None else message)
+        self.middleware = middleware
+        """The name of its class."""
+        self.stage: Literal["before_request", "after_response"] = stage
+        self.key = key
+        """The caller's key of the request, where it has one."""
 
 
 class LiveRequestError(ActorError):

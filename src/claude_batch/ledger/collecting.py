@@ -463,8 +463,9 @@ def to_cancel(tx: Connection, workspace_id: int) -> list[Record]:
     )
 
 
-def mark_lost(tx: Connection, batch_id: int, *, note: str, now: float) -> None:
+def mark_lost(tx: Connection, batch_id: int, *, note: str, now: float) -> Collected:
     """A batch is gone from the API: what it held may have been paid for, and has no answer."""
     stored = stored_counts(tx, batch_id)
-    finish_collection(tx, batch_id, stored, missing=RequestState.LOST, now=now)
+    collected = finish_collection(tx, batch_id, stored, missing=RequestState.LOST, now=now)
     tx.execute(update(batches).where(batches.c.id == batch_id).values(note=note))
+    return collected

@@ -13,6 +13,7 @@ from claude_batch.ledger.schema import (
     batch_runs,
     batches,
     conversations,
+    lanes,
     requests,
     results,
     runs,
@@ -208,6 +209,48 @@ def batches_of_run(tx: Connection, run_id: str) -> list[Record]:
             .where(batch_runs.c.run_id == run_id, batches.c.state != BatchState.REJECTED)
             .order_by(batches.c.id)
         )
+    )
+
+
+def runs_of_batch(tx: Connection, batch_id: int) -> list[Record]:
+    """The runs that have requests in a batch: id, kind, actor and trace."""
+    return list(
+        tx.execute(
+            select(runs.c.id, runs.c.kind, runs.c.actor, runs.c.trace)
+            .join(batch_runs, batch_runs.c.run_id == runs.c.id)
+            .where(batch_runs.c.batch_id == batch_id)
+            .order_by(runs.c.created, runs.c.id)
+        )
+    )
+
+
+def past_durations(tx: Connection, workspace_id: int, limit: int) -> list[float]:
+    """Seconds that the newest batches of a workspace took at the API."""
+    took = batches.c.ended - batches.c.submitted
+    return list(
+        tx.scalars(
+            select(took)
+            .join(lanes, lanes.c.id == batches.c.lane_id)
+            .where(
+                lanes.c.workspace_id == workspace_id,
+                batches.c.state == BatchState.COLLECTED,
+                took > 0,
+            )
+            .order_by(batches.c.id.desc())
+            .limit(limit)
+        )
+    )
+
+
+def finished_at(tx: Connection, run_id: str) -> int:
+    """The stamp of the last request of a run that got its final state; 0 where none has."""
+    return (
+        tx.scalar(
+            select(func.max(requests.c.finished)).where(
+                requests.c.run_id == run_id, requests.c.finished.is_not(None)
+            )
+        )
+        or 0
     )
 
 

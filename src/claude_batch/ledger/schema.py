@@ -104,6 +104,8 @@ runs: Table = Table(
     Column("stored", Float),  # when it was wholly stored; nothing is packed before
     Column("cancelled", Float),
     Column("delivered", Float),
+    # The W3C ``traceparent`` of who asked; None where nobody observes.
+    Column("trace", String),
     Column("request_count", Integer, nullable=False, default=0),
     # The run's batch_processing, as `BatchProcessingMode` has it.
     Column("linger", Float, nullable=False),
@@ -146,6 +148,8 @@ requests: Table = Table(
     Column("sendings", Integer, nullable=False, default=0),
     Column("batch_id", _Serial, ForeignKey("batches.id")),
     Column("answered_by", Integer),  # the sending whose result is final
+    # The W3C ``traceparent`` of a single call; what is asked together has it on its run.
+    Column("trace", String),
     # The ledger-wide stamp of the transaction that made it final: the order of completion.
     Column("finished", Integer),
     # The same number for all that bear the same marks for the prompt cache; None for no marks.

@@ -7,7 +7,7 @@ that they are counted, shown and timed out by the same rules as a file.
 from __future__ import annotations
 
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -15,6 +15,7 @@ from typing import Protocol
 
 from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.errors import KeyConflictError
+from claude_batch.core.events import RequestsQueued
 from claude_batch.core.ids import new_request_id
 from claude_batch.core.settings import BatchProcessingMode
 from claude_batch.ledger import calling, digests, enqueue, holding, reading
@@ -23,6 +24,7 @@ from claude_batch.ledger.enqueue import NewRequest, NewRun
 from claude_batch.ledger.processes import is_alive
 from claude_batch.ledger.reading import Answer
 from claude_batch.ledger.store import Ledger, Transaction
+from claude_batch.lifecycle.observers import Observers
 from claude_batch.lifecycle.tooling import Talk
 from claude_batch.lifecycle.waiting import Waiter, settle
 from claude_batch.wire.encoding import EncodedRequest, LaneHeaders
@@ -49,6 +51,8 @@ class Call:
     future: Future[Answer]
     talk: Talk | None = None
     """What makes it a conversation; None for a call whose caller wants the API's very answer."""
+    trace: str | None = None
+    """The W3C ``traceparent`` of its caller, where an observer carries one."""
 
 
 @dataclass(slots=True)
@@ -80,6 +84,8 @@ class _Flush:
     lanes: dict[tuple[int, LaneHeaders], int] = field(
         default_factory=dict[tuple[int, LaneHeaders], int]
     )
+    stored: Counter[tuple[str, str]] = field(default_factory=Counter[tuple[str, str]])
+    """New calls by run and actor."""
     waiting: list[tuple[Call, Waiter]] = field(default_factory=list[tuple[Call, Waiter]])
     done: list[tuple[Call, Answer | KeyConflictError]] = field(
         default_factory=list[tuple[Call, "Answer | KeyConflictError"]]
@@ -94,6 +100,7 @@ class CallStore:
         self._ledger = ledger
         self._process = process
         self._runs: dict[_Group, _CallsRun] = {}
+        self._stored: Counter[tuple[str, str]] = Counter()
         self._taken: list[int] = []
         self._let_go: list[int] = []
 
@@ -145,6 +152,7 @@ class CallStore:
                     flush.waiting += self._store_group(tx, group, new, flush)
         self._taken.clear()
         self._let_go.clear()
+        self._stored = flush.stored
         reach(CrashPoint.AFTER_CALLS_STORED)
         for group, run_id in flush.runs.items():
             known = self._runs.setdefault(group, _CallsRun(run_id))
@@ -274,6 +282,7 @@ class CallStore:
         begun = min(call.begun for call in calls)
         mode = group[2]
         first = enqueue.add_requests(tx, run_id, new, created=begun, due=begun + mode.linger)
+        flush.stored[run_id, group[1]] += len(calls)
         if mode.reuse:
             digested = [
                 (first + index, each.lane_id, calling.digest_of(_asked(call)))
@@ -296,10 +305,27 @@ class CallStore:
         ]
         if keyless:
             calling.add_calls(tx, keyless)
+        for index, call in enumerate(calls):
+            if call.trace is not None:
+                # By itself, so that the many without one cost nothing.
+                enqueue.set_trace(tx, first + index, call.trace)
         return [
             (call, Waiter(call.future, first + index, run_id, call.workspace))
             for index, call in enumerate(calls)
         ]
+
+    def tell(self, observers: Observers) -> None:
+        """Tell observers of what was stored anew by the last `store`, by the runs that hold it."""
+        for (run_id, actor), count in self._stored.items():
+            observers.tell(
+                RequestsQueued(
+                    ledger=observers.ledger,
+                    run_id=run_id,
+                    actor=actor,
+                    requests=count,
+                    kind="calls",
+                )
+            )
 
 
 def _asked(call: Call) -> bytes:

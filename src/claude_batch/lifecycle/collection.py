@@ -16,6 +16,7 @@ from claude_batch.ledger.collecting import NewResult, Stored
 from claude_batch.ledger.store import Ledger, Seat, Transaction
 from claude_batch.lifecycle.proof import prove, split_lines
 from claude_batch.lifecycle.submission import backoff
+from claude_batch.lifecycle.telling import Telling
 from claude_batch.money.prices import prices_of
 from claude_batch.money.rates import FREE, UNPRICED
 from claude_batch.wire.client import ApiError, BatchesClient, Unreachable
@@ -48,8 +49,15 @@ def missing_state(stored: Stored, succeeded: int) -> RequestState:
 class Collection:
     """Fetches the results of one workspace's ended batches."""
 
-    def __init__(self, ledger: Ledger, client: BatchesClient, settings: LedgerSettings) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        client: BatchesClient,
+        settings: LedgerSettings,
+        telling: Telling | None = None,
+    ) -> None:
         self._ledger = ledger
+        self._telling = telling or Telling(ledger, client)
         self._client = client
         self._settings = settings
         self._prices = prices_of(settings.prices)
@@ -125,13 +133,7 @@ class Collection:
             if collected.account_line is not None and collected.account:
                 self._halt(tx, seat, collected.account_line, now)
         reach(CrashPoint.AFTER_COLLECTED)
-        _log.info(
-            "batch %s: %d final, %d queued again, %d missing",
-            row.remote_id,
-            collected.final,
-            collected.retried + collected.account,
-            collected.missing,
-        )
+        self._telling.collected(row, collected, missing)
 
     async def _is_ours(self, seat: Seat, row: Any) -> bool:
         """Whether the results prove what was assumed: that the batch is our unknown sending."""

@@ -20,16 +20,18 @@ from claude_batch.core.errors import LedgerError
 from claude_batch.core.settings import LedgerSettings
 from claude_batch.ledger import collecting, enqueue, halting, holding, packing, reading, sending
 from claude_batch.ledger.high_water import HighWater
-from claude_batch.ledger.store import Deposed, Ledger, Seat, Transaction
+from claude_batch.ledger.store import Deposed, Ledger, Record, Seat, Transaction
 from claude_batch.lifecycle.behind import compare
 from claude_batch.lifecycle.collection import Collection
 from claude_batch.lifecycle.continuing import Continuing
+from claude_batch.lifecycle.observers import Observers
 from claude_batch.lifecycle.packing import pack_due
 from claude_batch.lifecycle.polling import Polling
 from claude_batch.lifecycle.reconciliation import Reconciliation
 from claude_batch.lifecycle.refusals import Refusals
 from claude_batch.lifecycle.seat import seat_is_taken, seat_lock
 from claude_batch.lifecycle.submission import LONGEST_WAIT, Submission, backoff
+from claude_batch.lifecycle.telling import Telling
 from claude_batch.lifecycle.tooling import Workbench
 from claude_batch.wire.client import ApiError, BatchesClient, Unreachable
 
@@ -49,6 +51,7 @@ CHECKPOINTS_APART = 1.0
 
 TOOL_GRACE = 30.0
 """Seconds that a driver which stops leaves to the tools that run."""
+_INTERRUPTED = "the sending process ended before the API's answer"
 
 LONGEST_SLEEP = 60.0
 """Seconds; a driver looks around at least this often, whatever its clock says."""
@@ -77,6 +80,7 @@ class Driver:
         settings: LedgerSettings,
         changed: Callable[[], None],
         workbench: Workbench | None = None,
+        observers: Observers | None = None,
     ) -> None:
         """``changed`` is called after each step that may have changed the ledger.
 
@@ -100,10 +104,13 @@ class Driver:
         self._poll_task: asyncio.Task[None] | None = None
         self._wake_send = asyncio.Event()
         self._wake_poll = asyncio.Event()
-        self._submission = Submission(ledger, client, settings, lambda: self._stopping)
-        self._polling = Polling(ledger, client, settings)
-        self._collection = Collection(ledger, client, settings)
-        self._reconciliation = Reconciliation(ledger, client, settings)
+        self.telling: Telling = Telling(ledger, client, observers)
+        self._submission = Submission(
+            ledger, client, settings, lambda: self._stopping, self.telling
+        )
+        self._polling = Polling(ledger, client, settings, self.telling)
+        self._collection = Collection(ledger, client, settings, self.telling)
+        self._reconciliation = Reconciliation(ledger, client, settings, self.telling)
         self._refusals = Refusals(ledger, settings)
         self._high_water = HighWater(ledger)
         self._workbench = workbench or Workbench()
@@ -242,20 +249,24 @@ class Driver:
             with self._ledger.write() as tx:
                 compare(tx, self._ledger, self._settings, mark, self.workspace_id)
                 seat = Seat(self.workspace_id, sending.take_seat(tx, self.workspace_id))
-                self._settle_interrupted(tx, seat)
+                unknown = self._settle_interrupted(tx, seat)
+            for row in unknown:
+                self.telling.unknown(row, _INTERRUPTED)
             self._changed()
             yield seat
         finally:
             lock.release()
 
-    def _settle_interrupted(self, tx: Transaction, seat: Seat) -> None:
+    def _settle_interrupted(self, tx: Transaction, seat: Seat) -> list[Record]:
         # The last driver ended during a POST: without ``armed`` its tail never left.
+        unknown: list[Record] = []
         for row in sending.interrupted(tx, seat.workspace_id):
             if row.armed is None:
                 sending.mark_definite_no(tx, row.id, note="the sending process ended before it")
             else:
-                note = "the sending process ended before the API's answer"
-                sending.mark_unknown(tx, row.id, note=note, now=time.time())
+                sending.mark_unknown(tx, row.id, note=_INTERRUPTED, now=time.time())
+                unknown.append(row)
+        return unknown
 
     async def _drive(self, seat: Seat) -> None:
         async with asyncio.TaskGroup() as group:
@@ -357,6 +368,7 @@ class Driver:
             self._changed()
             self._wake_send.set()
             self._keep_log_short()
+        self.telling.measure(seat.workspace_id)
         again = self._keep_log_short()
         with self._ledger.read() as tx:
             due = collecting.next_check_of(tx, seat.workspace_id)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from claude_batch.actor.middleware import Middlewares
 from claude_batch.actor.response import ActorResponse, ActorResult
 from claude_batch.core.errors import (
     ActorError,
     BatchRequestError,
+    MiddlewareError,
     MissingResultError,
     SubmissionUnknownError,
 )
@@ -17,9 +19,16 @@ from claude_batch.wire.messages import decode_line, message_of_line
 __all__ = ["response_of", "result_of"]
 
 
-def result_of(answer: Answer) -> ActorResult:
-    """The result of a request that has its final state."""
+def result_of(
+    answer: Answer, middleware: Middlewares | None = None, actor: str = ""
+) -> ActorResult:
+    """The result of a request that has its final state, as the middleware leaves it."""
     outcome = _outcome(answer)
+    if middleware and isinstance(outcome, ActorResponse):
+        try:
+            outcome = middleware.after(actor, answer.key, outcome)
+        except MiddlewareError as error:
+            outcome = error
     if isinstance(outcome, ActorError):
         return ActorResult(key=answer.key, position=answer.position, response=None, error=outcome)
     return ActorResult(key=answer.key, position=answer.position, response=outcome, error=None)
