@@ -5,8 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
-import subprocess
-import sys
 import threading
 import time
 from typing import Any
@@ -102,22 +100,6 @@ def _(context: Context) -> None:
     second = cb.ClaudeBatchProvider(observers=context.observers)
     second.resume()
     second.close()
-
-
-@given("another process that drives the ledger")
-def _(context: Context) -> None:
-    program = (
-        "import claude_batch as cb, time\n"
-        "provider = cb.ClaudeBatchProvider(poll_interval=0.05)\n"
-        "provider.resume()\n"
-        "print('driving', flush=True)\n"
-        "time.sleep(600)\n"
-    )
-    driver = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE)
-    context.add_cleanup(driver.wait)
-    context.add_cleanup(driver.kill)
-    assert driver.stdout is not None
-    assert driver.stdout.readline() == b"driving\n"
 
 
 @given("a program that logs")

@@ -71,7 +71,7 @@ class Engine:
         self._inbox: deque[Call] = deque()
         self._flush_planned = False
         self._lock = ProcessLock(ledger)
-        self.workbench = Workbench(find_tools, self._lock.process)
+        self.workbench: Workbench = Workbench(find_tools, self._lock.process)
         self._calls = CallStore(ledger, self._lock.process)
         self._notes_planned = False
         self._subscribers: list[tuple[int, Future[int]]] = []
