@@ -42,6 +42,12 @@ class CrashPoint(StrEnum):
     DURING_COLLECT_CHUNK = "during_collect_chunk"  # some result lines are stored, others not
     BETWEEN_RESULTS_AND_STATE = "between_results_and_state"  # all are stored, none is judged
     AFTER_COLLECTED = "after_collected"
+    # Conversations
+    AFTER_TOOL_STARTED = "after_tool_started"  # it is noted that a tool starts, it has not
+    AFTER_TOOL_RUN = "after_tool_run"  # it has run, its result is nowhere else
+    AFTER_TOOL_RECORDED = "after_tool_recorded"
+    BEFORE_NEXT_TURN = "before_next_turn"  # all is there that it needs, it is not queued
+    AFTER_NEXT_TURN = "after_next_turn"
     # Delivery
     BEFORE_DELIVERY = "before_delivery"  # all is final, no line is written
     DURING_DELIVERY = "during_delivery"  # some lines are in the temporary file

@@ -90,6 +90,13 @@ class BatchProcessingMode(BaseModel):
     """What a run may cost; what does not fit is held. The single calls of a process are one run."""
     actor_budget_usd: Dollars | None = None
     """What all runs of the actor may cost together."""
+    max_turns: int = Field(default=10, ge=1)
+    """How many answers of the model a conversation with tools or pauses may have."""
+    turn_linger: Duration = 30.0
+    """How long a conversation whose next turn is ready waits for the others of its run that are
+    between two turns, so that they travel together, in seconds."""
+    validation_attempts: int = Field(default=1, ge=1)
+    """How many answers are asked for until one is of the shape that was asked for."""
     preflight: bool | Literal["auto"] = "auto"
     """Whether the API looks at one request of each shape of a run before anything of it is sent;
     ``auto``: where the run has more than 100 requests."""

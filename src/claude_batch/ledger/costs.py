@@ -10,10 +10,10 @@ from typing import Any, Literal, NamedTuple
 
 from sqlalchemy import Connection, Integer, bindparam, case, cast, func, select, update
 
-from claude_batch.core.states import RequestState
+from claude_batch.core.states import BatchState, RequestState
 from claude_batch.ledger.budgets import price_later
 from claude_batch.ledger.holding import REUSED
-from claude_batch.ledger.schema import batches, params, requests, results, runs
+from claude_batch.ledger.schema import batch_runs, batches, params, requests, results, runs
 from claude_batch.ledger.store import Ledger, Record, plain_rows
 
 __all__ = [
@@ -22,6 +22,9 @@ __all__ = [
     "Seen",
     "Sums",
     "answer_times",
+    "collected_batches",
+    "cost_in_batch",
+    "failures",
     "params_at",
     "put_costs",
     "recent_usage",
@@ -36,6 +39,13 @@ Grouping = Literal["actor", "model", "day"]
 DAY = 86400.0
 PAGE = 1000
 """Answers that are read at once."""
+
+_FAILED = (
+    RequestState.ERRORED,
+    RequestState.EXPIRED,
+    RequestState.CANCELED,
+    RequestState.LOST,
+)
 
 _SUCCEEDED = results.c.outcome == RequestState.SUCCEEDED
 
@@ -128,6 +138,50 @@ def unpriced_models(tx: Connection, run_id: str | None = None) -> dict[str, int]
             requests.c.run_id == run_id
         )
     return {str(model): count for model, count in tx.execute(query)}
+
+
+def collected_batches(tx: Connection, run_id: str) -> list[int]:
+    """The batches of a run whose results are all in the ledger."""
+    return list(
+        tx.scalars(
+            select(batches.c.id)
+            .join(batch_runs, batch_runs.c.batch_id == batches.c.id)
+            .where(batch_runs.c.run_id == run_id, batches.c.state == BatchState.COLLECTED)
+        )
+    )
+
+
+def cost_in_batch(tx: Connection, run_id: str, batch_id: int) -> tuple[int, int]:
+    """What a run's results in one batch have cost (nano-dollars), and how many have no price."""
+    row = tx.execute(
+        select(_sum(results.c.cost), _count(_SUCCEEDED & results.c.cost.is_(None)))
+        .join(requests, requests.c.seq == results.c.request_seq)
+        .where(
+            results.c.batch_id == batch_id,
+            requests.c.run_id == run_id,
+            results.c.sending > REUSED,
+        )
+    ).one()
+    return int(row[0]), int(row[1])
+
+
+def failures(tx: Connection, run_id: str) -> dict[str, int]:
+    """A run's failed requests by type of error, else by state; the most frequent first."""
+    kind = func.coalesce(results.c.error_type, requests.c.state)
+    number = func.count()
+    rows = tx.execute(
+        select(kind, number)
+        .select_from(requests)
+        .outerjoin(
+            results,
+            (results.c.request_seq == requests.c.seq)
+            & (results.c.sending == requests.c.answered_by),
+        )
+        .where(requests.c.run_id == run_id, requests.c.state.in_(_FAILED))
+        .group_by(kind)
+        .order_by(number.desc(), kind)
+    )
+    return {str(name): int(count) for name, count in rows}
 
 
 def answer_times(tx: Connection, run_id: str) -> tuple[float | None, float | None]:

@@ -17,6 +17,7 @@ from claude_batch.ledger.store import Ledger, Seat, Transaction
 from claude_batch.lifecycle.budgeting import warn_after
 from claude_batch.lifecycle.proof import prove, split_lines
 from claude_batch.lifecycle.submission import backoff
+from claude_batch.lifecycle.telling import Telling
 from claude_batch.money.prices import prices_of
 from claude_batch.money.rates import FREE, UNPRICED
 from claude_batch.wire.client import ApiError, BatchesClient, Unreachable
@@ -49,8 +50,15 @@ def missing_state(stored: Stored, succeeded: int) -> RequestState:
 class Collection:
     """Fetches the results of one workspace's ended batches."""
 
-    def __init__(self, ledger: Ledger, client: BatchesClient, settings: LedgerSettings) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        client: BatchesClient,
+        settings: LedgerSettings,
+        telling: Telling | None = None,
+    ) -> None:
         self._ledger = ledger
+        self._telling = telling or Telling(ledger, client)
         self._client = client
         self._settings = settings
         self._prices = prices_of(settings.prices)
@@ -129,13 +137,7 @@ class Collection:
         for words in warnings:
             _log.warning("%s", words, extra={"for_people": True})
         reach(CrashPoint.AFTER_COLLECTED)
-        _log.info(
-            "batch %s: %d final, %d queued again, %d missing",
-            row.remote_id,
-            collected.final,
-            collected.retried + collected.account,
-            collected.missing,
-        )
+        self._telling.collected(row, collected, missing)
 
     async def _is_ours(self, seat: Seat, row: Any) -> bool:
         """Whether the results prove what was assumed: that the batch is our unknown sending."""

@@ -20,15 +20,19 @@ from claude_batch.core.errors import LedgerError
 from claude_batch.core.settings import LedgerSettings
 from claude_batch.ledger import collecting, enqueue, halting, holding, packing, reading, sending
 from claude_batch.ledger.high_water import HighWater
-from claude_batch.ledger.store import Deposed, Ledger, Seat, Transaction
+from claude_batch.ledger.store import Deposed, Ledger, Record, Seat, Transaction
 from claude_batch.lifecycle.behind import compare
 from claude_batch.lifecycle.collection import Collection
+from claude_batch.lifecycle.continuing import Continuing
+from claude_batch.lifecycle.observers import Observers
 from claude_batch.lifecycle.packing import pack_due
 from claude_batch.lifecycle.polling import Polling
 from claude_batch.lifecycle.reconciliation import Reconciliation
 from claude_batch.lifecycle.refusals import Refusals
 from claude_batch.lifecycle.seat import seat_is_taken, seat_lock
 from claude_batch.lifecycle.submission import LONGEST_WAIT, Submission, backoff
+from claude_batch.lifecycle.telling import Telling
+from claude_batch.lifecycle.tooling import Workbench
 from claude_batch.money.prices import prices_of
 from claude_batch.wire.client import ApiError, BatchesClient, Unreachable
 
@@ -45,6 +49,10 @@ LONGEST_REST = 1.0
 
 CHECKPOINTS_APART = 1.0
 """Seconds between two moves of the log into the ledger's file, at least."""
+
+TOOL_GRACE = 30.0
+"""Seconds that a driver which stops leaves to the tools that run."""
+_INTERRUPTED = "the sending process ended before the API's answer"
 
 LONGEST_SLEEP = 60.0
 """Seconds; a driver looks around at least this often, whatever its clock says."""
@@ -72,8 +80,13 @@ class Driver:
         client: BatchesClient,
         settings: LedgerSettings,
         changed: Callable[[], None],
+        workbench: Workbench | None = None,
+        observers: Observers | None = None,
     ) -> None:
-        """``changed`` is called after each step that may have changed the ledger."""
+        """``changed`` is called after each step that may have changed the ledger.
+
+        ``workbench`` has the tools of conversations.
+        """
         self._ledger = ledger
         self._client = client
         self._settings = settings
@@ -93,17 +106,25 @@ class Driver:
         self._wake_send = asyncio.Event()
         self._wake_poll = asyncio.Event()
         self._prices = prices_of(settings.prices)
-        self._submission = Submission(ledger, client, settings, lambda: self._stopping)
-        self._polling = Polling(ledger, client, settings)
-        self._collection = Collection(ledger, client, settings)
-        self._reconciliation = Reconciliation(ledger, client, settings)
+        self.telling: Telling = Telling(ledger, client, observers)
+        self._submission = Submission(
+            ledger, client, settings, lambda: self._stopping, self.telling
+        )
+        self._polling = Polling(ledger, client, settings, self.telling)
+        self._collection = Collection(ledger, client, settings, self.telling)
+        self._reconciliation = Reconciliation(ledger, client, settings, self.telling)
         self._refusals = Refusals(ledger, settings)
         self._high_water = HighWater(ledger)
+        self._workbench = workbench or Workbench()
+        self._wake_turns = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._turns = Continuing(ledger, self._workbench, self._tool_has_ended)
 
     def wake(self) -> None:
         """Look around now: something was queued, cancelled or resumed."""
         self._wake_send.set()
         self._wake_poll.set()
+        self._wake_turns.set()
 
     def stop(self) -> None:
         """End soon: an upload under way is given up where it is still a definite no."""
@@ -126,6 +147,7 @@ class Driver:
             self._wake_poll.clear()
             with self._sit() as seat:
                 if seat is None:
+                    await self._run_given_tools()
                     await self._sleep(self._wake_poll, SEAT_RETRY)
                     continue
                 try:
@@ -135,6 +157,7 @@ class Driver:
                 except* _KeyRefused:
                     # Another process may have a key that works: it shall have the seat.
                     self.contact.made = False
+        await self._let_tools_end()
 
     async def advance(self) -> bool:
         """One pass over everything that is due; False where another process holds the seat."""
@@ -144,9 +167,11 @@ class Driver:
             if seat is None:
                 return False
             await self._poll_pass(seat)
+            await self._finish_turns(seat)
             while await self._send_pass(seat) == 0.0 and not self._stopping:
                 pass
             await self._poll_pass(seat)
+            await self._finish_turns(seat)
         return True
 
     async def _make_contact(self) -> float:
@@ -226,25 +251,30 @@ class Driver:
             with self._ledger.write() as tx:
                 compare(tx, self._ledger, self._settings, mark, self.workspace_id)
                 seat = Seat(self.workspace_id, sending.take_seat(tx, self.workspace_id))
-                self._settle_interrupted(tx, seat)
+                unknown = self._settle_interrupted(tx, seat)
+            for row in unknown:
+                self.telling.unknown(row, _INTERRUPTED)
             self._changed()
             yield seat
         finally:
             lock.release()
 
-    def _settle_interrupted(self, tx: Transaction, seat: Seat) -> None:
+    def _settle_interrupted(self, tx: Transaction, seat: Seat) -> list[Record]:
         # The last driver ended during a POST: without ``armed`` its tail never left.
+        unknown: list[Record] = []
         for row in sending.interrupted(tx, seat.workspace_id):
             if row.armed is None:
                 sending.mark_definite_no(tx, row.id, note="the sending process ended before it")
             else:
-                note = "the sending process ended before the API's answer"
-                sending.mark_unknown(tx, row.id, note=note, now=time.time())
+                sending.mark_unknown(tx, row.id, note=_INTERRUPTED, now=time.time())
+                unknown.append(row)
+        return unknown
 
     async def _drive(self, seat: Seat) -> None:
         async with asyncio.TaskGroup() as group:
             self._send_task = group.create_task(self._heeding_the_disk(self._send_loop, seat))
             self._poll_task = group.create_task(self._heeding_the_disk(self._poll_loop, seat))
+            group.create_task(self._heeding_the_disk(self._turn_loop, seat))
         if self._disk_fault is not None:
             raise self._disk_fault
 
@@ -340,10 +370,64 @@ class Driver:
             self._changed()
             self._wake_send.set()
             self._keep_log_short()
+        self.telling.measure(seat.workspace_id)
         again = self._keep_log_short()
         with self._ledger.read() as tx:
             due = collecting.next_check_of(tx, seat.workspace_id)
         return again if due is None else max(0.0, min(again, due - time.time()))
+
+    # Conversations --------------------------------------------------------------------------------
+
+    async def _turn_loop(self, seat: Seat) -> None:
+        while not self._stopping:
+            self._wake_turns.clear()
+            await self._sleep(self._wake_turns, await self._turn_pass(seat))
+
+    async def _turn_pass(
+        self, seat: Seat | None, *, starting: bool = True, patient: bool = True
+    ) -> float:
+        """Do what conversations wait for; returns the seconds until the next pass."""
+        self._loop = asyncio.get_running_loop()
+        workspace_id = self.workspace_id
+        if not self._turns.concerns(workspace_id):
+            return LONGEST_SLEEP
+        # On a thread, since it judges answers with the caller's code and reads long conversations.
+        rest = await asyncio.to_thread(
+            self._turns.look, workspace_id, seat, starting=starting, patient=patient
+        )
+        self._changed()
+        self._wake_send.set()
+        return rest
+
+    async def _finish_turns(self, seat: Seat) -> None:
+        """All that conversations wait for, and the tools that it takes, once."""
+        rest = await self._turn_pass(seat, patient=False)
+        while self._turns.running and not self._stopping:
+            await self._sleep(self._wake_turns, rest)
+            self._wake_turns.clear()
+            rest = await self._turn_pass(seat, patient=False)
+
+    async def _run_given_tools(self) -> None:
+        """Another process drives, and may not have the functions that callers gave to this one."""
+        if self._workbench.has_given or self._turns.running:
+            await self._turn_pass(None)
+
+    async def _let_tools_end(self) -> None:
+        """What has begun is given a while to end: what is cut off may never run again."""
+        end = time.monotonic() + TOOL_GRACE
+        while self._turns.running and time.monotonic() < end:
+            self._wake_turns.clear()
+            await self._turn_pass(None, starting=False)
+            if self._turns.running:
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._wake_turns.wait(), 1.0)
+
+    def _tool_has_ended(self) -> None:
+        loop = self._loop
+        if loop is not None:
+            # Where the loop is closed nobody waits for it any more.
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(self._wake_turns.set)
 
     def _keep_log_short(self) -> float:
         """Move a long log into the file; returns the seconds until it should be looked at again."""

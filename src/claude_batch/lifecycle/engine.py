@@ -16,12 +16,11 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from claude_batch.core.errors import (
     ActorConfigurationError,
     ActorError,
-    BatchTimeoutError,
     EngineStoppedError,
     LedgerError,
 )
@@ -32,12 +31,20 @@ from claude_batch.ledger.reading import Answer
 from claude_batch.ledger.store import Ledger, Watch
 from claude_batch.lifecycle.budgeting import declare_daily, held_of
 from claude_batch.lifecycle.calls import Call, CallStore
-from claude_batch.lifecycle.doors import Door, halted_error
+from claude_batch.lifecycle.doors import (
+    Door,
+    first_cause,
+    halted_error,
+    open_client,
+    timed_out_error,
+)
 from claude_batch.lifecycle.driver import Driver
+from claude_batch.lifecycle.noticing import Noticing
+from claude_batch.lifecycle.observers import Observers
 from claude_batch.lifecycle.sweeping import sweep
+from claude_batch.lifecycle.tooling import Talk, Tools, Workbench
 from claude_batch.lifecycle.waiting import Waiter, Waiting, settle
 from claude_batch.money.prices import prices_of
-from claude_batch.wire.client import BatchesClient, CredentialFault
 from claude_batch.wire.encoding import EncodedRequest
 
 __all__ = ["Engine", "shutdown_all"]
@@ -61,7 +68,9 @@ _engines_lock = threading.Lock()
 class Engine:
     """Drives one ledger; made by `Engine.acquire`, given back by `release`."""
 
-    def __init__(self, ledger: Ledger, settings: LedgerSettings) -> None:
+    def __init__(
+        self, ledger: Ledger, settings: LedgerSettings, find_tools: Callable[[str], Tools] | None
+    ) -> None:
         self.ledger = ledger
         self.settings = settings
         self._users = 0
@@ -69,6 +78,7 @@ class Engine:
         self._inbox: deque[Call] = deque()
         self._flush_planned = False
         self._lock = ProcessLock(ledger)
+        self.workbench: Workbench = Workbench(find_tools, self._lock.process)
         self._calls = CallStore(ledger, self._lock.process, prices_of(settings.prices))
         self._notes_planned = False
         self._subscribers: list[tuple[int, Future[int]]] = []
@@ -76,6 +86,8 @@ class Engine:
         self._failure: ActorError | None = None
         self._stopped = False
         self._waiting = Waiting(ledger, self._calls.taken, self._calls.let_go)
+        self.observers: Observers = Observers(ledger.location)
+        self.noticing: Noticing = Noticing(ledger, self.observers, lambda: self._doors.values())
         self._watch_for_others = ledger.watch()
         self._readers = ThreadPoolExecutor(4, thread_name_prefix="claude-batch-read")
         self._loop = asyncio.new_event_loop()
@@ -90,8 +102,15 @@ class Engine:
     # Opening and closing ---------------------------------------------------------------------
 
     @classmethod
-    def acquire(cls, location: str, settings: LedgerSettings) -> Engine:
+    def acquire(
+        cls,
+        location: str,
+        settings: LedgerSettings,
+        find_tools: Callable[[str], Tools] | None = None,
+    ) -> Engine:
         """The process's engine of a ledger, started by its first user.
+
+        ``find_tools`` imports the functions that a run's conversations call.
 
         Raises `LedgerError`, and `ActorConfigurationError` where another user of the same ledger
         runs with other ledger settings.
@@ -108,7 +127,7 @@ class Engine:
             else:
                 ledger = Ledger(location)
                 declare_daily(ledger, settings)
-                engine = _engines[name] = cls(ledger, settings)
+                engine = _engines[name] = cls(ledger, settings, find_tools)
             engine._users += 1
             return engine
 
@@ -137,6 +156,7 @@ class Engine:
         self._loop.call_soon_threadsafe(stop)
         if threading.current_thread() is not self._thread:
             self._thread.join(STOP_SECONDS)
+        self.observers.close()
         self._readers.shutdown(wait=False)
 
     def open_door(self, base_url: str | None, api_key: str | None, *, drive: bool = True) -> Door:
@@ -147,23 +167,15 @@ class Engine:
         return self._call_soon(self._open_door(base_url, api_key, drive)).result()
 
     async def _open_door(self, base_url: str | None, api_key: str | None, drive: bool) -> Door:
-        try:
-            client = BatchesClient(
-                base_url=base_url, api_key=api_key, write_timeout=self.settings.arm_window
-            )
-        except CredentialFault as error:
-            raise ActorConfigurationError(str(error)) from None
-        if not client.has_credential:
-            await client.close()
-            raise ActorConfigurationError(
-                "no API key: set ANTHROPIC_API_KEY, or name the variable that holds it "
-                "with --api-key-env"
-            )
+        client = await open_client(base_url, api_key, write_timeout=self.settings.arm_window)
         name = (client.base_url, self.ledger.fingerprint(client.credential))
         door = self._doors.get(name)
         if door is None:
-            door = Door(client, Driver(self.ledger, client, self.settings, self._notify))
-            self._doors[name] = door
+            driver = Driver(
+                self.ledger, client, self.settings, self._notify, self.workbench, self.observers
+            )
+            driver.telling.follow = self.noticing.follow
+            door = self._doors[name] = Door(client, driver)
         else:
             await client.close()
         door.users += 1
@@ -185,7 +197,7 @@ class Engine:
         except asyncio.CancelledError:
             raise
         except BaseException as error:
-            cause = _first_cause(error)
+            cause = first_cause(error)
             if not isinstance(cause, LedgerError):
                 _log.error("the engine stopped", exc_info=cause)
                 cause = EngineStoppedError(
@@ -234,6 +246,7 @@ class Engine:
             for door in self._doors.values():
                 await door.client.close()
             self._note()
+            self.noticing.look_once_more()
             self._watch_for_others.close()
             self._lock.release()
             self.ledger.close()
@@ -264,6 +277,7 @@ class Engine:
         self._version += 1
         self._tell_callers()
         self._plan_notes()
+        self.noticing.plan()
         if self._subscribers:
             ready = [f for seen, f in self._subscribers if seen < self._version]
             self._subscribers.clear()
@@ -349,6 +363,8 @@ class Engine:
         actor: str,
         key: str | None,
         mode: BatchProcessingMode,
+        talk: Talk | None = None,
+        trace: str | None = None,
     ) -> None:
         """Store a single request; ``future`` gets its answer. Never blocks."""
         if self._failure is not None:
@@ -357,7 +373,8 @@ class Engine:
         if self._stopped:
             settle(future, EngineStoppedError("the provider is closed; make a new one"))
             return
-        self._inbox.append(Call(door, encoded, actor, key, mode, time.time(), future))
+        call = Call(door, encoded, actor, key, mode, time.time(), future, talk, trace)
+        self._inbox.append(call)
         if not self._flush_planned:
             self._flush_planned = True
             self._loop.call_soon_threadsafe(self._flush)
@@ -369,6 +386,10 @@ class Engine:
         while self._inbox:
             calls.append(self._inbox.popleft())
         if not calls:
+            return
+        if self._failure is not None:  # what failed did so between the call and now
+            for call in calls:
+                settle(call.future, self._failure)
             return
         try:
             added = self._calls.store(calls)
@@ -382,7 +403,10 @@ class Engine:
             for call in calls:
                 settle(call.future, failure)
             return
+        self._calls.tell(self.observers)
         for call, waiter in added:
+            if call.talk is not None:
+                self.workbench.give(waiter.run_id, call.talk.tools, call.talk.judge)
             self._waiting.add(
                 waiter,
                 seconds=call.begun + call.mode.max_wait - time.time(),
@@ -437,23 +461,8 @@ class Engine:
         with self.ledger.read() as tx:
             batch_id = reading.batch_of(tx, waiter.seq)
             held = None if batch_id else held_of(tx, waiter.run_id, time.time())
-        where = f"batch {batch_id}" if batch_id else "not yet submitted"
-        if held is not None:
-            where += f": {held.describe(waiter.run_id)}"
-        ids = (batch_id,) if batch_id else ()
-        kept = (
-            "it was cancelled; what had finished is kept"
-            if mode.on_timeout == "cancel"
-            else "it stays in the ledger; `claude-batch resume` goes on with it"
-        )
-        self._waiting.fail(
-            [waiter],
-            lambda w: BatchTimeoutError(
-                f"no answer within max_wait ({mode.max_wait:g} s), run {w.run_id}, {where}: {kept}",
-                run_id=w.run_id,
-                batch_ids=ids,
-            ),
-        )
+        words = "" if held is None else held.describe(waiter.run_id)
+        self._waiting.fail([waiter], lambda w: timed_out_error(w.run_id, batch_id, mode, words))
 
     def resume(self) -> None:
         """Probe every halted workspace that this process has a key for, and go on."""
@@ -462,12 +471,6 @@ class Engine:
                 halting.accept_unexplained(tx, door.workspace_id)
                 halting.ask_probe(tx, door.workspace_id)
         self.wake()
-
-
-def _first_cause(error: BaseException) -> BaseException:
-    while isinstance(error, BaseExceptionGroup):
-        error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
-    return error
 
 
 def shutdown_all() -> None:

@@ -20,7 +20,7 @@ _Duration = str | float | int
 
 _Dollars = Decimal | str | float | int
 
-_DURATIONS = ("linger", "poll_interval", "max_poll_interval", "max_wait")
+_DURATIONS = ("linger", "poll_interval", "max_poll_interval", "max_wait", "turn_linger")
 
 _OF_MODE = frozenset(BatchProcessingMode.model_fields)
 _OF_LEDGER = frozenset(field.name for field in fields(LedgerSettings))
@@ -42,6 +42,9 @@ class SettingKeywords(TypedDict, total=False):
     max_attempts: int | None
     budget_usd: _Dollars | None
     actor_budget_usd: _Dollars | None
+    max_turns: int | None
+    turn_linger: _Duration | None
+    validation_attempts: int | None
     preflight: bool | Literal["auto"] | None
     cache: Literal["off", "auto"] | None
     prime: bool | None

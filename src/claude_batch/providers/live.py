@@ -19,12 +19,14 @@ from collections.abc import (
     AsyncIterable,
     AsyncIterator,
     Coroutine,
+    Iterable,
     Iterator,
     Mapping,
 )
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from claude_batch.actor.configuration import ActorConfiguration
+from claude_batch.actor.middleware import Middlewares
 from claude_batch.actor.request import (
     ActorRequest,
     RequestEncoders,
@@ -43,10 +45,13 @@ from claude_batch.core.errors import (
     LiveRequestError,
     MissingResultError,
 )
-from claude_batch.core.settings import from_environment
+from claude_batch.core.settings import from_environment, resolve_mode
 from claude_batch.money.prices import prices_of
 from claude_batch.providers.background import LoopThread, wait_for
+from claude_batch.providers.closing import Closing
+from claude_batch.providers.conversing import converse
 from claude_batch.providers.protocol import ProviderCapabilities
+from claude_batch.wire.encoding import LaneHeaders
 from claude_batch.wire.errors import account_reason, fault_of_response
 
 if TYPE_CHECKING:
@@ -62,7 +67,7 @@ _SECONDS_PER_TOKEN = 3600.0 / 128_000
 # in its `_base_client.py`), and its default below.
 
 
-class ClaudeProvider:
+class ClaudeProvider(Closing):
     """The live Messages API, for actors without ``batch_processing``.
 
     Nothing is opened before the first call. Usable from any number of threads and event loops.
@@ -83,6 +88,9 @@ class ClaudeProvider:
         max_retries: int = 2,
         prices: str | os.PathLike[str] | None = None,
         default_options: Mapping[str, Any] | None = None,
+        max_turns: int | None = None,
+        validation_attempts: int | None = None,
+        middleware: Iterable[object] = (),
     ) -> None:
         """``base_url`` and ``api_key`` default to the SDK's environment.
 
@@ -91,7 +99,9 @@ class ClaudeProvider:
         (default: ten minutes, or the hour per 128,000 tokens that ``max_tokens`` may take, if that
         is more). ``max_retries`` are the SDK's, for faults that pass. ``prices`` is a file of own
         prices, which rank before the known ones. ``default_options`` are Messages parameters for
-        requests that do not set them. Raises `ActorConfigurationError`.
+        requests that do not set them. ``max_turns`` and ``validation_attempts`` are as in
+        `BatchProcessingMode`. ``middleware`` (see `Middleware`) changes requests and responses.
+        Raises `ActorConfigurationError`.
         """
         if concurrency < 1:
             raise ActorConfigurationError(f"concurrency: {concurrency} is less than 1")
@@ -101,6 +111,8 @@ class ClaudeProvider:
             self._timeout = None if timeout is None else parse_duration(timeout)
         except ValueError as error:
             raise ActorConfigurationError(f"timeout: {error}") from None
+        self._turns = {"max_turns": max_turns, "validation_attempts": validation_attempts}
+        resolve_mode(True, self._turns)  # a wrong value is told here
         self._base_url = base_url or from_environment("base_url")
         self._api_key = api_key
         self._api_key_env = api_key_env or from_environment("api_key_env")
@@ -108,6 +120,8 @@ class ClaudeProvider:
         self._max_retries = max_retries
         self._prices = prices_of(prices or from_environment("prices"))
         self._encoders = RequestEncoders(default_options, batch=False)
+        self.middleware: Middlewares = Middlewares(middleware)
+        """What changes requests and responses on their way."""
         self._lock = threading.Lock()
         self._thread: LoopThread | None = None
         self._sdk: anthropic.AsyncAnthropic | None = None
@@ -129,22 +143,6 @@ class ClaudeProvider:
         if thread is not None and thread.alive:
             thread.stop(sdk.close if sdk is not None else None)
 
-    async def aclose(self) -> None:
-        """`close`, without blocking the event loop."""
-        await asyncio.to_thread(self.close)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.aclose()
-
     # Single calls ---------------------------------------------------------------------------------
 
     async def respond(
@@ -153,8 +151,8 @@ class ClaudeProvider:
         """Ask once. Cancelling the caller cancels the call.
 
         Raises `InvalidRequestError` before anything is sent, `AccountHaltedError` where the
-        account is at fault (credentials, billing, permission, spend limit), and `LiveRequestError`
-        for everything else that went wrong.
+        account is at fault (credentials, billing, permission, spend limit), `MiddlewareError`, and
+        `LiveRequestError` for everything else that went wrong.
         """
         return await asyncio.wrap_future(self._start(self._ask(actor, request, key)))
 
@@ -295,11 +293,11 @@ class ClaudeProvider:
     async def _ask(
         self, actor: ActorConfiguration, request: RequestLike, key: str | None
     ) -> ActorResponse:
-        import anthropic
-        import httpx2
-
         encoder = self._encoders.of(actor)
         asked = ActorRequest.of(request, key=key)
+        if self.middleware:
+            # On another thread: a slow one must not hold up the other calls.
+            asked = await asyncio.to_thread(self.middleware.before, actor.name, asked)
         encoded = encoder.encode(asked)
         params = encoder.build(asked)
         if params.get("stream"):
@@ -307,18 +305,30 @@ class ClaudeProvider:
                 "`stream: true` asks for an answer in pieces, which no actor gives; remove it",
                 key=asked.key,
             )
+        patience = self._patience(params)
+
+        async def ask(body: bytes) -> ActorResponse:
+            return await self._post(body, encoded.headers, patience)
+
+        mode = resolve_mode(True, self._turns)
+        answer = await converse(actor, encoded.params, ask, mode)
+        if self.middleware:
+            return await asyncio.to_thread(self.middleware.after, actor.name, asked.key, answer)
+        return answer
+
+    async def _post(self, params: bytes, headers: LaneHeaders, patience: float) -> ActorResponse:
+        import anthropic
+        import httpx2
+
         sdk = self._client()
         try:
             response = await sdk.post(
                 "/v1/messages",
                 cast_to=httpx2.Response,
-                content=encoded.params,
+                content=params,
                 options={
-                    "headers": {
-                        **encoded.headers.as_headers(),
-                        "content-type": "application/json",
-                    },
-                    "timeout": httpx2.Timeout(self._patience(params), connect=10.0),
+                    "headers": {**headers.as_headers(), "content-type": "application/json"},
+                    "timeout": httpx2.Timeout(patience, connect=10.0),
                     # A redirect would carry the key to another host.
                     "follow_redirects": False,
                 },

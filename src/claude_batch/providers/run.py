@@ -14,19 +14,22 @@ from claude_batch.actor.output import OutputFormat, output_format_of
 from claude_batch.actor.response import ActorResult, OutputT
 from claude_batch.core.dollars import nano_dollars
 from claude_batch.core.errors import BatchTimeoutError, RunNotFoundError
+from claude_batch.core.events import RequestsRetried, RunCancelled
 from claude_batch.core.states import BatchState
-from claude_batch.ledger import collecting, delivery, halting, reading
+from claude_batch.ledger import collecting, conversing, delivery, halting, reading
 from claude_batch.ledger.costs import Grouping
 from claude_batch.ledger.delivery import Forms, Outstanding
+from claude_batch.ledger.reading import Answer
 from claude_batch.ledger.retrying import Retried
 from claude_batch.lifecycle.budgeting import Held, held_error, held_of
-from claude_batch.lifecycle.doors import Door, halted_error, other_key_error
+from claude_batch.lifecycle.doors import Door, halted_error, other_key_error, run_timed_out_error
 from claude_batch.lifecycle.engine import Engine
 from claude_batch.lifecycle.seat import seat_is_taken
 from claude_batch.money.prices import prices_of
 from claude_batch.providers.budgets import set_budget
 from claude_batch.providers.costs import CostReport, cost_of
 from claude_batch.providers.mapping import result_of
+from claude_batch.providers.progress import Progress, ProgressReader
 from claude_batch.providers.retrying import retry_run
 from claude_batch.providers.status import RunStatus, status_of
 from claude_batch.providers.stepping import Pause, step_async, step_sync
@@ -78,6 +81,7 @@ class Run:
         self.output: OutputFormat[Any] | None = None
         """What reads the answers in `results` that are given no ``output_format``."""
         self._row = row
+        self._progress: ProgressReader | None = None
         wait: float = provider.overrides.get("max_wait") or row.max_wait
         self._max_wait = wait
         # Counted from enqueueing, across restarts; once it has passed, who opens the run again
@@ -134,6 +138,15 @@ class Run:
         """Where the run stands now; needs no API key."""
         driven = True if self._provider.drives else None
         return status_of(self._engine.ledger, self.id, driven=driven)
+
+    def progress(self, status: RunStatus | None = None) -> Progress:
+        """How far the run is: the share that is done, cost so far, failures, expected end.
+
+        ``status``: one that was read just now, where there is one.
+        """
+        if self._progress is None:
+            self._progress = ProgressReader(self._engine.ledger, self.id)
+        return self._progress.read(status or self.status())
 
     def cost(self, *, by: Grouping | None = None) -> CostReport:
         """What the run has used and cost by now, also by ``actor``, ``model`` or ``day``."""
@@ -218,7 +231,10 @@ class Run:
         """`cancel`, with or without a running event loop."""
         with self._engine.ledger.write() as tx:
             collecting.cancel_run(tx, self.id, time.time())
-        self._engine.wake()
+        engine = self._engine
+        engine.observers.tell(RunCancelled(ledger=engine.observers.ledger, run_id=self.id))
+        engine.noticing.follow([self.id])
+        engine.wake()
 
     async def set_budget(self, usd: Decimal | str | float | None) -> None:
         """Set, raise or lower what the run may cost, in dollars; None takes its budget away.
@@ -255,9 +271,16 @@ class Run:
         """`retry_failed_sync`, telling also what was not asked again."""
         retried = retry_run(self._engine.ledger, self.id, only)
         if retried.queued:
+            self._tell_retried(retried.queued)
             self._deadline = time.time() + self._max_wait
         self._engine.wake()
         return retried
+
+    def _tell_retried(self, count: int) -> None:
+        observers = self._engine.observers
+        observers.tell(
+            RequestsRetried(ledger=observers.ledger, requests=count, reason="order", run_id=self.id)
+        )
 
     async def resubmit_unknown(self) -> int:
         """Send again what may have been sent: unknown and lost requests. It may be paid for twice.
@@ -283,6 +306,9 @@ class Run:
 
     def _decide_unknown(self, *, resubmit: bool) -> int:
         count = decide_unknown(self._engine.ledger, self.id, resubmit=resubmit)
+        if resubmit and count:
+            self._tell_retried(count)
+        self._engine.noticing.follow([self.id])
         self._engine.wake()
         return count
 
@@ -319,6 +345,7 @@ class Run:
                 if cancelled_at is not None:
                     raise self._timed_out((), 0)
                 return
+            self._engine.noticing.follow([self.id])
             yield Pause(self._provider.opening())
             cancelled_at = yield from self._check_patience(cancelled_at)
             # Counting a run of a million requests costs; do not count for every change.
@@ -366,7 +393,7 @@ class Run:
     def _in_order(self, position: int) -> tuple[list[ActorResult], int]:
         answers = reading.answers_by_position(self._engine.ledger, self.id, start=position)
         ready = itertools.takewhile(lambda answer: answer.state.is_final, answers)
-        page = [result_of(answer) for answer in itertools.islice(ready, PAGE)]
+        page = [self._result(answer) for answer in itertools.islice(ready, PAGE)]
         return page, 0 if page else self._row.request_count - position
 
     def _as_completed(
@@ -377,7 +404,10 @@ class Run:
             left = 0 if answers else reading.unfinished(tx, self.id)
         if answers:
             after = (answers[-1].finished or 0, answers[-1].seq)
-        return [result_of(answer) for answer in answers], left, after
+        return [self._result(answer) for answer in answers], left, after
+
+    def _result(self, answer: Answer) -> ActorResult:
+        return result_of(answer, self._provider.middleware, self._row.actor)
 
     def _unfinished(self) -> int:
         with self._engine.ledger.read() as tx:
@@ -411,6 +441,8 @@ class Run:
             workspace = reading.workspace_row(tx, own or row.workspace_id)
             under_way = any(batch.state in _UNDER_WAY for batch in batches)
             held = None if under_way else held_of(tx, self.id, time.time())
+            if held is not None and conversing.continuing_counts(tx, self.id)[0]:
+                held = None  # a conversation still goes on
         waiting = [batch for batch in batches if batch.state in _AT_API]
         ids = tuple(batch.remote_id for batch in waiting if batch.remote_id)
         unknown = sum(batch.request_count for batch in batches if batch.state == BatchState.UNKNOWN)
@@ -451,20 +483,9 @@ class Run:
         raise self._timed_out(batch_ids, unknown)
 
     def _timed_out(self, batch_ids: tuple[str, ...], unknown: int) -> BatchTimeoutError:
-        kept = (
-            "it was cancelled; what had finished is kept"
-            if self._on_timeout == "cancel"
-            else f"everything is kept; `claude-batch resume {self.id}` goes on"
-        )
-        if unknown:
-            kept += (
-                f". Of {unknown} requests it is unknown whether the API took them; they are not "
-                "sent again, since they may have been paid for"
-            )
-        return BatchTimeoutError(
-            f"run {self.id} did not finish within max_wait ({self._max_wait:g} s): {kept}",
-            run_id=self.id,
-            batch_ids=batch_ids,
+        cancelled = self._on_timeout == "cancel"
+        return run_timed_out_error(
+            self.id, batch_ids, unknown, max_wait=self._max_wait, cancelled=cancelled
         )
 
 
