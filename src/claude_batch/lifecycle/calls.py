@@ -88,6 +88,8 @@ class _Flush:
     )
     stored: Counter[tuple[str, str]] = field(default_factory=Counter[tuple[str, str]])
     """New calls by run and actor."""
+    bounded: set[str] = field(default_factory=set[str])
+    """Runs whose new calls have to fit into a budget."""
     waiting: list[tuple[Call, Waiter]] = field(default_factory=list[tuple[Call, Waiter]])
     done: list[tuple[Call, Answer | ActorError]] = field(
         default_factory=list[tuple[Call, "Answer | ActorError"]]
@@ -105,6 +107,8 @@ class CallStore:
         self._process = process
         self._runs: dict[_Group, _CallsRun] = {}
         self._stored: Counter[tuple[str, str]] = Counter()
+        self.bounded: set[str] = set()
+        """The runs whose calls, stored by the last `store`, have to fit into a budget."""
         self._taken: list[int] = []
         self._let_go: list[int] = []
 
@@ -156,7 +160,7 @@ class CallStore:
                     flush.waiting += self._store_group(tx, group, new, flush)
         self._taken.clear()
         self._let_go.clear()
-        self._stored = flush.stored
+        self._stored, self.bounded = flush.stored, flush.bounded
         reach(CrashPoint.AFTER_CALLS_STORED)
         for group, run_id in flush.runs.items():
             known = self._runs.setdefault(group, _CallsRun(run_id))
@@ -312,6 +316,8 @@ class CallStore:
         mode = group[2]
         first = enqueue.add_requests(tx, run_id, new, created=begun, due=begun + mode.linger)
         flush.stored[run_id, group[1]] += len(calls)
+        if reserved[0][1] is not None:
+            flush.bounded.add(run_id)
         if mode.reuse:
             digested = [
                 (first + index, each.lane_id, calling.digest_of(_asked(call)))

@@ -404,6 +404,7 @@ class Engine:
                 settle(call.future, failure)
             return
         self._calls.tell(self.observers)
+        self.noticing.follow(self._calls.bounded)
         for call, waiter in added:
             if call.talk is not None:
                 self.workbench.give(waiter.run_id, call.talk.tools, call.talk.judge)
