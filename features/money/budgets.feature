@@ -47,6 +47,52 @@ Feature: What a run, an actor or a day may cost is never passed
     Then the call is refused with BatchTimeoutError: 1 requests are held: the run's budget is $0.004
     And the API's bill is within $0.004, and has answers
 
+  Scenario: A single call that is held is told to observers
+    Given an API that bills what it is told to
+    And an observer that remembers
+    And a batch provider that is observed with {"budget_usd": "0.003", "max_wait": "3s"}
+    When somebody asks {"input_tokens": 10, "output_tokens": 900} with 1000 tokens at most
+    Then the call has its answer
+    When somebody asks {"input_tokens": 11, "output_tokens": 900} with 1000 tokens at most
+    Then the call is refused with BatchTimeoutError: 1 requests are held: the run's budget is $0.003
+    And the event RunHeld has scope "run"
+    And the event RunHeld has requests 1
+
+  Scenario: Each turn of a conversation is reserved by itself, and what they all cost is spent
+    Given an API
+    And a batch provider with {"budget_usd": "1"}
+    When the actor is asked: "Search [[sandbox:pause:2]]"
+    Then it is answered in 3 turns, each in a batch of its own
+    And what is reserved of each request is what its last turn can cost
+    And the budgets account for the API's bill
+
+  Scenario: A budget that comes after conversations counts what each of their turns has cost
+    Given an API
+    And a batch provider
+    When the actor is asked: "Search [[sandbox:pause:2]]"
+    Then it is answered in 3 turns, each in a batch of its own
+    When a command runs: budget --actor tests/asker 1
+    Then the command line exits with 0
+    And the budgets account for the API's bill
+
+  Scenario: A conversation whose next turn does not fit is held, and goes on when the budget is raised
+    Given a command's API
+    And a command's file "asks.jsonl"
+      """
+      "Search [[sandbox:pause:1]]"
+      """
+    When a command runs: run --model claude-haiku-4-5 --max-tokens 1000 --budget 0.0029 asks.jsonl -o out.jsonl
+    Then the command line exits with 3 and says
+      """
+      1 requests are held: the run's budget is $0.0029
+      """
+    And the API's bill is within $0.0029, and has 1 answers
+    When a command runs: budget RUN 1
+    And a command runs: resume RUN
+    Then the command line exits with 0
+    And the API's bill is within $1, and has 2 answers
+    And the budgets account for the API's bill
+
   Scenario: Under a budget it must be known what a request can cost
     Given an API that bills what it is told to
     And a command's file "asks.jsonl"
@@ -170,6 +216,7 @@ Feature: What a run, an actor or a day may cost is never passed
       | where a line hides a success                  | 7     | 200  |
       | where the success has no price                | 0     | 100  |
       | where the price of the success comes later    | 7     | 0    |
+      | where its price comes after the next turn     | 7     | 100  |
 
   Scenario: A budget that comes later counts what was spent, and what is under way
     Given an API that bills what it is told to, with {"latency": 3}

@@ -57,6 +57,17 @@ Feature: What a run will come to is told before it is sent
       | field | value   |
       | cost  | 5400000 |
 
+  Scenario: What the API counted before a run was sent tells an estimate that cannot ask it
+    Given an API that bills what it is told to
+    And a command's file "asks.jsonl" of 2 requests that use {"input_tokens": 40, "output_tokens": 100}
+    When a command runs: run --preflight --model claude-haiku-4-5 asks.jsonl -o out.jsonl
+    Then the command line exits with 0
+    When a command runs: estimate --offline --model claude-haiku-4-5 asks.jsonl --json
+    Then the command line's status as JSON has
+      | field           | value     |
+      | counted         | "counted" |
+      | output_expected | 2048      |
+
   Scenario: A shared prefix that is marked for the cache is told to save
     Given an API that bills what it is told to
     And a command's file "asks.jsonl" of 50 requests that share a cached prefix

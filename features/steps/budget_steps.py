@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from decimal import Decimal
 from pathlib import Path
 
@@ -16,12 +17,15 @@ from staging import ledger_values, make_provider
 import claude_batch as cb
 from claude_batch.core.dollars import nano_dollars
 from claude_batch.core.states import RequestState
-from claude_batch.ledger import collecting, costs, enqueue
+from claude_batch.ledger import collecting, conversing, costs, enqueue, reserving
 from claude_batch.ledger.collecting import NewResult
+from claude_batch.ledger.conversing import NextTurn
 from claude_batch.ledger.enqueue import NewRequest, NewRun
-from claude_batch.ledger.schema import batch_runs, results
+from claude_batch.ledger.schema import batch_runs, params, requests, results
 from claude_batch.ledger.store import Ledger, Seat
+from claude_batch.lifecycle.budgeting import most_cost
 from claude_batch.lifecycle.packing import pack_due
+from claude_batch.money.prices import prices_of
 
 
 @given('a command\'s file "{name}" of {count:d} requests that use {usage}')
@@ -60,6 +64,13 @@ def _(context: Context) -> None:
     kept = ledger_values(select(batch_runs.c.reserved).where(batch_runs.c.reserved > 0))
     if not kept:
         assert cost == sum(rows), (cost, rows)
+
+
+@then("what is reserved of each request is what its last turn can cost")
+def _(context: Context) -> None:
+    reserved = ledger_values(select(requests.c.reserve).order_by(requests.c.seq))
+    bodies = ledger_values(select(params.c.body).order_by(params.c.request_seq))
+    assert reserved == [most_cost(prices_of(), body, time.time()) for body in bodies], reserved
 
 
 @then("the API has processed each of {count:d} requests once")
@@ -122,7 +133,14 @@ def _(context: Context, count: int) -> None:
     with context.store.write() as tx:
         workspace = enqueue.ensure_workspace(tx, "http://nowhere", "a key")
         lane = enqueue.ensure_lane(tx, workspace, "2023-06-01", "", "")
-        asked = NewRun(kind="run", actor="a/b", workspace_id=workspace, mode=mode, created=0.0)
+        asked = NewRun(
+            kind="run",
+            actor="a/b",
+            workspace_id=workspace,
+            mode=mode,
+            created=0.0,
+            converses=True,
+        )
         run = enqueue.begin_run(tx, asked)
         new = [NewRequest(f"{n:032x}", n, None, lane, b"{}", reserve=100) for n in range(count)]
         enqueue.add_requests(tx, run, new, created=0.0, due=0.0)
@@ -133,8 +151,9 @@ def _(context: Context, count: int) -> None:
 @when("it is collected with a success that cost 7, a failure and a missing line, {how}")
 def _(context: Context, how: str) -> None:
     priced = None if "price" in how else 7
+    asks = "paused" if "turn" in how else "final"
     lines = [
-        NewResult(1, 1, "succeeded", "final", None, b"", None, None, priced, priced, priced),
+        NewResult(1, 1, "succeeded", asks, None, b"", None, None, priced, priced, priced),
         NewResult(2, 1, "errored", "retry", "api_error", b"", None, None, 0, 0, 0),
     ]
     paid = RequestState.LOST if "may be" in how or "hides" in how else RequestState.QUEUED
@@ -144,7 +163,11 @@ def _(context: Context, how: str) -> None:
         collecting.finish_collection(
             tx, context.batch, stored, missing=paid, now=2.0, contradicted="hides" in how
         )
-        if "comes later" in how:
+        if "turn" in how:
+            turn = NextTurn(1, 1, b"{}", rejected=False)
+            assert conversing.next_turns(tx, [turn], due=3.0) == 1
+            reserving.put_reserves(tx, [(1, 150)])
+        if "comes" in how:
             costs.put_costs(tx, [(1, 1, "m", 7, 7, 7)])
 
 

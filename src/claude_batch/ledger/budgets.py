@@ -249,6 +249,17 @@ def _members(batch_id: int) -> Any:
     ).subquery()
 
 
+def _answered(batch_id: int) -> Any:
+    """As `_members`: the requests that have a result of a batch, wherever they are now."""
+    return (
+        select(requests.c.seq, requests.c.run_id, requests.c.reserve)
+        .join(results, results.c.request_seq == requests.c.seq)
+        .where(results.c.batch_id == batch_id)
+        .distinct()
+        .subquery()
+    )
+
+
 def settle(tx: Connection, batch_id: int, *, lost: bool, contradicted: bool) -> None:
     """All is known of a batch that can be: its results' cost is spent, what is in doubt is kept.
 
@@ -256,10 +267,13 @@ def settle(tx: Connection, batch_id: int, *, lost: bool, contradicted: bool) -> 
     line tells of a failure. Called before the requests leave the batch. Costs nothing where no
     budget has asked for the batch's reservations.
     """
+    _settle(tx, batch_id, _members(batch_id), lost=lost, contradicted=contradicted)
+
+
+def _settle(tx: Connection, batch_id: int, mine: Any, *, lost: bool, contradicted: bool) -> None:
     asked = batch_runs.c.batch_id == batch_id, batch_runs.c.reserved.is_not(None)
     if tx.scalar(select(batch_runs.c.run_id).where(*asked).limit(1)) is None:
         return
-    mine = _members(batch_id)
     reserve = case((mine.c.reserve < 0, UNBOUNDED), else_=func.coalesce(mine.c.reserve, 0))
     succeeded = results.c.outcome == RequestState.SUCCEEDED
     doubts = [and_(succeeded, results.c.cost.is_(None))]
@@ -321,7 +335,12 @@ _PRICE_LATER = (
         spent=batch_runs.c.spent + bindparam("of_cost"),
         reserved=batch_runs.c.reserved
         - select(
-            case((requests.c.reserve < 0, UNBOUNDED), else_=func.coalesce(requests.c.reserve, 0))
+            case(
+                # A conversation that has gone on has reserved anew: what was kept stays kept.
+                (requests.c.answered_by.is_distinct_from(bindparam("of_sending")), 0),
+                (requests.c.reserve < 0, UNBOUNDED),
+                else_=func.coalesce(requests.c.reserve, 0),
+            )
         )
         .where(_OF_SEQ)
         .scalar_subquery(),
@@ -407,4 +426,5 @@ def count_collected(tx: Connection, batch_id: int) -> None:
         .where(batch_runs.c.batch_id == batch_id, batch_runs.c.reserved.is_(None))
         .values(reserved=0)
     )
-    settle(tx, batch_id, lost=False, contradicted=False)
+    # A conversation has left the batch that a turn of it was answered in.
+    _settle(tx, batch_id, _answered(batch_id), lost=False, contradicted=False)

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 
 from claude_batch.core.settings import BatchProcessingMode
-from claude_batch.ledger import costs
+from claude_batch.ledger import costs, counting
 from claude_batch.ledger.store import Ledger
 from claude_batch.lifecycle.budgeting import most_cost
 from claude_batch.money.estimates import Estimate, Load, Rule, estimate
@@ -84,15 +84,21 @@ class Estimator:
 
 
 def rules_seen(ledger: Ledger, actor: str, models: Iterable[str]) -> dict[str, Rule]:
-    """How long prompts and answers of these models were lately, those of the actor first."""
+    """How long prompts and answers of these models were lately, those of the actor first.
+
+    Where too few were seen, what the API counted before a run was sent tells of prompts alone.
+    """
     with ledger.read() as tx:
         seen = costs.recent_usage(tx)
+        counted = {model: counting.tokens_per_byte(tx, model) for model in models}
     rules: dict[str, Rule] = {}
-    for model in models:
+    for model, ratio in counted.items():
         of_model = [row for row in seen if row.model.startswith(model)]
         rows = [row for row in of_model if row.actor == actor]
         rows = rows if len(rows) >= _FEW else of_model
         if len(rows) < _FEW:
+            if ratio is not None:
+                rules[model] = Rule(ratio, "counted")
             continue
         outputs = sorted(row.output_tokens for row in rows)
         rules[model] = Rule(
