@@ -212,6 +212,15 @@ Feature: Conversations go on by themselves in the next batch
     Then the run's answer has "was thought about"
     And the tool was called 1 time
 
+  Scenario: A program that ends while its tool runs waits for it, and its result is not lost
+    Given an API
+    And a batch provider that does not drive
+    And its actor has the tool that takes its time
+    When a program asks "Look [[sandbox:tools]]", and ends while the tool runs
+    And the same run is asked again by a provider that has the tool
+    Then the run's answer has "was thought about"
+    And the tool was called 1 time
+
   Scenario: Without a driving process conversations advance pass by pass
     Given an API
     And a batch provider that does not drive

@@ -170,9 +170,8 @@ def _(context: Context, model: str, count: int, pages: int) -> None:
 @then('to {model} a request about {count:d} PDFs of {pages:d} pages is refused with "{text}"')
 def _(context: Context, model: str, count: int, pages: int, text: str) -> None:
     context.actor = context.actor.model_copy(update={"model": model})
-    context.execute_steps(
-        f'Then a request about {count} PDFs of {pages} pages is refused with "{text}"'
-    )
+    documents = [papers.pdf("Hello", pages=pages)] * count
+    check_refused(context, lambda: cb.ActorRequest("a", documents=documents, key="k"), text)
 
 
 @then('a request about {count:d} images of {width:d} by {height:d} pixels is refused with "{text}"')

@@ -436,6 +436,42 @@ def _(context: Context, prompt: str) -> None:
     assert ledger_values(select(tool_calls.c.finished)) != [None]
 
 
+ENDS = """
+import sys, time
+from pathlib import Path
+
+import claude_batch as cb
+import toolbox
+
+prompt, notes = sys.argv[1], Path(sys.argv[2])
+provider = cb.ClaudeBatchProvider(linger=0.3, poll_interval=0.05)
+configuration = cb.ActorConfiguration(
+    name="tests/asker", provider="anthropic", model="claude-haiku-4-5", batch_processing=True
+)
+actor = cb.Actor(configuration, provider, tools=[toolbox.slow(notes)])
+print(provider.store(actor.configuration, [prompt]).id)
+provider.resume()
+while not notes.read_text():
+    time.sleep(0.01)
+"""
+
+
+@when('a program asks "{prompt}", and ends while the tool runs')
+def _(context: Context, prompt: str) -> None:
+    context.prompt = prompt
+    done = subprocess.run(
+        [sys.executable, "-c", ENDS, prompt, str(context.notes)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0 and not done.stderr, done
+    context.run_id = done.stdout.strip()
+    [finished] = ledger_values(select(tool_calls.c.finished))
+    assert finished is not None
+
+
 @when('the run of "{prompt}" is stored, and two drivers find its tool')
 def _(context: Context, prompt: str) -> None:
     context.provider.open_run(_stored(context, prompt))

@@ -24,7 +24,7 @@ from claude_batch.ledger.store import Deposed, Ledger, Record, Seat, Transaction
 from claude_batch.lifecycle.behind import compare
 from claude_batch.lifecycle.collection import Collection
 from claude_batch.lifecycle.continuing import Continuing
-from claude_batch.lifecycle.loops import sleep_or_wake
+from claude_batch.lifecycle.loops import in_a_thread, sleep_or_wake
 from claude_batch.lifecycle.observers import Observers
 from claude_batch.lifecycle.packing import pack_due
 from claude_batch.lifecycle.polling import Polling
@@ -391,7 +391,7 @@ class Driver:
         if not self._turns.concerns(workspace_id):
             return LONGEST_SLEEP
         # On a thread, since it judges answers with the caller's code and reads long conversations.
-        rest = await asyncio.to_thread(
+        rest = await in_a_thread(
             self._turns.look, workspace_id, seat, starting=starting, patient=patient
         )
         self._changed()
