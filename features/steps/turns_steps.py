@@ -151,6 +151,30 @@ def _(context: Context, count: int, prompt: str) -> None:
     context.results = list(context.actor.respond_all_sync(prompts))
 
 
+@then('all conversations have stopped, and say "{words}"')
+def _(context: Context, words: str) -> None:
+    for result in context.results:
+        assert isinstance(result.error, cb.ConversationStoppedError), result
+        assert words in str(result.error), result.error
+
+
+@given("its actor begins with a long text")
+def _(context: Context) -> None:
+    configuration = context.actor.configuration
+    changed = configuration.model_copy(update={"system_prompt": "shared text " * 2000})
+    context.actor = cb.Actor(changed, context.provider)
+
+
+@then("the first turn of one went ahead alone, and before its last one all had begun")
+def _(context: Context) -> None:
+    batch_of = {each["custom_id"]: each["accepted_at"] for each in context.api.billing()}
+    assert len(batch_of) == 3 * len(context.results), batch_of
+    times = sorted(batch_of.values())
+    [primer] = [name for name, time in batch_of.items() if time == times[0]]
+    last = batch_of[primer.replace("-0001", "-0003")]
+    assert max(time for name, time in batch_of.items() if name.endswith("-0001")) < last, batch_of
+
+
 @when('the actor is asked under the key {key}: "{prompt}"')
 def _(context: Context, prompt: str, key: str) -> None:
     context.answer = context.actor.respond_sync(prompt, key=key)
