@@ -9,6 +9,7 @@ import subprocess
 import sys
 from itertools import pairwise
 from typing import Any
+from unittest import mock
 
 import parse
 import shapes
@@ -21,10 +22,11 @@ from staging import QUICK, ledger_values, make_provider, start_api, until
 
 import claude_batch as cb
 from claude_batch.actor.output import output_format_of
-from claude_batch.ledger import reading
-from claude_batch.ledger.schema import batches, conversations, results, tool_calls
-from claude_batch.ledger.store import Ledger
+from claude_batch.ledger import reading, sending
+from claude_batch.ledger.schema import batches, conversations, requests, results, tool_calls
+from claude_batch.ledger.store import Ledger, Seat
 from claude_batch.lifecycle import continuing
+from claude_batch.lifecycle.continuing import Continuing
 from claude_batch.lifecycle.seat import seat_is_taken
 
 use_step_matcher("parse")
@@ -147,6 +149,30 @@ def _(context: Context) -> None:
 def _(context: Context, count: int, prompt: str) -> None:
     prompts = [prompt.format(n=n) for n in range(count)]
     context.results = list(context.actor.respond_all_sync(prompts))
+
+
+@then('all conversations have stopped, and say "{words}"')
+def _(context: Context, words: str) -> None:
+    for result in context.results:
+        assert isinstance(result.error, cb.ConversationStoppedError), result
+        assert words in str(result.error), result.error
+
+
+@given("its actor begins with a long text")
+def _(context: Context) -> None:
+    configuration = context.actor.configuration
+    changed = configuration.model_copy(update={"system_prompt": "shared text " * 2000})
+    context.actor = cb.Actor(changed, context.provider)
+
+
+@then("the first turn of one went ahead alone, and before its last one all had begun")
+def _(context: Context) -> None:
+    batch_of = {each["custom_id"]: each["accepted_at"] for each in context.api.billing()}
+    assert len(batch_of) == 3 * len(context.results), batch_of
+    times = sorted(batch_of.values())
+    [primer] = [name for name, time in batch_of.items() if time == times[0]]
+    last = batch_of[primer.replace("-0001", "-0003")]
+    assert max(time for name, time in batch_of.items() if name.endswith("-0001")) < last, batch_of
 
 
 @when('the actor is asked under the key {key}: "{prompt}"')
@@ -432,6 +458,73 @@ def _(context: Context, prompt: str) -> None:
     until(lambda: context.notes.read_text())
     context.provider.close()
     assert ledger_values(select(tool_calls.c.finished)) != [None]
+
+
+ENDS = """
+import sys, time
+from pathlib import Path
+
+import claude_batch as cb
+import toolbox
+
+prompt, notes = sys.argv[1], Path(sys.argv[2])
+provider = cb.ClaudeBatchProvider(linger=0.3, poll_interval=0.05)
+configuration = cb.ActorConfiguration(
+    name="tests/asker", provider="anthropic", model="claude-haiku-4-5", batch_processing=True
+)
+actor = cb.Actor(configuration, provider, tools=[toolbox.slow(notes)])
+print(provider.store(actor.configuration, [prompt]).id)
+provider.resume()
+while not notes.read_text():
+    time.sleep(0.01)
+"""
+
+
+@when('a program asks "{prompt}", and ends while the tool runs')
+def _(context: Context, prompt: str) -> None:
+    context.prompt = prompt
+    done = subprocess.run(
+        [sys.executable, "-c", ENDS, prompt, str(context.notes)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0 and not done.stderr, done
+    context.run_id = done.stdout.strip()
+    [finished] = ledger_values(select(tool_calls.c.finished))
+    assert finished is not None
+
+
+@when('the run of "{prompt}" is stored, and two drivers find its tool')
+def _(context: Context, prompt: str) -> None:
+    context.provider.open_run(_stored(context, prompt))
+    with mock.patch.object(Continuing, "look", lambda *_, **__: 60.0):
+        until(lambda: context.provider.advance_sync() and _states() == [cb.RequestState.CONTINUING])
+    engine, door = context.provider._engine, context.provider._door()
+    ledger, workspace = engine.ledger, door.workspace_id
+    with ledger.write() as tx:
+        seat = Seat(workspace, sending.take_seat(tx, workspace))
+    first, other = (Continuing(ledger, engine.workbench, lambda: None) for _ in range(2))
+    first.look(workspace, seat, starting=False)
+    context.first = lambda: first.look(workspace, seat)
+    context.other = lambda: other.look(workspace, None) and other.running
+
+
+@when("the other one of them starts it")
+def _(context: Context) -> None:
+    assert context.other() == 1
+    context.first()
+    until(lambda: context.other() == 0)
+
+
+@then("the first one goes on from its result")
+def _(context: Context) -> None:
+    until(lambda: context.first() and _states() == [cb.RequestState.QUEUED])
+
+
+def _states() -> list[Any]:
+    return ledger_values(select(requests.c.state))
 
 
 @when('the run of "{prompt}" advances pass by pass')

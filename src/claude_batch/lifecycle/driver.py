@@ -24,6 +24,7 @@ from claude_batch.ledger.store import Deposed, Ledger, Record, Seat, Transaction
 from claude_batch.lifecycle.behind import compare
 from claude_batch.lifecycle.collection import Collection
 from claude_batch.lifecycle.continuing import Continuing
+from claude_batch.lifecycle.loops import in_a_thread, sleep_or_wake
 from claude_batch.lifecycle.observers import Observers
 from claude_batch.lifecycle.packing import pack_due
 from claude_batch.lifecycle.polling import Polling
@@ -392,7 +393,7 @@ class Driver:
         if not self._turns.concerns(workspace_id):
             return LONGEST_SLEEP
         # On a thread, since it judges answers with the caller's code and reads long conversations.
-        rest = await asyncio.to_thread(
+        rest = await in_a_thread(
             self._turns.look, workspace_id, seat, starting=starting, patient=patient
         )
         self._changed()
@@ -419,8 +420,7 @@ class Driver:
             self._wake_turns.clear()
             await self._turn_pass(None, starting=False)
             if self._turns.running:
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._wake_turns.wait(), 1.0)
+                await sleep_or_wake(self._wake_turns, 1.0)
 
     def _tool_has_ended(self) -> None:
         loop = self._loop
@@ -444,5 +444,4 @@ class Driver:
             return
         # Others get their turn even where the event is set already.
         await asyncio.sleep(0)
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(wake.wait(), min(seconds, LONGEST_SLEEP))
+        await sleep_or_wake(wake, min(seconds, LONGEST_SLEEP))
