@@ -405,6 +405,8 @@ def give_answers(tx: Connection, batch_id: int) -> int:
 
     Returns how many got one. The others keep the line, and its cost is counted.
     """
+    if tx.scalar(select(former_members.c.request_seq).limit(1)) is None:
+        return 0  # nobody has ever left a batch
     stamp = next_stamp(tx)
     line = and_(
         results.c.request_seq == requests.c.seq,
