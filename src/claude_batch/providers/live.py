@@ -2,7 +2,8 @@
 
 Calls run on an event loop of the provider's own, in a thread that starts with the first call: so
 one client with its connections serves every thread and event loop that asks, and the sync twins
-work whether or not a loop runs. Retries are the SDK's, which here cost nothing but patience.
+work whether or not a loop runs. How fast calls leave is learned from the API's answers, and shared
+by every provider of the process that has the same key (`claude_batch.wire.pace`).
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import asyncio
 import concurrent.futures
 import importlib
 import os
+import random
 import threading
 import time
 from collections import deque
@@ -41,25 +43,22 @@ from claude_batch.core.errors import (
     EngineStoppedError,
     InvalidRequestError,
     LiveRequestError,
-    MissingResultError,
 )
 from claude_batch.core.settings import from_environment
 from claude_batch.money.prices import prices_of
 from claude_batch.providers.background import LoopThread, wait_for
 from claude_batch.providers.protocol import ProviderCapabilities
-from claude_batch.wire.errors import account_reason, fault_of_response
+from claude_batch.wire.errors import account_reason
 
 if TYPE_CHECKING:
-    import anthropic
+    from claude_batch.wire.live import LiveAnswer, LiveClient
 
 __all__ = ["ClaudeProvider"]
 
 _T = TypeVar("_T")
 
-_SHORTEST_TIMEOUT = 600.0
-_SECONDS_PER_TOKEN = 3600.0 / 128_000
-# The SDK's own expectation of an answer that is not streamed (`_calculate_nonstreaming_timeout`
-# in its `_base_client.py`), and its default below.
+_LONGEST_WAIT = 8.0
+"""Seconds between two tries of a call that failed for a reason of its own."""
 
 
 class ClaudeProvider:
@@ -81,16 +80,20 @@ class ClaudeProvider:
         concurrency: int = 8,
         timeout: str | float | None = None,
         max_retries: int = 2,
+        refusal_patience: str | float = 600.0,
         prices: str | os.PathLike[str] | None = None,
         default_options: Mapping[str, Any] | None = None,
     ) -> None:
         """``base_url`` and ``api_key`` default to the SDK's environment.
 
-        ``api_key_env`` names another variable for the key. ``concurrency`` bounds the calls that
-        one `respond_all` has under way. ``timeout``, a duration, bounds the silence of one call
-        (default: ten minutes, or the hour per 128,000 tokens that ``max_tokens`` may take, if that
-        is more). ``max_retries`` are the SDK's, for faults that pass. ``prices`` is a file of own
-        prices, which rank before the known ones. ``default_options`` are Messages parameters for
+        ``api_key_env`` names another variable for the key. ``concurrency`` bounds the calls to a
+        model that are under way at once; the API's own limits, and its refusals, may allow fewer.
+        ``timeout``, a duration, bounds the silence of one call (default: ten minutes, or the hour
+        per 128,000 tokens that ``max_tokens`` may take, if that is more). ``max_retries`` counts
+        for faults that pass, such as a 500 or a broken connection. A 429 or 529 is waited out
+        together with all other calls, for ``refusal_patience`` (a duration) at most; with
+        ``max_retries=0`` nothing is tried again. ``prices`` is a file of own prices, which rank
+        before the known ones. ``default_options`` are Messages parameters for
         requests that do not set them. Raises `ActorConfigurationError`.
         """
         if concurrency < 1:
@@ -101,6 +104,10 @@ class ClaudeProvider:
             self._timeout = None if timeout is None else parse_duration(timeout)
         except ValueError as error:
             raise ActorConfigurationError(f"timeout: {error}") from None
+        try:
+            self._refusal_patience = parse_duration(refusal_patience)
+        except ValueError as error:
+            raise ActorConfigurationError(f"refusal_patience: {error}") from None
         self._base_url = base_url or from_environment("base_url")
         self._api_key = api_key
         self._api_key_env = api_key_env or from_environment("api_key_env")
@@ -110,7 +117,7 @@ class ClaudeProvider:
         self._encoders = RequestEncoders(default_options, batch=False)
         self._lock = threading.Lock()
         self._thread: LoopThread | None = None
-        self._sdk: anthropic.AsyncAnthropic | None = None
+        self._live: LiveClient | None = None
         self._closed = False
 
     # Opening and closing --------------------------------------------------------------------------
@@ -125,9 +132,9 @@ class ClaudeProvider:
         with self._lock:
             self._closed = True
             thread, self._thread = self._thread, None
-            sdk, self._sdk = self._sdk, None
+            live, self._live = self._live, None
         if thread is not None and thread.alive:
-            thread.stop(sdk.close if sdk is not None else None)
+            thread.stop(live.aclose if live is not None else None)
 
     async def aclose(self) -> None:
         """`close`, without blocking the event loop."""
@@ -275,7 +282,7 @@ class ClaudeProvider:
                     raise ActorConfigurationError("the provider is closed; make a new one")
                 if self._thread is None or not self._thread.alive:
                     # Not alive: a fork left the thread, and the sockets, with the parent.
-                    self._thread, self._sdk = LoopThread(), None
+                    self._thread, self._live = LoopThread(), None
                 return self._thread.run(self._unless_closed(call))
         except BaseException:
             call.close()
@@ -295,9 +302,6 @@ class ClaudeProvider:
     async def _ask(
         self, actor: ActorConfiguration, request: RequestLike, key: str | None
     ) -> ActorResponse:
-        import anthropic
-        import httpx2
-
         encoder = self._encoders.of(actor)
         asked = ActorRequest.of(request, key=key)
         encoded = encoder.encode(asked)
@@ -307,41 +311,33 @@ class ClaudeProvider:
                 "`stream: true` asks for an answer in pieces, which no actor gives; remove it",
                 key=asked.key,
             )
-        sdk = self._client()
-        try:
-            response = await sdk.post(
-                "/v1/messages",
-                cast_to=httpx2.Response,
-                content=encoded.params,
-                options={
-                    "headers": {
-                        **encoded.headers.as_headers(),
-                        "content-type": "application/json",
-                    },
-                    "timeout": httpx2.Timeout(self._patience(params), connect=10.0),
-                    # A redirect would carry the key to another host.
-                    "follow_redirects": False,
-                },
-            )
-        except anthropic.AnthropicError as error:
-            raise self._translated(error, sdk) from None
-        answer = ActorResponse(response.content)
-        try:
-            charge = self._prices.charge(answer.model, answer.usage, batch=False, at=time.time())
-        except MissingResultError:
-            words = " ".join(response.text[:200].split())
-            raise LiveRequestError(
-                f"the server answered {response.status_code} with something that is no Message: "
-                f"{words!r}; check the base URL",
-                status=response.status_code,
-                request_id=response.headers.get("request-id"),
-            ) from None
-        return ActorResponse(response.content, cost=None if charge is None else charge.cost)
+        live = self._client()
+        model, size, most = str(params["model"]), len(encoded.params), int(params["max_tokens"])
+        timeout = self._patience(most)
+        begun, failures = time.monotonic(), 0
+        while True:
+            turn = await live.turn(model, size, most)
+            answer = await live.send(turn, model, encoded.params, encoded.headers, timeout=timeout)
+            if answer.message is not None:
+                break
+            if self._max_retries and answer.is_refusal:
+                # Everybody waits until the refusal has passed; this call stands first in the line.
+                if time.monotonic() - begun < self._refusal_patience:
+                    continue
+            elif failures < self._max_retries and _passes(answer):
+                failures += 1
+                await asyncio.sleep(_wait(answer, failures))
+                continue
+            raise self._translated(answer, live.base_url)
+        charge = self._prices.charge(
+            answer.message.model, answer.message.usage, batch=False, at=time.time()
+        )
+        return ActorResponse(answer.raw, cost=None if charge is None else charge.cost)
 
-    def _patience(self, params: Mapping[str, Any]) -> float:
-        if self._timeout is not None:
-            return self._timeout
-        return max(_SHORTEST_TIMEOUT, params["max_tokens"] * _SECONDS_PER_TOKEN)
+    def _patience(self, max_tokens: int) -> float:
+        from claude_batch.wire.live import longest_silence
+
+        return longest_silence(max_tokens) if self._timeout is None else self._timeout
 
     # The client -----------------------------------------------------------------------------------
 
@@ -355,17 +351,19 @@ class ClaudeProvider:
             )
         return key
 
-    def _client(self) -> anthropic.AsyncAnthropic:
+    def _client(self) -> LiveClient:
         # Only ever called on the provider's own loop, so two calls cannot make two.
-        if self._sdk is None:
+        if self._live is None:
             import anthropic
             import httpx2
+
+            from claude_batch.wire.live import LiveClient
 
             try:
                 sdk = anthropic.AsyncAnthropic(
                     base_url=self._base_url,
                     api_key=self._key(),
-                    max_retries=self._max_retries,
+                    max_retries=0,
                     open_telemetry=False,
                 )
             except anthropic.AnthropicError as error:
@@ -386,32 +384,30 @@ class ClaudeProvider:
                     "has; set it again",
                     reason="credentials",
                 )
-            self._sdk = sdk
-        return self._sdk
+            self._live = LiveClient(sdk, concurrency=self._concurrency)
+        return self._live
 
-    def _translated(
-        self, error: anthropic.AnthropicError, sdk: anthropic.AsyncAnthropic
-    ) -> ActorError:
-        import anthropic
-
-        if isinstance(error, anthropic.APIStatusError):
-            response = error.response
-            fault = fault_of_response(response.status_code, response.headers, response.content)
-            words = fault.describe()
-            if fault.location is not None:
-                words = f"{words} (a redirect, which is not followed: check the base URL)"
-            reason = account_reason(fault.status, fault.error_type, fault.message, fault.details)
-            if reason is not None:
-                return AccountHaltedError(words, reason=reason, error_type=fault.error_type)
-            return LiveRequestError(
-                words,
-                status=fault.status,
-                error_type=fault.error_type,
-                request_id=fault.request_id,
-            )
-        if isinstance(error, anthropic.CredentialsError):
-            return AccountHaltedError(f"no API key: {error}", reason="credentials")
-        return LiveRequestError(f"no answer from {sdk.base_url}: {_reason(error)}")
+    def _translated(self, answer: LiveAnswer, base_url: str) -> ActorError:
+        fault = answer.fault
+        if answer.no_credential:
+            return AccountHaltedError(f"no API key: {answer.reason}", reason="credentials")
+        if fault is None:
+            words = answer.reason
+            if answer.status is None:
+                words = f"no answer from {base_url}: {words}"
+            return LiveRequestError(words, status=answer.status, request_id=answer.request_id)
+        words = fault.describe()
+        if fault.location is not None:
+            words = f"{words} (a redirect, which is not followed: check the base URL)"
+        reason = account_reason(fault.status, fault.error_type, fault.message, fault.details)
+        if reason is not None:
+            return AccountHaltedError(words, reason=reason, error_type=fault.error_type)
+        return LiveRequestError(
+            words,
+            status=fault.status,
+            error_type=fault.error_type,
+            request_id=fault.request_id,
+        )
 
 
 class _Many:
@@ -458,7 +454,14 @@ async def _as_async(requests: Requests) -> AsyncGenerator[RequestLike, None]:
             yield request
 
 
-def _reason(error: BaseException) -> str:
-    cause = error.__cause__ or error
-    text = str(cause)
-    return f"{type(cause).__name__}: {text}" if text else type(cause).__name__
+def _passes(answer: LiveAnswer) -> bool:
+    if answer.fault is not None:
+        return answer.fault.passes
+    return answer.status is None and not answer.no_credential
+
+
+def _wait(answer: LiveAnswer, failures: int) -> float:
+    """Seconds before a failed call is tried again: as the answer asks, or about 0.5, 1, 2 … 8."""
+    if answer.fault is not None and answer.fault.retry_after is not None:
+        return min(answer.fault.retry_after, _LONGEST_WAIT)
+    return min(_LONGEST_WAIT, 0.5 * 2.0 ** (failures - 1)) * random.uniform(0.75, 1.0)
