@@ -41,6 +41,11 @@ class CrashPoint(StrEnum):
     DURING_COLLECT_CHUNK = "during_collect_chunk"  # some result lines are stored, others not
     BETWEEN_RESULTS_AND_STATE = "between_results_and_state"  # all are stored, none is judged
     AFTER_COLLECTED = "after_collected"
+    # Live calls and deadlines
+    AFTER_LIVE_CLAIM = "after_live_claim"  # calls are on disk as under way, none has left
+    AFTER_LIVE_ANSWER = "after_live_answer"  # an answer is here and nowhere else
+    AFTER_LIVE_RECORD = "after_live_record"
+    AFTER_MARGIN = "after_margin"  # a run is past its margin, nothing was cancelled at the API
     # Delivery
     BEFORE_DELIVERY = "before_delivery"  # all is final, no line is written
     DURING_DELIVERY = "during_delivery"  # some lines are in the temporary file

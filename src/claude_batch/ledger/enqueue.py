@@ -48,6 +48,7 @@ _INSERT_REQUESTS = insert(requests).values(
     batch_id=null(),
     answered_by=null(),
     finished=null(),
+    live=null(),
 )
 _INSERT_PARAMS = insert(params)
 
@@ -218,7 +219,9 @@ def begin_run(tx: Connection, run: NewRun) -> str:
             created=run.created,
             stored=run.created if run.kind == "calls" else None,
             request_count=0,
-            **run.mode.model_dump(mode="python"),
+            **run.mode.model_dump(mode="python", exclude={"deadline"}),
+            deadline=run.mode.deadline_after(run.created),
+            live=run.created if run.mode.mode == "live" else None,
         )
     )
     return run_id

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, and_, bindparam, func, or_, select
+from sqlalchemy import Connection, and_, bindparam, case, func, literal_column, or_, select
 
 from claude_batch.core.states import BatchState, RequestState
 from claude_batch.ledger.schema import (
@@ -47,6 +47,8 @@ class Answer(NamedTuple):
     """The API's id of the batch that answered."""
     cost: int | None = None
     """Nano-dollars; None where there is no answer, or no price."""
+    via: str = "batch"
+    """``live`` where it is of a live call, and of no batch."""
 
 
 # The state's members, looked up without the cost of the enum's call for every row.
@@ -66,6 +68,7 @@ def _answers() -> Any:
             results.c.raw,
             batches.c.remote_id,
             results.c.cost,
+            case((batches.c.state == literal_column("'live'"), "live"), else_="batch"),
         )
         .outerjoin(
             results,

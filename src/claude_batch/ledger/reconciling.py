@@ -13,6 +13,7 @@ from typing import Any
 from sqlalchemy import Connection, and_, case, delete, exists, func, insert, or_, select, update
 
 from claude_batch.core.states import BatchState, CandidateState, RequestState
+from claude_batch.ledger import deadlines
 from claude_batch.ledger.packing import batch, recount, withdraw_cancelled
 from claude_batch.ledger.schema import (
     batches,
@@ -338,6 +339,7 @@ def resubmit_lost(tx: Connection, run_id: str, now: float) -> int:
     if count:
         # What was delivered says "lost"; what comes now is worth another delivery.
         tx.execute(update(runs).where(runs.c.id == run_id).values(delivered=None))
+        deadlines.forget(tx, run_id)
     return count
 
 

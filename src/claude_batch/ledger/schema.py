@@ -114,6 +114,33 @@ runs: Table = Table(
     Column("on_timeout", String, nullable=False),
     Column("max_attempts", Integer, nullable=False),
     Index("ix_runs_digest", "digest"),
+    # How and until when it is to be answered.
+    Column("mode", String, nullable=False, server_default=text("'batch'")),
+    Column("auto_threshold", Integer, nullable=False, server_default=text("0")),
+    Column("live_concurrency", Integer, nullable=False, server_default=text("8")),
+    Column("fallback", String, nullable=False, server_default=text("'live'")),
+    Column("deadline", Float),
+    Column("deadline_margin", Float),  # as it was set; None where it is learned
+    # Since when its requests are packed no more, since the deadline is near; and the margin then.
+    Column("past_margin", Float),
+    Column("margin", Float),
+    # Once it is known: "met", or why the deadline was missed; and when all had ended.
+    Column("deadline_outcome", Text),
+    Column("deadline_closed", Float),
+    # Since when what is queued of it goes to the live API; None where it goes into batches.
+    Column("live", Float),
+    Index(
+        "ix_runs_live",
+        "live",
+        sqlite_where=text("live IS NOT NULL"),
+        postgresql_where=text("live IS NOT NULL"),
+    ),
+    Index(
+        "ix_runs_deadline",
+        "deadline",
+        sqlite_where=text("deadline IS NOT NULL AND deadline_closed IS NULL"),
+        postgresql_where=text("deadline IS NOT NULL AND deadline_closed IS NULL"),
+    ),
 )
 
 requests: Table = Table(
@@ -140,6 +167,14 @@ requests: Table = Table(
     Column("answered_by", Integer),  # the sending whose result is final
     # The ledger-wide stamp of the transaction that made it final: the order of completion.
     Column("finished", Integer),
+    # 1 where it goes to the live API while its run's others go into batches.
+    Column("live", Integer),
+    Index(
+        "ix_requests_live",
+        "lane_id",
+        sqlite_where=text("live IS NOT NULL AND state = 'queued'"),
+        postgresql_where=text("live IS NOT NULL AND state = 'queued'"),
+    ),
     UniqueConstraint("run_id", "position"),
     Index("ix_requests_batch", "batch_id"),
     Index(

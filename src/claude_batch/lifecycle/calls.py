@@ -17,7 +17,7 @@ from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.errors import KeyConflictError
 from claude_batch.core.ids import new_request_id
 from claude_batch.core.settings import BatchProcessingMode
-from claude_batch.ledger import calling, enqueue, reading
+from claude_batch.ledger import calling, deadlines, enqueue, reading
 from claude_batch.ledger.calling import NewCall, Orphan
 from claude_batch.ledger.enqueue import NewRequest, NewRun
 from claude_batch.ledger.processes import is_alive
@@ -27,6 +27,9 @@ from claude_batch.lifecycle.waiting import Waiter, settle
 from claude_batch.wire.encoding import EncodedRequest, LaneHeaders
 
 __all__ = ["Call", "CallStore"]
+
+SHARED_DEADLINE = 0.05
+"""The part of a call's time until its deadline in which others join its run."""
 
 
 class _Workspace(Protocol):
@@ -52,6 +55,8 @@ class Call:
 class _CallsRun:
     run_id: str
     next_position: int = 0
+    until: float = float("inf")
+    """Calls that begin later go into another run, since theirs has a deadline."""
 
 
 _Group = tuple[int, str, BatchProcessingMode]
@@ -75,6 +80,16 @@ class _Flush:
     done: list[tuple[Call, Answer | KeyConflictError]] = field(
         default_factory=list[tuple[Call, "Answer | KeyConflictError"]]
     )
+
+
+def _until(mode: BatchProcessingMode) -> float:
+    """How long calls share a run: those with a deadline from their beginning on, a twentieth of it.
+
+    The later ones of them have that much less time, and share batches with the first.
+    """
+    if not isinstance(mode.deadline, float):
+        return float("inf")
+    return time.time() + mode.deadline * SHARED_DEADLINE
 
 
 class CallStore:
@@ -138,7 +153,9 @@ class CallStore:
         self._let_go.clear()
         reach(CrashPoint.AFTER_CALLS_STORED)
         for group, run_id in flush.runs.items():
-            known = self._runs.setdefault(group, _CallsRun(run_id))
+            known = self._runs.get(group)
+            if known is None or known.run_id != run_id:
+                known = self._runs[group] = _CallsRun(run_id, until=_until(group[2]))
             known.next_position = max(known.next_position, flush.positions[run_id])
         for call, outcome in flush.done:
             if settle(call.future, outcome) and isinstance(outcome, Answer):
@@ -232,7 +249,9 @@ class CallStore:
             return run_id
         workspace_id, actor, mode = group
         known = self._runs.get(group)
-        if known is not None:
+        if known is not None and begun <= known.until:
+            if mode.deadline is not None:
+                deadlines.reopen(tx, known.run_id)
             run_id, position = known.run_id, known.next_position
         else:
             run = NewRun(

@@ -17,11 +17,13 @@ from filelock import Timeout
 
 from claude_batch.core.errors import LedgerError
 from claude_batch.core.settings import LedgerSettings
-from claude_batch.ledger import collecting, enqueue, halting, packing, reading, sending
+from claude_batch.ledger import collecting, enqueue, halting, live, packing, reading, sending
 from claude_batch.ledger.high_water import HighWater
 from claude_batch.ledger.store import Deposed, Ledger, Seat, Transaction
 from claude_batch.lifecycle.behind import compare
 from claude_batch.lifecycle.collection import Collection
+from claude_batch.lifecycle.deadlines import Deadlines
+from claude_batch.lifecycle.live import LiveCalls
 from claude_batch.lifecycle.packing import pack_due
 from claude_batch.lifecycle.polling import Polling
 from claude_batch.lifecycle.reconciliation import Reconciliation
@@ -94,11 +96,20 @@ class Driver:
         self._collection = Collection(ledger, client, settings)
         self._reconciliation = Reconciliation(ledger, client, settings)
         self._refusals = Refusals(ledger, settings)
+        self._deadlines = Deadlines(ledger)
+        self._live = LiveCalls(
+            ledger, client, settings, stopping=lambda: self._stopping, changed=self._live_changed
+        )
         self._high_water = HighWater(ledger)
 
     def wake(self) -> None:
         """Look around now: something was queued, cancelled or resumed."""
         self._wake_send.set()
+        self._wake_poll.set()
+        self._live.wake()
+
+    def _live_changed(self) -> None:
+        self._changed()
         self._wake_poll.set()
 
     def stop(self) -> None:
@@ -142,6 +153,7 @@ class Driver:
             await self._poll_pass(seat)
             while await self._send_pass(seat) == 0.0 and not self._stopping:
                 pass
+            await self._live.drain(seat)
             await self._poll_pass(seat)
         return True
 
@@ -230,6 +242,12 @@ class Driver:
 
     def _settle_interrupted(self, tx: Transaction, seat: Seat) -> None:
         # The last driver ended during a POST: without ``armed`` its tail never left.
+        if lost := live.interrupted(tx, seat.workspace_id):
+            _log.warning(
+                "%d live calls were under way when the last driver ended: they may have been paid "
+                "for, and are not made again by themselves",
+                lost,
+            )
         for row in sending.interrupted(tx, seat.workspace_id):
             if row.armed is None:
                 sending.mark_definite_no(tx, row.id, note="the sending process ended before it")
@@ -241,6 +259,7 @@ class Driver:
         async with asyncio.TaskGroup() as group:
             self._send_task = group.create_task(self._heeding_the_disk(self._send_loop, seat))
             self._poll_task = group.create_task(self._heeding_the_disk(self._poll_loop, seat))
+            group.create_task(self._heeding_the_disk(self._live.run, seat))
         if self._disk_fault is not None:
             raise self._disk_fault
 
@@ -279,6 +298,7 @@ class Driver:
         packed, next_due = pack_due(self._ledger, seat, now)
         if packed:
             self._changed()
+        self._live.wake()  # a few may have been told to go live
         # A longer wait was planned before the clock jumped.
         if state.wait_until is not None and 0 < state.wait_until - now <= LONGEST_WAIT:
             return state.wait_until - now
@@ -305,6 +325,7 @@ class Driver:
 
     async def _poll_pass(self, seat: Seat) -> float:
         """Cancel, check and collect what is due; returns the seconds until the next pass."""
+        self._look_at_deadlines(seat)
         await self._polling.cancel_requested(seat)
         await self._polling.check_due(seat, time.time())
         if await self._reconciliation.reconcile(seat, time.time()):
@@ -317,12 +338,22 @@ class Driver:
                 break
             await self._collection.collect(seat, batch_id)
             self._changed()
+            self._live.wake()
             self._wake_send.set()
             self._keep_log_short()
-        again = self._keep_log_short()
+        # What was collected may have ended a run, or have something left for the live API.
+        again = min(self._keep_log_short(), self._look_at_deadlines(seat))
         with self._ledger.read() as tx:
             due = collecting.next_check_of(tx, seat.workspace_id)
         return again if due is None else max(0.0, min(again, due - time.time()))
+
+    def _look_at_deadlines(self, seat: Seat) -> float:
+        changed, again = self._deadlines.look(seat, time.time())
+        if changed:
+            self._changed()
+            self._live.wake()
+            self._wake_poll.set()
+        return again
 
     def _keep_log_short(self) -> float:
         """Move a long log into the file; returns the seconds until it should be looked at again."""

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from claude_batch.core.crash_points import CrashPoint, reach
-from claude_batch.ledger import packing, reconciling
+from claude_batch.ledger import live, packing, reconciling
 from claude_batch.ledger.store import Ledger, Seat
 from claude_batch.wire.encoding import body_length
 from claude_batch.wire.limits import MAX_BODY_BYTES, MAX_REQUESTS
 
-__all__ = ["Cut", "Policy", "Queued", "pack_due", "plan_cut", "whole_cut"]
+__all__ = ["Choice", "Cut", "Policy", "Queued", "goes_live", "pack_due", "plan_cut", "whole_cut"]
 
 
 Queued = tuple[int, int, str]
@@ -104,6 +104,35 @@ def whole_cut(
     return Cut(last_seq, count, params_bytes, poll, max(max_poll, poll))
 
 
+class Choice(Protocol):
+    """What of a run's `BatchProcessingMode` says whether its requests go live."""
+
+    @property
+    def kind(self) -> str: ...
+    @property
+    def mode(self) -> str: ...
+    @property
+    def auto_threshold(self) -> int: ...
+    @property
+    def request_count(self) -> int: ...
+
+
+def goes_live(waiting: int, choices: Iterable[Choice]) -> bool:
+    """Whether the requests that wait to be packed in a lane go to the live API instead.
+
+    So where all are of mode ``auto`` and no more of them wait than ``auto_threshold`` (the smallest
+    of any). A run counts with all its requests, so the few of a large one that are tried again stay
+    in batches.
+    """
+    found = list(choices)
+    return bool(found) and all(
+        choice.mode == "auto"
+        and max(waiting, choice.request_count if choice.kind == "run" else 0)
+        <= choice.auto_threshold
+        for choice in found
+    )
+
+
 def pack_due(ledger: Ledger, seat: Seat, now: float) -> tuple[list[int], float | None]:
     """Pack every lane whose time has come, each as far as one batch reaches.
 
@@ -113,7 +142,7 @@ def pack_due(ledger: Ledger, seat: Seat, now: float) -> tuple[list[int], float |
         lanes = packing.due_lanes(tx, seat.workspace_id, now)
     packed: list[int] = []
     later: list[float] = []
-    for lane_id, due in lanes:
+    for lane_id, alone, due in lanes:
         if due > now:
             later.append(due)
             continue
@@ -122,11 +151,16 @@ def pack_due(ledger: Ledger, seat: Seat, now: float) -> tuple[list[int], float |
             # An unknown sending is looked for by its count: another batch shall not look like it.
             unknown = reconciling.unknown_batches(tx, seat.workspace_id)
             avoid = {row.request_count for row in unknown}
-            policies = packing.policies(tx, lane_id)
+            policies = packing.policies(tx, lane_id, alone)
+            totals = packing.queue_totals(tx, lane_id, alone)
+            if goes_live(totals[0], policies.values()):
+                live.choose(tx, lane_id, policies)
+                continue
             # Mostly all of a lane fits into one batch, and need not be looked at one by one.
-            cut = whole_cut(*packing.queue_totals(tx, lane_id), policies, avoid=avoid)
+            cut = whole_cut(*totals, policies, avoid=avoid)
             if cut is None:
-                cut = plan_cut(packing.queued_of_lane(tx, lane_id), policies, avoid=avoid)
+                queued = packing.queued_of_lane(tx, lane_id, alone)
+                cut = plan_cut(queued, policies, avoid=avoid)
             if cut is None:
                 continue
             packed.append(
@@ -139,6 +173,7 @@ def pack_due(ledger: Ledger, seat: Seat, now: float) -> tuple[list[int], float |
                     poll_interval=cut.poll_interval,
                     max_poll_interval=cut.max_poll_interval,
                     now=now,
+                    alone=alone,
                 )
             )
         reach(CrashPoint.AFTER_PACK)

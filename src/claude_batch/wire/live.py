@@ -18,13 +18,14 @@ from weakref import WeakValueDictionary
 
 import anthropic
 import httpx2
+import msgspec
 
 from claude_batch.wire.encoding import LaneHeaders
 from claude_batch.wire.errors import ApiFault, fault_of_response
 from claude_batch.wire.messages import DecodedMessage, UnreadableLine, decode_message
 from claude_batch.wire.pace import Pace, Turn
 
-__all__ = ["LiveAnswer", "LiveClient", "longest_silence", "pace_of"]
+__all__ = ["LiveAnswer", "LiveClient", "asked_of", "longest_silence", "pace_of"]
 
 _MESSAGES = "/v1/messages"
 
@@ -103,6 +104,20 @@ def _is_refusal(fault: ApiFault | None) -> bool:
     return fault is not None and fault.status in (429, 529) and fault.account_reason is None
 
 
+class _Asked(msgspec.Struct):
+    model: str
+    max_tokens: int = 0
+
+
+_asked = msgspec.json.Decoder(_Asked)
+
+
+def asked_of(params: bytes) -> tuple[str, int]:
+    """The model and ``max_tokens`` of Messages params that were checked when they were encoded."""
+    found = _asked.decode(params)
+    return found.model, found.max_tokens
+
+
 class LiveClient:
     """Live calls over one client of the SDK. Belongs to one event loop."""
 
@@ -156,6 +171,19 @@ class LiveClient:
                     return found
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._ended.wait(), min(found, 60.0))
+
+    def try_turn(self, model: str, params_bytes: int, max_tokens: int, most: int) -> Turn | float:
+        """A turn for a call that may leave at once, or the seconds until it is worth asking again.
+
+        ``most`` bounds the calls under way, where it is smaller than ``concurrency``.
+        """
+        pace = self.pace(model)
+        cost = pace.cost_of(params_bytes, max_tokens)
+        return pace.ask(time.monotonic(), cost, min(most, self._concurrency))
+
+    def unused(self, turn: Turn, model: str) -> None:
+        """A call does not leave after all."""
+        self.pace(model).unused(turn)
 
     async def send(
         self,

@@ -1,0 +1,275 @@
+"""Transactions of live calls: which requests go to the live API, and what became of each call.
+
+A call that is under way is on disk before it leaves: its request is ``packed``, in a batch of state
+``live`` that holds the calls of a run and a day together and is none of the API's. Whoever takes
+the driver's seat and finds one there knows that it may have been answered, and paid for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import NamedTuple
+
+from sqlalchemy import Connection, and_, bindparam, insert, literal_column, or_, select, update
+
+from claude_batch.core.states import BatchState, RequestState
+from claude_batch.ledger.collecting import NewResult, add_results
+from claude_batch.ledger.schema import batch_runs, batches, lanes, params, requests, runs
+from claude_batch.ledger.store import next_stamp
+
+__all__ = [
+    "Ended",
+    "Waiting",
+    "choose",
+    "claim",
+    "finish",
+    "interrupted",
+    "put_back",
+    "waiting",
+]
+
+DAY = 86400.0
+
+# Written out, so that the index of what is queued can be used.
+_QUEUED = literal_column("requests.state") == literal_column("'queued'")
+
+
+class Waiting(NamedTuple):
+    """A request that waits for a live call."""
+
+    seq: int
+    id: str
+    run_id: str
+    lane_id: int
+    api_version: str
+    betas: str
+    user_profile: str
+    attempts: int
+    """Outcomes that count against ``max_attempts``."""
+    max_attempts: int
+    concurrency: int
+    body: bytes
+
+
+def choose(tx: Connection, lane_id: int, run_ids: Collection[str]) -> int:
+    """Send what is queued of these runs in a lane to the live API; returns how many."""
+    return tx.execute(
+        update(requests)
+        .where(
+            requests.c.lane_id == lane_id,
+            requests.c.state == RequestState.QUEUED,
+            requests.c.run_id.in_(run_ids),
+        )
+        .values(live=1)
+    ).rowcount
+
+
+_OF_WORKSPACE = lanes.c.workspace_id == bindparam("workspace")
+_LIVE_RUNS = select(runs.c.id).where(
+    runs.c.live.is_not(None), runs.c.stored.is_not(None), runs.c.cancelled.is_(None)
+)
+_ANY_RUN = _LIVE_RUNS.limit(1)
+
+
+def waiting(tx: Connection, workspace_id: int, limit: int) -> list[int]:
+    """The row numbers of requests that wait for a live call, oldest first."""
+    of_lanes = requests.c.lane_id.in_(select(lanes.c.id).where(_OF_WORKSPACE))
+    chosen = requests.c.live.is_not(None)
+    if tx.scalar(_ANY_RUN) is not None:
+        chosen = or_(chosen, requests.c.run_id.in_(_LIVE_RUNS))
+    return list(
+        tx.scalars(
+            select(requests.c.seq)
+            .where(_QUEUED, of_lanes, chosen)
+            .order_by(requests.c.seq)
+            .limit(limit),
+            {"workspace": workspace_id},
+        )
+    )
+
+
+def request(tx: Connection, seq: int) -> Waiting | None:
+    """One that waits, with its params; None where it does not wait any more."""
+    row = tx.execute(
+        select(
+            requests.c.seq,
+            requests.c.id,
+            requests.c.run_id,
+            requests.c.lane_id,
+            lanes.c.api_version,
+            lanes.c.betas,
+            lanes.c.user_profile,
+            requests.c.attempts - requests.c.forgiven,
+            runs.c.max_attempts,
+            runs.c.live_concurrency,
+            params.c.body,
+        )
+        .join(runs, runs.c.id == requests.c.run_id)
+        .join(lanes, lanes.c.id == requests.c.lane_id)
+        .join(params, params.c.request_seq == requests.c.seq)
+        .where(
+            requests.c.seq == seq,
+            requests.c.state == RequestState.QUEUED,
+            ~requests.c.cancelled,
+            runs.c.cancelled.is_(None),
+            or_(requests.c.live.is_not(None), runs.c.live.is_not(None)),
+        )
+    ).first()
+    return None if row is None else Waiting(*row)
+
+
+def _holder(tx: Connection, lane_id: int, run_id: str, now: float) -> int:
+    """The batch that holds a run's live calls of a lane and a day (by which costs are told)."""
+    found = tx.scalar(
+        select(batches.c.id)
+        .join(batch_runs, batch_runs.c.batch_id == batches.c.id)
+        .where(
+            batch_runs.c.run_id == run_id,
+            batches.c.lane_id == lane_id,
+            batches.c.state == BatchState.LIVE,
+            batches.c.created >= now - now % DAY,
+            batches.c.created < now - now % DAY + DAY,
+        )
+        .limit(1)
+    )
+    if found is not None:
+        return found
+    key = tx.execute(
+        insert(batches).values(
+            lane_id=lane_id,
+            state=BatchState.LIVE,
+            request_count=0,
+            params_bytes=0,
+            poll_interval=0.0,
+            max_poll_interval=0.0,
+            created=now,
+            submitted=now,
+            ended=now,
+        )
+    ).inserted_primary_key
+    assert key is not None
+    batch_id = int(key[0])
+    tx.execute(insert(batch_runs).values(batch_id=batch_id, run_id=run_id))
+    return batch_id
+
+
+def claim(tx: Connection, seq: int, now: float) -> tuple[Waiting, int, int] | None:
+    """Note that a call is about to leave: the request, its sending, and the batch that holds it.
+
+    None where it must not leave any more.
+    """
+    found = request(tx, seq)
+    if found is None:
+        return None
+    batch_id = _holder(tx, found.lane_id, found.run_id, now)
+    sending = tx.execute(
+        update(requests)
+        .where(requests.c.seq == seq)
+        .values(state=RequestState.PACKED, batch_id=batch_id, sendings=requests.c.sendings + 1)
+        .returning(requests.c.sendings)
+    ).scalar_one()
+    tx.execute(
+        update(batches)
+        .where(batches.c.id == batch_id)
+        .values(request_count=batches.c.request_count + 1)
+    )
+    return found, int(sending), batch_id
+
+
+def _under_way(seq: int, batch_id: int) -> list[object]:
+    return [
+        requests.c.seq == seq,
+        requests.c.batch_id == batch_id,
+        requests.c.state == RequestState.PACKED,
+    ]
+
+
+def put_back(tx: Connection, seq: int, batch_id: int, *, attempt: bool, note: str | None) -> None:
+    """A call was not processed, or failed and may be tried again: its request waits once more.
+
+    ``attempt``: it had an outcome, which is kept, so that its sending keeps its number.
+    """
+    stopped = or_(
+        requests.c.cancelled,
+        requests.c.run_id.in_(select(runs.c.id).where(runs.c.cancelled.is_not(None))),
+    )
+    ends = {"state": RequestState.CANCELED, "finished": next_stamp(tx)}
+    left = {
+        "attempts": requests.c.attempts + (1 if attempt else 0),
+        "sendings": requests.c.sendings - (0 if attempt else 1),
+    }
+    mine = and_(*_under_way(seq, batch_id))  # pyright: ignore[reportArgumentType]
+    gone = tx.execute(update(requests).where(mine, stopped).values(**left, **ends))
+    if not gone.rowcount:
+        again = {"state": RequestState.QUEUED, "batch_id": None}
+        tx.execute(update(requests).where(mine).values(**left, **again))
+    tx.execute(
+        update(batches)
+        .where(batches.c.id == batch_id)
+        .values(request_count=batches.c.request_count - 1, note=note)
+    )
+
+
+class Ended(NamedTuple):
+    """The end of a call that stands."""
+
+    batch_id: int
+    state: RequestState
+    result: NewResult | None
+    """None where nothing is known of it: it is lost."""
+    seq: int
+
+
+def finish(tx: Connection, ended: Sequence[Ended], now: float) -> None:
+    """Give requests their final state, with their results."""
+    if not ended:
+        return
+    stamp = next_stamp(tx)
+    by_batch: dict[int, list[NewResult]] = {}
+    for end in ended:
+        if end.result is not None:
+            by_batch.setdefault(end.batch_id, []).append(end.result)
+    for batch_id, results in by_batch.items():
+        add_results(tx, batch_id, results)
+    for end in ended:
+        tx.execute(
+            update(requests)
+            .where(*_under_way(end.seq, end.batch_id))  # pyright: ignore[reportArgumentType]
+            .values(
+                state=end.state,
+                answered_by=None if end.result is None else end.result.sending,
+                attempts=requests.c.attempts + 1,
+                finished=stamp,
+            )
+        )
+    tx.execute(
+        update(batches)
+        .where(batches.c.id.in_({end.batch_id for end in ended}))
+        .values(ended=now, collected=now)
+    )
+
+
+def keep_attempt(tx: Connection, batch_id: int, result: NewResult) -> None:
+    """Keep an outcome after which the request is tried again."""
+    add_results(tx, batch_id, [result])
+
+
+def interrupted(tx: Connection, workspace_id: int) -> int:
+    """End the calls that were under way when their driver ended as lost; returns how many."""
+    held = (
+        select(batches.c.id)
+        .join(lanes, lanes.c.id == batches.c.lane_id)
+        .where(batches.c.state == BatchState.LIVE, lanes.c.workspace_id == workspace_id)
+    )
+    under_way = and_(requests.c.batch_id.in_(held), requests.c.state == RequestState.PACKED)
+    if tx.scalar(select(requests.c.seq).where(under_way).limit(1)) is None:
+        return 0
+    return tx.execute(
+        update(requests)
+        .where(under_way)
+        .values(
+            state=RequestState.LOST,
+            attempts=requests.c.attempts + 1,
+            finished=next_stamp(tx),
+        )
+    ).rowcount
