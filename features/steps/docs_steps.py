@@ -294,7 +294,9 @@ def settings_defaults(context: Context) -> None:
     for name, value in defaults().items():
         _, shown = table[ENVIRONMENT_PREFIX + name.upper()]
         read: Any = {"true": True, "false": False}.get(shown, shown)
-        if not isinstance(value, str | bool):
+        if value is None:
+            read = shown or None
+        elif not isinstance(value, str | bool):
             read = parse_duration(shown)
         assert read == value, f"{name}: the README says {shown}, the code {value}"
 

@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from claude_batch.core.durations import format_duration
 from claude_batch.core.errors import RunNotFoundError
 from claude_batch.core.states import BatchState, RequestState, RunState
-from claude_batch.ledger import reading, reconciling
+from claude_batch.ledger import costs, deadlines, reading, reconciling
 from claude_batch.ledger.store import Ledger, Transaction
+from claude_batch.lifecycle.deadlines import margin_of
 from claude_batch.lifecycle.seat import seat_is_taken
 from claude_batch.wire.limits import RESULTS_KEPT_DAYS, WARN_FROM_DAY
 
-__all__ = ["BatchStatus", "Halt", "RunStatus", "all_statuses", "find_run_id", "status_of"]
+__all__ = [
+    "BatchStatus",
+    "Deadline",
+    "Halt",
+    "RunStatus",
+    "all_statuses",
+    "find_run_id",
+    "status_of",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +60,23 @@ class Halt:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Deadline:
+    """When a run is wanted, and what is done for it."""
+
+    at: float
+    """Seconds since the epoch (UTC)."""
+    margin: float
+    """Seconds before it from which nothing more goes into batches: as set or learned, as it stood
+    when the run was withdrawn, or as it stands now."""
+    fallback: str
+    """``live``: what did not run in a batch by then is asked live. ``none``: it ends expired."""
+    withdrawn: float | None
+    """When the run was withdrawn from batches; None before."""
+    outcome: str | None
+    """``met``, or ``missed`` and why; None while that is open."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunStatus:
     """Where a run stands. Times are seconds since the epoch (UTC)."""
 
@@ -71,6 +98,9 @@ class RunStatus:
     """What the run waits for and what would change it, in words; empty for a finished run."""
     strange_lines: int
     """Lines of its batches' results that are no results; they are kept in the ledger."""
+    mode: str = "batch"
+    """``batch``, ``live`` or ``auto``, as it was asked."""
+    deadline: Deadline | None = None
 
     @property
     def finished(self) -> bool:
@@ -119,6 +149,7 @@ def status_of(ledger: Ledger, run_id: str, *, driven: bool | None = None) -> Run
         )
         workspace = reading.workspace_row(tx, run.workspace_id)
         strange = reading.strange_count(tx, run.id)
+        deadline = _deadline(tx, run, counts)
     halt = None
     if workspace.halted is not None:
         halt = Halt(
@@ -144,8 +175,10 @@ def status_of(ledger: Ledger, run_id: str, *, driven: bool | None = None) -> Run
         counts=counts,
         batches=batches,
         halt=halt if still_open else None,
-        waiting_for=_waiting_for(state, batches, workspace) if still_open else "",
+        waiting_for=_waiting_for(state, batches, workspace, counts, deadline) if still_open else "",
         strange_lines=strange,
+        mode=run.mode,
+        deadline=deadline,
     )
 
 
@@ -159,7 +192,45 @@ def _state(run: Any, still_open: bool, halt: Halt | None, driven: bool) -> RunSt
     return RunState.RUNNING if driven else RunState.PARKED
 
 
-def _waiting_for(state: RunState, batches: tuple[BatchStatus, ...], workspace: Any) -> str:
+def _deadline(tx: Transaction, run: Any, counts: Mapping[RequestState, int]) -> Deadline | None:
+    if run.deadline is None:
+        return None
+    margin, outcome = run.margin, run.deadline_outcome
+    unfinished = sum(n for state, n in counts.items() if not state.is_final)
+    if outcome is None and not unfinished:
+        # Nobody has looked since it ended.
+        last = costs.answer_times(tx, run.id)[1]
+        outcome = "met" if last is None or last <= run.deadline else "missed"
+    if margin is None:
+        margin = margin_of(run, unfinished, deadlines.experience(tx, run.workspace_id))
+    return Deadline(
+        at=run.deadline,
+        margin=margin,
+        fallback=run.fallback,
+        withdrawn=run.past_margin,
+        outcome=outcome,
+    )
+
+
+def _deadline_words(deadline: Deadline) -> str:
+    now = time.time()
+    if deadline.outcome is not None:
+        return f"its deadline was {deadline.outcome}"
+    words = f"its deadline is in {format_duration(max(1, round(deadline.at - now)))}"
+    what = "goes to the live API" if deadline.fallback == "live" else "ends as expired"
+    if deadline.withdrawn is not None:
+        return f"{words}: it was withdrawn from batches, and what did not run {what}"
+    left = format_duration(max(1, round(deadline.at - deadline.margin - now)))
+    return f"{words}: what is unfinished in {left} is cancelled, and what did not run {what}"
+
+
+def _waiting_for(
+    state: RunState,
+    batches: tuple[BatchStatus, ...],
+    workspace: Any,
+    counts: Mapping[RequestState, int],
+    deadline: Deadline | None,
+) -> str:
     words: list[str] = []
     if state is RunState.HALTED:
         words.append(
@@ -188,6 +259,10 @@ def _waiting_for(state: RunState, batches: tuple[BatchStatus, ...], workspace: A
                 f"the API keeps results for {RESULTS_KEPT_DAYS} days: {left} days are left to "
                 "fetch them"
             )
+    if any(batch.state is BatchState.LIVE for batch in batches) and counts.get(RequestState.QUEUED):
+        words.append("live calls are made, as fast as the API's limits allow")
+    if deadline is not None:
+        words.append(_deadline_words(deadline))
     if state is RunState.PARKED:
         words.append("no process drives it: `claude-batch resume` goes on")
     return "; ".join(words) or "its turn to be sent"
