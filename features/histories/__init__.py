@@ -1,1 +1,6 @@
-"""Random histories: the lifecycle against a simulated API, with time that only the test moves."""
+"""A model of the lifecycle: random histories, a simulated API and simulated time, judged each step.
+
+The real ledger, driver and client interface are driven pass by pass. `clock` is the time, `api` the
+API, `process` a process that drives, `machine` the random histories, `verdict` what must hold, and
+`mutants` the broken rules that prove that a broken promise is seen.
+"""

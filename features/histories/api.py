@@ -1,15 +1,17 @@
-"""A simulated API and its client, in memory: what was accepted is on a bill that never lies.
+"""The simulated API: what it accepted, what it tells of it, and everything that goes wrong there.
 
-The client has the interface of `claude_batch.wire.client.BatchesClient`. It reads a body to its
-end before anything is accepted, so the held-back tail decides here as it does on the wire.
+`SimulatedApi` is the one truth of a history; `SimulatedClient` stands where a driver has its
+`claude_batch.wire.client.BatchesClient`. A create counts only when the whole body was received, so
+the tail that is held back matters here as it does on the wire.
 """
 
 from __future__ import annotations
 
 import asyncio
-import itertools
 import json
-from collections.abc import AsyncGenerator, AsyncIterator
+import re
+from collections import Counter, deque
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -17,6 +19,7 @@ from typing import Any
 
 from claude_batch.wire.client import (
     ApiError,
+    BatchesClient,
     BatchPage,
     CreateAnswer,
     RemoteBatch,
@@ -24,285 +27,415 @@ from claude_batch.wire.client import (
     Unreachable,
 )
 from claude_batch.wire.encoding import LaneHeaders
-from claude_batch.wire.errors import STATUS_OF_TYPE, ApiFault
+from claude_batch.wire.errors import ApiFault
+from histories.clock import Clock
 
-WORKSPACE = "wrkspc_histories"
-RETRYABLE = ("overloaded_error", "api_error", "timeout_error", "rate_limit_error")
+__all__ = ["OUTCOMES", "Crash", "CreatePlan", "Remote", "SimulatedApi", "SimulatedClient"]
+
+WORKSPACE = "wrkspc_model"
+OUTCOMES = ("succeeded", "overloaded", "invalid", "credit", "expired", "canceled")
+"""How a request may end; three of them are errors: a passing one, a final one, the account's."""
+
+_COUNTED = {"overloaded": "errored", "invalid": "errored", "credit": "errored"}
+_ERRORS = {
+    "overloaded": ("overloaded_error", "Overloaded"),
+    "invalid": ("invalid_request_error", "max_tokens: too many"),
+    "credit": ("invalid_request_error", "Your credit balance is too low"),
+}
+_CUSTOM_ID = re.compile(rb'"custom_id":"([^"]*)"')
 
 
-class PromiseBroken(AssertionError):
-    """The invariant that all of this is about does not hold."""
-
-
-def fault(status: int, message: str = "simulated", *, from_api: bool = True) -> ApiFault:
-    """An error answer."""
-    types = {code: name for name, code in STATUS_OF_TYPE.items()}
-    return ApiFault(
-        status=status,
-        error_type=types.get(status, "api_error") if from_api else None,
-        message=message,
-        details=None,
-        request_id="req_1" if from_api else None,
-        retry_after=None,
-    )
+class Crash(BaseException):
+    """The process dies here."""
 
 
 @dataclass(slots=True)
-class Accepted:
-    """A batch that the API has accepted."""
+class CreatePlan:
+    """What becomes of the next create."""
+
+    kind: str = "accept"
+    """``accept``, ``lose``, ``html``, ``refuse``, ``drop``, ``connect`` or ``die``."""
+    accepted: bool = True
+    """Whether it is accepted, where the answer does not tell."""
+    status: int = 500
+    from_api: bool = True
+    named: int | None = None
+    account: bool = False
+    early: bool = False
+    """Answered before the body was read."""
+    accept_after: float = 0.0
+    list_after: float = 0.0
+    silent: float = 0.0
+    """Seconds in which all of its counts are 0."""
+    pause: str | None = None
+    """Where the call is held up until somebody wakes it: ``before``, ``tail``, ``after``."""
+
+
+@dataclass(slots=True)
+class Remote:
+    """A batch at the API."""
 
     id: str
     created: float
-    custom_ids: list[str]
-    listed_from: float
-    blind_until: float
+    listed: float
+    ids: list[str]
     ours: bool
+    silent_until: float = 0.0
+    status: str = "in_progress"
     ended: float | None = None
+    outcomes: dict[str, str] = field(default_factory=dict)
     deleted: bool = False
-    cancelled: bool = False
-    gaps: int = 0
-    """Fetches that ended like a whole stream, and were none."""
-    outcomes: dict[str, str] = field(default_factory=dict[str, str])
-    """By ``custom_id``: succeeded, canceled, expired, or the type of an error."""
+    archived: bool = False
+    hidden_until: float = 0.0
+    """Until then it answers 404 when asked for."""
+    streams: deque[tuple[str, int]] = field(default_factory=deque)
+    """What goes wrong with the next fetches of its results, and where."""
+    omitted: Counter[str] = field(default_factory=Counter)
+    """Fetches that ended properly without a readable line of a request, by its `custom_id`."""
+
+    def line(self, identifier: str, outcome: str | None = None) -> bytes:
+        """The result line of one of its requests."""
+        outcome = outcome or self.outcomes[identifier]
+        result: dict[str, Any] = {"type": _COUNTED.get(outcome, outcome)}
+        if outcome == "succeeded":
+            usage = {"input_tokens": 1, "output_tokens": 2}
+            result["message"] = {"id": "msg", "content": [], "usage": usage}
+        elif outcome in _ERRORS:
+            kind, message = _ERRORS[outcome]
+            result["error"] = {"type": "error", "error": {"type": kind, "message": message}}
+        return json.dumps({"custom_id": identifier, "result": result}).encode() + b"\n"
 
 
-@dataclass(slots=True)
 class SimulatedApi:
-    """The server: its clock, its batches, and what goes wrong next."""
+    """The API of one history."""
 
-    now: float = 1_800_000_000.0
-    batches: dict[str, Accepted] = field(default_factory=dict[str, Accepted])
-    seen: set[str] = field(default_factory=set[str])
-    ordered: set[str] = field(default_factory=set[str])
-    """Requests that the user has ordered to be sent again, whatever it costs."""
-    creates: list[str] = field(default_factory=list[str])
-    lists: list[str] = field(default_factory=list[str])
-    fetches: list[str] = field(default_factory=list[str])
-    retrieves: list[str] = field(default_factory=list[str])
-    list_delay: float = 0.0
-    blind: float = 0.0
-    _numbers: itertools.count[int] = field(default_factory=itertools.count)
+    def __init__(self, clock: Clock, page: int) -> None:
+        self.clock = clock
+        self.page = page
+        """Batches in a page of the list, at most."""
+        self.remotes: list[Remote] = []
+        self.plans: deque[CreatePlan] = deque()
+        self.read_faults: deque[str] = deque()
+        self.violations: list[str] = []
+        self.uploaded: set[str] = set()
+        """Every `custom_id` of which a byte has left."""
+        self.blamed: set[str] = set()
+        """The `custom_id`s of uploads that were refused or broke: their requests may fail."""
+        self.on_create: Callable[[list[str]], None] = lambda ids: None
+        """Told of each body that came whole, before it is judged."""
+        self.on_accept: Callable[[Remote], None] = lambda remote: None
+        self.on_cancel: Callable[[Remote], None] = lambda remote: None
+        self.seated: SimulatedClient | None = None
+        """The client of the process that drives now."""
+        self.on_pause: asyncio.Future[None] | None = None
+        self.paused: dict[asyncio.Task[Any], asyncio.Future[None]] = {}
+        """The passes that are held up in a call, with what lets each go on."""
 
-    def accept(self, custom_ids: list[str], *, ours: bool) -> Accepted:
-        """Accept a batch; raises `PromiseBroken` where that pays for something twice."""
+    # The world -----------------------------------------------------------------------------
+
+    def add(self, ids: list[str], plan: CreatePlan, *, ours: bool) -> Remote:
+        now = self.clock.server
+        remote = Remote(
+            id=f"msgbatch_{len(self.remotes):04d}",
+            created=now + plan.accept_after,
+            listed=now + plan.accept_after + plan.list_after,
+            ids=ids,
+            ours=ours,
+            silent_until=now + plan.accept_after + plan.silent,
+        )
+        self.remotes.append(remote)
         if ours:
-            for custom_id in custom_ids:
-                if custom_id in self.seen:
-                    raise PromiseBroken(f"{custom_id} was sent twice")
-                self.seen.add(custom_id)
-                self._check(custom_id)
-        batch = Accepted(
-            f"msgbatch_{next(self._numbers):04d}",
-            self.now,
-            custom_ids,
-            self.now + self.list_delay,
-            self.now + self.blind,
-            ours,
-        )
-        self.batches[batch.id] = batch
-        return batch
+            self.on_accept(remote)
+        return remote
 
-    def _check(self, custom_id: str) -> None:
-        request = custom_id[:32]
-        if request in self.ordered:
-            return
-        for batch in self.batches.values():
-            for earlier in batch.custom_ids if batch.ours else ():
-                if earlier[:32] != request:
-                    continue
-                if batch.ended is None:
-                    raise PromiseBroken(f"{custom_id} was sent while {earlier} was running")
-                if batch.outcomes[earlier] == "succeeded":
-                    raise PromiseBroken(f"{custom_id} was sent after {earlier} had succeeded")
+    def exists(self, remote: Remote) -> bool:
+        return not remote.deleted and remote.created <= self.clock.server
 
-    def end(self, batch: Accepted, outcomes: list[str]) -> None:
-        """End a batch: each request has the outcome of its place."""
-        batch.ended = self.now
-        for number, custom_id in enumerate(batch.custom_ids):
-            outcome = outcomes[number % len(outcomes)]
-            batch.outcomes[custom_id] = "canceled" if batch.cancelled else outcome
+    def end(self, remote: Remote, outcomes: list[str]) -> None:
+        """End a batch; ``outcomes`` are taken in turn."""
+        canceling = remote.status == "canceling"
+        for place, identifier in enumerate(remote.ids):
+            outcome = outcomes[place % len(outcomes)]
+            if outcome == "canceled" and not canceling:
+                outcome = "succeeded"
+            remote.outcomes[identifier] = outcome
+        remote.status, remote.ended = "ended", self.clock.server
 
-    def shown(self, batch: Accepted) -> RemoteBatch:
-        """The batch as the API shows it now."""
-        kinds = list(batch.outcomes.values())
-        errored = [k for k in kinds if k not in ("succeeded", "canceled", "expired")]
-        counts = RequestCounts(processing=len(batch.custom_ids))
-        if batch.ended is not None:
-            counts = RequestCounts(
-                succeeded=kinds.count("succeeded"),
-                errored=len(errored),
-                canceled=kinds.count("canceled"),
-                expired=kinds.count("expired"),
-            )
-        elif self.now < batch.blind_until:
-            counts = RequestCounts()
-        status = "canceling" if batch.cancelled else "in_progress"
+    async def pause(self) -> None:
+        """Hold the call up until `wake`."""
+        task = asyncio.current_task()
+        assert task is not None
+        gate = self.paused[task] = asyncio.get_running_loop().create_future()
+        if self.on_pause is not None and not self.on_pause.done():
+            self.on_pause.set_result(None)
+        try:
+            await gate
+        finally:
+            self.paused.pop(task, None)
+
+    def wake(self) -> None:
+        """Let go on what is held up."""
+        for gate in self.paused.values():
+            gate.set_result(None)
+        self.paused = {}
+
+    # What it tells -------------------------------------------------------------------------
+
+    def find(self, remote_id: str) -> Remote | None:
+        for remote in self.remotes:
+            if remote.id == remote_id:
+                shown = self.exists(remote) and remote.hidden_until <= self.clock.server
+                return remote if shown else None
+        return None
+
+    def show(self, remote: Remote) -> RemoteBatch:
+        counts: Counter[str] = Counter()
+        if remote.status == "ended":
+            counts.update(_COUNTED.get(o, o) for o in remote.outcomes.values())
+        elif remote.silent_until <= self.clock.server:
+            counts["processing"] = len(remote.ids)
         return RemoteBatch(
-            id=batch.id,
-            processing_status="ended" if batch.ended is not None else status,
-            request_counts=counts,
-            created_at=datetime.fromtimestamp(batch.created, UTC).isoformat(),
-            ended_at=None
-            if batch.ended is None
-            else datetime.fromtimestamp(batch.ended, UTC).isoformat(),
+            id=remote.id,
+            processing_status=remote.status,
+            request_counts=RequestCounts(**counts),
+            created_at=_iso(remote.created),
+            ended_at=None if remote.ended is None else _iso(remote.ended),
+            archived_at=_iso(self.clock.server) if remote.archived else None,
         )
 
-    def lines(self, batch: Accepted) -> list[bytes]:
-        """The results of an ended batch."""
-        return [_line(custom_id, outcome) for custom_id, outcome in batch.outcomes.items()]
+    def listing(self, after_id: str | None, limit: int) -> BatchPage:
+        now = self.clock.server
+        shown = [r for r in self.remotes if self.exists(r) and r.listed <= now]
+        shown.sort(key=lambda remote: (remote.created, remote.id), reverse=True)
+        if after_id is not None:
+            place = next((n for n, r in enumerate(shown) if r.id == after_id), len(shown))
+            shown = shown[place + 1 :]
+        size = min(limit, self.page)
+        page = [self.show(remote) for remote in shown[:size]]
+        return BatchPage(page, len(shown) > size, page[-1].id if page else None)
 
 
-def _line(custom_id: str, outcome: str) -> bytes:
-    result: dict[str, Any] = {"type": outcome}
-    if outcome == "succeeded":
-        usage = {"input_tokens": 1, "output_tokens": 1}
-        result["message"] = {
-            "id": "msg_1",
-            "type": "message",
-            "role": "assistant",
-            "model": "simulated",
-            "content": [{"type": "text", "text": custom_id}],
-            "stop_reason": "end_turn",
-            "stop_sequence": None,
-            "usage": usage,
-        }
-    elif outcome not in ("canceled", "expired"):
-        error = {"type": outcome, "message": "simulated"}
-        result = {"type": "errored", "error": {"type": "error", "error": error}}
-    return json.dumps({"custom_id": custom_id, "result": result}).encode()
+def _iso(moment: float) -> str:
+    return datetime.fromtimestamp(moment, UTC).isoformat()
 
 
-class SimulatedClient:
-    """What a driver holds in its hand in place of a `BatchesClient`."""
+def fault(status: int, kind: str | None, message: str, *, after: float | None = None) -> ApiFault:
+    return ApiFault(
+        status=status,
+        error_type=kind,
+        message=message,
+        details=None,
+        request_id=None if kind is None else "req_model",
+        retry_after=after,
+        location="https://elsewhere.invalid/" if 300 <= status < 400 else None,
+    )
 
-    base_url = "http://simulated/"
-    credential = "sk-simulated"
-    has_credential = True
+
+_TYPES = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    402: "billing_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    500: "api_error",
+    529: "overloaded_error",
+}
+
+
+class SimulatedClient(BatchesClient):
+    """The client of one process: every call is one try, and time goes on a little with each."""
 
     def __init__(self, api: SimulatedApi) -> None:
+        # Nothing of the real one is wanted but its type.
         self._api = api
-        self.workspace: str | None = WORKSPACE
-        self.held: asyncio.Event | None = None
-        """While it is set to an event, answers of creates wait for it."""
-        self.holding = asyncio.Event()
-        """Set once an answer waits."""
+        self.workspace: str | None = None
+        self.clock_offset: float = 0.0
+
+    base_url = "https://api.model.invalid/"  # type: ignore[assignment]
+    credential = "the key of the model"  # type: ignore[assignment]
+    has_credential = True  # type: ignore[assignment]
 
     def server_now(self) -> float:
-        return self._api.now
+        return self._api.clock.time() + self.clock_offset
 
     async def close(self) -> None: ...
+
+    def _answered(self) -> None:
+        # The Date header has whole seconds.
+        self.workspace = WORKSPACE
+        self.clock_offset = float(int(self._api.clock.server)) - self._api.clock.time()
+
+    async def _read_call(self) -> None:
+        self._api.clock.advance(0.02)
+        kind = self._api.read_faults.popleft() if self._api.read_faults else None
+        if kind == "pause":
+            await self._api.pause()
+        elif kind == "unreachable":
+            raise Unreachable("no answer")
+        elif kind is not None:
+            self._answered()
+            status = int(kind)
+            raise ApiError(fault(status, _TYPES[status], "refused"))
+        self._answered()
+
+    async def list_page(self, *, after_id: str | None = None, limit: int = 1000) -> BatchPage:
+        await self._read_call()
+        return self._api.listing(after_id, limit)
+
+    def _known(self, remote_id: str) -> Remote:
+        remote = self._api.find(remote_id)
+        if remote is None:
+            raise ApiError(fault(404, "not_found_error", "no such batch"))
+        return remote
+
+    async def retrieve(self, batch_id: str) -> RemoteBatch:
+        await self._read_call()
+        return self._api.show(self._known(batch_id))
+
+    async def cancel(self, batch_id: str) -> RemoteBatch:
+        await self._read_call()
+        remote = self._known(batch_id)
+        self._api.on_cancel(remote)
+        if remote.status == "ended":
+            raise ApiError(fault(400, "invalid_request_error", "it has ended"))
+        remote.status = "canceling"
+        return self._api.show(remote)
+
+    @asynccontextmanager
+    async def results(self, batch_id: str) -> AsyncGenerator[AsyncIterator[bytes]]:
+        await self._read_call()
+        remote = self._known(batch_id)
+        if remote.status != "ended" or remote.archived:
+            raise ApiError(fault(404, "not_found_error", "no results"))
+        yield self._stream(remote)
+
+    async def _stream(self, remote: Remote) -> AsyncIterator[bytes]:
+        kind, place = remote.streams.popleft() if remote.streams else ("whole", 0)
+        ids = list(remote.ids)
+        at = place % len(ids)
+        told: set[str] = set()
+        for number, identifier in enumerate(ids[at:] + ids[:at]):
+            line, here = remote.line(identifier), number == len(ids) // 2
+            if kind in ("cut", "short") and here:
+                if kind == "short":
+                    break
+                yield line[: len(line) // 2]
+                raise Unreachable("the results stream broke")
+            if kind == "foreign" and here:
+                yield remote.line(identifier, "invalid").replace(identifier.encode(), b"theirs")
+            if kind == "pause" and here:
+                await self._api.pause()
+            if kind == "missing" and here:
+                continue
+            if kind == "garbled" and here:
+                yield b'{"custom_id": ' + line[:20] + b"\n"
+                continue
+            if (
+                kind.startswith("contradict")
+                and here
+                and remote.outcomes[identifier] == "succeeded"
+            ):
+                yield remote.line(identifier, "overloaded")
+                if kind == "contradict_alone":
+                    continue
+            if kind == "double":
+                yield line
+            yield line
+            told.add(identifier)
+        remote.omitted.update(set(ids) - told)
+
+    # Creating ------------------------------------------------------------------------------
 
     async def create(
         self, body: AsyncIterator[bytes], length: int, headers: LaneHeaders
     ) -> CreateAnswer:
         api = self._api
-        what = api.creates.pop(0) if api.creates else "accept"
-        if what == "not connected":
+        api.clock.advance(0.02)
+        plan = api.plans.popleft() if api.plans else CreatePlan()
+        if plan.kind == "connect":
             return CreateAnswer(reason="refused", never_connected=True)
+        if plan.pause == "before":
+            await api.pause()
         received = bytearray()
         async for chunk in body:
-            if what == "break" and received:
-                return CreateAnswer(reason="the connection broke")
             received += chunk
-            if what == "break" and not received.endswith(b"]}"):
+            ids = [found.decode() for found in _CUSTOM_ID.findall(bytes(received))]
+            if len(received) > length:
+                if api.seated is self:
+                    api.violations.append(f"a body is longer than the {length} bytes declared")
+                return CreateAnswer(reason="too much data for the declared content-length")
+            if plan.kind == "drop":
+                api.blamed.update(ids)
+                self._once(ids)
                 return CreateAnswer(reason="the connection broke")
+            if plan.kind == "refuse" and plan.early:
+                self._once(ids)
+                return self._refuse(plan, ids)
+            if plan.pause == "tail" and not received.endswith(b"]}"):
+                await api.pause()
         if len(received) != length:
-            raise PromiseBroken(f"{len(received)} bytes in place of {length}")
-        requests = json.loads(received)["requests"]
-        custom_ids = [request["custom_id"] for request in requests]
-        answer = self._answer(what, custom_ids)
-        if self.held is not None:
-            self.holding.set()
-            await self.held.wait()
+            api.violations.append(f"{len(received)} bytes came, {length} were declared")
+        ids = self._judge(bytes(received))
+        api.on_create(ids)
+        answer = self._decide(plan, ids)
+        if plan.pause == "after":
+            await api.pause()
+        if plan.kind == "die":
+            raise Crash("while the answer was waited for")
         return answer
 
-    def _answer(self, what: str, custom_ids: list[str]) -> CreateAnswer:
-        api = self._api
-        if what.isdigit():
-            return CreateAnswer(fault=fault(int(what)), server_time=api.now)
-        if what == "400 named":
-            named = fault(400, "requests.0: not valid")
-            return CreateAnswer(fault=named, server_time=api.now)
-        if what == "lose":
-            return CreateAnswer(reason="the connection was lost")
-        if what == "gateway":
-            return CreateAnswer(fault=fault(502, from_api=False), server_time=api.now)
-        batch = api.accept(custom_ids, ours=True)
-        if what == "accept and lose":
-            return CreateAnswer(reason="the connection was lost")
-        if what == "accept and 500":
-            return CreateAnswer(fault=fault(500), server_time=api.now)
-        return CreateAnswer(batch=api.shown(batch), server_time=api.now)
+    def _once(self, ids: list[str]) -> None:
+        if again := self._api.uploaded.intersection(ids):
+            self._api.violations.append(f"sent twice under the same custom_id: {again}")
+        self._api.uploaded.update(ids)
 
-    async def list_page(self, *, after_id: str | None = None, limit: int = 1000) -> BatchPage:
+    def _judge(self, body: bytes) -> list[str]:
+        try:
+            requests = json.loads(body)["requests"]
+            ids = [str(request["custom_id"]) for request in requests]
+        except (ValueError, KeyError, TypeError) as error:
+            self._api.violations.append(f"a body is not valid: {error}")
+            return []
+        if not ids or len(set(ids)) != len(ids):
+            self._api.violations.append(f"a body holds nothing, or a request twice: {ids}")
+        self._once(ids)
+        return ids
+
+    def _decide(self, plan: CreatePlan, ids: list[str]) -> CreateAnswer:
         api = self._api
-        what = api.lists.pop(0) if api.lists else ""
-        if what == "500":
-            raise ApiError(fault(500))
-        if what == "unreachable":
-            raise Unreachable("simulated")
-        visible = [
-            batch
-            for batch in reversed(api.batches.values())
-            if not batch.deleted and batch.listed_from <= api.now
-        ]
-        # Pages of three, so that walks have several.
-        start = 0
-        if after_id is not None:
-            start = next(n for n, batch in enumerate(visible) if batch.id == after_id) + 1
-        page = visible[start : start + min(limit, 3)]
-        return BatchPage(
-            data=[api.shown(batch) for batch in page],
-            has_more=start + len(page) < len(visible),
-            last_id=page[-1].id if page else None,
+        if plan.kind == "refuse" and not self._may_hide(plan):
+            return self._refuse(plan, ids)
+        remote = None
+        if plan.accepted or plan.kind == "accept":
+            remote = api.add(ids, plan, ours=True)
+        if plan.kind == "accept":
+            assert remote is not None
+            self._answered()
+            return CreateAnswer(batch=api.show(remote), server_time=self.server_now())
+        if plan.kind == "refuse":
+            return self._refuse(plan, ids)
+        return CreateAnswer(reason=plan.kind)
+
+    @staticmethod
+    def _may_hide(plan: CreatePlan) -> bool:
+        """Whether an answer of this kind may stand for a create that was accepted."""
+        if plan.early or plan.status == 413 or 300 <= plan.status < 400:
+            return False
+        return (plan.status >= 500 and plan.status != 529) or not plan.from_api
+
+    def _refuse(self, plan: CreatePlan, ids: list[str]) -> CreateAnswer:
+        message = "refused"
+        if plan.status in (400, 413):
+            self._api.blamed.update(ids)
+        if plan.status == 400 and plan.account:
+            message = "Your credit balance is too low"
+        elif plan.status == 400 and plan.named is not None:
+            message = f"requests.{plan.named % max(1, len(ids))}.params: no"
+        kind = _TYPES.get(plan.status) if plan.from_api else None
+        after = 60.0 if plan.status == 429 else None
+        self._answered()
+        return CreateAnswer(
+            fault=fault(plan.status, kind, message, after=after), server_time=self.server_now()
         )
-
-    def _found(self, batch_id: str) -> Accepted:
-        batch = self._api.batches[batch_id]
-        if batch.deleted:
-            raise ApiError(fault(404))
-        return batch
-
-    async def retrieve(self, batch_id: str) -> RemoteBatch:
-        api = self._api
-        if api.retrieves and api.retrieves.pop(0) == "404":
-            raise ApiError(fault(404))
-        return api.shown(self._found(batch_id))
-
-    async def cancel(self, batch_id: str) -> RemoteBatch:
-        batch = self._found(batch_id)
-        if not batch.ours:
-            raise PromiseBroken(f"{batch_id} is somebody else's, and was cancelled")
-        if batch.ended is not None:
-            raise ApiError(fault(400, "it has ended"))
-        batch.cancelled = True
-        return self._api.shown(batch)
-
-    @asynccontextmanager
-    async def results(self, batch_id: str) -> AsyncGenerator[AsyncIterator[bytes]]:
-        api = self._api
-        what = api.fetches.pop(0) if api.fetches else ""
-        batch = self._found(batch_id)
-        if what == "404" or batch.ended is None:
-            raise ApiError(fault(404))
-        batch.gaps += what in ("missing", "garbage", "short")
-        yield self._stream(api.lines(batch), what)
-
-    async def _stream(self, lines: list[bytes], what: str) -> AsyncIterator[bytes]:
-        if what == "shuffled":
-            lines = lines[::-1]
-        elif what == "doubled":
-            lines = lines + lines
-        elif what == "missing":
-            lines = lines[1:]
-        elif what == "garbage":
-            lines = [b'{"custom_id": ', *lines[1:]]
-        elif what == "contradicting":
-            lines = [_line(json.loads(lines[0])["custom_id"], "expired"), *lines]
-        for line in lines[: len(lines) // 2]:
-            yield line + b"\n"
-        if what == "broken":
-            yield lines[len(lines) // 2][:20]
-            raise Unreachable("the results stream broke")
-        if what != "short":
-            yield b"\n".join(lines[len(lines) // 2 :])

@@ -1,434 +1,453 @@
-"""The state machine: what may happen, in any order, and what must hold after each step."""
+"""Random histories: what people do, what goes wrong at the API, when, and in which order."""
 
 from __future__ import annotations
 
 import asyncio
 import os
-import tempfile
-import time
-from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
-from unittest import mock
+from typing import ClassVar
 
+from hypothesis import note
 from hypothesis import strategies as st
-from hypothesis.stateful import (
-    Bundle,
-    RuleBasedStateMachine,
-    initialize,
-    invariant,
-    precondition,
-    rule,
-)
-from sqlalchemy import event, select
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from claude_batch.actor.request import ActorRequest
 from claude_batch.core import crash_points
 from claude_batch.core.crash_points import CrashPoint
-from claude_batch.core.ids import new_request_id
 from claude_batch.core.settings import BatchProcessingMode, LedgerSettings
-from claude_batch.core.states import BatchState, RequestState
-from claude_batch.ledger import collecting, enqueue, halting, schema, sending
-from claude_batch.ledger.enqueue import NewRequest, NewRun
-from claude_batch.ledger.store import Deposed, Ledger, Seat
-from claude_batch.lifecycle.driver import Driver
+from claude_batch.ledger import collecting, halting
+from claude_batch.lifecycle.calls import Call, CallStore
+from claude_batch.providers.storing import RunWriter
 from claude_batch.providers.unknown import decide_unknown
-from histories.api import RETRYABLE, PromiseBroken, SimulatedApi, SimulatedClient
+from claude_batch.wire.encoding import EncodedRequest, LaneHeaders
+from histories.api import OUTCOMES, Crash, CreatePlan, Remote, SimulatedApi
+from histories.clock import Clock, installed
+from histories.process import Process, copy_of, in_memory
+from histories.verdict import Verdict, Violation
 
-UNKNOWN = ("accept and lose", "lose", "accept and 500", "gateway")
-CREATES = (
-    *UNKNOWN, *UNKNOWN, "accept", "accept", "not connected", "break",
-    "400", "400 named", "402", "404", "413", "429", "529",
-)  # fmt: skip
-FETCHES = ("shuffled", "doubled", "missing", "garbage", "contradicting", "broken", "short", "404")
-OUTCOMES = ("succeeded", "succeeded", "succeeded", "expired", "invalid_request_error", *RETRYABLE)
-POINTS = [
-    point
-    for point in CrashPoint
-    if point.name.startswith(("BEFORE_", "AFTER_", "DURING_", "BETWEEN_"))
+__all__ = ["LifecycleMachine"]
+
+ENOUGH = 4 * 86400.0
+"""Seconds in which everything must have come to its end once nothing goes wrong any more."""
+
+POINTS = [point for point in CrashPoint if "deliver" not in point and "migration" not in point]
+PICK = st.integers(0, 30)
+STEPS = [1.0, 10.0, 31.0, 310.0, 1000.0, 4000.0, 90000.0]
+JUMPS = [-40 * 86400.0, -86400.0, -3600.0, -30.0, 30.0, 3600.0, 86400.0, 40 * 86400.0]
+
+MODES = st.builds(
+    BatchProcessingMode,
+    linger=st.sampled_from([0.0, 2.0]),
+    max_requests=st.integers(1, 4),
+    max_attempts=st.integers(1, 3),
+)
+SETTLING = [10.0, 100.0, 900.0]
+SETTINGS = st.builds(
+    LedgerSettings,
+    settling=st.sampled_from(SETTLING),
+    lookback=st.sampled_from([5.0, 600.0]),
+    not_found_after=st.sampled_from([100.0, 86400.0]),
+    on_unknown=st.sampled_from(["wait", "wait", "wait", "resubmit"]),
+    resubmit_after=st.sampled_from([5.0, 3600.0]),
+    exclusive_workspace=st.booleans(),
+)
+STREAMS = [
+    "cut",
+    "short",
+    "missing",
+    "garbled",
+    "double",
+    "foreign",
+    "contradict",
+    "contradict_alone",
+    "pause",
 ]
-FINAL_WAIT = 3600.0
+
+READS = st.lists(
+    st.sampled_from(["pause", "pause", "unreachable", "500", "429", "401", "404"]), max_size=3
+)
 
 
-class Killed(BaseException):
-    """What a SIGKILL is to the code that it meets."""
+def plans(settling: float) -> st.SearchStrategy[CreatePlan]:
+    """What may become of a create, as far as it is not one of the gaps that nobody can close."""
+    late = st.sampled_from([0.0, settling / 2, settling - 3.0])
+    accepted = st.builds(
+        lambda kind, late, listed, silent, pause: CreatePlan(
+            kind=kind,
+            # An answer tells of what was accepted by then.
+            accept_after=0.0 if kind in ("accept", "die") or listed else late,
+            list_after=late if listed and kind != "accept" else 0.0,
+            silent=silent,
+            pause=pause,
+        ),
+        st.sampled_from(["accept", "lose", "lose", "html", "die"]),
+        late,
+        st.booleans(),
+        st.sampled_from([0.0, 0.0, 100.0, 2000.0]),
+        st.sampled_from([None, None, None, "before", "tail", "after"]),
+    )
+    not_accepted = st.builds(
+        CreatePlan,
+        kind=st.sampled_from(["lose", "html", "drop", "connect", "die"]),
+        accepted=st.just(False),
+        pause=st.sampled_from([None, None, "before", "tail", "after"]),
+    )
+    refused = st.builds(
+        CreatePlan,
+        kind=st.just("refuse"),
+        accepted=st.booleans(),
+        status=st.sampled_from([307, 400, 400, 400, 401, 402, 403, 404, 413, 429, 500, 529]),
+        from_api=st.sampled_from([True, True, False]),
+        named=st.one_of(st.none(), st.integers(0, 5)),
+        account=st.sampled_from([False, False, True]),
+        early=st.sampled_from([False, False, True]),
+    )
+    return st.one_of(accepted, not_accepted, refused)
 
 
-class Process:
-    """One process: a ledger opened, a driver made, a seat taken. Dies without a word."""
-
-    def __init__(self, machine: Histories) -> None:
-        self.machine = machine
-        self.ledger = Ledger(str(machine.folder / "ledger.db"))
-        _relax(self.ledger)
-        self.client = SimulatedClient(machine.api)
-        self.driver = Driver(self.ledger, self.client, machine.settings, lambda: None)  # type: ignore[arg-type]
-        self.posting: asyncio.Task[Any] | None = None
-        machine.run(self.driver._make_contact())
-        with self.ledger.write() as tx:
-            seat = Seat(self.driver.workspace_id, sending.take_seat(tx, self.driver.workspace_id))
-            self.driver._settle_interrupted(tx, seat)
-        self.seat = seat
-
-    def die(self) -> None:
-        if self.posting is not None:
-            self.posting.cancel()
-            self.machine.run(asyncio.wait([self.posting]))
-        self.ledger.close()
+PLANS = {s: st.lists(plans(s), min_size=1, max_size=3) for s in SETTLING}
 
 
-def _relax(ledger: Ledger) -> None:
-    # No machine is switched off here: what a process has written survives it without a flush.
-    @event.listens_for(ledger._engine, "connect")
-    def _(connection: Any, _record: object) -> None:
-        connection.execute("PRAGMA synchronous = OFF")
+class LifecycleMachine(RuleBasedStateMachine):
+    """One history: a ledger, an API, and at most one process that drives at a time."""
 
-
-class Histories(RuleBasedStateMachine):
-    """Everything that may happen to a ledger, its processes and the API."""
-
-    runs = Bundle("runs")
+    template: Path
+    """An empty ledger to copy."""
 
     def __init__(self) -> None:
         super().__init__()
+        self._stack = ExitStack()
+        self.clock = Clock()
+        self._stack.enter_context(installed(self.clock))
+        folder = Path(self._stack.enter_context(in_memory()))
+        os.environ["CLAUDE_BATCH_STATE_DIR"] = str(folder / "state")
+        self.path = folder / "ledger.db"
+        copy_of(self.template, self.path)
         self.loop = asyncio.new_event_loop()
-        shared = Path("/dev/shm")
-        self._folder = tempfile.TemporaryDirectory(
-            prefix="claude-batch-history-", dir=shared if shared.is_dir() else None
-        )
-        self.folder = Path(self._folder.name)
-        self.api = SimulatedApi()
-        self.skew = 0.0
-        self.patches = [mock.patch("time.time", lambda: self.api.now + self.skew)]
-        state = {"CLAUDE_BATCH_STATE_DIR": str(self.folder / "state")}
-        self.patches.append(mock.patch.dict(os.environ, state))
-        for patch in self.patches:
-            patch.start()
-        self.cancelled: set[str] = set()
-        self.lossy = False
-        self.paused: list[Process] = []
-
-    def teardown(self) -> None:
-        try:
-            self.end_well()
-        finally:
-            crash_points.on_reach = None
-            for process in [*self.paused, self.process]:
-                process.die()
-            self.loop.close()
-            for patch in self.patches:
-                patch.stop()
-            self._folder.cleanup()
-
-    def run(self, work: Any) -> Any:
-        return self.loop.run_until_complete(work)
+        self.runs: list[str] = []
+        self.calls: list[int] = []
+        self.retired: list[Process] = []
+        self.asked = 0
+        self.crash_at: CrashPoint | None = None
+        self.broken = False
+        crash_points.on_reach = self._reach
 
     @initialize(
-        settling=st.sampled_from([0.0, 60.0, 900.0]),
-        exclusive=st.sampled_from([False, False, False, True]),
-        not_found_after=st.sampled_from([3600.0, 86400.0]),
+        settings=SETTINGS, page=st.sampled_from([2, 1000]), count=st.integers(1, 6), mode=MODES
     )
-    def begin(self, settling: float, exclusive: bool, not_found_after: float) -> None:
-        self.settings = LedgerSettings(
-            settling=settling,
-            exclusive_workspace=exclusive,
-            not_found_after=not_found_after,
-            probe_interval=60.0,
-        )
-        self.process = Process(self)
+    def begin(
+        self, settings: LedgerSettings, page: int, count: int, mode: BatchProcessingMode
+    ) -> None:
+        self.settings = settings
+        self.api = SimulatedApi(self.clock, page)
+        self.verdict = Verdict(self.api, self.path, settings)
+        self.process = self._start()
+        self._store_run(count, mode)
 
-    # What callers do
+    def _start(self) -> Process:
+        process = Process(self.loop, self.api, self.path, self.settings)
+        self.call_store = CallStore(process.ledger, "model")
+        return process
 
-    def store(self, count: int, limit: int) -> str:
-        mode = BatchProcessingMode(max_requests=limit, poll_interval=30, max_poll_interval=300)
-        now = time.time()
-        with self.process.ledger.write() as tx:
-            workspace = self.process.driver.workspace_id
-            lane = enqueue.ensure_lane(tx, workspace, "2026-10-21", "", "")
-            run_id = enqueue.begin_run(
-                tx,
-                NewRun(kind="run", actor="t/a", workspace_id=workspace, mode=mode, created=now),
+    def _reach(self, point: CrashPoint) -> None:
+        if point is CrashPoint.AFTER_INTENT:
+            self.verdict.intended()
+        if point is self.crash_at:
+            self.crash_at = None
+            raise Crash(point)
+
+    def _act(self, what: Callable[[], object]) -> None:
+        """Do something in the process that drives; it may die of it."""
+        try:
+            what()
+        except Crash:
+            self._bury()
+        if self.process.was_deposed:
+            raise Violation("the process that took the seat last was deposed")
+
+    def _bury(self) -> None:
+        self.process.die()
+        self.process = self._start()
+
+    # What people do ------------------------------------------------------------------------
+
+    @rule(count=st.integers(1, 6), mode=MODES, calls=st.booleans())
+    def store(self, count: int, mode: BatchProcessingMode, calls: bool) -> None:
+        if calls:
+            self._store_calls(mode, min(count, 2))
+        else:
+            self._store_run(count, mode)
+
+    def _store_run(self, count: int, mode: BatchProcessingMode) -> None:
+        def store() -> None:
+            writer = RunWriter(
+                self.process.ledger,
+                lambda request: EncodedRequest(str(request.prompt).encode(), LaneHeaders()),
+                workspace_id=self.process.workspace_id,
+                actor="model",
+                identity=b"",
+                mode=mode,
             )
-            new = [
-                NewRequest(new_request_id(), n, None, lane, b'{"n":%d}' % n) for n in range(count)
-            ]
-            enqueue.add_requests(tx, run_id, new, created=now, due=now)
-            enqueue.finish_storing(tx, run_id, digest=run_id, stored=now)
-        return run_id
+            # Known before it is whole: whoever dies in between may have stored all of it.
+            self.runs.append(writer.run_id)
+            for _ in range(count):
+                self.asked += 1
+                writer.add(ActorRequest(f'{{"n":{self.asked}}}'))
+            writer.finish()
 
-    @rule(run_id=runs)
-    def cancel(self, run_id: str) -> None:
+        self._act(store)
+
+    def _store_calls(self, mode: BatchProcessingMode, count: int) -> None:
+        def store() -> None:
+            calls: list[Call] = []
+            for _ in range(count):
+                self.asked += 1
+                encoded = EncodedRequest(f'{{"n":{self.asked}}}'.encode(), LaneHeaders())
+                now = self.clock.time()
+                calls.append(Call(self.process, encoded, "model", None, mode, now, Future()))
+            stored = self.call_store.store(calls)
+            self.calls += [waiter.seq for _, waiter in stored]
+
+        self._act(store)
+
+    @rule(pick=PICK, single=st.sampled_from([True, True, False]))
+    def cancel(self, pick: int, single: bool) -> None:
         with self.process.ledger.write() as tx:
-            collecting.cancel_run(tx, run_id, time.time())
-        self.cancelled.add(run_id)
+            if single and self.calls:
+                collecting.cancel_request(tx, self.calls[pick % len(self.calls)], self.clock.time())
+            elif not single:
+                collecting.cancel_run(tx, self.runs[pick % len(self.runs)], self.clock.time())
 
-    @rule(run_id=runs, resubmit=st.booleans())
-    def decide(self, run_id: str, resubmit: bool) -> None:
-        if resubmit:
-            self.api.ordered |= set(self._ids(schema.requests.c.run_id == run_id))
-        self.lossy = True
-        decide_unknown(self.process.ledger, run_id, resubmit=resubmit)
-
+    @precondition(lambda self: self.verdict.is_halted())
     @rule()
     def resume(self) -> None:
         with self.process.ledger.write() as tx:
-            halting.accept_unexplained(tx, self.process.driver.workspace_id)
-            halting.ask_probe(tx, self.process.driver.workspace_id)
+            halting.accept_unexplained(tx, self.process.workspace_id)
+            halting.ask_probe(tx, self.process.workspace_id)
 
-    # What the API and others do
+    @precondition(lambda self: self._undecided_runs())
+    @rule(pick=PICK, resubmit=st.booleans())
+    def decide(self, pick: int, resubmit: bool) -> None:
+        runs = self._undecided_runs()
+        run_id = runs[pick % len(runs)]
+        if resubmit:
+            self.verdict.order_again(run_id)
+        else:
+            self.verdict.given_up.update(self.verdict.undecided(run_id))
+        decide_unknown(self.process.ledger, run_id, resubmit=resubmit)
 
-    @rule(what=st.sampled_from(["500", "unreachable"]))
-    def a_list_will_fail(self, what: str) -> None:
-        self.api.lists.append(what)
+    def _undecided_runs(self) -> list[str]:
+        rows = self.verdict.rows("SELECT id FROM runs ORDER BY rowid")
+        return [row["id"] for row in rows if self.verdict.undecided(row["id"])]
 
-    @rule()
-    def a_batch_will_not_be_found_once(self) -> None:
-        self.api.retrieves.append("404")
+    # Time and passes -----------------------------------------------------------------------
 
-    @rule(delay=st.sampled_from([0.0, 30.0]), blind=st.sampled_from([0.0, 120.0]))
-    def the_list_is_slow(self, delay: float, blind: float) -> None:
-        self.api.list_delay = min(delay, self.settings.settling / 2)
-        self.api.blind = blind
+    def go_round(self, seconds: float) -> None:
+        """As a driver does that is left alone."""
+        self.clock.advance(seconds)
+        self._act(self.process.poll)
+        self._act(self.process.send)
+        self._act(self.process.poll)
 
-    @rule(count=st.integers(1, 5))
-    def somebody_else_makes_a_batch(self, count: int) -> None:
-        number = len(self.api.batches)
-        self.api.accept([f"theirs-{number}-{n}" for n in range(count)], ours=False)
+    def send(self, data: st.DataObject) -> None:
+        """A sending of which something becomes; there is something to be sent."""
+        if not self.verdict.is_waiting():
+            self._store_run(data.draw(st.integers(1, 6)), data.draw(MODES))
+        self.api.plans.clear()
+        self.api.plans.extend(data.draw(PLANS[self.settings.settling]))
+        self.clock.advance(data.draw(st.sampled_from([3.0, 61.0, 400.0])))
+        self._act(self.process.send)
 
-    @rule(which=st.integers(0, 9), outcomes=st.lists(st.sampled_from(OUTCOMES), min_size=1))
-    def a_batch_ends(self, which: int, outcomes: list[str]) -> None:
-        running = [batch for batch in self.api.batches.values() if batch.ended is None]
-        if running:
-            self.api.end(running[which % len(running)], outcomes)
+    # Written twice: what is most of a history is chosen more often.
+    send_one = rule(data=st.data())(send)
+    send_another = rule(data=st.data())(send)
 
-    @rule(which=st.integers(0, 9))
-    def an_ended_batch_is_deleted(self, which: int) -> None:
-        ended = [b for b in self.api.batches.values() if b.ended is not None and not b.deleted]
-        if ended:
-            ended[which % len(ended)].deleted = True
-            self.lossy = True
+    def live(
+        self, seconds: float, pick: int, outcomes: list[str], streams: list[tuple[str, int]]
+    ) -> None:
+        """Time goes by, batches end, and the driver goes round."""
+        there = self._there("in_progress", "canceling")
+        if there and outcomes:
+            for remote in there if pick % 2 else [there[pick % len(there)]]:
+                self.api.end(remote, outcomes)
+                remote.streams.extend(streams)
+        self.go_round(seconds)
 
-    @rule(seconds=st.sampled_from([1.0, 31.0, 400.0, 1000.0, 90_000.0]))
-    def time_passes(self, seconds: float) -> None:
-        self.api.now += seconds
-
-    @rule(skew=st.sampled_from([0.0, -90_000.0, 5000.0, 200_000.0]))
-    def the_clock_jumps(self, skew: float) -> None:
-        self.skew = skew
-
-    # What processes do
-
-    def _do(self, work: Any) -> None:
-        try:
-            self.run(work)
-        except Killed:
-            crash_points.on_reach = None
-            self.process.die()
-            self.process = Process(self)
-
-    @precondition(lambda self: self.process.posting is None)
-    @rule(
-        target=runs,
-        count=st.integers(1, 5),
-        limit=st.sampled_from([2, 3, 100_000]),
-        create=st.sampled_from(CREATES),
-        later=st.sampled_from([0.0, 31.0, 1000.0]),
-        outcomes=st.none() | st.lists(st.sampled_from(OUTCOMES), min_size=1, max_size=4),
-        fetch=st.sampled_from(FETCHES),
-    )
-    def a_run_is_stored_and_worked_on(
-        self,
-        count: int,
-        limit: int,
-        create: str,
-        later: float,
-        outcomes: list[str] | None,
-        fetch: str,
-    ) -> str:
-        """The main way through, as far as the other rules have left it open."""
-        run_id = self.store(count, limit)
-        self.api.creates[:] = [create]
-        self._send()
-        self._send()
-        self.work(later, outcomes, fetch)
-        return run_id
+    LIVING: ClassVar = {
+        "seconds": st.sampled_from(STEPS),
+        "pick": PICK,
+        "outcomes": st.lists(st.sampled_from(OUTCOMES), max_size=4),
+        "streams": st.lists(st.tuples(st.sampled_from(STREAMS), st.integers(0, 5)), max_size=4),
+    }
+    live_on = rule(**LIVING)(live)
+    live_longer = rule(**LIVING)(live)
 
     @rule(
-        later=st.sampled_from([0.0, 31.0, 1000.0]),
-        outcomes=st.none() | st.lists(st.sampled_from(OUTCOMES), min_size=1, max_size=4),
-        fetch=st.sampled_from(FETCHES),
+        seconds=st.sampled_from(STEPS),
+        point=st.one_of(st.none(), st.sampled_from(POINTS)),
+        reads=READS,
+        poll=st.booleans(),
     )
-    def work(self, later: float, outcomes: list[str] | None, fetch: str) -> None:
-        """Time passes, what runs may end, and whatever is due is looked at and sent."""
-        self.api.now += later
-        self.poll()
-        if outcomes is not None:
-            for batch in self.api.batches.values():
-                if batch.ended is None:
-                    self.api.end(batch, outcomes)
-        self.api.now += 301
-        self.api.fetches[:] = [fetch]
-        self.poll()
-        self._send()
+    def stumble(
+        self, seconds: float, point: CrashPoint | None, reads: list[str], poll: bool
+    ) -> None:
+        """A pass in which calls fail or the process dies."""
+        self.crash_at = point
+        self.api.read_faults.clear()
+        self.api.read_faults.extend(reads)
+        self.clock.advance(seconds)
+        self._act(self.process.poll if poll else self.process.send)
 
-    def _send(self) -> None:
-        if self.process.posting is None:
-            self._do(self.process.driver._send_pass(self.process.seat))
+    # Processes -----------------------------------------------------------------------------
 
-    def poll(self) -> None:
-        self._do(self.process.driver._poll_pass(self.process.seat))
+    @rule(over=st.booleans())
+    def change_process(self, over: bool) -> None:
+        """The process dies; or another one takes the seat, and this one does not know of it."""
+        if not over:
+            self._bury()
+            return
+        self.process.is_retired = True
+        self.retired.append(self.process)
+        self.process = self._start()
+        self._act(self.process.poll)
 
-    @rule(point=st.sampled_from(POINTS), nth=st.integers(1, 3))
-    def die_at(self, point: CrashPoint, nth: int) -> None:
-        left = nth
-
-        def reached(here: CrashPoint) -> None:
-            nonlocal left
-            if here is point:
-                left -= 1
-                if left == 0:
-                    raise Killed
-
-        crash_points.on_reach = reached
-
-    @rule()
-    def another_process_takes_over(self) -> None:
-        """The old one is paused, not dead: it will write no more, whenever it wakes."""
-        self.paused.append(self.process)
-        self.process = Process(self)
-
-    @precondition(lambda self: self.process.posting is None and not self.paused)
-    @rule()
-    def a_process_is_paused_while_its_post_is_answered(self) -> None:
-        process = self.process
-        process.client.held = asyncio.Event()
-
-        async def until_it_waits() -> None:
-            process.posting = asyncio.ensure_future(process.driver._send_pass(process.seat))
-            waiting = asyncio.ensure_future(process.client.holding.wait())
-            await asyncio.wait({process.posting, waiting}, return_when=asyncio.FIRST_COMPLETED)
-            waiting.cancel()
-
-        crash_points.on_reach = None
-        self.run(until_it_waits())
-        self.another_process_takes_over()
-
-    @precondition(lambda self: bool(self.paused))
-    @rule()
-    def a_paused_process_wakes(self) -> None:
-        process = self.paused.pop()
-        before = self._rows()
-        crash_points.on_reach = None
+    @precondition(lambda self: self.retired)
+    @rule(pick=PICK, send=st.booleans())
+    def wake_retired(self, pick: int, send: bool) -> None:
+        """A process that was deposed goes on where it was."""
+        process = self.retired[pick % len(self.retired)]
+        self._wake_all()
         try:
-            if process.posting is not None:
-                assert process.client.held is not None
-                process.client.held.set()
-                posting, process.posting = process.posting, None
-                self.run(posting)
-            self.run(process.driver._poll_pass(process.seat))
-            self.run(process.driver._send_pass(process.seat))
-        except Deposed:
-            pass
-        if self._rows() != before:
-            raise PromiseBroken("a process that was deposed has changed the ledger")
-        process.die()
+            (process.send if send else process.poll)()
+        except Crash:
+            process.die()
+        if process.was_deposed or process.seat is None:
+            self._forget(process)
 
-    # What must hold
+    def _forget(self, process: Process) -> None:
+        if process in self.retired:
+            self.retired.remove(process)
+            process.die()
 
-    def _rows(self) -> list[Any]:
-        with self.process.ledger.read() as tx:
-            return [
-                *tx.execute(select(schema.requests)).all(),
-                *tx.execute(select(schema.batches)).all(),
-                *tx.execute(select(schema.results)).all(),
-            ]
+    @precondition(lambda self: self.api.paused)
+    @rule()
+    def wake(self) -> None:
+        self._wake_all()
 
-    def _ids(self, where: Any) -> list[str]:
-        with self.process.ledger.read() as tx:
-            return list(tx.scalars(select(schema.requests.c.id).where(where)))
+    def _wake_all(self) -> None:
+        self.api.wake()
+        for process in list(self.retired):
+            try:
+                process.go_on()
+            except Crash:
+                self._forget(process)
+        self._act(self.process.go_on)
+
+    # The API -------------------------------------------------------------------------------
+
+    @rule(pick=PICK, silent=st.sampled_from([0.0, 100.0, 2000.0]), ours=st.booleans())
+    def foreign_batch(self, pick: int, silent: float, ours: bool) -> None:
+        """Somebody else's, perhaps of another ledger that makes custom_ids like ours."""
+        unknown = self.verdict.unknown()
+        count = unknown[-1]["request_count"] if unknown and pick % 3 else 1 + pick % 4
+        number = len(self.api.remotes)
+        ids = [
+            f"{number:016x}{n:016x}-{'0' * 8}-0001" if ours else f"f{number}-{n}"
+            for n in range(count)
+        ]
+        self.api.add(ids, CreatePlan(silent=silent), ours=False)
+
+    def _there(self, *states: str) -> list[Remote]:
+        return [r for r in self.api.remotes if self.api.exists(r) and r.status in states]
+
+    @rule(kind=st.sampled_from(["jump", "hide", "delete", "archive"]), pick=PICK)
+    def disturb(self, kind: str, pick: int) -> None:
+        """The wall clock is set; or a batch cannot be found, for a while or for ever."""
+        if kind == "jump":
+            self.clock.skew += JUMPS[pick % len(JUMPS)]
+        elif kind == "hide":
+            self._hide(pick)
+        elif there := self._noticed():
+            remote = there[pick % len(there)]
+            remote.deleted, remote.archived = kind == "delete", kind == "archive"
+
+    def _hide(self, pick: int) -> None:
+        """It answers 404 for a while, shorter than what counts as gone."""
+        there = self._there("in_progress", "canceling", "ended")
+        if not there:
+            return
+        remote = there[pick % len(there)]
+        if remote.hidden_until + self.settings.not_found_after < self.clock.server:
+            part = 0.3 if pick % 2 else 0.9
+            remote.hidden_until = self.clock.server + part * self.settings.not_found_after - 5.0
+
+    def _noticed(self) -> list[Remote]:
+        # What is deleted before anybody has seen it tells nobody that it was ever there.
+        seen = {
+            row["remote_id"]
+            for row in self.verdict.rows(
+                "SELECT remote_id FROM batches UNION SELECT remote_id FROM candidates"
+            )
+        }
+        there = [r for r in self._there("ended") if r.id in seen or not r.ours]
+        return [r for r in there if not r.deleted and not r.archived]
+
+    # Judging -------------------------------------------------------------------------------
 
     @invariant()
-    def the_ledger_is_sound(self) -> None:
-        if not hasattr(self, "process"):
+    def holds(self) -> None:
+        if not hasattr(self, "verdict"):
             return
-        with self.process.ledger.read() as tx:
-            requests = tx.execute(select(schema.requests)).all()
-            batches = {row.id: row for row in tx.execute(select(schema.batches)).all()}
-            results = tx.execute(select(schema.results)).all()
-        carried: Counter[int] = Counter()
-        for row in requests:
-            state = RequestState(row.state)
-            assert state.is_final == (row.finished is not None), row
-            assert (state is not RequestState.QUEUED) or row.batch_id is None, row
-            if state is RequestState.PACKED:
-                carried[row.batch_id] += 1
-                assert batches[row.batch_id].state in _CARRYING, (row, batches[row.batch_id])
-        for row in batches.values():
-            if row.state in (BatchState.PACKED, BatchState.SUBMITTING):
-                assert carried[row.id] == row.request_count > 0, (row, carried[row.id])
-            if row.remote_id is not None and row.adopted != "assumed":
-                assert self.api.batches[row.remote_id].ours, row
-        ids = {row.seq: row.id for row in requests}
-        for row in results:
-            assert f'"{ids[row.request_seq]}'.encode() in row.raw, row
+        try:
+            self.verdict.check()
+        except Violation:
+            self._tell()
+            raise
 
-    def end_well(self) -> None:
-        """Nothing goes wrong any more, and time passes: then every request has its end."""
-        if not hasattr(self, "process"):
-            return
-        crash_points.on_reach = None
-        api = self.api
-        for faults in (api.creates, api.lists, api.fetches, api.retrieves):
-            faults.clear()
-        api.list_delay = api.blind = 0.0
-        while self.paused:
-            self.a_paused_process_wakes()
-        # A batch that is gone counts as gone only while another one of the workspace can be seen.
-        api.accept(["theirs-at-last"], ours=False)
-        for _round in range(60):
+    def _tell(self) -> None:
+        self.broken = True
+        note(f"at {self.clock.server}, by the wall clock {self.clock.time()}")
+        note(self.verdict.describe())
+
+    def teardown(self) -> None:
+        try:
+            if hasattr(self, "verdict") and not self.broken:
+                try:
+                    self._finish()
+                except Violation:
+                    self._tell()
+                    raise
+        finally:
+            crash_points.on_reach = None
+            if hasattr(self, "process"):
+                for process in [*self.retired, self.process]:
+                    process.die()
+                self.verdict.close()
+            self.loop.close()
+            self._stack.close()
+
+    def _finish(self) -> None:
+        """Nothing goes wrong any more, time goes by, and all must come to its end."""
+        self.crash_at = None
+        self.api.plans.clear()
+        self.api.read_faults.clear()
+        for remote in self.api.remotes:
+            remote.streams.clear()
+            remote.hidden_until = remote.silent_until = 0.0
+        while self.api.paused:
+            self._wake_all()
+        end = self.clock.server + ENOUGH
+        step = 10.0
+        while not self.verdict.is_quiet():
+            if self.clock.server > end:
+                raise Violation("it does not come to its end")
             self.resume()
-            passes = 0
-            while self.run(self.process.driver._send_pass(self.process.seat)) == 0.0:
-                passes += 1
-                if passes > 500:
-                    raise PromiseBroken("sending does not come to rest")
-            for batch in api.batches.values():
-                if batch.ended is None:
-                    api.end(batch, ["succeeded"])
-            api.now += FINAL_WAIT
-            self.run(self.process.driver._poll_pass(self.process.seat))
-            if not self._open():
-                break
-        self.the_ledger_is_sound()
-        if self._open():
-            raise PromiseBroken(f"some requests have no end: {self._open()}")
-        self._nothing_is_lost()
-
-    def _open(self) -> list[str]:
-        return self._ids(schema.requests.c.finished.is_(None))
-
-    def _nothing_is_lost(self) -> None:
-        paid: set[str] = {
-            custom_id[:32]
-            for batch in self.api.batches.values()
-            # After three whole streams without it a line is missing for good.
-            if batch.ours and not batch.deleted and batch.gaps < 3
-            for custom_id, outcome in batch.outcomes.items()
-            if outcome == "succeeded"
-        }
-        with self.process.ledger.read() as tx:
-            rows = tx.execute(select(schema.requests)).all()
-        for row in rows:
-            if row.id in paid and row.state != RequestState.SUCCEEDED and not self.lossy:
-                raise PromiseBroken(f"{row.id} was paid for, and is {row.state}")
-            if row.state == RequestState.CANCELED and row.run_id not in self.cancelled:
-                raise PromiseBroken(f"{row.id} was canceled by nobody")
-
-
-_CARRYING = (
-    BatchState.PACKED,
-    BatchState.SUBMITTING,
-    BatchState.UNKNOWN,
-    BatchState.IN_PROGRESS,
-    BatchState.CANCELING,
-    BatchState.ENDED,
-)
+            for remote in self._there("in_progress", "canceling"):
+                self.api.end(remote, ["canceled" if remote.status == "canceling" else "succeeded"])
+            self.go_round(step)
+            self.verdict.check()
+            step = min(step * 1.5, 4000.0)
+        self.verdict.conclude()

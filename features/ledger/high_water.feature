@@ -139,6 +139,117 @@ Feature: A ledger that was restored sends nothing until it knows again what was 
     When a command runs: ledger recover --force
     Then the command line exits with 0
 
+  Scenario Outline: What a forgotten batch's results hold besides its own lines does not hide them: <stray>
+    Given the API has the faults
+      """
+      {"rules": [{"route": "create", "action": {"type": "error", "status": 529}}]}
+      """
+    When a command runs: submit actor.yaml asks.jsonl -o out.jsonl
+    And a command runs: ledger backup copy.db
+    And the API has no faults any more
+    And a command's ledger may send at once
+    And a command runs: run actor.yaml asks.jsonl -o out.jsonl
+    And a command's ledger is replaced by "copy.db"
+    And the API has the faults
+      """
+      {"rules": [{"route": "results", "action": <stray>}]}
+      """
+    And a command waits 0.2 seconds
+    And a command runs: ledger recover
+    Then the command line exits with <code> and says
+      """
+      <words>
+      """
+    When the API has no faults any more
+    And a command runs: ledger recover
+    Then the command line exits with 0
+    When a command runs: resume
+    Then the command line exits with 0
+    And the command line has written 3 answers in order to "out.jsonl"
+    And the API has taken 1 batches, and processed no request twice
+
+    Examples:
+      | stray                                 | code | words                                            |
+      | {"type": "foreign_lines", "count": 2} | 0    | had been forgotten: 3 requests of it are known   |
+      | {"type": "garbage_line", "count": 2}  | 0    | had been forgotten: 3 requests of it are known   |
+      | {"type": "missing_lines", "count": 1} | 3    | 1 of its results are missing                     |
+      | {"type": "missing_lines", "count": 3} | 3    | 3 of its results are missing                     |
+
+  Scenario Outline: What was being sent when the backup was made is found too: <how far>
+    Given the API has the faults
+      """
+      {"rules": [{"route": "create", "action": {"type": "error", "status": 529}}]}
+      """
+    When a command runs: submit actor.yaml asks.jsonl -o out.jsonl
+    And a command runs: ledger backup copy.db
+    And the batch of "copy.db" was being sent, <how far>
+    And the API has no faults any more
+    And a command's ledger may send at once
+    And a command runs: run actor.yaml asks.jsonl -o out.jsonl
+    And a command's ledger is replaced by "copy.db"
+    And a command waits 0.2 seconds
+    And a command runs: ledger recover
+    Then the command line exits with 0
+    When a command runs: resume
+    Then the command line exits with 0
+    And the command line has written 3 answers in order to "out.jsonl"
+    And the API has taken 1 batches, and processed no request twice
+
+    Examples:
+      | how far            |
+      | its end held back  |
+      | its end on the way |
+
+  Scenario: Somebody else's batch is no answer to what was forgotten
+    When a command runs: run actor.yaml asks.jsonl -o out.jsonl
+    And a command runs: ledger backup copy.db
+    And a command runs: run actor.yaml more.jsonl
+    And somebody else makes 1 batches of 3 requests
+    And somebody else makes 1 batches of 1200 requests
+    And a command's ledger is replaced by "copy.db"
+    And a command waits 0.5 seconds
+    And a command runs: ledger recover
+    Then the command line exits with 0 and says
+      """
+      answers 1 requests that this ledger does not know; ask them anew
+      """
+    And the ledger has kept 1 lines of unknown requests
+
+  Scenario: What the backup knows to be under way is collected first
+    When a command runs: submit actor.yaml asks.jsonl -o out.jsonl
+    And a command runs: ledger backup copy.db
+    And a command runs: resume
+    And a command runs: run actor.yaml more.jsonl
+    And a command's ledger is replaced by "copy.db"
+    And the API has the faults
+      """
+      {"rules": [{"route": "results", "action": {"type": "missing_lines", "count": 1}}]}
+      """
+    And a command waits 0.2 seconds
+    And a command runs: ledger recover
+    Then the command line exits with 3 and says
+      """
+      its results are not complete: 1 of 3 results were not in the stream
+      """
+    When the API has no faults any more
+    And a command runs: ledger recover
+    Then the command line exits with 0
+    When a command runs: resume
+    Then the command line exits with 0
+    And the command line has written 3 answers in order to "out.jsonl"
+    And the API has taken 2 batches, and processed no request twice
+
+  Scenario: A backup from before the first request knows none of the answers
+    When a ledger without requests is copied to "copy.db"
+    And a command runs: run actor.yaml asks.jsonl
+    And a command's ledger is replaced by "copy.db"
+    And a command waits 0.2 seconds
+    And a command runs: ledger recover
+    Then the command line exits with 0 and says
+      """
+      answers 3 requests that this ledger does not know; ask them anew
+      """
+
   Scenario: Only what knows nothing of the sending is behind: a process that dies in between is not
     When a command's process dies at before_high_water: run actor.yaml asks.jsonl -o out.jsonl
     And a command runs: run actor.yaml asks.jsonl -o out.jsonl

@@ -104,3 +104,59 @@ Feature: One engine for each ledger of a process, shared by all and owned by non
     When a keyed call that was answered before is asked again and given up, beside another call
     Then all 1 are answered
     And the API has processed 2 requests, none twice
+
+  Scenario: A call that is not answered in time cancels its request, where it is told to
+    Given an API that takes 3600 seconds for a batch
+    And a batch provider with {"max_wait": 3, "on_timeout": "cancel"}
+    When 1 prompts are asked at once
+    Then every call fails with BatchTimeoutError
+    And the API is told to cancel the batch
+
+  Scenario Outline: Whatever goes wrong inside, nobody is left waiting: <what>
+    Given an API that takes 3600 seconds for a batch
+    And a batch provider with {"max_wait": 3, "on_timeout": "cancel"}
+    When a prompt is asked while <what>
+    Then every call fails with <error>
+    And the error is a <error> that says
+      """
+      <words>
+      """
+
+    Examples:
+      | what                             | error              | words                     |
+      | the driver fails unforeseen      | EngineStoppedError | RuntimeError: a surprise  |
+      | the ledger cannot be watched     | LedgerError        | the disk is gone          |
+      | answers cannot be read           | LedgerError        | the disk is gone          |
+      | calls cannot be stored           | EngineStoppedError | could not be stored       |
+      | a time-out cannot be noted       | LedgerError        | the disk is gone          |
+
+  Scenario: That an answer was taken is worth no more than a warning where it cannot be noted
+    Given an API
+    And a batch provider
+    When a prompt is asked while it cannot be noted that answers are taken
+    Then all 1 are answered
+
+  Scenario: Who still holds a stopped engine is told so
+    Given an API
+    And a batch provider
+    When an engine is used after its provider was closed
+    Then every call fails with EngineStoppedError
+    And waiting for a change of it ends at once, and nothing else can be asked of it
+
+  Scenario: An upload that is stopped midway has not been taken, and is sent by the next process
+    Given an API
+    And a batch provider
+    When the provider is closed before the end of an upload is armed
+    And another provider opens the run
+    And the results are read in order
+    Then there are 3 results in the order of the prompts
+    And the API has processed 3 requests, none twice
+
+  Scenario: A disk that is slower than the window leaves the end of an upload unsent
+    Given an API
+    And a batch provider with {"arm_window": 0.1}
+    When a run of 3 prompts is submitted over a disk that is slow once
+    And the results are read in order
+    Then there are 3 results in the order of the prompts
+    And the API has processed 3 requests, none twice
+    And the API has seen 1 batch

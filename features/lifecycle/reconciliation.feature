@@ -188,7 +188,7 @@ Feature: Reconciliation finds out what became of a sending that had no answer
     Then there are 2 results in the order of the prompts
 
   Scenario: A late answer of a sending that was sent again is kept, and its cost counted
-    Given an API that takes 1 seconds for a batch
+    Given an API that takes 4 seconds for a batch
     And the API has the faults
       """
       {"rules": [{"route": "create", "nth": [1], "action": {"type": "drop_after"}}]}
@@ -333,3 +333,100 @@ Feature: Reconciliation finds out what became of a sending that had no answer
     When a run of 6 prompts is submitted
     And the run is waited for
     Then the API's batches have 2 and 1 requests
+
+  Scenario Outline: A candidate that the list does not show any more is asked for by its id: <answer>
+    Given an API that takes 3600 seconds for a batch
+    And a batch provider with {"settling": 0, "drive": false, "not_found_after": 0.3}
+    When a sending of 2 prompts has become unknown
+    And somebody else makes 1 batches of 2 requests
+    And the ledger is advanced a few times
+    And the API's clock goes 2 hours on
+    And somebody else's batches are deleted
+    And the API has the faults
+      """
+      {"rules": [{"route": "retrieve", "nth": [1], "action": <answer>}]}
+      """
+    And everything that is due is advanced until the run is finished
+    And the results are read in order
+    Then result 1 failed with SubmissionUnknownError
+
+    Examples:
+      | answer                           |
+      | {"type": "error", "status": 404} |
+      | {"type": "error", "status": 500} |
+      | {"type": "drop_before"}          |
+
+  Scenario Outline: A candidate whose results cannot be read at first is judged later: <fault>
+    Given an API
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "nth": [1], "action": {"type": "drop_after"}},
+                 {"route": "results", "nth": [1], "action": <fault>}]}
+      """
+    And a batch provider with {"settling": 1}
+    When a run of 4 prompts is submitted
+    And the results are read in order
+    Then there are 4 results in the order of the prompts
+    And the API has processed 4 requests, none twice
+
+    Examples:
+      | fault                                         |
+      | {"type": "drop_before"}                       |
+      | {"type": "cut_inside_line", "after_lines": 0} |
+      | {"type": "garbage_line", "count": 9}          |
+      | {"type": "missing_lines", "count": 4}         |
+
+  Scenario: A batch that turns out to be of another size is no candidate any more
+    Given an API whose batches count nothing for 2 seconds and take 3600
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "nth": [1], "action": {"type": "error", "status": 500}}]}
+      """
+    And a batch provider with {"settling": 1}
+    When a run of 4 prompts is submitted
+    And somebody else makes 1 batches of 7 requests
+    Then a batch of the run becomes unknown
+    And the status says "1 batch(es) may be it"
+    And a batch of the run becomes in_progress
+
+  Scenario: Two sendings that had no answer are told apart by their results
+    Given an API that takes 1 seconds for a batch
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "nth": [1, 2], "action": {"type": "drop_after"}}]}
+      """
+    And a batch provider with {"settling": 2}
+    When a run of 1 prompts is submitted
+    And a prompt is asked besides
+    And the results are read in order
+    Then there are 1 results in the order of the prompts
+    And the API comes to have processed 2 requests, none twice
+
+  Scenario: From Python too it can be decided about what is unknown
+    Given an API
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "nth": [1], "action": {"type": "error", "status": 500}}]}
+      """
+    And a batch provider with {"settling": 3600}
+    When a run of 2 prompts is submitted
+    Then a batch of the run becomes unknown
+    And giving up what is unknown ends 2 requests, and resubmitting them sends 2
+    And resubmitting again sends none
+    When the results are read in order
+    Then there are 2 results in the order of the prompts
+
+  Scenario: `claude-batch unknown` tells programs too, and decides for no run that is not named
+    Given an API
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "nth": [1], "action": {"type": "error", "status": 500}}]}
+      """
+    And a batch provider with {"settling": 3600}
+    When a run of 2 prompts is submitted
+    Then a batch of the run becomes unknown
+    And "claude-batch unknown" says "the API's list is watched until it has settled"
+    And "claude-batch unknown --json" tells of 2 requests of the run
+    And "claude-batch unknown --give-up" without a run is refused
+    When "claude-batch unknown" is told --give-up
+    Then "claude-batch unknown --give-up" finds nothing more to give up

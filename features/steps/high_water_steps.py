@@ -25,8 +25,9 @@ from staging import make_provider
 
 import claude_batch as cb
 from claude_batch.core.errors import LedgerError
+from claude_batch.ledger import sending
 from claude_batch.ledger.high_water import HighWater, count_post
-from claude_batch.ledger.schema import params, strange_lines, workspaces
+from claude_batch.ledger.schema import batches, params, strange_lines, workspaces
 from claude_batch.ledger.store import Ledger
 
 DIE = """
@@ -84,6 +85,25 @@ def _(context: Context, name: str) -> None:
     for suffix in ("-wal", "-shm"):
         Path(f"{location()}{suffix}").unlink(missing_ok=True)
     shutil.copy(name, location())
+
+
+@when('the batch of "{name}" was being sent, its end {where}')
+def _(context: Context, name: str, where: str) -> None:
+    ledger = opened(context, Path(name))
+    now = time.time()
+    with ledger.write() as tx:
+        batch_id: int = tx.execute(select(batches.c.id)).scalar_one()
+        sending.intend(tx, batch_id, snapshot=[], server_time=now, now=now)
+        if where == "on the way":
+            sending.mark_armed(tx, batch_id, now)
+    ledger.close()
+
+
+@when('a ledger without requests is copied to "{name}"')
+def _(context: Context, name: str) -> None:
+    ledger = opened(context)
+    ledger.backup(Path(name))
+    ledger.close()
 
 
 @when("a command's ledger is deleted")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import subprocess
@@ -17,6 +18,7 @@ from behave.runner import Context
 from sqlalchemy import func, select, update
 from staging import KEY, ledger_values, start_api, until
 
+from claude_batch.actor.request import ActorRequest
 from claude_batch.core.states import CandidateState
 from claude_batch.ledger import enqueue, halting, schema, sending
 from claude_batch.ledger.store import Ledger, Seat
@@ -278,3 +280,57 @@ def _(context: Context, states: str, decision: str, settled: str) -> None:
 @then("candidates that are  decide {decision} when the list is {settled}")
 def _(context: Context, decision: str, settled: str) -> None:
     assert decide([], settled=settled == "settled").name == decision
+
+
+@when("somebody else's batches are deleted")
+def _(context: Context) -> None:
+    with anthropic.Anthropic(api_key=KEY, base_url=context.api.url, max_retries=0) as client:
+        for batch_id in context.others:
+            client.messages.batches.delete(batch_id)
+
+
+@when("a prompt is asked besides")
+def _(context: Context) -> None:
+    future = context.provider.call(
+        context.provider._encoders.of(context.actor.configuration).encode(
+            ActorRequest.of("besides")
+        ),
+        actor="tests/asker",
+    )
+    context.add_cleanup(future.cancel)
+
+
+@then("giving up what is unknown ends {ended:d} requests, and resubmitting them sends {sent:d}")
+def _(context: Context, ended: int, sent: int) -> None:
+    assert context.run.give_up_unknown_sync() == ended
+    assert asyncio.run(context.run.give_up_unknown()) == 0
+    assert context.run.resubmit_unknown_sync() == sent
+
+
+@then("resubmitting again sends none")
+def _(context: Context) -> None:
+    assert asyncio.run(context.run.resubmit_unknown()) == 0
+
+
+def _unknown(*words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "claude_batch", "unknown", *words]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60)
+
+
+@then('"claude-batch unknown --json" tells of {count:d} requests of the run')
+def _(context: Context, count: int) -> None:
+    [sending] = json.loads(_unknown("--json").stdout)
+    assert (sending["run_id"], sending["requests"]) == (context.run.id, count), sending
+
+
+@then('"claude-batch unknown --give-up" without a run is refused')
+def _(context: Context) -> None:
+    done = _unknown("--give-up")
+    assert done.returncode == 2 and "--give-up needs a RUN" in done.stderr, done.stderr
+
+
+@then('"claude-batch unknown --give-up" finds nothing more to give up')
+def _(context: Context) -> None:
+    # What was given up is still shown, since it may be sent again on order.
+    done = _unknown(context.run.id, "--give-up")
+    assert done.returncode == 0 and "nothing was changed" in done.stderr, done.stderr

@@ -49,6 +49,7 @@ __all__ = [
     "resubmit_lost",
     "rivals",
     "snapshot_of",
+    "take_earlier_answers",
     "undecided",
     "unknown_batches",
     "unresolve",
@@ -266,6 +267,8 @@ def disprove(tx: Connection, batch_id: int, *, note: str) -> int:
     ).scalar_one()
     # Nothing of it is at the API, so no late line can come for those who left.
     tx.execute(delete(former_members).where(former_members.c.batch_id == batch_id))
+    given_up = and_(requests.c.batch_id == batch_id, requests.c.state == RequestState.LOST)
+    tx.execute(update(requests).where(given_up).values(batch_id=None))
     withdraw_cancelled(tx, batch_id)
     recount(tx, batch_id)
     return silent
@@ -414,6 +417,38 @@ def give_answers(tx: Connection, batch_id: int) -> int:
             finished=stamp,
         )
     ).rowcount
+
+
+def take_earlier_answers(tx: Connection, batch_id: int) -> int:
+    """End a batch's requests of which an earlier sending has succeeded; returns how many.
+
+    Only what has left another batch undecided can have been sent before.
+    """
+    if tx.scalar(select(former_members.c.request_seq).limit(1)) is None:
+        return 0  # as nearly always, at no cost
+    ended = tx.execute(
+        update(requests)
+        .where(
+            requests.c.seq.in_(
+                select(former_members.c.request_seq)
+                .join(requests, requests.c.seq == former_members.c.request_seq)
+                .where(requests.c.batch_id == batch_id, requests.c.state == RequestState.PACKED)
+            ),
+            results.c.request_seq == requests.c.seq,
+            results.c.outcome == RequestState.SUCCEEDED,
+        )
+        .values(
+            state=RequestState.SUCCEEDED,
+            answered_by=results.c.sending,
+            attempts=requests.c.attempts + 1,
+            finished=next_stamp(tx),
+        )
+    ).rowcount
+    if ended and batch(tx, batch_id).state == BatchState.PACKED:
+        answered = and_(requests.c.batch_id == batch_id, requests.c.state == RequestState.SUCCEEDED)
+        tx.execute(update(requests).where(answered).values(batch_id=None))
+        recount(tx, batch_id)
+    return ended
 
 
 def explained_until(tx: Connection, workspace_id: int, server_now: float) -> float:

@@ -117,6 +117,7 @@ class Collection:
         reach(CrashPoint.BETWEEN_RESULTS_AND_STATE)
         missing = missing_state(stored, counted)
         with self._ledger.write(seat) as tx:
+            reconciling.take_earlier_answers(tx, batch_id)
             collected = collecting.finish_collection(
                 tx, batch_id, stored, missing=missing, now=now, contradicted=short > max(gaps, 0)
             )

@@ -12,7 +12,7 @@ import msgspec
 from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.settings import LedgerSettings
 from claude_batch.core.states import BatchState
-from claude_batch.ledger import collecting, halting, packing
+from claude_batch.ledger import collecting, halting, packing, reconciling
 from claude_batch.ledger.store import Ledger, Seat
 from claude_batch.lifecycle.listing import is_evidence
 from claude_batch.wire.client import ApiError, BatchesClient, RemoteBatch, Unreachable
@@ -100,6 +100,7 @@ class Polling:
                 missing_since = missing_since if missing_since is not None else now
                 if now - missing_since >= self._settings.not_found_after and await self._sees(seat):
                     with self._ledger.write(seat) as tx:
+                        reconciling.take_earlier_answers(tx, row.id)
                         collecting.mark_lost(tx, row.id, note=note, now=now)
                     return None
         except Unreachable as error:

@@ -34,7 +34,7 @@ from claude_batch.ledger.store import Ledger, Seat
 from claude_batch.lifecycle.collection import Collection
 from claude_batch.lifecycle.listing import walk
 from claude_batch.lifecycle.polling import Polling
-from claude_batch.lifecycle.proof import split_lines
+from claude_batch.lifecycle.proof import FOREIGN_LINES, split_lines
 from claude_batch.wire.client import ApiError, BatchesClient, RemoteBatch, Unreachable
 from claude_batch.wire.encoding import parse_custom_id
 from claude_batch.wire.messages import UnreadableLine, decode_line
@@ -177,7 +177,7 @@ class _Recovery:
             self.found.open[remote.id] = "it is still processing"
             return
         sendings: dict[str, int] = {}
-        readable = False
+        others = 0
         try:
             async with self._client.results(remote.id) as chunks:
                 async for lines in split_lines(chunks):
@@ -186,16 +186,21 @@ class _Recovery:
                             identifier = decode_line(raw).custom_id
                         except UnreadableLine:
                             continue
-                        readable = True
                         parts = parse_custom_id(identifier)
-                        if parts is None or parts[1] not in self._ledger.incarnations:
-                            return  # somebody else's
-                        sendings[parts[0]] = parts[2]
+                        if parts is not None and parts[1] in self._ledger.incarnations:
+                            sendings[parts[0]] = parts[2]
+                            continue
+                        # One may have strayed into ours; so many without one of ours have not.
+                        others += 1
+                        if not sendings and others >= FOREIGN_LINES:
+                            return
         except (ApiError, Unreachable) as error:
             self.found.open[remote.id] = f"its results cannot be read: {error}"
             return
+        if others and not sendings:
+            return  # somebody else's
         missing = remote.request_counts.finished - len(sendings)
-        if not readable or missing > 0:
+        if missing > 0 or not sendings:
             self.found.open[remote.id] = f"{missing} of its results are missing"
             return
         await self._adopt(remote, sendings)

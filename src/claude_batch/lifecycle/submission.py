@@ -18,7 +18,7 @@ from typing import Any
 from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.errors import InvalidRequestError, LedgerError
 from claude_batch.core.settings import LedgerSettings
-from claude_batch.ledger import halting, packing, sending
+from claude_batch.ledger import halting, packing, reconciling, sending
 from claude_batch.ledger.high_water import HighWater, count_post, note_behind
 from claude_batch.ledger.store import Ledger, Seat, Transaction
 from claude_batch.lifecycle.behind import stop_behind
@@ -113,9 +113,12 @@ class Submission:
         now = time.time()
         reach(CrashPoint.BEFORE_INTENT)
         with self._ledger.write(seat) as tx:
+            reconciling.take_earlier_answers(tx, batch_id)
             if not packing.withdraw_cancelled(tx, batch_id):
                 return
             row = packing.batch(tx, batch_id)
+            if not row.request_count or self._is_halted(tx, seat, row, now):
+                return
             posts = sending.intend(
                 tx,
                 batch_id,
@@ -156,6 +159,13 @@ class Submission:
         reach(CrashPoint.AFTER_POST_BEFORE_RECORD)
         await self._record(seat, row, answer)
         reach(CrashPoint.AFTER_RECORD)
+
+    def _is_halted(self, tx: Transaction, seat: Seat, row: Any, now: float) -> bool:
+        """Whether sending was halted while the list was read; a single request still may probe."""
+        halt = halting.halt_of(tx, seat.workspace_id)
+        if halt.halted is None:
+            return False
+        return row.request_count > 1 or halting.halt_stands(halt, now)
 
     def _is_unexplained(self, seat: Seat, listing: Listing) -> bool:
         """Where nobody else makes batches, one that nobody can explain stops sending."""

@@ -1,0 +1,78 @@
+"""Plays random histories, many or one again."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from collections.abc import Generator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+
+import hypothesis
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from histories.machine import LifecycleMachine
+from histories.mutants import MUTANTS
+from histories.process import in_memory, staged
+from histories.verdict import Violation
+
+__all__ = ["HISTORIES", "play"]
+
+HISTORIES = int(os.environ.get("HISTORIES", "60"))
+"""How many the suite plays; `nox -s storms` plays thousands."""
+
+REPLAY = os.environ.get("HISTORY_REPLAY")
+"""What a broken promise told: that history is played again, and no other."""
+
+STEPS = 30
+
+_BLOB = re.compile(r"@reproduce_failure\('([^']+)', b'([^']+)'\)")
+
+
+@contextmanager
+def _quiet() -> Generator[None]:
+    # What a driver logs of thousands of histories helps nobody.
+    logging.disable(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logging.disable(logging.NOTSET)
+
+
+def play(count: int = HISTORIES, *, mutant: str | None = None) -> str | None:
+    """Play histories; gives None, or the one that broke a promise, in words.
+
+    ``mutant`` is one of `histories.mutants.MUTANTS`.
+    """
+    machine = type("Histories", (LifecycleMachine,), {})
+    if REPLAY and mutant is None:
+        machine = hypothesis.reproduce_failure(hypothesis.__version__, REPLAY.encode())(machine)
+    broken = nullcontext() if mutant is None else MUTANTS[mutant]()
+    with _quiet(), in_memory() as folder, staged(Path(folder)) as template, broken:
+        machine.template = template
+        try:
+            run_state_machine_as_test(
+                machine,
+                settings=settings(
+                    max_examples=count,
+                    stateful_step_count=STEPS,
+                    # Made short a history tells little more, and that takes minutes.
+                    phases=[Phase.generate],
+                    # The suite plays the same ones each time, so that it fails for a change and
+                    # nothing else; `nox -s storms` plays new ones.
+                    derandomize="HISTORIES" not in os.environ,
+                    deadline=None,
+                    database=None,
+                    print_blob=True,
+                    report_multiple_bugs=False,
+                    suppress_health_check=list(HealthCheck),
+                ),
+            )
+        except Violation as error:
+            notes = "\n".join(getattr(error, "__notes__", ()))
+            blob = _BLOB.search(notes)
+            again = f"Play it again: HISTORY_REPLAY={blob[2]}" if blob else ""
+            return f"{error}\n{notes}\n{again}"
+    return None

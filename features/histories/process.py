@@ -1,0 +1,172 @@
+"""A process that drives: a ledger of its own, a driver, and what it is in the middle of."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import tempfile
+from collections.abc import Coroutine, Generator
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+from sqlalchemy import Engine, event
+
+from claude_batch.core.settings import LedgerSettings
+from claude_batch.ledger.store import Deposed, Ledger, Seat
+from claude_batch.lifecycle import driver as driver_module
+from claude_batch.lifecycle.driver import Driver
+from histories.api import Crash, SimulatedApi, SimulatedClient
+
+__all__ = ["Process", "copy_of", "in_memory", "staged"]
+
+SENDINGS_AT_ONCE = 8
+
+_COMPILED: dict[Any, Any] = {}
+"""SQL that was compiled once, for all the ledgers of all histories."""
+
+
+class _FreeLock:
+    """The lock of a seat that never excludes: the epoch must do it alone."""
+
+    def acquire(self, timeout: float) -> None: ...
+
+    def release(self) -> None: ...
+
+
+def _relax(connection: Any, _record: object) -> None:
+    # Nobody pulls a plug here: a process that dies is simulated, a disk that forgets is not.
+    connection.execute("PRAGMA synchronous = OFF")
+
+
+@contextlib.contextmanager
+def staged(folder: Path) -> Generator[Path]:
+    """Everything around the processes; gives an empty ledger to copy."""
+    event.listen(Engine, "connect", _relax)
+    try:
+        with (
+            patch.object(driver_module, "seat_lock", lambda *_: _FreeLock()),
+            patch.object(os, "fsync", lambda _: None),
+            patch.dict(os.environ, CLAUDE_BATCH_STATE_DIR=str(folder / "state")),
+        ):
+            template = folder / "template.db"
+            Ledger(str(template)).close()
+            yield template
+    finally:
+        event.remove(Engine, "connect", _relax)
+
+
+def in_memory() -> tempfile.TemporaryDirectory[str]:
+    """A folder in memory, where the machine has such folders."""
+    memory = Path("/dev/shm")
+    return tempfile.TemporaryDirectory(
+        prefix="claude-batch-model-", dir=memory if os.access(memory, os.W_OK) else None
+    )
+
+
+class Process:
+    """One process. Its passes may be held up inside a call, and go on when the API wakes them."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        api: SimulatedApi,
+        path: Path,
+        settings: LedgerSettings,
+    ) -> None:
+        self._loop = loop
+        self._api = api
+        self.ledger = Ledger(str(path))
+        self.ledger._engine.update_execution_options(compiled_cache=_COMPILED)
+        self.client = SimulatedClient(api)
+        self.driver = Driver(self.ledger, self.client, settings, lambda: None)
+        self.seat: Seat | None = None
+        self._sitting = contextlib.ExitStack()
+        self._tasks: dict[str, asyncio.Task[Any]] = {}
+        self.was_deposed = False
+        self.is_retired = False
+        """True where another process has come, and this one takes no seat any more."""
+
+    @property
+    def workspace_id(self) -> int:
+        return self.driver.workspace_id
+
+    def is_busy(self, what: str) -> bool:
+        """Whether a pass of this kind is held up."""
+        return what in self._tasks
+
+    def send(self) -> None:
+        """Pack and send what is due."""
+        if not self.is_busy("send") and self._sit():
+            self._run("send", self._send())
+
+    async def _send(self) -> None:
+        assert self.seat is not None
+        for _ in range(SENDINGS_AT_ONCE):
+            if await self.driver._send_pass(self.seat):
+                return
+
+    def poll(self) -> None:
+        """Check, reconcile and collect what is due."""
+        if not self.is_busy("poll") and self._sit():
+            assert self.seat is not None
+            self._run("poll", self.driver._poll_pass(self.seat))
+
+    def go_on(self) -> None:
+        """Let what was held up end, or be held up anew."""
+        for what, task in list(self._tasks.items()):
+            self._wait(what, task)
+
+    def die(self) -> None:
+        """Everything in memory is gone."""
+        for task in self._tasks.values():
+            task.cancel()
+        if self._tasks:
+            waiting = asyncio.gather(*self._tasks.values(), return_exceptions=True)
+            with contextlib.suppress(Crash):
+                self._loop.run_until_complete(waiting)
+        self._tasks.clear()
+        self._sitting.close()
+        self.ledger.close()
+
+    def _sit(self) -> bool:
+        if self.seat is None and not self.is_retired and not self.is_busy("sit"):
+            self._run("sit", self._take_seat())
+        return self.seat is not None
+
+    async def _take_seat(self) -> None:
+        if await self.driver._make_contact() or self.is_retired:
+            return
+        self.seat = self._sitting.enter_context(self.driver._sit())
+        self._api.seated = self.client
+
+    def _run(self, what: str, work: Coroutine[Any, Any, Any]) -> None:
+        task = self._loop.create_task(work)
+        self._wait(what, task)
+
+    def _wait(self, what: str, task: asyncio.Task[Any]) -> None:
+        while not task.done() and task not in self._api.paused:
+            held_up = self._api.on_pause = self._loop.create_future()
+            self._loop.run_until_complete(
+                asyncio.wait({task, held_up}, return_when=asyncio.FIRST_COMPLETED)
+            )
+        self._api.on_pause = None
+        if not task.done():
+            self._tasks[what] = task
+            return
+        self._tasks.pop(what, None)
+        try:
+            task.result()
+        except Deposed:
+            self.was_deposed = True
+        except driver_module._KeyRefused:
+            self.driver.contact.made = False
+            self._sitting.close()
+            self.seat = None
+
+
+def copy_of(template: Path, path: Path) -> None:
+    """A new ledger, without the cost of making one."""
+    shutil.copyfile(template, path)

@@ -1,0 +1,361 @@
+"""What must hold after every step of a history, and at its end.
+
+Everything is read from the ledger's file by SQL of its own, and compared with what the simulated
+API knows to be true.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+from claude_batch.core.settings import LedgerSettings
+from claude_batch.core.states import BatchState, RequestState
+from claude_batch.wire.encoding import parse_custom_id
+from histories.api import Remote, SimulatedApi
+
+__all__ = ["Verdict", "Violation"]
+
+COMPLETE_FETCHES = 3
+"""So often a line must have been missing before its request may be given up."""
+
+_FINAL = {str(state) for state in RequestState if state.is_final}
+_ANSWERED = ("succeeded", "errored", "canceled", "expired")
+_NO_MEMBERS = (BatchState.COLLECTED, BatchState.REJECTED, BatchState.UNRESOLVED)
+_AT_API = (BatchState.IN_PROGRESS, BatchState.CANCELING, BatchState.ENDED)
+_RETRYABLE = ("overloaded", "credit", "expired")
+
+
+class Violation(AssertionError):
+    """A promise was broken."""
+
+
+class Verdict:
+    """The judge of one history."""
+
+    def __init__(self, api: SimulatedApi, path: Path, settings: LedgerSettings) -> None:
+        self._api = api
+        self._settings = settings
+        self._db = sqlite3.connect(path, isolation_level=None)
+        self._db.row_factory = sqlite3.Row
+        self.sendings: dict[str, dict[int, Remote]] = defaultdict(dict)
+        """By request id: what the API accepted, by the number of the sending."""
+        self._highest: dict[str, int] = {}
+        self.ordered: set[tuple[str, int]] = set()
+        """Sendings after which the user ordered to send again whatever became of them."""
+        self.given_up: set[str] = set()
+        self._seen: dict[str, tuple[str, int | None]] = {}
+        self._stamp = 0
+        api.on_create, api.on_accept, api.on_cancel = self._create, self._accept, self._cancel
+
+    def close(self) -> None:
+        self._db.close()
+
+    def rows(self, sql: str, *values: Any) -> list[sqlite3.Row]:
+        return self._db.execute(sql, values).fetchall()
+
+    def _say(self, words: str) -> None:
+        self._api.violations.append(words)
+
+    def is_halted(self) -> bool:
+        return bool(self.rows("SELECT 1 FROM workspaces WHERE halted IS NOT NULL"))
+
+    def is_waiting(self) -> bool:
+        """Whether a request waits to be sent."""
+        found = self.rows(
+            "SELECT 1 FROM requests r LEFT JOIN batches b ON b.id = r.batch_id "
+            "WHERE r.state = 'queued' OR b.state = 'packed' LIMIT 1"
+        )
+        return bool(found)
+
+    def unknown(self) -> list[sqlite3.Row]:
+        """The batches of which it is unknown whether they were accepted."""
+        return self.rows("SELECT * FROM batches WHERE state = 'unknown' ORDER BY id")
+
+    # Orders --------------------------------------------------------------------------------
+
+    def undecided(self, run_id: str) -> list[str]:
+        """The requests of a run that an order to send again, or to give up, concerns."""
+        rows = self.rows(
+            "SELECT r.id FROM requests r LEFT JOIN batches b ON b.id = r.batch_id WHERE "
+            "r.run_id = ? AND (r.state = 'lost' OR (r.state = 'packed' AND b.state = 'unknown'))",
+            run_id,
+        )
+        return [row["id"] for row in rows]
+
+    def order_again(self, run_id: str) -> None:
+        for request in self.undecided(run_id):
+            self.ordered.update((request, sending) for sending in self.sendings[request])
+
+    # At the API ----------------------------------------------------------------------------
+
+    def _create(self, ids: list[str]) -> None:
+        for identifier in ids:
+            parts = parse_custom_id(identifier)
+            if parts is None:
+                self._say(f"{identifier} is no custom_id")
+                continue
+            request, _, sending = parts
+            if sending <= self._highest.get(request, 0):
+                self._say(f"{identifier}: the number of the sending did not rise")
+            self._highest[request] = sending
+            found = self.rows(
+                "SELECT r.state, b.state AS carrier, EXISTS (SELECT 1 FROM results s WHERE "
+                "s.request_seq = r.seq AND s.outcome = 'succeeded') AS answered "
+                "FROM requests r LEFT JOIN batches b ON b.id = r.batch_id WHERE r.id = ?",
+                request,
+            )
+            states = [(row["state"], row["carrier"]) for row in found]
+            if states != [("packed", "submitting")]:
+                self._say(f"{identifier} was sent while its request was {states}")
+            elif found[0]["answered"]:
+                self._say(f"{identifier} was sent although a success of it is stored")
+
+    def intended(self) -> None:
+        """The intent to send is on disk."""
+        sizes = [
+            row["request_count"]
+            for row in self.rows("SELECT request_count FROM batches WHERE state = 'submitting'")
+        ]
+        if self.is_halted() and sizes != [1]:
+            self._say(f"a halted workspace was probed with {sizes} requests")
+
+    def _accept(self, remote: Remote) -> None:
+        for identifier in remote.ids:
+            parts = parse_custom_id(identifier)
+            if parts is None:
+                continue
+            request, _, sending = parts
+            for number, earlier in self.sendings[request].items():
+                if not self._is_accounted(request, number, earlier):
+                    self._say(
+                        f"request {request} was accepted as sending {sending} in {remote.id}, "
+                        f"while sending {number} in {earlier.id} was {self._fate(request, earlier)}"
+                    )
+            self.sendings[request][sending] = remote
+
+    def _fate(self, request: str, remote: Remote) -> str:
+        fates = [o for i, o in remote.outcomes.items() if i.startswith(request)]
+        return f"{remote.status} {fates}{' and deleted' if remote.deleted else ''}"
+
+    def _is_accounted(self, request: str, sending: int, remote: Remote) -> bool:
+        """Whether a request may be sent again although this sending of it was accepted."""
+        if (request, sending) in self.ordered:
+            return True
+        key = "(SELECT seq FROM requests WHERE id = ?)"
+        if self._settings.on_unknown == "resubmit" and self.rows(
+            f"SELECT 1 FROM former_members WHERE request_seq = {key} AND sending = ?",
+            request,
+            sending,
+        ):
+            return True
+        [identifier] = [i for i in remote.ids if i.startswith(request)]
+        if remote.status != "ended" or remote.outcomes[identifier] == "succeeded":
+            return False
+        if remote.omitted[identifier] >= COMPLETE_FETCHES or remote.deleted or remote.archived:
+            return True
+        recorded = self.rows(
+            f"SELECT 1 FROM results WHERE request_seq = {key} AND sending = ?", request, sending
+        )
+        return bool(recorded) and remote.outcomes[identifier] in _RETRYABLE
+
+    def _cancel(self, remote: Remote) -> None:
+        if not remote.ours:
+            self._say(f"{remote.id} is somebody else's and was cancelled")
+        for batch in self.rows("SELECT * FROM batches WHERE remote_id = ?", remote.id):
+            if batch["adopted"] == "assumed":
+                self._say(f"{remote.id} was adopted without proof and cancelled")
+            live = self.rows(
+                "SELECT r.id FROM requests r JOIN runs u ON u.id = r.run_id WHERE r.batch_id = ? "
+                "AND r.state = 'packed' AND NOT r.cancelled AND u.cancelled IS NULL",
+                batch["id"],
+            )
+            if live:
+                self._say(f"{remote.id} was cancelled with {len(live)} live requests in it")
+
+    # After each step -----------------------------------------------------------------------
+
+    def check(self) -> None:
+        """Raise `Violation` where something does not hold now."""
+        self._check_requests()
+        self._check_batches()
+        self._check_results()
+        self._check_counts()
+        if self._api.violations:
+            raise Violation("; ".join(self._api.violations))
+
+    def _check_requests(self) -> None:
+        stamp = self._stamp
+        for row in self.rows(
+            "SELECT r.*, b.state AS carrier, s.outcome FROM requests r "
+            "LEFT JOIN batches b ON b.id = r.batch_id LEFT JOIN results s "
+            "ON s.request_seq = r.seq AND s.sending = r.answered_by"
+        ):
+            request, state, finished = row["id"], row["state"], row["finished"]
+            before, stamped = self._seen.get(request, ("queued", None))
+            if state == "queued" and (row["batch_id"] is not None or finished is not None):
+                self._say(f"{request} is queued, and in batch {row['batch_id']}, {finished}")
+            if state == "packed" and (row["carrier"] in (None, *_NO_MEMBERS) or finished):
+                self._say(f"{request} is packed in a batch that is {row['carrier']}, {finished}")
+            if state in _FINAL and finished is None:
+                self._say(f"{request} is {state} without a stamp")
+            if state in ("succeeded", "errored", "expired") and row["outcome"] != state:
+                self._say(f"{request} is {state}, its answer is {row['outcome']}")
+            if before in _FINAL and before != "lost" and (state, finished) != (before, stamped):
+                self._say(f"{request} was {before} and is {state}")
+            if finished is not None and finished != stamped:
+                if finished <= self._stamp:
+                    self._say(f"{request} ended with the stamp {finished} after {self._stamp}")
+                stamp = max(stamp, finished)
+                if state == "lost" and not self._may_be_lost(row):
+                    self._say(f"{request} is lost, although nothing of it was destroyed")
+            self._seen[request] = (state, finished)
+        self._stamp = stamp
+
+    def _may_be_lost(self, row: sqlite3.Row) -> bool:
+        request = row["id"]
+        if request in self.given_up:
+            return True
+        if any(self._is_destroyed(r, request) for r in self.sendings[request].values()):
+            return True
+        # What may have been it is gone, and was somebody else's.
+        names = self.rows(
+            "SELECT remote_id FROM candidates WHERE batch_id = ?1 "
+            "UNION SELECT remote_id FROM batches WHERE id = ?1",
+            row["batch_id"],
+        )
+        possible = {name["remote_id"] for name in names}
+        return any(self._is_destroyed(r) for r in self._api.remotes if r.id in possible)
+
+    @staticmethod
+    def _is_destroyed(remote: Remote, request: str = "") -> bool:
+        lines = [i for i in remote.ids if i.startswith(request)]
+        missing = [i for i in remote.ids if remote.omitted[i] >= COMPLETE_FETCHES]
+        # Where a success is hidden by another line, any failure may be it.
+        hidden = any(remote.outcomes[i] == "succeeded" for i in missing)
+        return (
+            remote.deleted
+            or remote.archived
+            or all(i in missing or (hidden and remote.outcomes[i] in _RETRYABLE) for i in lines)
+        )
+
+    def _check_batches(self) -> None:
+        for row in self.rows(
+            "SELECT b.*, (SELECT count(*) FROM requests r WHERE r.batch_id = b.id AND "
+            "r.state = 'packed') AS members FROM batches b"
+        ):
+            state, members, count = row["state"], row["members"], row["request_count"]
+            named = f"the ledger's batch {row['id']}, {state},"
+            if state in _NO_MEMBERS and members:
+                self._say(f"{named} holds {members} open requests")
+            if state in ("packed", "submitting") and members != count:
+                self._say(f"{named} counts {count} requests and holds {members}")
+            if (row["remote_id"] is not None) != (state in (*_AT_API, "collected")):
+                self._say(f"{named} is {row['remote_id']} at the API")
+            if members > count:
+                self._say(f"{named} holds {members} requests of {count}")
+
+    def _check_results(self) -> None:
+        for row in self.rows(
+            "SELECT s.sending, s.raw, r.id FROM results s JOIN requests r ON r.seq = s.request_seq"
+        ):
+            parts = parse_custom_id(str(json.loads(row["raw"])["custom_id"]))
+            if parts is None or (parts[0], parts[2]) != (row["id"], row["sending"]):
+                self._say(f"a line of {parts} is stored as the result of {row['id']}")
+
+    def _check_counts(self) -> None:
+        for row in self.rows(
+            "SELECT u.id, u.request_count, (SELECT count(*) FROM requests r WHERE r.run_id = u.id)"
+            " AS stored FROM runs u"
+        ):
+            if row["stored"] != row["request_count"]:
+                self._say(f"{row['id']} counts {row['request_count']}, and has {row['stored']}")
+
+    # In the end ----------------------------------------------------------------------------
+
+    def is_quiet(self) -> bool:
+        """Whether nothing is left to be done."""
+        left = self.rows(
+            "SELECT 1 FROM requests r JOIN runs u ON u.id = r.run_id WHERE u.stored IS NOT NULL "
+            "AND r.state IN ('queued', 'packed') UNION SELECT 1 FROM batches WHERE state IN "
+            "('packed', 'submitting', 'in_progress', 'canceling', 'ended', 'unknown')"
+        )
+        return not left
+
+    def describe(self) -> str:
+        """What the ledger and the API hold, for people."""
+        tables = {
+            "requests": "id, state, batch_id, sendings, attempts, due, cancelled, finished",
+            "batches": "id, state, remote_id, request_count, posts, adopted, unknown_since, "
+            "settling_from, settled, next_check, not_found_since, fetches, counts, note",
+            "candidates": "batch_id, remote_id, state, not_found_since, fetches, note",
+            "results": "request_seq, sending, batch_id, outcome, disposition",
+            "former_members": "*",
+            "workspaces": "halt_reason, halt_message, next_probe, wait_until",
+        }
+        found = [
+            f"{table}: {dict(row)}"
+            for table, columns in tables.items()
+            for row in self.rows(f"SELECT {columns} FROM {table} ORDER BY 1")
+        ]
+        return "\n".join([*found, *map(str, self._api.remotes)])
+
+    def conclude(self) -> None:
+        """Raise `Violation` where the end of a history is not what it must be."""
+        self._check_costs()
+        for row in self.rows(
+            "SELECT r.id, r.state, r.cancelled OR u.cancelled IS NOT NULL AS cancelled, EXISTS "
+            # One that was sent again on order may have failed before its first answer came, which
+            # then is kept for `retry`.
+            "(SELECT 1 FROM results s WHERE s.request_seq = r.seq AND s.outcome = 'succeeded' AND "
+            "(s.request_seq, s.sending) NOT IN (SELECT request_seq, sending FROM former_members)) "
+            "AS answered FROM requests r JOIN runs u ON u.id = r.run_id WHERE u.stored IS NOT NULL"
+        ):
+            request, state = row["id"], row["state"]
+            if row["answered"] and state != "succeeded" and not row["cancelled"]:
+                self._say(f"{request} ended {state}, although a success of it is stored")
+            truths = {
+                remote.outcomes.get(identifier, "nothing")
+                for remote in self.sendings[request].values()
+                for identifier in remote.ids
+                if identifier.startswith(request)
+            }
+            if state == "succeeded" and "succeeded" not in truths:
+                self._say(f"{request} succeeded in the ledger, at the API it is {truths}")
+            if state == "canceled" and not row["cancelled"] and "canceled" not in truths:
+                self._say(f"{request} ended canceled, and nobody cancelled it")
+            if state == "expired" and "expired" not in truths:
+                self._say(f"{request} ended expired, at the API it is {truths}")
+            blamed = any(i.startswith(request) for i in self._api.blamed)
+            if (
+                state == "errored"
+                and not blamed
+                and not truths & {"invalid", "overloaded", "credit"}
+            ):
+                self._say(f"{request} ended errored, at the API it is {truths}")
+        if self._api.violations:
+            raise Violation("; ".join(self._api.violations))
+
+    def _check_costs(self) -> None:
+        stored = {
+            (row["id"], row["sending"]): row["outcome"]
+            for row in self.rows(
+                "SELECT r.id, s.sending, s.outcome FROM results s "
+                "JOIN requests r ON r.seq = s.request_seq"
+            )
+        }
+        paid: dict[str, int] = defaultdict(int)
+        for request, sent in self.sendings.items():
+            for number, remote in sent.items():
+                [identifier] = [i for i in remote.ids if i.startswith(request)]
+                outcome = remote.outcomes.get(identifier)
+                paid[request] += outcome == "succeeded"
+                if remote.deleted or remote.archived:
+                    continue
+                if remote.omitted[identifier] >= COMPLETE_FETCHES:
+                    continue
+                if (request, number) not in stored:
+                    self._say(f"the line of {identifier}, {outcome}, is not stored")
