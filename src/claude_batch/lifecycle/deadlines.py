@@ -42,6 +42,8 @@ PAST_REST = 1.0
 
 LONGEST_REST = 60.0
 
+_UNDRIVEN = "no process drove the ledger when it came near"
+
 
 class _Run(Protocol):
     @property
@@ -52,8 +54,6 @@ class _Run(Protocol):
     def deadline_margin(self) -> float | None: ...
     @property
     def live_concurrency(self) -> int: ...
-    @property
-    def past_margin(self) -> float | None: ...
 
 
 def margin_of(run: _Run, unfinished: int, seen: Experience) -> float:
@@ -107,7 +107,8 @@ class Deadlines:
             met = last is None or last <= run.deadline
             with self._ledger.write(seat) as tx:
                 late = 0.0 if last is None else last - run.deadline
-                self._conclude(tx, run, "met" if met else f"missed by {_words(late)}", closed=now)
+                words = f"missed by {_words(late)}: {_UNDRIVEN}"
+                self._conclude(tx, run, "met" if met else words, closed=now)
             return True, 0.0
         if run.past_margin is None:
             margin = margin_of(run, unfinished, seen)
@@ -126,6 +127,8 @@ class Deadlines:
             deadlines.pass_margin(tx, run, margin=margin, now=now)
             if run.fallback == "none":
                 deadlines.end_queued(tx, run.id)
+            if now >= run.deadline:
+                self._conclude(tx, run, f"missed: {_UNDRIVEN}")
         reach(CrashPoint.AFTER_MARGIN)
         what = (
             "what did not run by then goes to the live API"
@@ -158,7 +161,7 @@ class Deadlines:
             changed = True
         left = run.deadline - now
         if left <= 0 and run.deadline_outcome is None:
-            reason = missed_because(run, standing, state.halt_message if state.halted else None)
+            reason = missed_because(standing, state.halt_message if state.halted else None)
             with self._ledger.write(seat) as tx:
                 self._conclude(tx, run, f"missed: {reason}")
             changed = True
@@ -173,13 +176,11 @@ class Deadlines:
             _log.log(level, "%s: its deadline was %s", run.id, outcome)
 
 
-def missed_because(run: _Run, standing: Mapping[tuple[str, str], int], halted: str | None) -> str:
+def missed_because(standing: Mapping[tuple[str, str], int], halted: str | None) -> str:
     """Why a run is not finished at its deadline, by where its unfinished requests stand."""
     at_api = (BatchState.IN_PROGRESS, BatchState.CANCELING, BatchState.ENDED)
     unknown = (BatchState.SUBMITTING, BatchState.UNKNOWN)
     reasons: list[str] = []
-    if run.past_margin is not None and run.past_margin >= run.deadline:
-        reasons.append("no process drove the ledger when its margin began")
     if halted is not None:
         reasons.append(f"sending is halted ({halted})")
     for states, words in (

@@ -212,15 +212,21 @@ def _deadline(tx: Transaction, run: Any, counts: Mapping[RequestState, int]) -> 
     )
 
 
+def _about(seconds: float) -> str:
+    """A duration, in whole minutes from ten of them on."""
+    step = 60 if seconds >= 600 else 1
+    return format_duration(max(1, round(seconds / step) * step))
+
+
 def _deadline_words(deadline: Deadline) -> str:
     now = time.time()
     if deadline.outcome is not None:
         return f"its deadline was {deadline.outcome}"
-    words = f"its deadline is in {format_duration(max(1, round(deadline.at - now)))}"
+    words = f"its deadline is in {_about(deadline.at - now)}"
     what = "goes to the live API" if deadline.fallback == "live" else "ends as expired"
     if deadline.withdrawn is not None:
         return f"{words}: it was withdrawn from batches, and what did not run {what}"
-    left = format_duration(max(1, round(deadline.at - deadline.margin - now)))
+    left = _about(deadline.at - deadline.margin - now)
     return f"{words}: what is unfinished in {left} is cancelled, and what did not run {what}"
 
 
