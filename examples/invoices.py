@@ -1,9 +1,10 @@
-"""Read invoices into objects, a hundred or a hundred thousand of them in one batch.
+"""Read invoices (PDFs, pictures, texts) into objects, and tell where each field stands.
 
     python examples/invoices.py --sandbox                  # tried out: nothing is sent or paid
-    python examples/invoices.py examples/invoices/*.txt    # with your key
+    python examples/invoices.py examples/invoices/*.pdf    # with your key
 
-What does not fit the model is told, with what is wrong, beside what does.
+A hundred or a hundred thousand of them are one batch. What does not fit the model is told, with
+what is wrong, beside what does. `examples/invoices/make.py` made the PDFs.
 """
 
 from __future__ import annotations
@@ -29,24 +30,22 @@ class Currency(enum.Enum):
     USD = "USD"
 
 
-class Line(BaseModel):
-    what: str
-    price: float
-
-
 class Invoice(BaseModel):
     number: str
     issued: dt.date
     seller: str
     currency: Currency
-    lines: list[Line]
+    items: list[str]
     total: float
 
 
 async def read_invoices(paths: list[Path], **settings: Any) -> int:
-    """Print each invoice in a line; returns how many could not be read."""
+    """Print each invoice, and what its fields rest on; returns how many could not be read."""
     extractor = cb.load_actor(HERE / "actors" / "extractor.yaml", **settings)
-    requests = [cb.ActorRequest(path.read_text("utf-8"), key=path.name) for path in paths]
+    requests = [
+        cb.ActorRequest("What was billed?", documents=[path], citations=True, key=path.name)
+        for path in paths
+    ]
     failed = 0
     try:
         async for result in extractor.respond_all(requests, output_format=Invoice):
@@ -56,6 +55,9 @@ async def read_invoices(paths: list[Path], **settings: Any) -> int:
                 continue
             invoice = result.response.parsed_output
             print(f"{result.key}: {invoice.issued} {invoice.total:.2f} {invoice.currency.value}")
+            for field, citations in result.response.field_citations.items():
+                places = dict.fromkeys(f"{each.title}, {each.place}" for each in citations)
+                print(f"  {field}: {'; '.join(places) or 'nothing is cited'}")
     finally:
         await extractor.provider.aclose()
     return failed
@@ -64,7 +66,7 @@ async def read_invoices(paths: list[Path], **settings: Any) -> int:
 def main(arguments: list[str]) -> int:
     """Read the files that are named, or those beside this program; returns the exit code."""
     names = [argument for argument in arguments if argument != "--sandbox"]
-    paths = [Path(name) for name in names] or sorted((HERE / "invoices").glob("*.txt"))
+    paths = [Path(name) for name in names] or sorted((HERE / "invoices").glob("*.pdf"))
     with ExitStack() as stack:
         settings: dict[str, Any] = {}
         if "--sandbox" in arguments:

@@ -1,8 +1,10 @@
-"""Small real documents for scenarios, made from nothing: PDFs, and the beginnings of images."""
+"""Small real documents for scenarios, made from nothing: PDFs, DOCX, the beginnings of images."""
 
 from __future__ import annotations
 
+import io
 import struct
+import zipfile
 import zlib
 
 
@@ -81,3 +83,49 @@ def image(kind: str, width: int, height: int) -> bytes:
         "webp": b"VP8 \0\0\0\0\0\0\0\x9d\x01\x2a" + struct.pack("<HH", width, height),
     }
     return b"RIFF\0\0\0\0WEBP" + chunks[kind] + b"\0" * 20
+
+
+_WORD = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
+_PACKAGE = "http://schemas.openxmlformats.org/package/2006"
+_OFFICE = "http://schemas.openxmlformats.org/officeDocument/2006/relationships/officeDocument"
+
+
+def docx(words: str, cells: tuple[str, ...] = (), *, body: str | None = None) -> bytes:
+    """A DOCX of one paragraph and a table of one row; `body` is its XML where that is broken."""
+    run = "<w:p><w:r><w:t>{}</w:t></w:r></w:p>"
+    row = "".join(f"<w:tc>{run.format(cell)}</w:tc>" for cell in cells)
+    table = f"<w:tbl><w:tr>{row}</w:tr></w:tbl>" if cells else ""
+    text = run.format(words) if words else ""
+    whole = f'<w:document xmlns:w="{_WORD}"><w:body>{text}{table}</w:body></w:document>'
+    types = "application/vnd.openxmlformats-officedocument.wordprocessingml.document.main+xml"
+    parts = {
+        "[Content_Types].xml": f'<Types xmlns="{_PACKAGE}/content-types">'
+        f'<Override PartName="/word/document.xml" ContentType="{types}"/></Types>',
+        "_rels/.rels": f'<Relationships xmlns="{_PACKAGE}/relationships"><Relationship Id="r1" '
+        f'Type="{_OFFICE}" Target="word/document.xml"/></Relationships>',
+        "word/document.xml": whole if body is None else body,
+    }
+    if body is not None and "r:embed" in body:
+        picture = "http://schemas.openxmlformats.org/officeDocument/2006/relationships/image"
+        parts["word/_rels/document.xml.rels"] = (
+            f'<Relationships xmlns="{_PACKAGE}/relationships"><Relationship Id="r1" '
+            f'Type="{picture}" Target="media/a.png"/></Relationships>'
+        )
+        parts["word/media/a.png"] = "a picture"
+    return packed_files(parts)
+
+
+def packed_files(parts: dict[str, str]) -> bytes:
+    """A ZIP of these files."""
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as packed:
+        for name, text in parts.items():
+            packed.writestr(zipfile.ZipInfo(name), text)
+    return out.getvalue()
+
+
+def with_password() -> bytes:
+    """The beginning of what Office writes around a file with a password."""
+    return (
+        b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + b"\0" * 504 + "EncryptedPackage".encode("utf-16-le")
+    )

@@ -113,6 +113,7 @@ async def runs(actor: cb.Actor) -> None:
     assert_type(await run.retry_failed(["expired", "type=overloaded_error"]), int)
     assert_type(run.retry_failed_sync(), int)
     assert_type(run.cost(by="model"), cb.CostReport)
+    assert_type(cb.ClaudeBatchProvider().prune(older_than="30d"), cb.Pruned)
     assert_type(run.cost().total, cb.CostShare)
     assert_type(run.cost().total.cost, int)
     assert_type(await run.wait(), cb.RunStatus)

@@ -16,6 +16,7 @@ Feature: Documents stand before the text, and what the API would refuse is refus
       | page.html  | text <p>Hi</p>                         |
       | wide.txt   | hex fffe4800e900                       |
       | bom.txt    | hex efbbbf4869                         |
+      | memo.docx  | docx hello                             |
 
   Scenario Outline: each kind becomes its block
     Then the document "<document>" becomes <block>
@@ -33,6 +34,7 @@ Feature: Documents stand before the text, and what the API would refuse is refus
       | page.html | {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "<p>Hi</p>"}, "title": "page.html"} |
       | wide.txt  | {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "Hé"}, "title": "wide.txt"} |
       | bom.txt   | {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "Hi"}, "title": "bom.txt"} |
+      | memo.docx | {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "<p>Hello</p><table><tr><td><p>Total</p></td><td><p>86.20</p></td></tr></table>"}, "title": "memo.docx"} |
       | https://e.example/a.pdf     | {"type": "document", "source": {"type": "url", "url": "https://e.example/a.pdf"}} |
       | https://e.example/a.PNG?x#y | {"type": "image", "source": {"type": "url", "url": "https://e.example/a.PNG?x#y"}} |
       | file_011ab                  | {"type": "document", "source": {"type": "file", "file_id": "file_011ab"}} |
@@ -67,10 +69,96 @@ Feature: Documents stand before the text, and what the API would refuse is refus
       | webp-l of 9000 by 20      | is an image of 9,000 by 20 pixels               |
       | text I was a PDF          | is named as a PDF, and is none (it is text/plain) |
       | hex                       | is empty                                        |
-      | hex 504b0304              | is a ZIP or Office file (DOCX, XLSX); save it as PDF |
+      | hex 504b0304              | is a ZIP or Office file that was cut short      |
+      | xlsx                      | is a ZIP or Office file (XLSX, PPTX, ODT); save it as PDF |
+      | hex d0cf11e0              | is an old Office file                           |
+      | password                  | is an Office file (DOCX, XLSX) with a password  |
+      | docx cut short            | is a ZIP or Office file that was cut short      |
+      | docx broken               | is a DOCX that cannot be read                   |
+      | docx empty                | is a DOCX without any text                      |
       | hex ff00ff                | is no PDF, no image that the API takes, and no UTF-8 text |
       | hex 610062                | is no PDF, no image that the API takes, and no text |
       | hex 2020                  | holds nothing but white space                   |
+
+  Scenario: the pictures of a DOCX are left out
+    Given the documents
+      | file     | content       |
+      | pic.docx | docx pictured |
+    Then the document "pic.docx" becomes {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "<p>Beforeafter</p>"}, "title": "pic.docx"}
+
+  Scenario: a DOCX that would fill the memory is refused
+    Given a DOCX may unpack to 100 bytes
+    And the documents
+      | file     | content    |
+      | big.docx | docx hello |
+    Then the document "big.docx" is refused with "bytes unpacked; split it, or save it as PDF"
+
+  Scenario: without its extra a DOCX says what to install
+    Given the extra docx is not installed
+    And the documents
+      | file      | content    |
+      | new.docx  | docx hello |
+    Then the document "new.docx" is refused with "new.docx: is a DOCX, which needs the extra `docx` (pip install 'claude-batch[docx]')"
+
+  Scenario: an actor's own documents go with every request, and are found beside its file
+    Given the documents
+      | file           | content      |
+      | desk/rules.txt | text Rules   |
+      | desk/more.txt  | text More    |
+    And the actor file clerk.yaml in desk
+      """
+      model: claude-haiku-4-5
+      documents:
+        - rules.txt
+        - {path: more.txt, title: More rules}
+      citations: true
+      """
+    Then a request of "Is it so?" to that actor is about
+      | title      | cited |
+      | rules.txt  | true  |
+      | More rules | true  |
+      | Is it so?  | false |
+    And a request of {"prompt": "Is it so?", "documents": ["notes.md"]} to that actor is about
+      | title      | cited |
+      | rules.txt  | true  |
+      | More rules | true  |
+      | notes.md   | true  |
+      | Is it so?  | false |
+    And a request of {"params": {"messages": [{"role": "user", "content": "Raw"}]}} to that actor is about
+      | title | cited |
+      | Raw   | false |
+    And that actor written as YAML and read again is the same
+
+  Scenario: an actor that cites needs documents only where a request has some
+    Given the actor file clerk.yaml in desk
+      """
+      actors:
+        clerk:
+          type: llm
+          config: {actor: anthropic/claude-haiku-4-5, citations: true}
+      """
+    Then a request of "Is it so?" to that actor is about
+      | title     | cited |
+      | Is it so? | false |
+    And a request of {"prompt": "Is it so?", "documents": ["notes.md"]} to that actor is about
+      | title     | cited |
+      | notes.md  | true  |
+      | Is it so? | false |
+
+  Scenario Outline: what an actor's YAML cannot say of documents is told with its line
+    Given the actor file clerk.yaml in desk
+      """
+      model: claude-haiku-4-5
+      <written>
+      """
+    Then the actor file is refused with "<says>"
+
+    Examples:
+      | written                 | says                                         |
+      | documents: rules.txt    | clerk.yaml:2: `documents` is a list, not 'rules.txt' |
+      | documents: [{name: a}]  | clerk.yaml:2: `documents`: a document has one of `path`, `url` and `file_id` |
+      | citations: 1            | clerk.yaml:2: `citations` is true or false, not 1  |
+      | document: [a]           | unknown key `document`; did you mean `documents`? |
 
   Scenario: what is too much together is refused
     Then a request about 2 PDFs of 301 pages is refused with "its PDFs have 602 pages together"

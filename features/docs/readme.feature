@@ -40,7 +40,23 @@ Feature: What the documents say is so
 
   Scenario: the example of invoices is tried in a sandbox of its own, without a key
     When the README's reader tries the example invoices.py --sandbox
-    Then the README's reader has seen the invoices "harbour.txt, print.txt, sails.txt" as objects
+    Then the README's reader has seen the invoices "harbour.pdf, print.pdf, sails.pdf" as objects
+    And the README's reader has seen what each of their 6 fields rests on
+
+  Scenario: the PDFs of the example of invoices are those that its program makes
+    Then making the invoices anew changes none of them
+
+  Scenario: the example of an evaluation asks and grades, and costs nothing a second time
+    Given the README's reader has a key and a server
+    When the README's reader runs the example evaluation/evaluate.py twice
+    Then the README's reader has seen 6 verdicts and the score each time
+    And the README's reader has paid for 12 requests, none twice
+    When the README's reader tries the example evaluation/evaluate.py --sandbox
+    Then the README's reader has seen 6 verdicts and the score each time
+
+  Scenario: an evaluation whose questions cannot be read says so in one line
+    When the README's reader tries the example evaluation/evaluate.py README.md --sandbox
+    Then the README's reader is told "the questions cannot be read: 'id'" without a traceback
 
   Scenario: every actor that is shown can be loaded
     Then the README's YAML blocks are actors

@@ -114,7 +114,7 @@ Feature: One engine for each ledger of a process, shared by all and owned by non
 
   Scenario Outline: Whatever goes wrong inside, nobody is left waiting: <what>
     Given an API that takes 3600 seconds for a batch
-    And a batch provider with {"max_wait": 3, "on_timeout": "cancel"}
+    And a batch provider with {"max_wait": <patience>, "on_timeout": "cancel"}
     When a prompt is asked while <what>
     Then every call fails with <error>
     And the error is a <error> that says
@@ -123,12 +123,12 @@ Feature: One engine for each ledger of a process, shared by all and owned by non
       """
 
     Examples:
-      | what                             | error              | words                     |
-      | the driver fails unforeseen      | EngineStoppedError | RuntimeError: a surprise  |
-      | the ledger cannot be watched     | LedgerError        | the disk is gone          |
-      | answers cannot be read           | LedgerError        | the disk is gone          |
-      | calls cannot be stored           | EngineStoppedError | could not be stored       |
-      | a time-out cannot be noted       | LedgerError        | the disk is gone          |
+      | what                             | patience | error              | words                     |
+      | the driver fails unforeseen      | 60       | EngineStoppedError | RuntimeError: a surprise  |
+      | the ledger cannot be watched     | 60       | LedgerError        | the disk is gone          |
+      | answers cannot be read           | 60       | LedgerError        | the disk is gone          |
+      | calls cannot be stored           | 60       | EngineStoppedError | could not be stored       |
+      | a time-out cannot be noted       | 3        | LedgerError        | the disk is gone          |
 
   Scenario: That an answer was taken is worth no more than a warning where it cannot be noted
     Given an API

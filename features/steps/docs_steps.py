@@ -10,10 +10,12 @@ import io
 import json
 import os
 import re
+import runpy
 import shlex
 import subprocess
 import sys
 import tomllib
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
@@ -217,6 +219,34 @@ def seen_invoices(context: Context, names: str) -> None:
     assert told == names.split(", "), done.stdout
 
 
+@then("the README's reader has seen what each of their {count:d} fields rests on")
+def seen_citations(context: Context, count: int) -> None:
+    [done] = context.runs
+    told = re.findall(r"^  (\w+): (\S+), page 1$", done.stdout, re.MULTILINE)
+    invoices = Counter(name for _, name in told)
+    assert len(invoices) == 3 and set(invoices.values()) == {count}, done.stdout
+
+
+@then("making the invoices anew changes none of them")
+def made_invoices(context: Context) -> None:
+    folder = ROOT / "examples" / "invoices"
+    make = runpy.run_path(str(folder / "make.py"))["pdf_of"]
+    texts = sorted(folder.glob("*.txt"))
+    assert len(texts) == 3
+    for path in texts:
+        assert path.with_suffix(".pdf").read_bytes() == make(path.read_text("utf-8")), path
+
+
+@then("the README's reader has seen {count:d} verdicts and the score each time")
+def seen_verdicts(context: Context, count: int) -> None:
+    for done in context.runs:
+        assert done.returncode == 0, done.stderr
+        told = re.findall(r"^\w+: (right|wrong) \(", done.stdout, re.MULTILINE)
+        assert len(told) == count, done.stdout
+        right = told.count("right")
+        assert f"{right} of {count} right, 0 without a verdict" in done.stdout, done.stdout
+
+
 @then("the README's reader has paid for {count:d} requests, none twice")
 def paid_for(context: Context, count: int) -> None:
     assert context.api.billing_summary()["paid"] == count
@@ -304,8 +334,10 @@ def settings_defaults(context: Context) -> None:
 
 @then("the README's settings are keywords of Python under the same names")
 def keywords(context: Context) -> None:
-    own = inspect.signature(cb.ClaudeBatchProvider).parameters
-    known = {*own, *SettingKeywords.__annotations__}
+    known = {
+        *inspect.signature(cb.ClaudeBatchProvider).parameters,
+        *SettingKeywords.__annotations__,
+    }
     names = {variable.removeprefix(ENVIRONMENT_PREFIX).lower() for variable in settings_table()}
     assert names - known == {"state_dir"}, names - known
 

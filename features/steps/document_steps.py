@@ -6,8 +6,10 @@ import contextlib
 import json
 import os
 import re
+import sys
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import papers
 from behave import given, then, use_step_matcher, when
@@ -15,9 +17,35 @@ from behave.runner import Context
 
 import claude_batch as cb
 from claude_batch.actor import documents as document_module
+from claude_batch.actor.loader import ActorLoader
 from claude_batch.actor.request import RequestEncoder
+from claude_batch.wire import media
 
 use_step_matcher("parse")
+
+
+_DRAWN = (
+    ("a", "http://schemas.openxmlformats.org/drawingml/2006/main"),
+    ("pic", "http://schemas.openxmlformats.org/drawingml/2006/picture"),
+    ("r", "http://schemas.openxmlformats.org/officeDocument/2006/relationships"),
+    ("w", "http://schemas.openxmlformats.org/wordprocessingml/2006/main"),
+    ("wp", "http://schemas.openxmlformats.org/drawingml/2006/wordprocessingDrawing"),
+)
+PICTURED = (
+    "<w:document "
+    + " ".join(f'xmlns:{name}="{uri}"' for name, uri in _DRAWN)
+    + "><w:body><w:p><w:r><w:t>Before</w:t><w:drawing><wp:inline><a:graphic><a:graphicData>"
+    "<pic:pic><pic:blipFill>"
+    '<a:blip r:embed="r1"/></pic:blipFill></pic:pic></a:graphicData></a:graphic></wp:inline>'
+    "</w:drawing><w:t>after</w:t></w:r></w:p></w:body></w:document>"
+)
+DOCX: dict[str, tuple[str, tuple[str, ...], str | None]] = {
+    "hello": ("Hello", ("Total", "86.20"), None),
+    "empty": ("", (), None),
+    "cut short": ("Hello", (), None),
+    "broken": ("", (), "<w:document>"),
+    "pictured": ("", (), PICTURED),
+}
 
 
 def made(content: str) -> bytes:
@@ -26,6 +54,13 @@ def made(content: str) -> bytes:
         return rest.encode()
     if kind == "hex":
         return bytes.fromhex(rest)
+    if kind == "xlsx":
+        return papers.packed_files({"xl/workbook.xml": "<workbook/>"})
+    if kind == "password":
+        return papers.with_password()
+    if kind == "docx":
+        whole = papers.docx(*DOCX[rest][:2], body=DOCX[rest][2])
+        return whole[: len(whole) // 2] if rest == "cut short" else whole
     words = {word.strip() for word in content.split(",")}
     if kind.startswith("pdf"):
         pages = re.search(r"of (\d+) pages", content)
@@ -172,3 +207,68 @@ def _(context: Context, place: str, title: str) -> None:
     [answer] = context.outcomes
     found = [c for cited in answer.field_citations.values() for c in cited]
     assert found and all((c.place, c.title) == (place, title) for c in found), found
+
+
+@given("a DOCX may unpack to {size:d} bytes")
+def _(context: Context, size: int) -> None:
+    patch = mock.patch.object(media, "_LARGEST_DOCX", size)
+    patch.start()
+    context.add_cleanup(patch.stop)
+
+
+@given("the extra docx is not installed")
+def _(context: Context) -> None:
+    known = sys.modules.get("mammoth")
+    sys.modules["mammoth"] = None  # type: ignore[assignment]
+
+    def put_back() -> None:
+        del sys.modules["mammoth"]
+        if known is not None:
+            sys.modules["mammoth"] = known
+
+    context.add_cleanup(put_back)
+
+
+@given("the actor file {name} in {folder}")
+def _(context: Context, name: str, folder: str) -> None:
+    path = context.tmp / folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(context.text)
+    context.actor_file = path
+
+
+@then("a request of {request} to that actor is about")
+def _(context: Context, request: str) -> None:
+    actor = ActorLoader.load(context.actor_file)
+    asked = json.loads(request)
+    with contextlib.chdir(context.tmp):
+        body = json.loads(RequestEncoder(actor).encode(asked).params)
+    content = body["messages"][0]["content"]
+    blocks = content if isinstance(content, list) else [{"type": "text", "text": content}]
+    found = [
+        {
+            "title": block.get("title") or block.get("text", ""),
+            "cited": str(block.get("citations", {}).get("enabled", False)).lower(),
+        }
+        for block in blocks
+    ]
+    assert found == [row.as_dict() for row in context.table], found
+
+
+@then('the actor file is refused with "{text}"')
+def _(context: Context, text: str) -> None:
+    try:
+        ActorLoader.load(context.actor_file)
+    except cb.ActorConfigurationError as error:
+        assert text in str(error), error
+    else:
+        raise AssertionError("it was loaded")
+
+
+@then("that actor written as YAML and read again is the same")
+def _(context: Context) -> None:
+    actor = ActorLoader.load(context.actor_file)
+    again = context.actor_file.with_name("again.yaml")
+    again.write_text(actor.to_yaml())
+    assert ActorLoader.load(again) == actor
+    assert again.read_text() == actor.to_yaml()

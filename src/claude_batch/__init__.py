@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from claude_batch.providers.costs import CostReport, CostShare
     from claude_batch.providers.live import ClaudeProvider
     from claude_batch.providers.protocol import Provider, ProviderCapabilities
+    from claude_batch.providers.pruning import Pruned
     from claude_batch.providers.registry import ProviderRegistry
     from claude_batch.providers.run import Run
     from claude_batch.providers.status import BatchStatus, RunStatus
@@ -85,6 +86,7 @@ _HOMES = {
     "providers.costs": ("CostReport", "CostShare"),
     "providers.live": ("ClaudeProvider",),
     "providers.protocol": ("Provider", "ProviderCapabilities"),
+    "providers.pruning": ("Pruned",),
     "providers.registry": ("ProviderRegistry",),
     "providers.run": ("Run",),
     "providers.status": ("BatchStatus", "RunStatus"),
@@ -123,6 +125,7 @@ __all__ = [
     "ProviderCapabilities",
     "ProviderNotFoundError",
     "ProviderRegistry",
+    "Pruned",
     "RequestState",
     "Run",
     "RunNotFoundError",

@@ -26,6 +26,7 @@ from pydantic import (
 )
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
+from claude_batch.actor.documents import Document, documents_of, with_documents
 from claude_batch.actor.keys import (
     LOOSE_OPTIONS,
     MESSAGES_PARAMETERS,
@@ -33,7 +34,7 @@ from claude_batch.actor.keys import (
     hoist,
     key_faults,
 )
-from claude_batch.core.errors import ActorConfigurationError
+from claude_batch.core.errors import ActorConfigurationError, InvalidRequestError
 from claude_batch.core.settings import BatchProcessingMode
 from claude_batch.wire.schemas import close_objects, schema_fault
 
@@ -74,8 +75,9 @@ class ActorConfiguration(BaseModel):
     misspelling of a known key is refused, and so is any unknown key of ``batch_processing``.
 
     A nested ``config`` may hold ``provider``, ``model`` or ``actor``, and any of
-    ``description``, ``system_prompt``, ``options``, ``response_format``, ``batch_processing``;
-    the latter are read as if they stood beside it (where they do, that wins).
+    ``description``, ``system_prompt``, ``options``, ``response_format``, ``documents``,
+    ``citations``, ``batch_processing``; the latter are read as if they stood beside it (where they
+    do, that wins).
 
     Raises pydantic's ``ValidationError``; `ActorLoader` turns that into `ActorConfigurationError`.
     """
@@ -109,6 +111,10 @@ class ActorConfiguration(BaseModel):
     response_format: dict[str, Any] | None = None
     """As written; `response_schema` is the JSON schema in it. It is sent with every object closed
     (``additionalProperties: false``), as the API requires."""
+    documents: list[Any] = Field(default_factory=list)
+    """What every request is about, before its own documents; paths from the file's own folder."""
+    citations: StrictBool = False
+    """Whether answers cite the documents, the actor's and the request's."""
     batch_processing: _BatchProcessing = False
     """Whether, and how, requests travel in batches at half the price."""
 
@@ -116,6 +122,7 @@ class ActorConfiguration(BaseModel):
     _envelope: dict[str, Any] | None = PrivateAttr(default=None)
     _identifier: str | None = PrivateAttr(default=None)
     _output_required: bool = PrivateAttr(default=False)
+    _folder: str | None = PrivateAttr(default=None)
 
     # --- checks ---------------------------------------------------------------------------------
 
@@ -164,6 +171,15 @@ class ActorConfiguration(BaseModel):
         if betas is not None and not _is_list_of_text(betas):
             raise ValueError("`betas` must be a list of names, for example [context-1m-2025-08-07]")
         return options
+
+    @field_validator("documents")
+    @classmethod
+    def _check_documents(cls, documents: list[Any]) -> list[Any]:
+        try:
+            documents_of(documents)
+        except InvalidRequestError as error:
+            raise ValueError(str(error)) from None
+        return documents
 
     @field_validator("response_format")
     @classmethod
@@ -260,6 +276,11 @@ class ActorConfiguration(BaseModel):
         return parameters
 
     @property
+    def common_documents(self) -> tuple[Document, ...]:
+        """``documents``, their paths found from the file that names them."""
+        return with_documents(documents_of(self.documents), folder=self._folder)
+
+    @property
     def output_required(self) -> bool:
         """True where even requests of raw ``params`` are asked for in the response format."""
         return self._output_required
@@ -350,6 +371,14 @@ class ActorConfiguration(BaseModel):
                 **cast("Mapping[str, Any]", header),
                 "default_actor": identifier,
             }
+        return own
+
+    def in_folder(self, folder: str) -> ActorConfiguration:
+        """The same actor, as read from a file in this folder (the loader's)."""
+        if not self.documents or not folder:
+            return self
+        own = self.model_copy()
+        own._folder = folder
         return own
 
     # --- the host's order -----------------------------------------------------------------------

@@ -1,23 +1,40 @@
 """`Document`: what a request is about, as content blocks that stand before its text.
 
-Documents travel inside the request. A file is read when its request is encoded, and a file that
-many requests share is read once as long as it does not change.
+A file is read when its request is encoded, and one that many requests share is read once as long
+as it does not change. Documents travel inside the request, unless whoever encodes it puts the id of
+an uploaded file in the place of a large one.
 """
 
 from __future__ import annotations
 
 import base64
+import hashlib
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import lru_cache
-from typing import Any, TypeAlias, cast
+from typing import Any, NamedTuple, TypeAlias, cast
 
+from claude_batch.actor.office import text_of_docx
 from claude_batch.core.errors import InvalidRequestError
-from claude_batch.wire.media import MAX_PDF_PAGES, Media, media_of
+from claude_batch.wire.media import DOCX, MAX_PDF_PAGES, Media, media_of
 
-__all__ = ["Document", "DocumentLike", "content_of", "documents_of", "with_documents"]
+__all__ = [
+    "LEAST_UPLOADED",
+    "Content",
+    "Document",
+    "DocumentLike",
+    "Placing",
+    "Shared",
+    "documents_of",
+    "inside",
+    "messages_with",
+    "with_documents",
+]
+
+LEAST_UPLOADED = 32_768
+"""Bytes; a smaller document always travels inside the request."""
 
 _URL = re.compile(r"https?://", re.IGNORECASE)
 _FILE_ID = re.compile(r"file_[A-Za-z0-9_]+")
@@ -31,7 +48,9 @@ _MANY_IMAGES, _SIDE_OF_MANY = 20, 2000
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A PDF, an image (PNG, JPEG, GIF, WebP) or a text (Markdown, CSV, HTML, …).
+    """A PDF, an image (PNG, JPEG, GIF, WebP), a text (Markdown, CSV, HTML, …) or a DOCX.
+
+    A DOCX travels as text, which the extra ``docx`` makes of it.
 
     What it is, is told by its bytes, not by its name.
     """
@@ -114,24 +133,124 @@ def with_documents(
     )
 
 
-def content_of(
-    documents: Sequence[Document], text: str | None, *, citations: bool, key: str | None
-) -> list[dict[str, Any]]:
+class Content(NamedTuple):
+    """What of a document may be uploaded once, instead of being repeated in every request."""
+
+    name: str
+    """What a message calls the document."""
+    media_type: str
+    digest: str
+    """SHA-256 of its bytes, in hex."""
+    size: int
+    """Bytes."""
+    source: Mapping[str, str]
+    """The source of its block, where it travels inside the request."""
+
+    def data(self) -> bytes:
+        """Its bytes, as they are uploaded."""
+        written = self.source["data"]
+        return written.encode() if self.source["type"] == "text" else base64.b64decode(written)
+
+
+Placing: TypeAlias = Callable[[Content], str | None]
+"""Tells where a document is: the id of an uploaded file, or None, which writes it out."""
+
+
+def inside(_: Content) -> None:
+    """A `Placing` that uploads nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """Messages with documents that may be uploaded, and where they stand."""
+
+    messages: Sequence[Mapping[str, Any]]
+    place: int
+    """The message that holds the documents."""
+    contents: Sequence[tuple[int, Content]]
+    """Their blocks in it."""
+
+    def named(self) -> Sequence[Mapping[str, Any]]:
+        """The messages with digests in the place of these documents."""
+        return self._with([{"type": "digest", "sha256": each.digest} for _, each in self.contents])
+
+    def placed(self, placing: Placing) -> Sequence[Mapping[str, Any]]:
+        """The messages with uploaded files in the place of those that ``placing`` knows."""
+        found = [placing(each) for _, each in self.contents]
+        return self._with([name and {"type": "file", "file_id": name} for name in found])
+
+    def _with(self, sources: Sequence[object]) -> Sequence[Mapping[str, Any]]:
+        blocks = list(self.messages[self.place]["content"])
+        for (number, _), source in zip(self.contents, sources, strict=True):
+            if source is not None:
+                blocks[number] = {**blocks[number], "source": source}
+        messages = list(self.messages)
+        messages[self.place] = {**messages[self.place], "content": blocks}
+        return messages
+
+
+def messages_with(
+    documents: Iterable[DocumentLike],
+    prompt: str | None,
+    messages: Sequence[Mapping[str, Any]] | None,
+    *,
+    citations: bool,
+    key: str | None,
+) -> tuple[Sequence[Mapping[str, Any]], Shared | None]:
+    """A prompt, or messages, with documents before the first user's text.
+
+    Also what of it may be uploaded; None where nothing is large enough. Raises
+    `InvalidRequestError`.
+    """
+    blocks, contents = _content(documents_of(documents, key), prompt, citations, key)
+    if messages is None:
+        built: list[Mapping[str, Any]] = [{"role": "user", "content": blocks}]
+        return built, Shared(built, 0, contents) if contents else None
+    built = list(messages)
+    for place, message in enumerate(built):
+        if message["role"] == "user":
+            own = message["content"]
+            after = [{"type": "text", "text": own}] if isinstance(own, str) else list(own)
+            built[place] = {**message, "content": [*blocks, *after]}
+            return built, Shared(built, place, contents) if contents else None
+    raise InvalidRequestError("`documents` need a user's message; there is none", key=key)
+
+
+class _Read(NamedTuple):
+    """A document that was read: the source of its block, what it is, and what tells it again."""
+
+    source: dict[str, str]
+    media: Media
+    size: int
+    digest: str | None
+    """None for one that is too small to be uploaded."""
+
+
+def _content(
+    documents: Sequence[Document], text: str | None, citations: bool, key: str | None
+) -> tuple[list[dict[str, Any]], list[tuple[int, Content]]]:
     """A user's content: documents first, as the API advises, then the text.
 
-    ``citations``: whether the model cites them; the API takes that for all of a request or none.
-    Raises `InvalidRequestError`, which names the document and what is wrong with it.
+    Also the places of those blocks whose documents are large enough to be uploaded, and the
+    documents. ``citations``: whether the model cites them; the API takes that for all of a request
+    or none. Raises `InvalidRequestError`, which names the document and what is wrong with it.
     """
     blocks: list[dict[str, Any]] = []
+    shared: list[tuple[int, Content]] = []
     pages, sizes = 0, list[tuple[int, int]]()
     for document in documents:
         try:
-            block, media = _block(document)
+            block, read = _block(document)
         except ValueError as error:
             raise InvalidRequestError(f"document {document.name}: {error}", key=key) from None
-        if media is not None:
+        if read is not None:
+            media = read.media
             pages += media.pages
             sizes += [media.size] if media.size is not None else []
+            if read.digest is not None:
+                kind = read.source["media_type"]
+                content = Content(document.name, kind, read.digest, read.size, read.source)
+                shared.append((len(blocks), content))
         if block["type"] == "document" and citations:
             block["citations"] = {"enabled": True}
         blocks.append(block)
@@ -149,16 +268,18 @@ def content_of(
         )
     if text is not None:
         blocks.append({"type": "text", "text": text})
-    return blocks
+    return blocks, shared
 
 
-def _block(document: Document) -> tuple[dict[str, Any], Media | None]:
+def _block(document: Document) -> tuple[dict[str, Any], _Read | None]:
     source, title = document.source, document.title
-    media: Media | None = None
+    read: _Read | None = None
     if isinstance(source, bytes):
-        encoded, media = _encoded(source)
+        read = _encoded(source)
+        encoded = read.source
     elif document.is_path:
-        encoded, media = _encoded_file(os.fspath(source))
+        read = _encoded_file(os.fspath(source))
+        encoded = read.source
         title = title or os.path.basename(document.name)
     else:
         words = os.fspath(source)
@@ -170,39 +291,45 @@ def _block(document: Document) -> tuple[dict[str, Any], Media | None]:
             encoded, pictured = {"type": "file", "file_id": words}, False
         if document.image if document.image is not None else pictured:
             return {"type": "image", "source": encoded}, None
-    if media is not None and media.type.startswith("image/"):
-        return {"type": "image", "source": encoded}, media
+    if read is not None and read.media.type.startswith("image/"):
+        return {"type": "image", "source": encoded}, read
     block: dict[str, Any] = {"type": "document", "source": encoded}
     if title:
         block["title"] = title
     if document.context:
         block["context"] = document.context
-    return block, media
+    return block, read
 
 
-def _encoded(data: bytes) -> tuple[dict[str, str], Media]:
+def _encoded(data: bytes) -> _Read:
     media = media_of(data)
+    if media.type == DOCX:
+        media = Media("text/plain", text=text_of_docx(data))
     if media.text is not None:
-        return {"type": "text", "media_type": media.type, "data": media.text}, media
-    written = base64.b64encode(data).decode("ascii")
-    return {"type": "base64", "media_type": media.type, "data": written}, media
+        data = media.text.encode("utf-8", "surrogatepass")
+        source = {"type": "text", "media_type": media.type, "data": media.text}
+    else:
+        written = base64.b64encode(data).decode("ascii")
+        source = {"type": "base64", "media_type": media.type, "data": written}
+    large = len(data) >= LEAST_UPLOADED
+    return _Read(source, media, len(data), hashlib.sha256(data).hexdigest() if large else None)
 
 
-def _encoded_file(path: str) -> tuple[dict[str, str], Media]:
+def _encoded_file(path: str) -> _Read:
     try:
         found = os.stat(path)
         if not os.path.isfile(path):
             raise ValueError("is no file")
-        encoded, media = _read(path, found.st_mtime_ns, found.st_size)
+        read = _read(path, found.st_mtime_ns, found.st_size)
     except OSError as error:
         raise ValueError(f"cannot be read: {error.strerror}") from None
-    if path.lower().endswith(".pdf") and media.type != "application/pdf":
-        raise ValueError(f"is named as a PDF, and is none (it is {media.type})")
-    return encoded, media
+    if path.lower().endswith(".pdf") and read.media.type != "application/pdf":
+        raise ValueError(f"is named as a PDF, and is none (it is {read.media.type})")
+    return read
 
 
 @lru_cache(maxsize=_KEPT)
-def _read(path: str, changed: int, size: int) -> tuple[dict[str, str], Media]:
+def _read(path: str, changed: int, size: int) -> _Read:
     """A file's source; when it changed, and its size, tell it from what it was before."""
     with open(path, "rb") as stream:
         return _encoded(stream.read())

@@ -8,7 +8,10 @@ from typing import Any, cast
 
 __all__ = ["LOOSE_OPTIONS", "MESSAGES_PARAMETERS", "close_word", "hoist", "key_faults"]
 
-_HOISTED = ("description", "system_prompt", "options", "response_format", "batch_processing")
+_HOISTED = (
+    *("description", "system_prompt", "options", "response_format", "batch_processing"),
+    *("documents", "citations"),
+)
 # Fields that may stand in a nested `config` as well as beside it.
 
 LOOSE_OPTIONS = ("max_tokens", "temperature", "top_p", "top_k", "stop_sequences")

@@ -22,7 +22,7 @@ __all__ = ["ActorLoader"]
 _Path = tuple[str | int, ...]
 
 _BATCH_KEYS = tuple(BatchProcessingMode.model_fields)
-_MISPLACED = ("batch_processing", "system_prompt", "options", "response_format")
+_MISPLACED = ("batch_processing", "system_prompt", "options", "response_format", "documents")
 # Beside `actors` these would be carried as the host's, and silently have no effect.
 
 
@@ -36,7 +36,7 @@ class ActorLoader:
     def load(cls, path: str | os.PathLike[str], *, name: str | None = None) -> ActorConfiguration:
         """The actor of a file; of a nested file ``name``, its default actor, or its only one."""
         text, source = _read(path)
-        return cls.loads(text, source, name=name)
+        return cls.loads(text, source, name=name).in_folder(os.path.dirname(source))
 
     @classmethod
     def loads(
@@ -68,7 +68,7 @@ class ActorLoader:
                 actor, found = document.actor(entry)
                 faults.extend(found)
                 if actor is not None:
-                    actors.append(actor)
+                    actors.append(actor.in_folder(os.path.dirname(source)))
         if faults:
             raise _one_of(faults, source)
         return actors
@@ -343,6 +343,8 @@ def _sentence(path: _Path, detail: ErrorDetails) -> str:
     wanted = {
         "string_type": "a text",
         "dict_type": "a mapping",
+        "list_type": "a list",
+        "bool_type": "true or false",
         "int_parsing": "a whole number",
         "int_type": "a whole number",
         "int_from_float": "a whole number",

@@ -13,13 +13,20 @@ from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, TypeAlias, cast
 
 from claude_batch.actor.configuration import ActorConfiguration
-from claude_batch.actor.documents import DocumentLike, content_of, documents_of
+from claude_batch.actor.documents import (
+    DocumentLike,
+    Placing,
+    Shared,
+    documents_of,
+    inside,
+    messages_with,
+)
 from claude_batch.actor.keys import MESSAGES_PARAMETERS
 from claude_batch.actor.labels import instruction
 from claude_batch.core.errors import InvalidRequestError
 from claude_batch.wire.citations import cites
 from claude_batch.wire.encoding import EncodedRequest, PromptParams, encode_params
-from claude_batch.wire.limits import SAMPLING_PARAMETERS, takes_sampling
+from claude_batch.wire.limits import API_VERSION, SAMPLING_PARAMETERS, takes_sampling
 
 __all__ = [
     "DEFAULT_MAX_TOKENS",
@@ -248,8 +255,12 @@ class RequestEncoder:
         self._format: object = (
             parameters["output_config"]["format"] if configuration.output_required else None
         )
+        self._documents = configuration.common_documents
+        self._citations = configuration.citations
         # Most requests of a run differ in their prompt alone, and only that is encoded for each.
         self._prompts: PromptParams | None = None
+        if self._documents:
+            return  # files may change between two requests
         with suppress(InvalidRequestError):  # then every request is told so, under its own key
             self._prompts = PromptParams(
                 self._with_prompt,
@@ -261,12 +272,15 @@ class RequestEncoder:
 
     def build(self, request: RequestLike) -> dict[str, Any]:
         """The Messages params of a request, defaults of the provider included, not yet checked."""
-        params, defaults, betas = self._parts(request)
+        params, defaults, betas, _ = self._parts(request)
         built = {**defaults, **params} if defaults else params
         return {**built, "betas": list(betas)} if betas else built
 
-    def encode(self, request: RequestLike) -> EncodedRequest:
-        """The request as bytes, with what its lane must share. Raises `InvalidRequestError`."""
+    def encode(self, request: RequestLike, placing: Placing | None = None) -> EncodedRequest:
+        """The request as bytes, with what its lane must share. Raises `InvalidRequestError`.
+
+        ``placing`` is asked about each document that is large enough to be uploaded.
+        """
         if not isinstance(request, str | ActorRequest):
             request = ActorRequest.of(request)
         try:
@@ -277,16 +291,27 @@ class RequestEncoder:
                 and (isinstance(request, str) or not request.documents)
             ):
                 return self._prompts.encode(prompt)
-            params, defaults, betas = self._parts(request)
+            params, defaults, betas, shared = self._parts(request)
             if "output_config" in params and cites(params.get("messages")):
                 params = self._in_fields(params)
-            return encode_params(
-                params,
-                defaults=defaults,
-                betas=betas,
-                user_profile=self._user_profile,
-                batch=self._batch,
-            )
+
+            def encoded(messages: object) -> EncodedRequest:
+                return encode_params(
+                    {**params, "messages": messages},
+                    defaults=defaults,
+                    betas=betas,
+                    user_profile=self._user_profile,
+                    batch=self._batch,
+                )
+
+            if shared is None or not self._batch:
+                return encoded(params.get("messages"))
+            told = encoded(shared.named())
+            if placing is None or told.headers.api_version != API_VERSION:
+                # Under older versions of the API files need a beta, and so a lane of their own.
+                placing = inside
+            whole = encoded(shared.placed(placing))
+            return EncodedRequest(whole.params, whole.headers, told.params)
         except InvalidRequestError as error:
             key = request.key if isinstance(request, ActorRequest) else None
             if key is None or error.key is not None:
@@ -295,29 +320,45 @@ class RequestEncoder:
 
     def _parts(
         self, request: RequestLike
-    ) -> tuple[dict[str, Any], dict[str, Any] | None, tuple[str, ...]]:
+    ) -> tuple[dict[str, Any], dict[str, Any] | None, tuple[str, ...], Shared | None]:
         # The same keys in the same order every time: equal requests have equal bytes, and a
         # prefix shared by all of them is cached by the API.
         if isinstance(request, str):
             if not request or request.isspace():
                 raise InvalidRequestError("the prompt is empty")
-            return self._with_prompt(request), self._defaults, self._betas
+            if not self._documents:
+                return self._with_prompt(request), self._defaults, self._betas, None
         if not isinstance(request, ActorRequest):
             request = ActorRequest.of(request)
+        request = self._with_common(request)
         if request.documents:
-            params = {**self._constant, "messages": _with_documents(request)}
-            return params, self._defaults, self._betas
+            messages, shared = messages_with(
+                request.documents,
+                request.prompt,
+                request.messages,
+                citations=request.citations,
+                key=request.key,
+            )
+            return {**self._constant, "messages": messages}, self._defaults, self._betas, shared
         if request.prompt is not None:
-            return self._with_prompt(request.prompt), self._defaults, self._betas
+            return self._with_prompt(request.prompt), self._defaults, self._betas, None
         if request.messages is not None:
             params = {**self._constant, "messages": request.messages}
-            return params, self._defaults, self._betas
+            return params, self._defaults, self._betas, None
         params = {**self._raw, **(request.params or {})}
         if not self._told.issuperset(params):
             self._tell_unknown(params)
         if self._format is not None:
             params["output_config"] = self._with_format(params.get("output_config"), request.key)
-        return params, None, ()
+        return params, None, (), None
+
+    def _with_common(self, request: ActorRequest) -> ActorRequest:
+        """With what the actor's YAML says of documents; raw params hold their own blocks."""
+        if request.params is not None or not (self._documents or self._citations):
+            return request
+        documents = (*self._documents, *request.documents)
+        citations = request.citations or (self._citations and bool(documents))
+        return replace(request, documents=documents, citations=citations)
 
     def _with_format(self, own: object, key: str | None) -> dict[str, Any]:
         config = dict(cast("Mapping[str, Any]", own)) if isinstance(own, Mapping) else {}
@@ -358,22 +399,6 @@ class RequestEncoder:
 
     def _with_prompt(self, prompt: str) -> dict[str, Any]:
         return {**self._constant, "messages": [{"role": "user", "content": prompt}]}
-
-
-def _with_documents(request: ActorRequest) -> list[Mapping[str, Any]]:
-    """The messages of a request with documents, which stand before the first user's text."""
-    documents = documents_of(request.documents, request.key)
-    blocks = content_of(documents, request.prompt, citations=request.citations, key=request.key)
-    if request.messages is None:
-        return [{"role": "user", "content": blocks}]
-    messages = list(request.messages)
-    for place, message in enumerate(messages):
-        if message["role"] == "user":
-            own = message["content"]
-            after = [{"type": "text", "text": own}] if isinstance(own, str) else list(own)
-            messages[place] = {**message, "content": [*blocks, *after]}
-            return messages
-    raise InvalidRequestError("`documents` need a user's message; there is none", key=request.key)
 
 
 class RequestEncoders:

@@ -49,11 +49,15 @@ class _Notices(logging.Handler):
 def telling_notices() -> Generator[None]:
     """While the block lasts, what the ledger and the engine must tell people is said."""
     handler, logger = _Notices(), logging.getLogger("claude_batch")
+    level = logger.level
+    if logger.getEffectiveLevel() > logging.INFO:
+        logger.setLevel(logging.INFO)
     logger.addHandler(handler)
     try:
         yield
     finally:
         logger.removeHandler(handler)
+        logger.setLevel(level)
 
 
 def tell(text: str) -> None:

@@ -1,4 +1,4 @@
-"""`claude-batch ledger`: show it, copy it, and recover one that was restored."""
+"""`claude-batch ledger`: show it, copy it, recover one that was restored, prune it."""
 
 from __future__ import annotations
 
@@ -9,15 +9,17 @@ from typing import TYPE_CHECKING
 import click
 
 from claude_batch.cli.exits import EXIT_CODES, Exit
-from claude_batch.cli.faults import BadOutput, say
+from claude_batch.cli.faults import BadInput, BadOutput, say
 from claude_batch.cli.looking import require_ledger
 from claude_batch.cli.options import (
+    DURATION,
     ProviderOptions,
     ledger_option,
     open_provider,
     provider_options,
 )
 from claude_batch.core.durations import format_duration
+from claude_batch.core.errors import InvalidRequestError
 from claude_batch.core.settings import default_ledger
 
 if TYPE_CHECKING:
@@ -28,7 +30,7 @@ __all__ = ["ledger_group"]
 
 @click.group("ledger")
 def ledger_group() -> None:
-    """Look after the ledger: show, backup, recover."""
+    """Look after the ledger: show, backup, recover, confirm-key, prune."""
 
 
 @ledger_group.command("show")
@@ -105,6 +107,70 @@ def recover_command(force: bool, options: ProviderOptions) -> None:
         raise SystemExit(_tell(recover_ledger(provider, force=force)))
 
 
+@ledger_group.command("prune", epilog=EXIT_CODES)
+@click.argument("runs", nargs=-1, metavar="[RUN]...")
+@click.option(
+    "--older-than",
+    type=DURATION,
+    default="30d",
+    show_default=True,
+    help="How long ago a run must have been delivered, where no RUN is named.",
+)
+@click.option("--dry-run", is_flag=True, help="Say what would be removed, and remove nothing.")
+@provider_options
+def prune_command(
+    runs: tuple[str, ...], older_than: float, dry_run: bool, options: ProviderOptions
+) -> None:
+    """Remove finished and delivered runs, and the files that were uploaded for them alone.
+
+    What is unfinished, not delivered or unknown stays. What is removed is forgotten: asked again,
+    it is a new run, which is paid for. Its costs leave the reports.
+    """
+    require_ledger(options.location)
+    with open_provider(options, drive=False) as provider:
+        try:
+            pruned = provider.prune(older_than=older_than, runs=runs, dry_run=dry_run)
+        except InvalidRequestError as error:
+            raise BadInput(str(error)) from None
+    for run_id, why in pruned.kept.items():
+        say(f"{run_id} is kept: {why}")
+    if dry_run:
+        for run_id in pruned.runs:
+            click.echo(run_id)
+        say(f"{len(pruned.runs):,} runs would be removed; nothing was")
+        return
+    size = f"{pruned.size / 1_000_000:,.1f} MB of prompts and answers"
+    say(f"removed {len(pruned.runs):,} runs with {pruned.requests:,} requests, {size}")
+    if pruned.files:
+        say(f"deleted {pruned.files:,} uploaded files at the API")
+    if pruned.files_left:
+        say(
+            f"{pruned.files_left:,} uploaded files that no run names are left at the API "
+            f"({pruned.reason}); the same command deletes them, with the key that may"
+        )
+        raise SystemExit(Exit.PARKED)
+
+
+@ledger_group.command("confirm-key", epilog=EXIT_CODES)
+@click.argument("run_id", metavar="RUN")
+@provider_options
+def confirm_key_command(run_id: str, options: ProviderOptions) -> None:
+    """Say that your key belongs to the workspace that RUN was sent in, after the key was changed.
+
+    Only needed where the API does not tell the workspace of a key. A key of another workspace would
+    find nothing there of what was sent, and have it sent again: be sure.
+    """
+    from claude_batch.providers.keeping import confirm_key
+
+    require_ledger(options.location)
+    with open_provider(options, drive=False) as provider:
+        found, changed = confirm_key(provider, run_id)
+    if changed:
+        say(f"the key goes on where {found} waits: {options.command('resume', found)}")
+    else:
+        say(f"the key belongs to the workspace of {found} already; nothing was changed")
+
+
 def _tell(found: Recovered) -> Exit:
     for batch_id, count in found.adopted.items():
         say(f"{batch_id} had been forgotten: {count:,} requests of it are known")
@@ -121,6 +187,11 @@ def _tell(found: Recovered) -> Exit:
         say("nothing is sent until all is known: `claude-batch ledger recover` again, then")
         return Exit.PARKED
     say("the ledger knows again what was sent, and may send; `claude-batch resume` goes on")
+    if found.lost:
+        say(
+            f"{found.lost} requests may have been asked live since, of which the API keeps no "
+            "list: they are lost, and `claude-batch unknown RUN --resubmit` asks them again"
+        )
     if found.elsewhere:
         say(f"workspaces of other keys wait to be recovered, at {', '.join(found.elsewhere)}")
     return Exit.OK

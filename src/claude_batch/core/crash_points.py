@@ -52,6 +52,9 @@ class CrashPoint(StrEnum):
     AFTER_RENAME_BEFORE_DELIVERED = "after_rename_before_delivered"
     # The ledger itself
     DURING_MIGRATION = "during_migration"  # the backup is made, the tables are not changed
+    AFTER_FILE_UPLOADED = "after_file_uploaded"  # the API has it, which is not on disk
+    DURING_PRUNING = "during_pruning"  # some of a finished run is removed, some is not
+    BEFORE_FILES_DELETED = "before_files_deleted"  # no run names them any more
     BEFORE_HIGH_WATER = "before_high_water"  # the ledger is ahead of its high-water mark
 
 

@@ -54,10 +54,12 @@ HaltReason = Literal[
     "refused",
     "unexplained",
     "ledger_behind",
+    "other_key",
 ]
 """Why sending stopped. ``refused``: the API refuses whole batches and names no request.
 ``unexplained``: a workspace that is said to be exclusive holds a batch of somebody else.
-``ledger_behind``: the ledger was restored or copied, and has forgotten what was sent from it."""
+``ledger_behind``: the ledger was restored or copied, and has forgotten what was sent from it.
+``other_key``: a run waits in the workspace of another key."""
 
 _E = TypeVar("_E", bound="ActorError")
 

@@ -10,6 +10,8 @@ from sqlalchemy import Connection, delete, func, insert, literal_column, null, s
 
 from claude_batch.core.ids import new_run_id
 from claude_batch.core.settings import BatchProcessingMode
+from claude_batch.ledger.files import drop_run_files, move_files
+from claude_batch.ledger.pruning import remove_some
 from claude_batch.ledger.schema import (
     batches,
     credentials,
@@ -32,6 +34,7 @@ __all__ = [
     "ensure_workspace",
     "finish_storing",
     "half_stored",
+    "join_workspaces",
     "name_workspace",
     "remove_half_stored",
     "run_by_digest",
@@ -160,6 +163,24 @@ def adopt_refused(tx: Connection, workspace_id: int) -> None:
         )
 
 
+def join_workspaces(tx: Connection, *, source: int, target: int, name: str | None) -> None:
+    """Two rows are one workspace, as the user says: all of ``source`` goes to ``target``.
+
+    ``name`` is what the API calls it, where it is known of ``source``. Whoever drives either, or
+    thinks to, writes no more.
+    """
+    _move_lanes(tx, source, target)
+    tx.execute(
+        update(credentials).where(credentials.c.workspace_id == source).values(workspace_id=target)
+    )
+    both = workspaces.c.id.in_((source, target))
+    tx.execute(update(workspaces).where(both).values(epoch=workspaces.c.epoch + 1))
+    if name is not None:
+        # The emptied row gives its name up first: a name leads to one row.
+        tx.execute(update(workspaces).where(workspaces.c.id == source).values(name=None))
+        tx.execute(update(workspaces).where(workspaces.c.id == target).values(name=name))
+
+
 def _move_lanes(tx: Connection, source: int, target: int) -> None:
     for lane in tx.execute(select(lanes).where(lanes.c.workspace_id == source)).all():
         twin = tx.scalar(
@@ -177,6 +198,7 @@ def _move_lanes(tx: Connection, source: int, target: int) -> None:
             tx.execute(update(table).where(table.c.lane_id == lane.id).values(lane_id=twin))
         tx.execute(delete(lanes).where(lanes.c.id == lane.id))
     tx.execute(update(runs).where(runs.c.workspace_id == source).values(workspace_id=target))
+    move_files(tx, source, target)
 
 
 def ensure_lane(
@@ -276,6 +298,7 @@ def drop_run(tx: Connection, run_id: str) -> None:
     mine = select(requests.c.seq).where(requests.c.run_id == run_id)
     tx.execute(delete(params).where(params.c.request_seq.in_(mine)))
     tx.execute(delete(requests).where(requests.c.run_id == run_id))
+    drop_run_files(tx, run_id)
     tx.execute(delete(runs).where(runs.c.id == run_id))
 
 
@@ -290,14 +313,11 @@ def half_stored(tx: Connection, own: str) -> list[tuple[str, str]]:
 
 
 def remove_half_stored(tx: Connection, run_id: str, *, limit: int = 5000) -> bool:
-    """Remove some requests of a run that will never be whole; False when the run is gone too."""
-    mine = select(requests.c.seq).where(requests.c.run_id == run_id).limit(limit)
-    tx.execute(delete(params).where(params.c.request_seq.in_(mine)))
-    removed = tx.execute(delete(requests).where(requests.c.seq.in_(mine))).rowcount
-    if removed < limit:
-        tx.execute(delete(runs).where(runs.c.id == run_id, runs.c.stored.is_(None)))
-        return False
-    return True
+    """Remove some requests of a run that will never be whole; False when the run is gone too.
+
+    Also of one that a dead process was removing, which has answers.
+    """
+    return remove_some(tx, run_id, limit=limit).more
 
 
 def _new_key(result: Any) -> int:

@@ -14,6 +14,7 @@ from sqlalchemy import Connection, and_, bindparam, insert, literal_column, or_,
 
 from claude_batch.core.states import BatchState, RequestState
 from claude_batch.ledger.collecting import NewResult, add_results
+from claude_batch.ledger.packing import recount
 from claude_batch.ledger.schema import batch_runs, batches, lanes, params, requests, runs
 from claude_batch.ledger.store import next_stamp
 
@@ -23,6 +24,7 @@ __all__ = [
     "choose",
     "claim",
     "finish",
+    "forgotten",
     "interrupted",
     "put_back",
     "waiting",
@@ -252,6 +254,39 @@ def finish(tx: Connection, ended: Sequence[Ended], now: float) -> None:
 def keep_attempt(tx: Connection, batch_id: int, result: NewResult) -> None:
     """Keep an outcome after which the request is tried again."""
     add_results(tx, batch_id, [result])
+
+
+def forgotten(tx: Connection, workspace_id: int) -> int:
+    """End as lost what a restored ledger may have asked live since; returns how many.
+
+    The API keeps no list of live calls, by which it could be learned.
+    """
+    of_lanes = requests.c.lane_id.in_(
+        select(lanes.c.id).where(lanes.c.workspace_id == workspace_id)
+    )
+    near = and_(runs.c.deadline.is_not(None), runs.c.fallback == "live")
+    may_be_live = select(runs.c.id).where(
+        or_(runs.c.mode != "batch", runs.c.live.is_not(None), near)
+    )
+    unsent = list(
+        tx.scalars(
+            select(batches.c.id)
+            .join(lanes, lanes.c.id == batches.c.lane_id)
+            .where(batches.c.state == BatchState.PACKED, lanes.c.workspace_id == workspace_id)
+        )
+    )
+    waits = or_(
+        requests.c.state == RequestState.QUEUED,
+        and_(requests.c.state == RequestState.PACKED, requests.c.batch_id.in_(unsent)),
+    )
+    count = tx.execute(
+        update(requests)
+        .where(of_lanes, waits, requests.c.run_id.in_(may_be_live))
+        .values(state=RequestState.LOST, batch_id=None, finished=next_stamp(tx))
+    ).rowcount
+    for batch_id in unsent if count else ():
+        recount(tx, batch_id)
+    return count
 
 
 def interrupted(tx: Connection, workspace_id: int) -> int:

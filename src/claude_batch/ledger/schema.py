@@ -341,3 +341,34 @@ strange_lines: Table = Table(
     UniqueConstraint("batch_id", "digest"),
 )
 """Lines of a results stream that are unreadable, or speak of requests that the batch has not."""
+
+files: Table = Table(
+    "files",
+    metadata,
+    Column("id", _Serial, primary_key=True),
+    Column("workspace_id", _Serial, ForeignKey("workspaces.id"), nullable=False),
+    Column("digest", String, nullable=False),  # SHA-256 of the content, in hex
+    Column("file_id", String, nullable=False),
+    Column("media_type", String, nullable=False),
+    Column("size", BigInteger, nullable=False),
+    Column("created", Float, nullable=False),
+    Column("checked", Float, nullable=False),  # when the API was last known to have it
+    UniqueConstraint("workspace_id", "digest"),
+)
+"""Documents that were uploaded once, for the requests of many runs."""
+
+run_files: Table = Table(
+    "run_files",
+    metadata,
+    Column("run_id", String, ForeignKey("runs.id"), primary_key=True),
+    Column("file", _Serial, ForeignKey("files.id"), primary_key=True),
+    Index("ix_run_files_file", "file"),
+)
+
+leaving_files: Table = Table(
+    "leaving_files",
+    metadata,
+    Column("workspace_id", _Serial, ForeignKey("workspaces.id"), primary_key=True),
+    Column("file_id", String, primary_key=True),
+)
+"""Uploaded files that no run uses any more, until the API has deleted them."""

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any
 
-from claude_batch.core.errors import AccountHaltedError
+from claude_batch.core.errors import AccountHaltedError, EngineStoppedError
 from claude_batch.lifecycle.driver import Driver
-from claude_batch.wire.client import BatchesClient
+from claude_batch.wire.client import ApiError, BatchesClient, Unreachable
 
-__all__ = ["Door", "halted_error"]
+__all__ = ["Door", "contact_faults", "halted_error", "other_key_error"]
 
 
 @dataclass(slots=True, eq=False)
@@ -37,3 +39,37 @@ def halted_error(row: Any) -> AccountHaltedError:
         reason=row.halt_reason,
         error_type=row.halt_type,
     )
+
+
+def other_key_error(run_id: str, theirs: str | None, ours: str | None) -> AccountHaltedError:
+    """A run waits in a workspace that our key does not open; None for one without a known name."""
+    named = f" ({theirs})" if theirs else ""
+    words = f"run {run_id} waits in the workspace of another key{named}; use that key"
+    if theirs is None or ours is None:
+        words += (
+            ". If both keys belong to one workspace, say so: "
+            f"`claude-batch ledger confirm-key {run_id}`"
+        )
+    return AccountHaltedError(f"{words}. Everything is kept", reason="other_key")
+
+
+@contextlib.contextmanager
+def contact_faults(client: BatchesClient, kept: str, again: str) -> Generator[None]:
+    """Turn what a call to the API raises into errors for people.
+
+    ``kept`` says what a refused key has left as it was; ``again``, what to do once the API answers.
+    """
+    try:
+        yield
+    except ApiError as error:
+        if error.fault.account_reason is not None:
+            raise AccountHaltedError(
+                f"{error.fault.message}. {kept}",
+                reason=error.fault.account_reason,
+                error_type=error.fault.error_type,
+            ) from None
+        raise EngineStoppedError(f"{error}. {again}") from None
+    except Unreachable as error:
+        raise EngineStoppedError(
+            f"{client.base_url} cannot be reached: {error.reason}. {again}"
+        ) from None

@@ -15,23 +15,25 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from claude_batch.core.errors import AccountHaltedError, EngineStoppedError, LedgerError
+from claude_batch.core.errors import LedgerError
 from claude_batch.core.settings import LedgerSettings
 from claude_batch.core.states import BatchState
 from claude_batch.ledger import (
     collecting,
     enqueue,
     halting,
+    live,
     packing,
     reading,
     reconciling,
     recovering,
     sending,
 )
-from claude_batch.ledger.high_water import HighWater
+from claude_batch.ledger.high_water import HighWater, is_known, posts_of
 from claude_batch.ledger.seats import every_seat
 from claude_batch.ledger.store import Ledger, Seat
 from claude_batch.lifecycle.collection import Collection
+from claude_batch.lifecycle.doors import contact_faults
 from claude_batch.lifecycle.listing import walk
 from claude_batch.lifecycle.polling import Polling
 from claude_batch.lifecycle.proof import FOREIGN_LINES, split_lines
@@ -59,6 +61,9 @@ class Recovered:
     """Batches with answers to requests that the ledger does not know, and how many."""
     open: dict[str, str] = field(default_factory=dict[str, str])
     """Batches that cannot be judged yet, each with the reason."""
+    lost: int = 0
+    """Requests that may have been asked live since, which no list of the API tells: they are lost,
+    and asked again only on explicit order."""
     wait: float = 0.0
     """Seconds until a batch of the last sending must have appeared in the list."""
     elsewhere: list[str] = field(default_factory=list[str])
@@ -78,7 +83,7 @@ async def recover(
     if ledger.path is None:
         raise LedgerError(f"{ledger.location}: only a ledger in a file can be recovered")
     path = ledger.path.expanduser().resolve()
-    try:
+    with contact_faults(client, _NOT_RECOVERED, _AGAIN):
         await client.list_page(limit=1)
         with ledger.write() as tx:
             fingerprint = ledger.fingerprint(client.credential)
@@ -89,20 +94,9 @@ async def recover(
             ids = reading.workspace_ids(tx)
         with every_seat(path, ids, "recovery must be alone with the ledger"):
             return await _Recovery(ledger, client, settings, here).run(force)
-    except ApiError as error:
-        if error.fault.account_reason is not None:
-            raise AccountHaltedError(
-                f"{error.fault.message}. The ledger was not recovered; nothing is sent",
-                reason=error.fault.account_reason,
-                error_type=error.fault.error_type,
-            ) from None
-        raise EngineStoppedError(f"{error}. {_AGAIN}") from None
-    except Unreachable as error:
-        raise EngineStoppedError(
-            f"{client.base_url} cannot be reached: {error.reason}. {_AGAIN}"
-        ) from None
 
 
+_NOT_RECOVERED = "The ledger was not recovered; nothing is sent"
 _AGAIN = "What was found stays found; try `claude-batch ledger recover` again"
 
 
@@ -117,6 +111,7 @@ class _Recovery:
         with ledger.write() as tx:
             self._behind = recovering.begin(tx, workspace_id, time.time())
             self._seat = Seat(workspace_id, sending.take_seat(tx, workspace_id))
+            live.interrupted(tx, workspace_id)
             for row in sending.interrupted(tx, workspace_id):
                 note = "the ledger was restored"
                 if row.armed is None:
@@ -150,7 +145,7 @@ class _Recovery:
             since_last = max(0.0, time.time() - mark.written)
             self.found.wait = max(0.0, self._settings.settling - since_last)
         if force or not (self.found.open or self.found.wait):
-            self._finish()
+            self._finish(force)
         with self._ledger.read() as tx:
             self.found.elsewhere = reading.behind(tx)
         return self.found
@@ -233,9 +228,11 @@ class _Recovery:
         _log.info("batch %s had been forgotten: %d requests", remote.id, claim.known)
         await self._collect(claim.batch_id)
 
-    def _finish(self) -> None:
+    def _finish(self, force: bool) -> None:
         mark = self._high_water.read()
         with self._ledger.write(self._seat) as tx:
+            if not force and not is_known(mark, self._ledger.incarnations, posts_of(tx)):
+                self.found.lost = live.forgotten(tx, self._seat.workspace_id)
             posts = recovering.end(tx, self._seat.workspace_id, mark)
             if halting.halt_of(tx, self._seat.workspace_id).halt_reason == "ledger_behind":
                 halting.clear_halt(tx, self._seat.workspace_id)

@@ -5,13 +5,23 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import (
+    AsyncIterable,
+    AsyncIterator,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from concurrent.futures import Future, InvalidStateError
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from claude_batch.actor.configuration import ActorConfiguration
 from claude_batch.actor.request import ActorRequest, RequestEncoders, check_requests
 from claude_batch.actor.response import ActorResponse, ActorResult
+from claude_batch.core.durations import parse_duration
 from claude_batch.core.errors import InvalidRequestError
 from claude_batch.core.settings import (
     BatchProcessingMode,
@@ -32,8 +42,10 @@ from claude_batch.providers.entrance import Entered, Entrance, find_credentials
 from claude_batch.providers.keywords import SettingKeywords, ledger_keywords, mode_keywords
 from claude_batch.providers.mapping import response_of
 from claude_batch.providers.protocol import ProviderCapabilities
+from claude_batch.providers.pruning import Pruned, prune
 from claude_batch.providers.run import Run
 from claude_batch.providers.storing import RunWriter
+from claude_batch.providers.uploading import Uploads
 from claude_batch.wire.encoding import EncodedRequest
 
 if TYPE_CHECKING:
@@ -303,9 +315,10 @@ class ClaudeBatchProvider:
                 repr(sorted(self.default_options.items())).encode(),
             )
         )
-        return RunWriter(
+        uploads = Uploads(self._engine, door) if self._drive else None
+        writer = RunWriter(
             self._engine.ledger,
-            encoder.encode,
+            partial(encoder.encode, placing=None if uploads is None else uploads.place),
             workspace_id=door.workspace_id,
             actor=actor.name,
             identity=identity,
@@ -315,6 +328,9 @@ class ClaudeBatchProvider:
             process=self._engine.process,
             on_stored=on_stored,
         )
+        if uploads is not None:
+            uploads.run_id = writer.run_id
+        return writer
 
     async def _store(
         self,
@@ -328,16 +344,30 @@ class ClaudeBatchProvider:
         check_requests(requests)
         engine, _ = await asyncio.wrap_future(self._entrance.opening())
         writer = await asyncio.to_thread(self._writer, actor, label, output)
+
+        async def add_slowly(request: ActorRequest) -> None:
+            # Files are read, and some are uploaded.
+            await asyncio.wrap_future(engine.read(lambda: writer.add(request)))
+
+        slow = bool(actor.documents)
         try:
             # Encoded on this thread, where the caller's iterator belongs; stored on another.
             if isinstance(requests, AsyncIterable):
-                async for request in requests:
-                    writer.add(ActorRequest.of(request))
+                async for given in requests:
+                    request = ActorRequest.of(given)
+                    if slow or request.documents:
+                        await add_slowly(request)
+                    else:
+                        writer.add(request)
                     if writer.is_full:
                         await asyncio.wrap_future(engine.read(writer.flush))
             else:
-                for request in requests:
-                    writer.add(ActorRequest.of(request))
+                for given in requests:
+                    request = ActorRequest.of(given)
+                    if slow or request.documents:
+                        await add_slowly(request)
+                    else:
+                        writer.add(request)
                     if writer.is_full:
                         await asyncio.wrap_future(engine.read(writer.flush))
             run_id, _ = await asyncio.wrap_future(engine.read(lambda: writer.finish(new=new)))
@@ -418,6 +448,19 @@ class ClaudeBatchProvider:
     def advance_sync(self) -> bool:
         """One pass over everything that is due; False where another process drives."""
         return self._engine.advance(self._door()).result()
+
+    def prune(
+        self, *, older_than: str | float = "30d", runs: Sequence[str] = (), dry_run: bool = False
+    ) -> Pruned:
+        """Remove runs that were delivered so long ago from the ledger, or just ``runs`` by id.
+
+        Uploaded documents that no other run names are deleted at the API. What is unfinished,
+        undelivered or unknown stays; what is removed is asked, and paid for, anew when it is asked
+        again. Waits. Raises `RunNotFoundError`, and `InvalidRequestError` for one of ``runs`` that
+        must stay, with nothing removed.
+        """
+        seconds = parse_duration(older_than)
+        return prune(self._engine, self._door, older_than=seconds, run_ids=runs, dry_run=dry_run)
 
     def create_chat_model(
         self, model: str, temperature: float | None = None, **kwargs: Any

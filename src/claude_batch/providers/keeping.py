@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from claude_batch.core.errors import ActorConfigurationError, LedgerError
 from claude_batch.ledger import reading
 from claude_batch.ledger.high_water import HighWater, is_known, posts_of
 from claude_batch.ledger.schema import SCHEMA_VERSION
 from claude_batch.ledger.store import Ledger
+from claude_batch.lifecycle import confirming
 from claude_batch.lifecycle.recovery import Recovered, recover
+from claude_batch.providers.status import find_run_id
 from claude_batch.wire.client import BatchesClient, CredentialFault
 
 if TYPE_CHECKING:
     from claude_batch.providers.batch import ClaudeBatchProvider
 
-__all__ = ["LedgerFacts", "facts_of", "recover_ledger"]
+__all__ = ["LedgerFacts", "confirm_key", "facts_of", "recover_ledger"]
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,8 +96,32 @@ def recover_ledger(provider: ClaudeBatchProvider, *, force: bool = False) -> Rec
 
     Nothing may drive the ledger meanwhile, the provider included.
     """
+    return _with_client(
+        provider, lambda ledger, client: recover(ledger, client, provider.settings, force=force)
+    )
 
-    async def work() -> Recovered:
+
+def confirm_key(provider: ClaudeBatchProvider, run_id: str) -> tuple[str, bool]:
+    """Let the provider's key go on with a run of another key; see `lifecycle.confirming`.
+
+    Returns the run's whole id, and False where the key does so already. Raises `RunNotFoundError`.
+    """
+    found: list[str] = []
+
+    async def work(ledger: Ledger, client: BatchesClient) -> bool:
+        found.append(find_run_id(ledger, run_id))
+        return await confirming.confirm_key(ledger, client, found[0])
+
+    changed = _with_client(provider, work)
+    return found[0], changed
+
+
+def _with_client(
+    provider: ClaudeBatchProvider, work: Callable[[Ledger, BatchesClient], Awaitable[_T]]
+) -> _T:
+    """Work on the provider's ledger with its key, beside whatever the provider itself has open."""
+
+    async def whole() -> _T:
         given = provider.credentials()
         try:
             client = BatchesClient(base_url=given.get("base_url"), api_key=given.get("api_key"))
@@ -104,12 +133,12 @@ def recover_ledger(provider: ClaudeBatchProvider, *, force: bool = False) -> Rec
                     "no API key: set ANTHROPIC_API_KEY, or name the variable that holds it "
                     "with --api-key-env"
                 )
-            return await recover(ledger, client, provider.settings, force=force)
+            return await work(ledger, client)
         finally:
             await client.close()
 
     ledger = Ledger(provider.ledger)
     try:
-        return asyncio.run(work())
+        return asyncio.run(whole())
     finally:
         ledger.close()

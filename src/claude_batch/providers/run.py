@@ -17,8 +17,9 @@ from claude_batch.ledger import collecting, delivery, halting, reading
 from claude_batch.ledger.costs import Grouping
 from claude_batch.ledger.delivery import Forms, Outstanding
 from claude_batch.ledger.retrying import Retried
-from claude_batch.lifecycle.doors import Door, halted_error
+from claude_batch.lifecycle.doors import Door, halted_error, other_key_error
 from claude_batch.lifecycle.engine import Engine
+from claude_batch.lifecycle.seat import seat_is_taken
 from claude_batch.providers.costs import CostReport, cost_of
 from claude_batch.providers.mapping import result_of
 from claude_batch.providers.retrying import retry_run
@@ -384,6 +385,20 @@ class Run:
         unknown = sum(batch.request_count for batch in batches if batch.state == BatchState.UNKNOWN)
         return workspace, ids, bool(waiting), unknown
 
+    def _check_key(self, workspace: Any) -> None:
+        """Nobody goes on with the run where it waits for another key than ours."""
+        door = self._drive()
+        if (
+            not self._provider.drives
+            or not door.driver.contact.made
+            or workspace.id == door.workspace_id
+            or seat_is_taken(self._engine.ledger, workspace.id)
+        ):
+            return
+        with self._engine.ledger.read() as tx:
+            ours = reading.workspace_row(tx, door.workspace_id)
+        raise other_key_error(self.id, workspace.name, ours.name)
+
     def _patience(self, cancelled_at: float | None) -> float:
         until = self._deadline if cancelled_at is None else cancelled_at + CANCEL_GRACE
         return max(0.0, until - time.time())
@@ -394,6 +409,7 @@ class Run:
         workspace, batch_ids, at_api, unknown = yield Pause(self._engine.read(self._at_api))
         if halting.halt_stands(workspace, time.time()) and not at_api:
             raise halted_error(workspace)
+        self._check_key(workspace)
         if time.time() < self._deadline:
             return None
         if self._on_timeout == "cancel":

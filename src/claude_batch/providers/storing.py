@@ -104,8 +104,9 @@ class RunWriter:
         name = b"" if key is None else key.encode("utf-8", "surrogatepass")
         headers = repr(encoded.headers).encode() if encoded.headers.betas else b""
         named = -1 if key is None else len(name)
-        lengths = b"%d,%d,%d:" % (named, len(headers), len(encoded.params))
-        self._digest.update(b"".join((lengths, name, headers, encoded.params)))
+        asked = encoded.params if encoded.identity is None else encoded.identity
+        lengths = b"%d,%d,%d:" % (named, len(headers), len(asked))
+        self._digest.update(b"".join((lengths, name, headers, asked)))
 
     def flush(self) -> None:
         """Store what was added since the last flush."""

@@ -79,7 +79,7 @@ def billed(sandbox: Sandbox, batch_id: str | None) -> Iterator[dict[str, Any]]:
                 "outcome": "succeeded" if ending is None else ending.outcome,
                 "error_type": ending.error.type if ending is not None and ending.error else None,
                 "model": model_of(bytes(entry.params)),
-                "usage": usage_of(batch, position, sandbox.settings.seed),
+                "usage": usage_of(batch, position, sandbox.settings.seed, sandbox.files),
                 "params_sha256": hashes[position],
                 "accepted_at": batch.created_at,
                 "processed_at": batch.ended_at,

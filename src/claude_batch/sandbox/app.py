@@ -26,11 +26,13 @@ from .calls import Call, is_line_action, json_response, stream
 from .endings import Ending, Endings, answer_and_usage
 from .errors import ApiError, error_json
 from .faults import Delay, DropAfter, FaultPlan, Hang, Html200, Unanswered, load_plan
+from .files import FILE_MARK, Files
 from .responders import load_responder
 from .results import chunks, lines, message_json, spoiled
 from .settings import SandboxSettings
 from .sse import events
 from .state import Batches, Clock, LiveRecord
+from .uploads import FileCalls
 from .validation import VERSIONS, CallContext, check_create, check_params
 
 LOG_LENGTH = 20_000
@@ -48,7 +50,8 @@ class Sandbox:
     def __init__(self, settings: SandboxSettings) -> None:
         self.settings = settings
         responder = None if settings.responder is None else load_responder(settings.responder)
-        self.endings: Endings = Endings(responder, settings.seed)
+        self.files: Files = Files()
+        self.endings: Endings = Endings(responder, settings.seed, self.files)
         self.clock: Clock = Clock(settings.clock_offset)
         self.batches: Batches = Batches(settings, self.endings, self.clock)
         self.log: deque[dict[str, Any]] = deque(maxlen=LOG_LENGTH)
@@ -171,7 +174,7 @@ class Sandbox:
                 "not_found_error",
                 f"Results of message batch {batch.id} are no longer available: it is archived.",
             )
-        told = lines(batch, self.settings.seed)
+        told = lines(batch, self.settings.seed, self.files)
         if call.action is not None and is_line_action(call.action):
             told = spoiled(told, call.action)
         return StreamingResponse(stream(chunks(told)), media_type="application/x-jsonl")
@@ -193,6 +196,8 @@ class Sandbox:
             self._bill(message_id, raw, ending, None)
             raise ending.error
         request = check_params(raw, context)
+        if FILE_MARK in raw:
+            self.files.put_into(request, workspace, context, processed=True)
         given, usage = answer_and_usage(request, ending, self.settings.seed)
         message = message_json(message_id, request, given, usage, "standard")
         self._bill(message_id, raw, ending, message["usage"])
@@ -323,6 +328,7 @@ def create_app(settings: SandboxSettings | None = None) -> Starlette:
     `claude_batch.sandbox.responders.ResponderError` for a responder that cannot be used.
     """
     sandbox = Sandbox(settings or SandboxSettings())
+    files = FileCalls(sandbox)
     batches = "/v1/messages/batches"
     batch = batches + "/{batch_id}"
     table: list[tuple[str, str, str, Handler]] = [
@@ -334,6 +340,10 @@ def create_app(settings: SandboxSettings | None = None) -> Starlette:
         ("GET", batch + "/results", "results", sandbox.results),
         ("POST", "/v1/messages", "messages", sandbox.messages),
         ("POST", "/v1/messages/count_tokens", "count_tokens", sandbox.count_tokens),
+        ("POST", "/v1/files", "upload_file", files.upload),
+        ("GET", "/v1/files", "list_files", files.list),
+        ("GET", "/v1/files/{file_id}", "retrieve_file", files.retrieve),
+        ("DELETE", "/v1/files/{file_id}", "delete_file", files.delete),
         ("GET", "/v1/models", "models", sandbox.models),
         ("GET", "/v1/models/{model_id}", "models", sandbox.models),
     ]

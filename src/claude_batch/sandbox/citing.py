@@ -31,7 +31,9 @@ def citations(messages: list[MessageParam]) -> list[Citation]:
                 continue
             settings: Any = block.citations or {}
             if settings.get("enabled"):
-                found.append({**_beginning(block), "document_index": index, "file_id": None})
+                source: Any = block.source or {}
+                file_id = source.get("file_id")
+                found.append({**_beginning(block), "document_index": index, "file_id": file_id})
                 found[-1]["document_title"] = block.title
             index += 1
     return found

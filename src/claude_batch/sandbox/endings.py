@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from .answers import Answer, answer, refusal
 from .errors import STATUS_OF, ApiError
 from .faults import OUTCOMES, FaultPlan
+from .files import FILE_MARK, Files
 from .responders import respond
 from .settings import Responder
 from .usage import CacheUse, PromptCache, Usage, params_sha256
@@ -43,7 +44,8 @@ EXPIRED = Ending("expired")
 class Endings:
     """Decides endings; remembers what was told to happen once, and the prompt cache."""
 
-    def __init__(self, responder: Responder | None, seed: int) -> None:
+    def __init__(self, responder: Responder | None, seed: int, files: Files) -> None:
+        self.files = files
         self.responder = responder
         self.seed = seed
         self.plan: FaultPlan = FaultPlan()
@@ -57,6 +59,7 @@ class Endings:
             or self.plan.about_requests
             or DIRECTIVE_MARK in body
             or CACHE_MARK in body
+            or FILE_MARK in body
         )
 
     def decide(
@@ -71,6 +74,8 @@ class Endings:
                     return told
                 told = None
             request = check_params(raw, context)
+            if FILE_MARK in raw:
+                self.files.put_into(request, workspace, context)
             if told is None and self.responder is not None:
                 made = respond(self.responder, raw, request.params)
                 told = None if made is None else Ending("succeeded", answer=made)

@@ -31,7 +31,8 @@ from .limits import Meter, RateLimits
 
 Route = Literal[
     "create", "list", "retrieve", "cancel", "delete", "results",
-    "messages", "count_tokens", "models", "any",
+    "messages", "count_tokens", "models",
+    "upload_file", "list_files", "retrieve_file", "delete_file", "any",
 ]  # fmt: skip
 ROUTES: tuple[str, ...] = get_args(Route)
 Outcome = Literal["errored", "expired", "canceled", "refused"]

@@ -22,6 +22,7 @@ from .faults import (
     MissingLines,
     UnknownFields,
 )
+from .files import FILE_MARK, Files
 from .state import Batch
 from .usage import Usage
 from .validation import Request, passed_params
@@ -60,12 +61,20 @@ def message_json(
     }
 
 
-def line(batch: Batch, position: int, seed: int) -> bytes:
+def _passed(batch: Batch, position: int, files: Files) -> Request:
+    raw = batch.entries[position].params
+    request = passed_params(raw)
+    if FILE_MARK in bytes(raw):
+        files.put_into(request, batch.workspace, batch.context, processed=True)
+    return request
+
+
+def line(batch: Batch, position: int, seed: int, files: Files) -> bytes:
     """The result line of one request of an ended batch, newline included."""
     entry = batch.entries[position]
     ending = batch.ending(position)
     if ending is None:
-        request = passed_params(entry.params)
+        request = _passed(batch, position, files)
         if not batch.cites and is_plain(request.params):
             text, reason, tokens = plain_answer(request, seed)
             return _PLAIN % (
@@ -74,7 +83,7 @@ def line(batch: Batch, position: int, seed: int) -> bytes:
                 request.input_tokens, tokens,
             )  # fmt: skip
     elif ending.outcome == "succeeded":
-        request = passed_params(entry.params)
+        request = _passed(batch, position, files)
     else:
         result: dict[str, Any] = {"type": ending.outcome}
         if ending.error is not None:
@@ -86,21 +95,21 @@ def line(batch: Batch, position: int, seed: int) -> bytes:
     return _encode({"custom_id": entry.custom_id, "result": result}) + b"\n"
 
 
-def usage_of(batch: Batch, position: int, seed: int) -> dict[str, Any] | None:
+def usage_of(batch: Batch, position: int, seed: int, files: Files) -> dict[str, Any] | None:
     """The usage that was billed for one request; `None` where it did not succeed."""
     ending = batch.ending(position)
     if ending is not None and ending.outcome != "succeeded":
         return None
-    request = passed_params(batch.entries[position].params)
+    request = _passed(batch, position, files)
     given, usage = answer_and_usage(request, ending, seed)
     return {**usage.as_json("batch"), **given.usage}
 
 
-def lines(batch: Batch, seed: int) -> Iterator[bytes]:
+def lines(batch: Batch, seed: int, files: Files) -> Iterator[bytes]:
     """All result lines, in an order that only the seed and the batch's number decide."""
     order = list(range(len(batch.entries)))
     random.Random(f"{seed}:{batch.ordinal}").shuffle(order)
-    return (line(batch, position, seed) for position in order)
+    return (line(batch, position, seed, files) for position in order)
 
 
 def chunks(parts: Iterator[bytes]) -> Iterator[bytes]:

@@ -38,6 +38,10 @@ class Clock:
         """Seconds since 1970."""
         return self._started + time.monotonic() + self.offset
 
+    def timestamp(self) -> str:
+        """The same as RFC 3339, as the API writes times."""
+        return str(timestamp(self.now()))
+
 
 def timestamp(at: float | None) -> str | None:
     """RFC 3339 with microseconds, as the API writes times."""

@@ -23,6 +23,9 @@ SAMPLING_FREE_VERSION = "2026-10-21"
 VERSIONS = ("2023-01-01", "2023-06-01", SAMPLING_FREE_VERSION)
 """The API versions that the sandbox knows."""
 
+FILES_VERSION = "2026-10-21"
+"""The `anthropic-version` from which files need no beta: the SDK 2.11 sends none with it."""
+
 LONG_OUTPUT_BETA = "output-300k-2026-03-24"
 MAX_OUTPUT_TOKENS = 128_000
 MAX_LONG_OUTPUT_TOKENS = 300_000

@@ -52,6 +52,7 @@ _PROFILE_VARIABLES = (
 """What tells one profile or federation of the SDK's credentials from another."""
 
 _BATCHES = "/v1/messages/batches"
+_FILES = "/v1/files"
 
 
 class ApiError(Exception):
@@ -126,6 +127,14 @@ class BatchPage(msgspec.Struct, frozen=True):
     data: list[RemoteBatch]
     has_more: bool = False
     last_id: str | None = None
+
+
+class _RemoteFile(msgspec.Struct, frozen=True):
+    id: str
+
+
+class _FilePage(msgspec.Struct, frozen=True):
+    data: list[_RemoteFile]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -314,25 +323,58 @@ class BatchesClient:
         self._note(response.headers)
         return response
 
+    async def upload_file(self, name: str, data: bytes, media_type: str) -> str:
+        """Upload a file; returns its id. Raises `ApiError` or `Unreachable`.
+
+        Tried again where its answer was lost: a second file then stays at the API, unused and not
+        billed.
+        """
+        form = {"file": (name, data, media_type)}
+        found = await self._retrying(lambda: self._call("POST", _FILES, _RemoteFile, {}, form))
+        return found.id
+
+    async def has_file(self, file_id: str) -> bool:
+        """Whether the API has the file, in this workspace. Raises `ApiError` or `Unreachable`."""
+        page = await self._read("GET", _FILES, _FilePage, query={"ids": [file_id]})
+        return any(each.id == file_id for each in page.data)
+
+    async def delete_file(self, file_id: str) -> None:
+        """Delete a file; one that is gone already is deleted. Raises as `has_file` does."""
+        try:
+            await self._read("DELETE", f"{_FILES}/{file_id}", _RemoteFile)
+        except ApiError as error:
+            if error.fault.status != 404:
+                raise
+
     async def _read(
         self, method: str, path: str, kind: type[_T], *, query: dict[str, object] | None = None
     ) -> _T:
-        return await self._retrying(lambda: self._call(method, path, kind, query))
+        return await self._retrying(lambda: self._call(method, path, kind, query or {}))
 
     async def _call(
-        self, method: str, path: str, kind: type[_T], query: dict[str, object] | None
+        self,
+        method: str,
+        path: str,
+        kind: type[_T],
+        query: dict[str, object],
+        form: Mapping[str, tuple[str, bytes, str]] | None = None,
     ) -> _T:
-        send = self._sdk.get if method == "GET" else self._sdk.post
+        options: anthropic.RequestOptions = {
+            "params": query,
+            "follow_redirects": False,
+            "timeout": self._read_timeout,
+        }
+        sdk = self._sdk
         with _Faults():
-            response = await send(
-                path,
-                cast_to=httpx2.Response,
-                options={
-                    "params": query or {},
-                    "follow_redirects": False,
-                    "timeout": self._read_timeout,
-                },
-            )
+            if form is not None:
+                # The header by which the SDK itself asks for a form.
+                options["headers"] = {"content-type": "multipart/form-data"}
+                response = await sdk.post(
+                    path, cast_to=httpx2.Response, files=form, body={}, options=options
+                )
+            else:
+                send = {"GET": sdk.get, "POST": sdk.post, "DELETE": sdk.delete}[method]
+                response = await send(path, cast_to=httpx2.Response, options=options)
         self._note(response.headers)
         try:
             return msgspec.json.decode(response.content, type=kind)

@@ -89,6 +89,9 @@ class EncodedRequest:
     """The Messages params as JSON."""
     headers: LaneHeaders
     """What must be shared by all requests that travel with it."""
+    identity: bytes | None = None
+    """What tells the request again, where that is not its params: with the digests of documents
+    instead of the documents, which may be written out once and be uploaded files another time."""
 
 
 _encoder = msgspec.json.Encoder()

@@ -7,12 +7,17 @@ refused (a password, a file that was cut short, too many pages or pixels), and l
 
 from __future__ import annotations
 
+import io
 import re
+import zipfile
 import zlib
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["IMAGE_TYPES", "MAX_PDF_PAGES", "Media", "media_of"]
+__all__ = ["DOCX", "IMAGE_TYPES", "MAX_PDF_PAGES", "Media", "media_of"]
+
+DOCX = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
+"""What the API does not take as it is: it is converted to text first."""
 
 IMAGE_TYPES = ("image/jpeg", "image/png", "image/gif", "image/webp")
 
@@ -28,9 +33,14 @@ _WIDEST = 1 << 20
 _OBJECT_STREAM = re.compile(rb"/ObjStm\b.{0,400}?stream\r?\n", re.DOTALL)
 _PAGES = re.compile(rb"/Type\s*/Pages\b")
 _COUNT = re.compile(rb"/Count\s+(\d{1,7})\b")
+_OFFICE = b"\xd0\xcf\x11\xe0"
+_ENCRYPTED = "EncryptedPackage".encode("utf-16-le")
+# The one stream of the container that Office puts around a file with a password ([MS-OFFCRYPTO]).
+_LARGEST_DOCX = 256_000_000
+"""Bytes of a DOCX unpacked: more than a whole batch may have."""
 _OTHERS = (
-    (b"PK\x03\x04", "a ZIP or Office file (DOCX, XLSX); save it as PDF, or as text"),
-    (b"\xd0\xcf\x11\xe0", "an old Office file; save it as PDF, or as text"),
+    (b"PK\x03\x04", "a ZIP or Office file (XLSX, PPTX, ODT); save it as PDF, or as text"),
+    (_OFFICE, "an old Office file; save it as PDF, or as text"),
     (b"{\\rtf", "an RTF file; save it as PDF, or as text"),
     (b"II*\x00", "a TIFF image; save it as PNG or PDF"),
     (b"MM\x00*", "a TIFF image; save it as PNG or PDF"),
@@ -44,9 +54,16 @@ class Media:
     """What some bytes are."""
 
     type: Literal[
-        "application/pdf", "image/jpeg", "image/png", "image/gif", "image/webp", "text/plain"
+        "application/pdf",
+        "image/jpeg",
+        "image/png",
+        "image/gif",
+        "image/webp",
+        "text/plain",
+        "application/vnd.openxmlformats-officedocument.wordprocessingml.document",
     ]
-    """The media type that the API is told. Markdown, CSV and HTML are ``text/plain`` to it."""
+    """The media type that the API is told. Markdown, CSV and HTML are ``text/plain`` to it, and a
+    DOCX is once it is converted."""
     text: str | None = None
     """The text, of a text."""
     pages: int = 0
@@ -71,6 +88,10 @@ def media_of(data: bytes) -> Media:
         return _image(Media("image/jpeg", size=_jpeg_size(data)))
     if data.startswith(b"RIFF") and data[8:12] == b"WEBP":
         return _image(Media("image/webp", size=_webp_size(data)))
+    if data.startswith(b"PK\x03\x04") and _is_docx(data):
+        return Media(DOCX)
+    if data.startswith(_OFFICE) and _ENCRYPTED in data:
+        raise ValueError("is an Office file (DOCX, XLSX) with a password; save it without")
     for magic, what in _OTHERS:
         if data.startswith(magic) and (magic != b"BM" or b"\0" in data[:64]):
             raise ValueError(f"is {what}")
@@ -84,6 +105,20 @@ def media_of(data: bytes) -> Media:
     if not text.strip():
         raise ValueError("holds nothing but white space")
     return Media("text/plain", text=text)
+
+
+def _is_docx(data: bytes) -> bool:
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as packed:
+            parts = packed.infolist()
+    except (zipfile.BadZipFile, ValueError, OSError):
+        # A ZIP's table of contents is its end.
+        raise ValueError("is a ZIP or Office file that was cut short; get it again") from None
+    if not any(part.filename == "word/document.xml" for part in parts):
+        return False
+    if (size := sum(part.file_size for part in parts)) > _LARGEST_DOCX:
+        raise ValueError(f"is a DOCX of {size:,} bytes unpacked; split it, or save it as PDF")
+    return True
 
 
 def _image(media: Media) -> Media:

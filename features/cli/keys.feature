@@ -1,0 +1,120 @@
+Feature: A changed key goes on where the first one stopped, once it is known to be of that workspace
+
+  Scenario: Where the API tells the workspace, another key of it goes on by itself
+    Given a command's API with {"latency": 3600}
+    And a command's file "asks.jsonl" of 3 prompts
+    When a command runs: submit actor.yaml asks.jsonl -o out.jsonl
+    And the API's clock goes 2 hours on
+    And a command's key is changed to "sk-rotated"
+    And a command runs: resume
+    Then the command line exits with 0
+    And the command line has written 3 answers in order to "out.jsonl"
+    And the API has taken 1 batches, and processed no request twice
+
+  Scenario: Where it does not, the user says so
+    Given a command's API with {"latency": 3600, "workspace_header": false}
+    And a command's file "asks.jsonl" of 3 prompts
+    When a command runs: submit actor.yaml asks.jsonl -o out.jsonl
+    And the API's clock goes 2 hours on
+    And a command's key is changed to "sk-rotated"
+    And a command runs: resume
+    Then the command line exits with 4 and says
+      """
+      waits in the workspace of another key; use that key. If both keys belong to one workspace, say so: `claude-batch ledger confirm-key RUN`
+      """
+    When a command runs: ledger confirm-key RUN
+    Then the command line exits with 0 and says
+      """
+      the key goes on where RUN waits: claude-batch resume RUN
+      """
+    When a command runs: resume RUN
+    Then the command line exits with 0
+    And the command line has written 3 answers in order to "out.jsonl"
+    And the API has taken 1 batches, and processed no request twice
+    When a command runs: ledger confirm-key RUN
+    Then the command line exits with 0 and says
+      """
+      nothing was changed
+      """
+
+  Scenario: What the new key has asked meanwhile goes along
+    Given a command's API with {"latency": 3600, "workspace_header": false}
+    And a command's file "asks.jsonl" of 3 prompts
+    And a command's file "more.jsonl"
+      """
+      "another prompt"
+      "and yet another"
+      """
+    When a command runs: submit actor.yaml asks.jsonl -o out.jsonl
+    And a command's key is changed to "sk-rotated"
+    And a command runs besides: submit actor.yaml more.jsonl -o more-out.jsonl
+    And a command runs: ledger confirm-key RUN
+    Then the command line exits with 0
+    When the API's clock goes 2 hours on
+    And a command runs: resume
+    Then the command line exits with 0
+    And the command line has written 3 answers in order to "out.jsonl"
+    And the command line has written to "more-out.jsonl"
+      | id | ok  | says            |
+      | 1  | yes | another prompt  |
+      | 2  | yes | and yet another |
+    And the API has taken 2 batches, and processed no request twice
+
+  Scenario: A name that the API tells later is the workspace's
+    Given a command's API with {"latency": 3600, "workspace_header": false}
+    And a command's file "asks.jsonl" of 3 prompts
+    When a command runs: submit actor.yaml asks.jsonl -o out.jsonl
+    And the API has the faults
+      """
+      {"workspace_header": true}
+      """
+    And a command's key is changed to "sk-rotated"
+    And a command runs: ledger confirm-key RUN
+    Then the command line exits with 0
+    When the API's clock goes 2 hours on
+    And a command runs: resume
+    Then the command line exits with 0
+    And the command line has written 3 answers in order to "out.jsonl"
+
+  Scenario: A key of which the API says that it is another workspace's is not confirmed
+    Given a command's API with {"latency": 3600, "workspaces": {"sk-other": "wrkspc_other"}}
+    And a command's file "asks.jsonl" of 3 prompts
+    When a command runs: submit actor.yaml asks.jsonl -o out.jsonl
+    And a command's key is changed to "sk-other"
+    And a command runs: resume
+    Then the command line exits with 4 and says
+      """
+      waits in the workspace of another key (wrkspc_01SandboxDefault); use that key. Everything is kept
+      """
+    When a command runs: ledger confirm-key RUN
+    Then the command line exits with 2 and says
+      """
+      the API says that this key belongs to the workspace wrkspc_other
+      """
+
+  Scenario: A key is confirmed for a run that is there, by a key that works, while nobody drives
+    Given a command's API with {"latency": 3600, "workspace_header": false}
+    And a command's file "asks.jsonl" of 3 prompts
+    When a command runs: submit actor.yaml asks.jsonl -o out.jsonl
+    And a command's key is changed to "sk-rotated"
+    And a command runs: ledger confirm-key run-nothing
+    Then the command line exits with 2
+    When a command runs while another process holds its seat: ledger confirm-key RUN
+    Then the command line exits with 3 and says
+      """
+      another process drives the ledger
+      """
+    When a command runs: ledger confirm-key RUN --base-url http://127.0.0.1:1
+    Then the command line exits with 3 and says
+      """
+      cannot be reached
+      """
+    When the API has the faults
+      """
+      {"rules": [{"route": "any", "action": {"type": "error", "status": 401}}]}
+      """
+    And a command runs: ledger confirm-key RUN
+    Then the command line exits with 4 and says
+      """
+      Nothing was confirmed
+      """

@@ -1,0 +1,157 @@
+Feature: Runs that nobody needs any more leave the ledger
+  What is unfinished, undelivered or unknown stays, whatever its age.
+
+  Background:
+    Given a command's API
+    And a document "long.txt" of 600000 bytes
+    And a command's file "asks.jsonl"
+      """
+      "one"
+      "two"
+      "three"
+      """
+
+  Scenario: a delivered run goes, with its answers and its file
+    When a command runs: run actor.yaml asks.jsonl --document long.txt -o out.jsonl
+    Then the command line exits with 0 and says
+      """
+      long.txt (600,000 bytes) is uploaded once, as file_
+      """
+    When a command runs: ledger prune --older-than 0s --dry-run
+    Then the command line exits with 0 and says
+      """
+      1 runs would be removed; nothing was
+      """
+    And the ledger holds 1 runs, 3 requests, 3 params, 3 results and 1 files
+    When a command runs: ledger prune
+    Then the command line exits with 0 and says
+      """
+      removed 0 runs with 0 requests
+      """
+    When a command runs: ledger prune --older-than 0s
+    Then the command line exits with 0 and says
+      """
+      removed 1 runs with 3 requests, 0.6 MB of prompts and answers
+      deleted 1 uploaded files at the API
+      """
+    And the ledger holds 0 runs, 0 requests, 0 params, 0 results and 0 files
+    And the ledger still knows the batch that it sent
+    And the API has no files
+    When a command runs: run actor.yaml asks.jsonl --document long.txt -o out.jsonl
+    Then the command line exits with 0
+    And the API was paid for 6 requests
+
+  Scenario: A file that another run names stays
+    When a command runs: run actor.yaml asks.jsonl --document long.txt -o out.jsonl
+    And a command runs: run actor.yaml asks.jsonl --document long.txt -o out.jsonl --new
+    And the oldest run is pruned by its id
+    Then the ledger holds 1 runs, 3 requests, 3 params, 3 results and 1 files
+    When the oldest run is pruned by its id
+    Then the ledger holds 0 runs, 0 requests, 0 params, 0 results and 0 files
+    And the API has no files
+
+  Scenario Outline: What must not go is named, and stays
+    When a command runs: run actor.yaml asks.jsonl -o out.jsonl
+    And the run is made <what>
+    And the oldest run is pruned by its id
+    Then the command line exits with 2 and says
+      """
+      is kept: <says>
+      """
+    When a command runs: ledger prune --older-than 0s
+    Then the command line exits with 0
+    And the ledger holds 1 runs, 3 requests, 3 params, 3 results and 0 files
+
+    Examples:
+      | what           | says                                            |
+      | unfinished     | it is unfinished                                |
+      | unwritten      | its output is not written yet; `resume` writes it |
+      | lost           | it has requests of which it is unknown whether  |
+      | unknown        | a batch of it is unknown                        |
+      | unresolved     | a batch of it is unresolved                     |
+      | half stored    | it is still being stored                        |
+      | single calls   | it holds single calls                           |
+
+  Scenario: a run that is old enough and must stay is named with its reason
+    When a command runs: run actor.yaml asks.jsonl -o out.jsonl
+    And the run is made unresolved
+    And a command runs: ledger prune --older-than 0s
+    Then the command line exits with 0 and says
+      """
+      is kept: a batch of it is unresolved
+      removed 0 runs
+      """
+
+  Scenario: a run that is not there is no run
+    When a command runs: run actor.yaml asks.jsonl -o out.jsonl
+    And a command runs: ledger prune none
+    Then the command line exits with 2 and says
+      """
+      none
+      """
+
+  Scenario: A process that dies while it removes leaves nothing half
+    When a command runs: run actor.yaml asks.jsonl --document long.txt -o out.jsonl
+    And a command's process dies at during_pruning: ledger prune --older-than 0s
+    Then the ledger holds 1 runs, 3 requests, 3 params, 3 results and 1 files
+    When a command runs: ledger prune --older-than 0s
+    Then the ledger's sweeping ends with 0 runs, 0 requests, 0 params and 0 results
+    When a command runs: ledger prune --older-than 0s
+    Then the API has no files
+
+  Scenario: Files whose deletion broke off are deleted the next time
+    When a command runs: run actor.yaml asks.jsonl --document long.txt -o out.jsonl
+    And a command's process dies at before_files_deleted: ledger prune --older-than 0s
+    Then the ledger holds 0 runs, 0 requests, 0 params, 0 results and 0 files
+    Given the API has the faults
+      """
+      {"rules": [{"route": "delete_file", "action": {"type": "error", "status": 403}}]}
+      """
+    When a command runs: ledger prune
+    Then the command line exits with 3 and says
+      """
+      1 uploaded files that no run names are left at the API (403 permission_error
+      the same command deletes them
+      """
+    When the API has no faults any more
+    And somebody deletes the files at the API
+    And a command runs: ledger prune
+    Then the command line exits with 0 and says
+      """
+      deleted 1 uploaded files at the API
+      """
+
+  Scenario: without a key runs go, and files wait for one
+    When a command runs: run actor.yaml asks.jsonl --document long.txt -o out.jsonl
+    Given a command's environment lacks ANTHROPIC_API_KEY
+    When a command runs: ledger prune --older-than 0s
+    Then the command line exits with 3 and says
+      """
+      removed 1 runs
+      1 uploaded files that no run names are left at the API (no API key
+      """
+
+  Scenario: files of another key's workspace wait for that key
+    When a command runs: run actor.yaml asks.jsonl --document long.txt -o out.jsonl
+    Given the API has the faults
+      """
+      {"workspaces": {"sk-of-another-workspace": "wrkspc_other"}}
+      """
+    And a command's environment has ANTHROPIC_API_KEY = sk-of-another-workspace
+    When a command runs: ledger prune --older-than 0s
+    Then the command line exits with 3 and says
+      """
+      removed 1 runs
+      1 uploaded files that no run names are left at the API (they are another key's workspace's)
+      """
+    When the ledger's own key is back
+    And a command runs: ledger prune
+    Then the command line exits with 0 and says
+      """
+      deleted 1 uploaded files at the API
+      """
+
+  Scenario: from Python, a run counts as delivered once that is said
+    Given a batch provider
+    When 3 requests about "long.txt" are asked, cited
+    Then pruning from Python what is older than 0 seconds removes nothing, until it is marked as delivered

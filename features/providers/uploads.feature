@@ -1,0 +1,108 @@
+Feature: A document that many requests of a run share is uploaded once
+  Whether it is, changes nothing of what was asked.
+
+  Background:
+    Given an API
+    And a batch provider
+    And a document "long.txt" of 600000 bytes
+
+  Scenario Outline: the rule
+    Then a document of <size> bytes in <uses> requests is <which>
+
+    Examples:
+      | size     | uses    | which    |
+      | 20000000 | 1       | inside   |
+      | 20000000 | 2       | uploaded |
+      | 500000   | 2       | inside   |
+      | 500001   | 2       | uploaded |
+      | 32768    | 30      | inside   |
+      | 32768    | 31      | uploaded |
+      | 32767    | 1000000 | inside   |
+
+  Scenario Outline: it is repeated no more, and is cited as the file
+    When 20 requests about "long.txt" are <asked>, cited
+    Then the API has 1 file, uploaded once
+    And less than 1 MB was posted as batches
+    And all 20 answers cite the beginning of "long.txt", 19 of them from the file
+    And the log tells once that "long.txt" is uploaded
+
+    Examples:
+      | asked                 |
+      | asked                 |
+      | asked by a program with an event loop |
+
+  Scenario: The same requests are the same run, in whatever way their documents travelled
+    Given the API has the faults
+      """
+      {"rules": [{"route": "upload_file", "action": {"type": "error", "status": 403}}]}
+      """
+    When 3 requests about "long.txt" are asked, cited
+    Then the log tells that "long.txt" travels inside, and why
+    And all 3 answers cite the beginning of "long.txt", 0 of them from the file
+    When the API has no faults any more
+    And the provider is made anew
+    And 3 requests about "long.txt" are asked, cited
+    Then the API has 1 file, uploaded once
+    And the same run was asked again, and nothing was paid twice
+
+  Scenario: another run finds the file, whatever it is called there
+    When 3 requests about "long.txt" are asked, cited
+    And a document "copy.md" of 600000 bytes
+    And the provider is made anew
+    And 4 requests about "copy.md" are asked, cited
+    Then the API has 1 file, uploaded once
+    And all 4 answers cite the beginning of "copy.md", 3 of them from the file
+
+  Scenario: A file that the API has no more is uploaded again
+    When 3 requests about "long.txt" are asked, cited
+    And somebody deletes the files at the API
+    And a day has passed since the files were last looked for
+    And 4 requests about "long.txt" are asked, cited
+    Then all 4 answers cite the beginning of "long.txt", 3 of them from the file
+    When a day has passed since the files were last looked for
+    And 5 requests about "long.txt" are asked, cited
+    Then all 5 answers cite the beginning of "long.txt", 4 of them from the file
+    And 2 uploads were made
+
+  Scenario: where nobody can say whether the API has it, a remembered file is trusted
+    When 3 requests about "long.txt" are asked, cited
+    And a day has passed since the files were last looked for
+    Given the API has the faults
+      """
+      {"rules": [{"route": "list_files", "action": {"type": "error", "status": 403}}]}
+      """
+    When 4 requests about "long.txt" are asked, cited
+    Then all 4 answers cite the beginning of "long.txt", 3 of them from the file
+    And 1 uploads were made
+
+  Scenario: A process that dies between an upload and its note leaves a file that nobody names
+    Given a command's API
+    And a document "long.txt" of 600000 bytes
+    And a command's file "asks.jsonl"
+      """
+      "one"
+      "two"
+      """
+    When a command's process dies at after_file_uploaded: run actor.yaml asks.jsonl --document long.txt -o out.jsonl
+    And a command runs: run actor.yaml asks.jsonl --document long.txt -o out.jsonl
+    Then the command line exits with 0
+    And 2 uploads were made
+    And the API was paid for 2 requests
+
+  Scenario: what only stores uploads nothing
+    Given a batch provider with {"drive": false}
+    When 3 requests about "long.txt" are stored
+    Then 0 uploads were made
+
+  Scenario: under an older version of the API documents stay inside
+    When 3 requests about "long.txt" with a temperature are asked, cited
+    Then 0 uploads were made
+    And all 3 answers cite the beginning of "long.txt", 0 of them from the file
+
+  Scenario: two processes upload the same at once, and one file is kept
+    When 3 requests about "long.txt" are asked, cited
+    And another process has uploaded the same meanwhile
+    Then the first file is the one that is remembered, and the second is to be deleted
+
+  Scenario: a workspace that is found to be another one brings its files along
+    Then files of a workspace follow it, but for those that are there already

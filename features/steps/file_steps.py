@@ -1,0 +1,463 @@
+"""Steps of uploaded files: the sandbox's, and those of runs."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import time
+from typing import Any
+
+import anthropic
+from behave import given, then, use_step_matcher, when
+from behave.runner import Context
+from sandbox_steps import HOUR, MODEL, call, create, end, results, sdk, start
+from sqlalchemy import func, insert, select, update
+from staging import KEY, ledger_values, make_provider, until
+
+import claude_batch as cb
+from claude_batch.ledger import files, schema
+from claude_batch.ledger.schema import files as file_table
+from claude_batch.ledger.schema import leaving_files, workspaces
+from claude_batch.ledger.store import Ledger
+from claude_batch.providers.uploading import is_uploaded
+
+use_step_matcher("parse")
+
+
+@given("a running sandbox of files")
+def _(context: Context) -> None:
+    start(context, workspaces={"sk-other": "wrkspc_other"}, latency=HOUR)
+
+
+@when('the SDK uploads "{name}" of type "{kind}" with "{text}"')
+def _(context: Context, name: str, kind: str, text: str) -> None:
+    context.file = sdk(context).files.upload(file=(name, text.encode(), kind))
+
+
+@when("the SDK uploads {count:d} files")
+def _(context: Context, count: int) -> None:
+    for number in range(count):
+        sdk(context).files.upload(file=(f"{number}.txt", b"x", "text/plain"))
+
+
+@then('the SDK retrieves it as "{name}" of type "{kind}" and {size:d} bytes')
+def _(context: Context, name: str, kind: str, size: int) -> None:
+    found = sdk(context).files.retrieve_metadata(context.file.id)
+    assert (found.filename, found.mime_type, found.size_bytes) == (name, kind, size), found
+
+
+@then("the SDK lists it, by its id too")
+def _(context: Context) -> None:
+    client = sdk(context)
+    assert [each.id for each in client.files.list()] == [context.file.id]
+    found = client.files.list(ids=["file_none", context.file.id])
+    assert [each.id for each in found] == [context.file.id]
+
+
+@then("another key's workspace does not find it")
+def _(context: Context) -> None:
+    client = sdk(context, key="sk-other")
+    assert not list(client.files.list())
+    try:
+        client.files.retrieve_metadata(context.file.id)
+    except anthropic.NotFoundError:
+        return
+    raise AssertionError("another workspace sees the file")
+
+
+@when("the SDK deletes the file")
+def _(context: Context) -> None:
+    assert sdk(context).files.delete(context.file.id).id == context.file.id
+
+
+@then("the SDK does not find it any more")
+def _(context: Context) -> None:
+    client = sdk(context)
+    assert not list(client.files.list())
+    for again in (client.files.retrieve_metadata, client.files.delete):
+        try:
+            again(context.file.id)
+        except anthropic.NotFoundError as error:
+            assert "File not found" in str(error), error
+        else:
+            raise AssertionError("a deleted file is found")
+
+
+@then("the SDK lists {count:d} files by pages of {limit:d}, newest first")
+def _(context: Context, count: int, limit: int) -> None:
+    names = [each.filename for each in sdk(context).files.list(limit=limit)]
+    assert names == [f"{number}.txt" for number in reversed(range(count))], names
+
+
+def about(file_id: str, kind: str = "document", *, cited: bool = False) -> dict[str, Any]:
+    block: dict[str, Any] = {"type": kind, "source": {"type": "file", "file_id": file_id}}
+    if cited:
+        block |= {"title": "Notes", "citations": {"enabled": True}}
+    content = [block, {"type": "text", "text": "How is it?"}]
+    return {
+        "model": MODEL,
+        "max_tokens": 100,
+        "messages": [{"role": "user", "content": content}],
+    }
+
+
+@when("a batch about the file is processed, cited")
+def _(context: Context) -> None:
+    create(context, [{"custom_id": "a", "params": about(context.file.id, cited=True)}])
+    end(context)
+    call(context, "GET", "/v1/messages/batches")  # whoever looks first has it processed
+
+
+@when("a batch about {which} is processed as {kind}")
+def _(context: Context, which: str, kind: str) -> None:
+    file_id = context.file.id if which == "the file" else which.strip('"')
+    create(context, [{"custom_id": "a", "params": about(file_id, kind)}])
+    end(context)
+
+
+@then('its answer cites "{text}" of the file')
+def _(context: Context, text: str) -> None:
+    message = results(context)["a"]["message"]
+    [citation] = [c for block in message["content"] for c in block.get("citations") or []]
+    assert (citation["cited_text"], citation["file_id"]) == (text, context.file.id), citation
+
+
+@then('its line is an error "{kind}" that says "{text}"')
+def _(context: Context, kind: str, text: str) -> None:
+    error = results(context)["a"]["error"]["error"]
+    assert error["type"] == kind and text in error["message"], error
+
+
+@when('a form of "{kind}" with "{body}" is posted to the files')
+def _(context: Context, kind: str, body: str) -> None:
+    sent = body.replace("~", "\r\n").encode()
+    call(context, "POST", "/v1/files", sent, headers={"content-type": kind})
+
+
+@then('the files answer {status:d} and "{text}"')
+def _(context: Context, status: int, text: str) -> None:
+    answer = context.sandbox_answer
+    assert answer.status_code == status and text in answer.text, answer.text
+
+
+@then('version "{version}" without the beta is refused, and with it is not')
+def _(context: Context, version: str) -> None:
+    headers = {"anthropic-version": version}
+    call(context, "GET", "/v1/files", headers=headers)
+    assert context.sandbox_answer.status_code == 400, context.sandbox_answer.text
+    assert "files-api-2025-04-14" in context.sandbox_answer.text
+    headers["anthropic-beta"] = "files-api-2025-04-14"
+    call(context, "GET", "/v1/files", headers=headers)
+    assert json.loads(context.sandbox_answer.text)["data"] == []
+
+
+@then("a list of {count:d} ids is refused, and so is a limit of {limit:d}")
+def _(context: Context, count: int, limit: int) -> None:
+    asked = "&".join(f"ids={number}" for number in range(count))
+    for query in (asked, f"limit={limit}"):
+        call(context, "GET", f"/v1/files?{query}")
+        assert context.sandbox_answer.status_code == 400, context.sandbox_answer.text
+
+
+# The files of runs
+
+
+class Kept(logging.Handler):
+    """What was logged about documents."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.INFO)
+        self.said: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.said.append(record.getMessage())
+
+
+@given('a document "{name}" of {size:d} bytes')
+@when('a document "{name}" of {size:d} bytes')
+def _(context: Context, name: str, size: int) -> None:
+    text = "It is a long way to the harbour. "
+    (context.tmp / name).write_text((text * (size // len(text) + 1))[:size])
+    logger = logging.getLogger("claude_batch.providers.uploading")
+    context.kept = Kept()
+    logger.addHandler(context.kept)
+    logger.setLevel(logging.INFO)
+    context.add_cleanup(logger.removeHandler, context.kept)
+
+
+@then("a document of {size:d} bytes in {uses:d} requests is {which}")
+def _(context: Context, size: int, uses: int, which: str) -> None:
+    assert is_uploaded(size, uses) is (which == "uploaded")
+
+
+def questions(context: Context, count: int, name: str) -> list[cb.ActorRequest]:
+    path = context.tmp / name
+    return [
+        cb.ActorRequest(f"Question {n}?", documents=[path], citations=True, key=f"{n}")
+        for n in range(count)
+    ]
+
+
+def ask(context: Context, count: int, name: str) -> None:
+    run = context.actor.submit_sync(questions(context, count, name))
+    context.runs = [*getattr(context, "runs", []), run.id]
+    context.answers = [result.unwrap() for result in run.results_sync()]
+
+
+@when('{count:d} requests about "{name}" are asked, cited')
+def _(context: Context, count: int, name: str) -> None:
+    ask(context, count, name)
+
+
+@when('{count:d} requests about "{name}" with a temperature are asked, cited')
+def _(context: Context, count: int, name: str) -> None:
+    configuration = cb.ActorConfiguration(
+        model=MODEL, options={"temperature": 0.5}, batch_processing=True
+    )
+    context.actor = cb.Actor(configuration, context.provider)
+    ask(context, count, name)
+
+
+@when('{count:d} requests about "{name}" are asked by a program with an event loop, cited')
+def _(context: Context, count: int, name: str) -> None:
+    async def work() -> None:
+        found = context.actor.respond_all(questions(context, count, name))
+        context.answers = [result.unwrap() async for result in found]
+
+    asyncio.run(work())
+
+
+@when('{count:d} requests about "{name}" are stored')
+def _(context: Context, count: int, name: str) -> None:
+    configuration = context.actor.configuration
+    context.provider.store(configuration, questions(context, count, name))
+
+
+def sent(context: Context, route: str) -> list[dict[str, Any]]:
+    return [each for each in context.api.log() if each["route"] == route]
+
+
+@then("the API has {count:d} file, uploaded once")
+def _(context: Context, count: int) -> None:
+    found = list(anthropic.Anthropic(base_url=context.api.url, api_key=KEY).files.list())
+    assert len(found) == count, found
+    uploads = [each for each in sent(context, "upload_file") if each["status"] == 200]
+    assert len(uploads) == count, uploads
+
+
+@then("{count:d} uploads were made")
+def _(context: Context, count: int) -> None:
+    assert len(sent(context, "upload_file")) == count, sent(context, "upload_file")
+
+
+@then("less than {count:d} MB was posted as batches")
+def _(context: Context, count: int) -> None:
+    posted = sum(int(each["headers"]["content-length"]) for each in sent(context, "create"))
+    assert 600_000 < posted < count * 1_000_000, posted
+
+
+@then('all {count:d} answers cite the beginning of "{name}", {filed:d} of them from the file')
+def _(context: Context, count: int, name: str, filed: int) -> None:
+    cited = [answer.citations[0] for answer in context.answers]
+    assert len(cited) == count
+    text = (context.tmp / name).read_text()
+    assert all(text.startswith(each.text) and each.title == name for each in cited), cited
+    assert sum(each.file_id is not None for each in cited) == filed, cited
+
+
+@then('the log tells once that "{name}" is uploaded')
+def _(context: Context, name: str) -> None:
+    said = [each for each in context.kept.said if f"{name} (600,000 bytes) is uploaded" in each]
+    assert len(said) == 1 and "request 2 of the run" in said[0], context.kept.said
+
+
+@then('the log tells that "{name}" travels inside, and why')
+def _(context: Context, name: str) -> None:
+    [said] = context.kept.said
+    assert name in said and "403" in said and "travels inside" in said, said
+
+
+@when("the provider is made anew")
+def _(context: Context) -> None:
+    context.provider.close()
+    make_provider(context)
+
+
+@then("the same run was asked again, and nothing was paid twice")
+def _(context: Context) -> None:
+    first, *others = context.runs
+    assert others == [first], context.runs
+    bill = context.api.billing_summary()
+    assert bill["paid"] == 3, bill
+
+
+@when("somebody deletes the files at the API")
+def _(context: Context) -> None:
+    client = anthropic.Anthropic(base_url=context.api.url, api_key=KEY)
+    for each in client.files.list():
+        client.files.delete(each.id)
+
+
+@when("a day has passed since the files were last looked for")
+def _(context: Context) -> None:
+    ledger = Ledger(context.provider.ledger)
+    with ledger.write() as tx:
+        tx.execute(update(file_table).values(checked=file_table.c.checked - 86_400.0))
+    ledger.close()
+
+
+@when("another process has uploaded the same meanwhile")
+def _(context: Context) -> None:
+    ledger = Ledger(context.provider.ledger)
+    with ledger.write() as tx:
+        row = tx.execute(select(file_table)).one()
+        context.file = row.file_id
+        known = files.remember_file(
+            tx, row.workspace_id, row.digest, "file_second",
+            media_type="text/plain", size=1, now=time.time(),
+        )  # fmt: skip
+    ledger.close()
+    assert known.file_id == row.file_id, known
+
+
+@then("the first file is the one that is remembered, and the second is to be deleted")
+def _(context: Context) -> None:
+    assert ledger_values(select(file_table.c.file_id)) == [context.file]
+    assert ledger_values(select(leaving_files.c.file_id)) == ["file_second"]
+
+
+@then("files of a workspace follow it, but for those that are there already")
+def _(context: Context) -> None:
+    ledger = Ledger(str(context.tmp / "other.db"))
+    with ledger.write() as tx:
+        for number in (1, 2):
+            tx.execute(insert(workspaces).values(id=number, base_url="http://x/", epoch=0))
+        for place, digest in ((1, "a"), (1, "b"), (2, "b")):
+            files.remember_file(
+                tx, place, digest, f"file_{place}{digest}",
+                media_type="text/plain", size=1, now=1.0,
+            )  # fmt: skip
+        files.move_files(tx, 1, 2)
+        query = select(file_table.c.workspace_id, func.count()).group_by(file_table.c.workspace_id)
+        assert [tuple(row) for row in tx.execute(query)] == [(1, 1), (2, 2)]
+        assert not files.use_file(tx, "run", 99)
+    ledger.close()
+
+
+# Pruning
+
+
+@then(
+    "the ledger holds {run_count:d} runs, {request_count:d} requests, {param_count:d} params, "
+    "{result_count:d} results and {file_count:d} files"
+)
+def _(
+    context: Context,
+    run_count: int,
+    request_count: int,
+    param_count: int,
+    result_count: int,
+    file_count: int,
+) -> None:
+    tables = (schema.runs, schema.requests, schema.params, schema.results, file_table)
+    found = [ledger_values(select(func.count()).select_from(table))[0] for table in tables]
+    assert found == [run_count, request_count, param_count, result_count, file_count], found
+    links = ledger_values(select(func.count()).select_from(schema.run_files))[0]
+    assert links == run_count * file_count, links
+
+
+@then(
+    "the ledger's sweeping ends with {run_count:d} runs, {request_count:d} requests, "
+    "{param_count:d} params and {result_count:d} results"
+)
+def _(
+    context: Context, run_count: int, request_count: int, param_count: int, result_count: int
+) -> None:
+    tables = (schema.runs, schema.requests, schema.params, schema.results)
+    wanted = [run_count, request_count, param_count, result_count]
+    until(
+        lambda: (
+            [ledger_values(select(func.count()).select_from(table))[0] for table in tables]
+            == wanted
+        )
+    )
+
+
+@then("the ledger still knows the batch that it sent")
+def _(context: Context) -> None:
+    [row] = ledger_rows(select(schema.batches))
+    assert row.remote_id.startswith("msgbatch_") and row.snapshot is None, row
+
+
+@then("the API has no files")
+def _(context: Context) -> None:
+    assert not list(anthropic.Anthropic(base_url=context.api.url, api_key=KEY).files.list())
+
+
+@then("the API was paid for {count:d} requests")
+def _(context: Context, count: int) -> None:
+    assert context.api.billing_summary()["paid"] == count
+
+
+@when("the oldest run is pruned by its id")
+def _(context: Context) -> None:
+    query = select(schema.runs.c.id).order_by(schema.runs.c.created)
+    words = f"ledger prune {ledger_values(query)[0]}"
+    context.execute_steps(f"When a command runs: {words}")
+
+
+@when("the ledger's own key is back")
+def _(context: Context) -> None:
+    os.environ["ANTHROPIC_API_KEY"] = KEY
+
+
+@then(
+    "pruning from Python what is older than {seconds:d} seconds removes nothing, until it is "
+    "marked as delivered"
+)
+def _(context: Context, seconds: int) -> None:
+    prune = context.provider.prune
+    assert prune(older_than=seconds) == cb.Pruned(runs=[], requests=0, size=0, files=0, kept={})
+    [run_id] = context.runs
+    context.provider.open_run(run_id).mark_delivered()
+    assert prune(older_than=seconds, dry_run=True).runs == [run_id]
+    pruned = prune(older_than=seconds)
+    assert (pruned.runs, pruned.requests, pruned.files) == ([run_id], 3, 1), pruned
+    assert pruned.size > 600_000 and not pruned.reason, pruned
+    try:
+        context.provider.open_run(run_id).status()
+    except cb.RunNotFoundError:
+        return
+    raise AssertionError("a pruned run can be opened")
+
+
+MADE = {
+    "unfinished": update(schema.requests)
+    .where(schema.requests.c.position == 1)
+    .values(finished=None, state="packed"),
+    "unwritten": update(schema.runs).values(delivered=None),
+    "lost": update(schema.requests).where(schema.requests.c.position == 1).values(state="lost"),
+    "unknown": update(schema.batches).values(state="unknown"),
+    "unresolved": update(schema.batches).values(state="unresolved"),
+    "half stored": update(schema.runs).values(stored=None, process=None),
+    "single calls": update(schema.runs).values(kind="calls"),
+}
+
+
+@when("the run is made {what}")
+def _(context: Context, what: str) -> None:
+    ledger = Ledger(os.environ["CLAUDE_BATCH_LEDGER"])
+    with ledger.write() as tx:
+        tx.execute(MADE[what])
+    ledger.close()
+
+
+def ledger_rows(query: Any) -> list[Any]:
+    ledger = Ledger(os.environ["CLAUDE_BATCH_LEDGER"])
+    try:
+        with ledger.read() as tx:
+            return list(tx.execute(query))
+    finally:
+        ledger.close()

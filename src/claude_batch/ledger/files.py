@@ -1,0 +1,154 @@
+"""Transactions about uploaded documents: which there are, and which runs use them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from sqlalchemy import Connection, delete, exists, func, insert, select, update
+from sqlalchemy.dialects.sqlite import insert as upsert
+
+from claude_batch.ledger.schema import files, leaving_files, run_files, runs
+
+__all__ = [
+    "RememberedFile",
+    "confirm_file",
+    "count_unused",
+    "dismiss_unused",
+    "drop_run_files",
+    "file_left",
+    "files_leaving",
+    "find_file",
+    "move_files",
+    "remember_file",
+    "use_file",
+]
+
+
+class RememberedFile(NamedTuple):
+    """An uploaded document."""
+
+    id: int
+    file_id: str
+    """As the API calls it."""
+    checked: float
+    """When the API was last known to have it."""
+
+
+def find_file(tx: Connection, workspace_id: int, digest: str) -> RememberedFile | None:
+    """The file that holds this content; None where none was uploaded."""
+    query = select(files.c.id, files.c.file_id, files.c.checked).where(
+        files.c.workspace_id == workspace_id, files.c.digest == digest
+    )
+    row = tx.execute(query).first()
+    return None if row is None else RememberedFile(*row)
+
+
+def use_file(tx: Connection, run_id: str, file: int) -> bool:
+    """Note that a run uses a file, which stays as long as the run does.
+
+    False where the file is not remembered any more.
+    """
+    if tx.scalar(select(files.c.id).where(files.c.id == file)) is None:
+        return False
+    tx.execute(upsert(run_files).values(run_id=run_id, file=file).on_conflict_do_nothing())
+    return True
+
+
+def confirm_file(tx: Connection, file: int, now: float) -> None:
+    """Note that the API has the file still."""
+    tx.execute(update(files).where(files.c.id == file).values(checked=now))
+
+
+def remember_file(
+    tx: Connection,
+    workspace_id: int,
+    digest: str,
+    file_id: str,
+    *,
+    media_type: str,
+    size: int,
+    now: float,
+    instead_of: str | None = None,
+) -> RememberedFile:
+    """Remember an upload; returns the file that holds the content from now on.
+
+    Where another process has uploaded the same meanwhile, that is its file, and this one is left to
+    be deleted. ``instead_of`` is the file that the API was found to have no more.
+    """
+    known = find_file(tx, workspace_id, digest)
+    if known is None:
+        values = {
+            "workspace_id": workspace_id,
+            "digest": digest,
+            "file_id": file_id,
+            "media_type": media_type,
+            "size": size,
+            "created": now,
+            "checked": now,
+        }
+        key = tx.execute(insert(files).values(**values)).inserted_primary_key
+        assert key is not None, "one row was inserted"
+        return RememberedFile(int(key[0]), file_id, now)
+    if known.file_id == instead_of:
+        tx.execute(
+            update(files)
+            .where(files.c.id == known.id)
+            .values(file_id=file_id, created=now, checked=now)
+        )
+        return RememberedFile(known.id, file_id, now)
+    tx.execute(insert(leaving_files).values(workspace_id=workspace_id, file_id=file_id))
+    return known
+
+
+def drop_run_files(tx: Connection, run_id: str) -> None:
+    """Forget what a run used."""
+    tx.execute(delete(run_files).where(run_files.c.run_id == run_id))
+
+
+def move_files(tx: Connection, source: int, target: int) -> None:
+    """Files of a workspace that is found to be another one: what that has itself stays behind."""
+    there = select(files.c.digest).where(files.c.workspace_id == target)
+    tx.execute(
+        update(files)
+        .where(files.c.workspace_id == source, files.c.digest.not_in(there))
+        .values(workspace_id=target)
+    )
+    left = leaving_files.c.workspace_id
+    tx.execute(update(leaving_files).where(left == source).values(workspace_id=target))
+
+
+# A run may have begun to use a file while it was dropped.
+_used = exists().where(run_files.c.file == files.c.id, run_files.c.run_id == runs.c.id)
+
+
+def count_unused(tx: Connection) -> int:
+    """How many files no run uses, or are to be deleted, in all workspaces."""
+    unused = select(func.count()).select_from(files).where(~_used)
+    leaving = select(func.count()).select_from(leaving_files)
+    return (tx.scalar(unused) or 0) + (tx.scalar(leaving) or 0)
+
+
+def dismiss_unused(tx: Connection, workspace_id: int) -> int:
+    """Take leave of the files of a workspace that no run uses; returns how many."""
+    unused = (files.c.workspace_id == workspace_id, ~_used)
+    columns = [files.c.workspace_id, files.c.file_id]
+    found = select(*columns).where(*unused)
+    tx.execute(insert(leaving_files).from_select(["workspace_id", "file_id"], found))
+    count = tx.execute(delete(files).where(*unused)).rowcount
+    tx.execute(delete(run_files).where(run_files.c.file.not_in(select(files.c.id))))
+    return count
+
+
+def files_leaving(tx: Connection, workspace_id: int) -> list[str]:
+    """The files that are to be deleted at the API."""
+    query = select(leaving_files.c.file_id).where(leaving_files.c.workspace_id == workspace_id)
+    return list(tx.scalars(query))
+
+
+def file_left(tx: Connection, workspace_id: int, file_id: str) -> None:
+    """Note that the API has deleted a file."""
+    tx.execute(
+        delete(leaving_files).where(
+            leaving_files.c.workspace_id == workspace_id, leaving_files.c.file_id == file_id
+        )
+    )
