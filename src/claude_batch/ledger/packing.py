@@ -310,13 +310,20 @@ def withdraw_cancelled(tx: Connection, batch_id: int) -> bool:
         runs.c.past_margin.is_not(None),
         runs.c.id.in_(select(batch_runs.c.run_id).where(batch_runs.c.batch_id == batch_id)),
     )
-    posts = select(batches.c.posts).where(batches.c.id == batch_id).scalar_subquery()
-    left = tx.execute(
-        update(requests)
-        .where(mine, requests.c.state == RequestState.PACKED, requests.c.run_id.in_(late))
-        .values(state=RequestState.QUEUED, batch_id=None, sendings=requests.c.sendings + posts)
-    )
-    if not gone.rowcount and not left.rowcount:
+    left = 0
+    # Mostly there is none, and a hundred thousand requests need not be looked at for it.
+    if tx.scalar(late.limit(1)) is not None:
+        posts = select(batches.c.posts).where(batches.c.id == batch_id).scalar_subquery()
+        left = tx.execute(
+            update(requests)
+            .where(mine, requests.c.state == RequestState.PACKED, requests.c.run_id.in_(late))
+            .values(
+                state=RequestState.QUEUED,
+                batch_id=None,
+                sendings=requests.c.sendings + posts,
+            )
+        ).rowcount
+    if not gone.rowcount and not left:
         return True
     return recount(tx, batch_id)
 
