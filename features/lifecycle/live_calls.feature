@@ -81,6 +81,17 @@ Feature: Live calls of the ledger are made once, and survive the process
       | each {"type": "error", "status": 502, "json": false}                                 | the call may have been paid for                                          | 1     | 0    |
       | each {"type": "error", "status": 429, "json": false}                                 | the call may have been paid for                                          | 1     | 0    |
 
+  Scenario: what never left is no loss, and a missing key is the account's fault
+    Then a live call that never left is refused, one without a key is the account's, and one without an answer is lost
+
+  Scenario: where another copy of the ledger sends meanwhile no call leaves
+    Given an API
+    And a batch provider with {"mode": "live"}
+    When another copy of the ledger has sent as much, and a run of 3 prompts is stored at once
+    Then the run's state becomes halted
+    And the status shows 3 requests queued
+    And the API got 0 live calls, and was paid 0 times
+
   Scenario: what may have been paid for is asked again only on explicit order
     Given an API
     And the API answers live calls with the first {"type": "drop_after"}

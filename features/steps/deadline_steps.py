@@ -21,10 +21,13 @@ from claude_batch.core.errors import LedgerError
 from claude_batch.ledger import deadlines
 from claude_batch.ledger import live as live_ledger
 from claude_batch.ledger.deadlines import Experience
+from claude_batch.ledger.high_water import HighWater
 from claude_batch.ledger.schema import runs, workspaces
 from claude_batch.ledger.store import Ledger
 from claude_batch.lifecycle.deadlines import margin_of, missed_because
+from claude_batch.lifecycle.live import Verdict, judge
 from claude_batch.lifecycle.packing import goes_live
+from claude_batch.wire.live import LiveAnswer
 
 use_step_matcher("parse")
 
@@ -263,6 +266,28 @@ def _(context: Context) -> None:
     [outcome] = context.outcomes
     assert isinstance(outcome, cb.SubmissionUnknownError), repr(outcome)
     assert "a live call for it ended without an answer" in str(outcome), outcome
+
+
+@then(
+    "a live call that never left is refused, one without a key is the account's, and one without "
+    "an answer is lost"
+)
+def _(context: Context) -> None:
+    assert judge(LiveAnswer(reason="no route", never_left=True)) is Verdict.REFUSED
+    assert judge(LiveAnswer(reason="no key", never_left=True, no_credential=True)) is (
+        Verdict.ACCOUNT
+    )
+    assert judge(LiveAnswer(reason="ReadTimeout")) is Verdict.LOST
+
+
+@when(
+    "another copy of the ledger has sent as much, and a run of {count:d} prompts is stored at once"
+)
+def _(context: Context, count: int) -> None:
+    before = HighWater.raise_to
+    HighWater.raise_to = lambda self, posts, *, sending=False: not sending
+    context.add_cleanup(lambda: setattr(HighWater, "raise_to", before))
+    context.run = _store(context, count, context.provider)
 
 
 @when("the run is finished at last")
