@@ -329,7 +329,7 @@ Feature: Reconciliation finds out what became of a sending that had no answer
       """
       {"rules": [{"route": "create", "nth": [1], "action": {"type": "error", "status": 500}}]}
       """
-    And a batch provider with {"settling": 3600, "max_requests": 3, "max_wait": 3}
+    And a batch provider with {"settling": 3600, "max_requests": 3, "max_wait": 10}
     When a run of 6 prompts is submitted
     And the run is waited for
     Then the API's batches have 2 and 1 requests
@@ -377,12 +377,12 @@ Feature: Reconciliation finds out what became of a sending that had no answer
       | {"type": "missing_lines", "count": 4}         |
 
   Scenario: A batch that turns out to be of another size is no candidate any more
-    Given an API whose batches count nothing for 2 seconds and take 3600
+    Given an API whose batches count nothing for 8 seconds and take 3600
     And the API has the faults
       """
       {"rules": [{"route": "create", "nth": [1], "action": {"type": "error", "status": 500}}]}
       """
-    And a batch provider with {"settling": 1}
+    And a batch provider with {"settling": 4}
     When a run of 4 prompts is submitted
     And somebody else makes 1 batches of 7 requests
     Then a batch of the run becomes unknown

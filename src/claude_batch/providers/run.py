@@ -375,6 +375,7 @@ class Run:
         return own if self._provider.drives and not door.driver.contact.made else None
 
     def _at_api(self) -> tuple[Any, tuple[str, ...], bool, int]:
+        self._check_key()
         own = self._untried()
         with self._engine.ledger.read() as tx:
             row = reading.run_row(tx, self.id)
@@ -385,19 +386,17 @@ class Run:
         unknown = sum(batch.request_count for batch in batches if batch.state == BatchState.UNKNOWN)
         return workspace, ids, bool(waiting), unknown
 
-    def _check_key(self, workspace: Any) -> None:
+    def _check_key(self) -> None:
         """Nobody goes on with the run where it waits for another key than ours."""
         door = self._drive()
-        if (
-            not self._provider.drives
-            or not door.driver.contact.made
-            or workspace.id == door.workspace_id
-            or seat_is_taken(self._engine.ledger, workspace.id)
-        ):
+        if not self._provider.drives or not door.driver.contact.made:
             return
+        # Asked after the contact, which may have brought both together.
         with self._engine.ledger.read() as tx:
+            theirs = reading.workspace_row(tx, reading.run_row(tx, self.id).workspace_id)
             ours = reading.workspace_row(tx, door.workspace_id)
-        raise other_key_error(self.id, workspace.name, ours.name)
+        if theirs.id != ours.id and not seat_is_taken(self._engine.ledger, theirs.id):
+            raise other_key_error(self.id, theirs.name, ours.name)
 
     def _patience(self, cancelled_at: float | None) -> float:
         until = self._deadline if cancelled_at is None else cancelled_at + CANCEL_GRACE
@@ -409,7 +408,6 @@ class Run:
         workspace, batch_ids, at_api, unknown = yield Pause(self._engine.read(self._at_api))
         if halting.halt_stands(workspace, time.time()) and not at_api:
             raise halted_error(workspace)
-        self._check_key(workspace)
         if time.time() < self._deadline:
             return None
         if self._on_timeout == "cancel":
