@@ -16,8 +16,8 @@ Feature: A setting comes from the nearest place that names it
   Scenario: the defaults are those of the documentation
     When the core mode is resolved from nothing
     Then the core mode reads as
-      | linger | max_requests | poll_interval | max_poll_interval | max_wait | on_timeout | max_attempts | mode | auto_threshold | live_concurrency | deadline | deadline_margin | fallback |
-      | 2.0    | 100000       | 30.0          | 300.0             | 93600.0  | park       | 3            | batch | 10 | 8 | None | None | live |
+      | linger | max_requests | poll_interval | max_poll_interval | max_wait | on_timeout | max_attempts | mode | auto_threshold | live_concurrency | deadline | deadline_margin | fallback | preflight | cache | prime | reuse | dedupe |
+      | 2.0    | 100000       | 30.0          | 300.0             | 93600.0  | park       | 3            | batch | 10 | 8 | None | None | live | auto      | off   | False | False | False  |
 
   Scenario Outline: a wrong value is told with the place that it came from
     Given the core environment variable "<variable>" is "<value>"
@@ -30,6 +30,9 @@ Feature: A setting comes from the nearest place that names it
       | CLAUDE_BATCH_MAX_REQUESTS | many  |                    | CLAUDE_BATCH_MAX_REQUESTS | integer                |
       | CLAUDE_BATCH_MAX_REQUESTS |       | max_requests=0     | max_requests              | greater than or equal  |
       | CLAUDE_BATCH_ON_TIMEOUT   | panic |                    | CLAUDE_BATCH_ON_TIMEOUT   | 'park' or 'cancel'     |
+      | CLAUDE_BATCH_CACHE        | all   |                    | CLAUDE_BATCH_CACHE        | 'off' or 'auto'        |
+      | CLAUDE_BATCH_PRIME        | true  |                    | CLAUDE_BATCH_PRIME        | needs `cache: auto`    |
+      | CLAUDE_BATCH_PREFLIGHT    | maybe |                    | CLAUDE_BATCH_PREFLIGHT    | boolean                |
       | CLAUDE_BATCH_LINGER       |       | poll_interval=10ms | poll_interval             | greater than or equal  |
       | CLAUDE_BATCH_LINGER       |       | max_poll_interval=1s | poll_interval           | max_poll_interval      |
 

@@ -24,8 +24,9 @@ __all__ = ["Process", "copy_of", "in_memory", "staged"]
 
 SENDINGS_AT_ONCE = 8
 
-_COMPILED: dict[Any, Any] = {}
-"""SQL that was compiled once, for all the ledgers of all histories."""
+_SHARED: dict[str, Any] = {}
+"""The first ledger's dialect and compiled SQL, for all the ledgers of all histories: what is
+compiled for one dialect serves no other, and to compile is most of what a short history costs."""
 
 
 class _FreeLock:
@@ -79,7 +80,9 @@ class Process:
         self._loop = loop
         self._api = api
         self.ledger = Ledger(str(path))
-        self.ledger._engine.update_execution_options(compiled_cache=_COMPILED)
+        engine = self.ledger._engine
+        engine.dialect = _SHARED.setdefault("dialect", engine.dialect)
+        engine._compiled_cache = _SHARED.setdefault("compiled", engine._compiled_cache)
         self.client = SimulatedClient(api)
         self.driver = Driver(self.ledger, self.client, settings, lambda: None)
         self.seat: Seat | None = None

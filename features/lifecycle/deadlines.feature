@@ -3,7 +3,7 @@ Feature: A deadline is met at full price where batches leave no time for it
 
   Scenario: only what did not run in its batch is asked live
     Given an API that takes 6 seconds for a batch
-    And a batch provider with {"deadline": "8s", "deadline_margin": "6s"}
+    And a batch provider with {"deadline": "20s", "deadline_margin": "17s"}
     When a run of 40 prompts is submitted
     And the results are read in order
     Then there are 40 results in the order of the prompts
@@ -12,7 +12,7 @@ Feature: A deadline is met at full price where batches leave no time for it
 
   Scenario: with no fallback the run ends with what there is
     Given an API that takes 6 seconds for a batch
-    And a batch provider with {"deadline": "8s", "deadline_margin": "6s", "fallback": "none"}
+    And a batch provider with {"deadline": "20s", "deadline_margin": "17s", "fallback": "none"}
     When a run of 40 prompts is submitted
     And the results are read in order
     Then some of the 40 answers came from batches, and the others are expired at no cost
@@ -62,8 +62,9 @@ Feature: A deadline is met at full price where batches leave no time for it
     Then 0 answers came from batches and 5 live, each paid once
     And the run's deadline was met
 
+  @slow
   Scenario: a run with a deadline shares no batch, and no other run is cancelled with it
-    Given an API that takes 6 seconds for a batch
+    Given an API that takes 15 seconds for a batch
     And a batch provider
     When a run of 4 prompts without a deadline and one of 3 with a deadline of "60s" and a margin of "59s" are stored at once
     Then the run without a deadline is answered from one batch, and the other live or from another
@@ -132,7 +133,7 @@ Feature: A deadline is met at full price where batches leave no time for it
 
   Scenario: what the ledger has seen is what the margin is learned from
     Given an API that takes 6 seconds for a batch
-    And a batch provider with {"deadline": "8s", "deadline_margin": "7s"}
+    And a batch provider with {"deadline": "20s", "deadline_margin": "17s"}
     When a run of 10 prompts is submitted
     And the results are read in order
     Then the ledger has learned how long a cancelled batch and a live call take

@@ -169,3 +169,15 @@ Feature: Live calls of the ledger are made once, and survive the process
     And everything that is due is advanced until the run is finished
     And the results are read in order
     Then 0 answers came from batches and 4 live, each paid once
+
+  Scenario: equal requests of a live run are asked once
+    Given an API
+    And a batch provider with {"mode": "live", "dedupe": true}
+    When a run of these prompts is submitted
+      | prompt |
+      | same   |
+      | same   |
+      | other  |
+    And the results are read in order
+    Then 3 results are answers and 0 are errors
+    And 2 calls were paid for live, none twice

@@ -257,6 +257,7 @@ def _examples() -> list[errors.ActorError]:
         errors.ProviderNotFoundError("x", ("a", "b")),
         errors.InvalidRequestError("m", key="k"),
         errors.KeyConflictError("m", key="k"),
+        errors.PreflightError("m", key="k", error_type="t"),
         errors.AccountHaltedError("m", reason="billing", error_type="billing_error"),
         errors.BatchTimeoutError("m", run_id="run-1", batch_ids=("b",)),
         errors.BatchRequestError(

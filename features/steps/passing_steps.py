@@ -103,3 +103,32 @@ def _(context: Context) -> None:
 def _(context: Context) -> None:
     for row, line in zip(context.table, context.heard, strict=True):
         assert row["says"] in line, (row, line)
+
+
+@when("a request with these params asks once in a batch")
+def _(context: Context) -> None:
+    context.params = json.loads(context.text)
+    heard = Warnings()
+    for name in ("claude_batch.actor.request", "claude_batch.providers.preflight"):
+        logging.getLogger(name).addHandler(heard)
+        context.add_cleanup(logging.getLogger(name).removeHandler, heard)
+    configuration = cb.ActorConfiguration(
+        name="tests/passing", model="claude-haiku-4-5", batch_processing=True
+    )
+    asked = [cb.ActorRequest(params=context.params)]
+    context.outcomes = list(cb.Actor(configuration, context.provider).respond_all_sync(asked))
+    context.heard = heard.lines
+
+
+@then("the API has received these params as they were written, and their betas as a header")
+def _(context: Context) -> None:
+    [result] = context.outcomes
+    assert result.ok, result.error
+    params = dict(context.params)
+    betas = params.pop("betas")
+    [body] = sent()
+    assert body == msgspec.json.encode(params), body
+    assert {entry["params_sha256"] for entry in context.api.billing()} == {params_sha256(body)}
+    posts = [entry for entry in context.api.log() if entry["method"] == "POST"]
+    asked = [entry["headers"].get("anthropic-beta") for entry in posts]
+    assert asked and asked == [",".join(sorted(betas))] * len(posts), asked

@@ -43,7 +43,16 @@ class ActorResponse(Generic[OutputT_co]):
     where the bytes are no Message (they can still be had as ``raw``).
     """
 
-    __slots__ = ("_attempt", "_batch_id", "_cost", "_decoded", "_output", "_parsed", "_raw")
+    __slots__ = (
+        "_attempt",
+        "_batch_id",
+        "_cost",
+        "_decoded",
+        "_output",
+        "_parsed",
+        "_raw",
+        "_reused",
+    )
 
     def __init__(
         self,
@@ -53,6 +62,7 @@ class ActorResponse(Generic[OutputT_co]):
         attempt: int = 1,
         cost: int | None = None,
         output: OutputFormat[OutputT_co] | None = None,
+        reused: bool = False,
     ) -> None:
         """``raw`` is the JSON of the API's Message object; ``cost`` is nano-dollars.
 
@@ -64,6 +74,7 @@ class ActorResponse(Generic[OutputT_co]):
         self._cost = cost
         self._decoded: DecodedMessage | None = None
         self._output = output
+        self._reused = reused
         self._parsed: Any = _UNREAD
 
     @property
@@ -95,6 +106,11 @@ class ActorResponse(Generic[OutputT_co]):
     def cost_usd(self) -> Decimal | None:
         """`cost` in dollars, exactly."""
         return None if self._cost is None else Decimal(self._cost).scaleb(-9)
+
+    @property
+    def reused(self) -> bool:
+        """True where it was the answer to an equal request, and cost nothing this time."""
+        return self._reused
 
     @property
     def id(self) -> str:
@@ -184,6 +200,7 @@ class ActorResponse(Generic[OutputT_co]):
             "batch_id": self._batch_id,
             "attempt": self._attempt,
             "via": self.via,
+            "reused": self._reused,
             "cost_usd": None if self._cost is None else self._cost / 1e9,
         }
 
@@ -207,6 +224,7 @@ class ActorResponse(Generic[OutputT_co]):
             attempt=self._attempt,
             cost=self._cost,
             output=output,
+            reused=self._reused,
         )
 
     def validate(self) -> None:
@@ -250,8 +268,8 @@ class ActorResponse(Generic[OutputT_co]):
             batch_id=self._batch_id,
         )
 
-    def _value(self) -> tuple[bytes, str | None, int, int | None]:
-        return self._raw, self._batch_id, self._attempt, self._cost
+    def _value(self) -> tuple[bytes, str | None, int, int | None, bool]:
+        return self._raw, self._batch_id, self._attempt, self._cost, self._reused
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, ActorResponse):
@@ -274,9 +292,12 @@ def _restore(
     batch_id: str | None,
     attempt: int,
     cost: int | None,
+    reused: bool,
     output: OutputFormat[Any] | None,
 ) -> ActorResponse:
-    return ActorResponse(raw, batch_id=batch_id, attempt=attempt, cost=cost, output=output)
+    return ActorResponse(
+        raw, batch_id=batch_id, attempt=attempt, cost=cost, output=output, reused=reused
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

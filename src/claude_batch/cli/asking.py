@@ -18,12 +18,15 @@ from claude_batch.cli.options import (
     format_option,
     open_provider,
     provider_options,
+    run_options,
 )
 from claude_batch.core.errors import (
     AccountHaltedError,
     InvalidRequestError,
+    PreflightError,
     ProviderNotFoundError,
 )
+from claude_batch.core.states import RequestState
 
 if TYPE_CHECKING:
     from claude_batch.actor.configuration import ActorConfiguration
@@ -58,6 +61,7 @@ def _asking(command: _F) -> _F:
             click.option("--citations", is_flag=True, help="Have the documents cited."),
             click.option("--label", help="A name for the run, shown by status."),
             click.option("--new", is_flag=True, help="Ask anew what was asked before."),
+            *run_options,
             click.option("--skip-invalid", is_flag=True,
                          help="Leave out what cannot be sent, and report each."),
         )
@@ -159,7 +163,10 @@ def _store(
                 output=None if output is None else os.path.abspath(output),
                 on_invalid=inputs.refuse,
                 on_stored=on_stored,
+                spare_single=inputs.skips,
             )
+    except PreflightError as error:
+        raise BadInput(str(error)) from None
     except InvalidRequestError:
         # Each request's own fault went to `refuse`; what is left is that there was no request.
         raise BadInput(inputs.nothing()) from None
@@ -169,7 +176,9 @@ def _store(
     if inputs.skipped:
         say(f"skipped {inputs.skipped:,} of {inputs.count:,} items")
     status = run.status()
-    if status.finished:
+    if status.finished and status.created >= inputs.begun:
+        say(f"{run.id} is finished: each of its {status.total:,} requests was answered before")
+    elif status.finished:
         say(f"{run.id} was finished before; delivered again at no cost, --new asks anew")
     elif inputs.begun > status.created:
         say(f"{run.id} was asked before and is unfinished; going on with it")
@@ -195,6 +204,8 @@ def _submit(provider: ClaudeBatchProvider, run: Run, options: ProviderOptions) -
         why = provider.contact.last_failure or status.waiting_for
         say(f"not everything was sent: {why}; {options.how_to_go_on(run.id)}")
         return Exit.PARKED
+    if held := status.counts.get(RequestState.HELD):
+        say(f"{held:,} request(s) are held until others of the run have ended")
     say(f"sent; {options.command('resume', run.id)} waits for the answers")
     return Exit.OK
 

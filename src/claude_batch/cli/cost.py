@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from claude_batch.providers.costs import CostReport, CostShare
 
-__all__ = ["cost_command", "cost_line", "dollars"]
+__all__ = ["cache_line", "cost_command", "cost_line", "dollars"]
 
 
 @click.command("cost")
@@ -88,6 +88,8 @@ def cost_line(report: CostReport) -> str:
         words.append(
             f"answers after {_duration(report.first_answer)} to {_duration(report.last_answer)}"
         )
+    if report.total.reused_answers:
+        words.append(f"{report.total.reused_answers:,} answers reused")
     if report.unpriced:
         words.append(_unpriced(report))
     return "; ".join(words)
@@ -104,6 +106,17 @@ def _saved(share: CostShare) -> str:
     if share.saved_by_cache:
         words += f" and {dollars(share.saved_by_cache)} by cache"
     return words
+
+
+def cache_line(share: CostShare) -> str | None:
+    """What the prompt cache has done for a run; None where it was not used."""
+    tokens = share.tokens
+    written = tokens.cache_write_5m + tokens.cache_write_1h
+    if not (tokens.cache_read or written):
+        return None
+    saved = share.saved_by_cache
+    what = f"saved {dollars(saved)}" if saved >= 0 else f"cost {dollars(-saved)} more than none"
+    return f"prompt cache: {tokens.cache_read:,} tokens read, {written:,} written; {what}"
 
 
 def _tokens(share: CostShare) -> str:
@@ -146,6 +159,8 @@ def _details(report: CostReport) -> list[str]:
         lines.append(f"requests: {counts}")
     told = ", ".join(f"{count:,} {name}" for name, count in total.results.items() if count)
     lines.append(f"results of all attempts: {told or 'none yet'}")
+    if total.reused_answers:
+        lines.append(f"answers reused at no cost: {total.reused_answers:,}")
     if report.first_answer is not None and report.last_answer is not None:
         lines.append(
             f"first answers after {_duration(report.first_answer)}, last after "

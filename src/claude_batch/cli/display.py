@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
@@ -138,8 +138,8 @@ def _next(batch: BatchStatus, now: float) -> str:
     return f"in {format_duration(max(0, round(batch.next_check - now)))}"
 
 
-def run_details(status: RunStatus, trouble: str = "") -> Group:
-    """A run, its requests by state, its batches, and what is waited for."""
+def run_details(status: RunStatus, trouble: str = "", more: Iterable[str] = ()) -> Group:
+    """A run, its requests by state, its batches, what is waited for, and ``more`` lines."""
     from rich.console import Group
     from rich.text import Text
 
@@ -159,6 +159,7 @@ def run_details(status: RunStatus, trouble: str = "") -> Group:
         lines.append(f"its deadline was {status.deadline.outcome}")
     if status.strange_lines:
         lines.append(f"{status.strange_lines} lines of its results are no results; they are kept")
+    lines += more
     # `Text`, since a label or a message may hold what rich takes for markup.
     return Group(*(Text(line) for line in lines), _batches_table(status, now))
 

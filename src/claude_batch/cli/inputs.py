@@ -94,6 +94,11 @@ class Inputs:
         )
 
     @property
+    def skips(self) -> bool:
+        """Whether items that cannot be used are left out."""
+        return self._on_invalid is not None
+
+    @property
     def place(self) -> str:
         """Where the last item stands: ``file:line``, or ``file``."""
         name, line = self._at

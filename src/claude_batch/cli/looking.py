@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -21,6 +21,7 @@ from claude_batch.core.errors import RunNotFoundError
 from claude_batch.core.settings import default_ledger
 
 if TYPE_CHECKING:
+    from claude_batch.providers.costs import CostReport
     from claude_batch.providers.status import RunStatus
 
 __all__ = ["require_ledger", "results_command", "status_command"]
@@ -50,25 +51,26 @@ def status_command(run_id: str | None, as_json: bool, ledger: str | None) -> Non
     if run_id is not None:
         require_ledger(location)
     found = _statuses(location, run_id)
+    cost = None if run_id is None else _cost(location, found[0].run_id)
     if as_json:
         import msgspec
 
         values = [status.to_dict() for status in found]
-        if run_id is not None:
-            values[0]["cost"] = _cost(location, found[0].run_id)
+        if cost is not None:
+            values[0]["cost"] = cost.to_dict()
         encoded = msgspec.json.encode(values if run_id is None else values[0])
         tell(msgspec.json.format(encoded).decode())
     else:
-        _show(found, one=run_id is not None)
+        _show(found, cost)
 
 
-def _cost(location: str, run_id: str) -> dict[str, Any]:
+def _cost(location: str, run_id: str) -> CostReport:
     from claude_batch.ledger.store import Ledger
     from claude_batch.providers.costs import cost_of
 
     ledger = Ledger(location)
     try:
-        return cost_of(ledger, run_id).to_dict()
+        return cost_of(ledger, run_id)
     finally:
         ledger.close()
 
@@ -86,14 +88,20 @@ def _statuses(location: str, run_id: str | None) -> list[RunStatus]:
         ledger.close()
 
 
-def _show(found: list[RunStatus], *, one: bool) -> None:
+def _show(found: list[RunStatus], cost: CostReport | None) -> None:
+    """One run, of which the cost is given, or all of them."""
+    from claude_batch.cli.cost import cache_line
     from claude_batch.cli.display import console, run_details, runs_table
 
     if not found:
         tell("no runs yet")
         return
+    line = None if cost is None else cache_line(cost.total)
     try:
-        console().print(run_details(found[0]) if one else runs_table(found))
+        if cost is None:
+            console().print(runs_table(found))
+        else:
+            console().print(run_details(found[0], more=[] if line is None else [line]))
     except BrokenPipeError:
         forget_stdout()  # who asked has seen enough
     except OSError as error:

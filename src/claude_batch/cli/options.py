@@ -21,7 +21,14 @@ from claude_batch.core.settings import ENVIRONMENT_PREFIX, default_ledger, from_
 if TYPE_CHECKING:
     from claude_batch.providers.batch import ClaudeBatchProvider
 
-__all__ = ["ProviderOptions", "ledger_option", "open_provider", "prices_option", "provider_options"]
+__all__ = [
+    "ProviderOptions",
+    "ledger_option",
+    "open_provider",
+    "prices_option",
+    "provider_options",
+    "run_options",
+]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -142,6 +149,35 @@ _SHARED: tuple[Callable[[Any], Any], ...] = (
     _option("--probe-interval", type=DURATION, help="The wait before a halt is first probed (5m)."),
     prices_option,
 )
+run_options: tuple[Callable[[Any], Any], ...] = (
+    _option(
+        "--preflight/--no-preflight",
+        default=None,
+        help="Let the API look at one request of each shape first (above 100 requests).",
+    ),
+    _option(
+        "--cache",
+        type=click.Choice(["off", "auto"]),
+        help="Mark what requests share at their beginning for the prompt cache (off).",
+    ),
+    _option(
+        "--prime/--no-prime",
+        default=None,
+        help="With --cache auto: send one request of each prefix ahead (--no-prime).",
+    ),
+    _option(
+        "--reuse/--no-reuse",
+        default=None,
+        help="Take the answers that equal requests had before, at no cost (--no-reuse).",
+    ),
+    _option(
+        "--dedupe/--no-dedupe",
+        default=None,
+        help="Send equal requests of a run once (--no-dedupe).",
+    ),
+)
+"""Options of the commands that make a run; `ProviderOptions` holds them too."""
+
 _NEEDED_AGAIN = ("ledger", "base_url", "api_key_env")
 """What a later command must be told again to find the same run and server."""
 
@@ -166,6 +202,11 @@ _COMMON = (
     "exclusive_workspace",
     "probe_interval",
     "prices",
+    "preflight",
+    "cache",
+    "prime",
+    "reuse",
+    "dedupe",
 )
 
 
@@ -196,6 +237,11 @@ class ProviderOptions:
     exclusive_workspace: bool | None = None
     probe_interval: float | None = None
     prices: str | None = None
+    preflight: bool | None = None
+    cache: Literal["off", "auto"] | None = None
+    prime: bool | None = None
+    reuse: bool | None = None
+    dedupe: bool | None = None
     sandbox: bool = False
     """Whether all happens in a sandbox that ends with the command."""
     flags: str = ""

@@ -39,6 +39,7 @@ class _Success(msgspec.Struct, gc=False):
     attempt: int
     via: str
     cost_usd: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    reused: bool | msgspec.UnsetType = msgspec.UNSET
 
 
 class _Error(msgspec.Struct, gc=False):
@@ -75,6 +76,7 @@ def output_line(answer: Answer) -> bytes:
                 answer.attempt,
                 answer.via,
                 msgspec.UNSET if answer.cost is None else msgspec.Raw(cost_usd(answer.cost)),
+                bool(answer.reused) or msgspec.UNSET,
             )
         )
     error = result_of(answer).error

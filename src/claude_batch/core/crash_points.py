@@ -24,6 +24,7 @@ class CrashPoint(StrEnum):
     # Packing and submission
     BEFORE_PACK = "before_pack"
     AFTER_PACK = "after_pack"
+    AFTER_RELEASE = "after_release"  # what waited for another request goes on
     BEFORE_INTENT = "before_intent"  # the list was read, the intent is not on disk
     AFTER_INTENT = "after_intent"  # nothing has left yet
     DURING_UPLOAD = "during_upload"  # some of the body has left

@@ -6,7 +6,8 @@
     ├── ActorConfigurationError     an actor's YAML, a setting or a flag is wrong
     ├── ProviderNotFoundError       no provider of that name is registered
     ├── InvalidRequestError         a request that was refused before anything was sent
-    │   └── KeyConflictError        the same key was used for other params
+    │   ├── KeyConflictError        the same key was used for other params
+    │   └── PreflightError          the API refuses what a run's requests have in common
     ├── AccountHaltedError          sending stopped for a reason of the account
     ├── BatchTimeoutError           max_wait passed; the batches may still end
     ├── BatchRequestError           the API's own outcome: errored, expired, canceled
@@ -41,6 +42,7 @@ __all__ = [
     "LiveRequestError",
     "MissingResultError",
     "OutputValidationError",
+    "PreflightError",
     "ProviderNotFoundError",
     "RunNotFoundError",
     "SubmissionUnknownError",
@@ -117,6 +119,18 @@ class InvalidRequestError(ActorError):
 
 class KeyConflictError(InvalidRequestError):
     """The key is already taken by a request with other params."""
+
+
+class PreflightError(InvalidRequestError):
+    """The API refused a request of a run when it was asked to count its tokens, which is free.
+
+    Nothing of the run was kept or sent: every request like it would have failed, hours later.
+    """
+
+    def __init__(self, message: str, *, key: str | None = None, error_type: str | None) -> None:
+        super().__init__(message, key=key)
+        self.error_type = error_type
+        """The API's own error type, for example ``invalid_request_error``."""
 
 
 class AccountHaltedError(ActorError):

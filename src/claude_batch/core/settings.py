@@ -20,7 +20,9 @@ from pydantic import (
     Field,
     PlainSerializer,
     ValidationError,
+    ValidationInfo,
     WithJsonSchema,
+    field_validator,
     model_validator,
 )
 
@@ -102,6 +104,33 @@ class BatchProcessingMode(BaseModel):
     learned from the ledger: how long cancelled batches took to end, and live calls to be made."""
     fallback: Literal["live", "none"] = "live"
     """What becomes of requests that did not run before the margin: asked live, or ``expired``."""
+    preflight: bool | Literal["auto"] = "auto"
+    """Whether the API looks at one request of each shape of a run before anything of it is sent;
+    ``auto``: where the run has more than 100 requests."""
+    cache: Literal["off", "auto"] = "off"
+    """``auto``: what requests of a run share at their beginning is marked for the prompt cache;
+    ``off``: requests are sent exactly as given."""
+
+    prime: bool = False
+    """Whether one request of each prefix that ``cache: auto`` finds goes ahead, in a batch of its
+    own, and the others after it."""
+    reuse: bool = False
+    """Whether a request whose params were answered before in this ledger gets that answer."""
+    dedupe: bool = False
+    """Whether requests of a run that are equal are sent once."""
+
+    @field_validator("cache", mode="before")
+    @classmethod
+    def _read_cache(cls, value: Any) -> Any:
+        # YAML reads a bare `off` as false.
+        return {False: "off", True: "auto"}.get(value, value) if isinstance(value, bool) else value
+
+    @field_validator("prime")
+    @classmethod
+    def _check_prime(cls, value: bool, info: ValidationInfo) -> bool:
+        if value and info.data.get("cache") == "off":
+            raise ValueError("it needs `cache: auto`, which finds what is to go ahead")
+        return value
 
     @model_validator(mode="before")
     @classmethod

@@ -11,6 +11,7 @@ class RequestState(StrEnum):
     """Where a request stands."""
 
     QUEUED = "queued"  # stored, in no batch
+    HELD = "held"  # waits for another request of its run, whose answer it may share
     PACKED = "packed"  # belongs to a batch that has no outcome for it yet
     SUCCEEDED = "succeeded"  # the API answered with a message
     ERRORED = "errored"  # the API (or a check before sending) refused it for good
@@ -21,7 +22,7 @@ class RequestState(StrEnum):
     @property
     def is_final(self) -> bool:
         """True where nothing more will happen to the request by itself."""
-        return self not in (RequestState.QUEUED, RequestState.PACKED)
+        return self not in (RequestState.QUEUED, RequestState.HELD, RequestState.PACKED)
 
 
 class BatchState(StrEnum):

@@ -412,7 +412,10 @@ def cancel_run(tx: Connection, run_id: str, now: float) -> None:
     )
     tx.execute(
         update(requests)
-        .where(requests.c.run_id == run_id, requests.c.state == RequestState.QUEUED)
+        .where(
+            requests.c.run_id == run_id,
+            requests.c.state.in_((RequestState.QUEUED, RequestState.HELD)),
+        )
         .values(state=RequestState.CANCELED, finished=next_stamp(tx))
     )
     request_cancels(tx, select(batch_runs.c.batch_id).where(batch_runs.c.run_id == run_id), now)

@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple
 from sqlalchemy import Connection, Integer, bindparam, case, cast, func, select, update
 
 from claude_batch.core.states import RequestState
+from claude_batch.ledger.holding import REUSED
 from claude_batch.ledger.schema import batches, requests, results, runs
 from claude_batch.ledger.store import Ledger, Record, plain_rows
 
@@ -55,6 +56,8 @@ class Sums(NamedTuple):
     cost: int
     live_cost: int
     uncached_cost: int
+    reused: int
+    """Answers that were another request's; they are in no other number here."""
 
 
 def _count(condition: Any) -> Any:
@@ -67,7 +70,7 @@ def _sum(column: Any) -> Any:
 
 _SUMS = (
     *(
-        _count(results.c.outcome == outcome)
+        _count((results.c.outcome == outcome) & (results.c.sending > REUSED))
         for outcome in ("succeeded", "errored", "expired", "canceled")
     ),
     _sum(results.c.input_tokens),
@@ -80,6 +83,7 @@ _SUMS = (
     _sum(results.c.cost),
     _sum(results.c.live_cost),
     _sum(results.c.uncached_cost),
+    _count(results.c.sending == REUSED),
 )
 
 
@@ -127,7 +131,7 @@ def answer_times(tx: Connection, run_id: str) -> tuple[float | None, float | Non
     of_run = (
         select(results.c.batch_id)
         .join(requests, requests.c.seq == results.c.request_seq)
-        .where(requests.c.run_id == run_id)
+        .where(requests.c.run_id == run_id, results.c.sending > REUSED)
     )
     row = tx.execute(
         select(func.min(batches.c.collected), func.max(batches.c.collected)).where(

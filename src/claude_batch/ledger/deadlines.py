@@ -9,6 +9,7 @@ from sqlalchemy import Connection, case, func, select, update
 from claude_batch.core.states import BatchState, RequestState
 from claude_batch.ledger import packing
 from claude_batch.ledger.collecting import request_cancels
+from claude_batch.ledger.holding import is_double, is_held
 from claude_batch.ledger.schema import batch_runs, batches, lanes, requests, runs
 from claude_batch.ledger.store import Record, next_stamp
 
@@ -103,6 +104,12 @@ def withdraw(tx: Connection, run_id: str, now: float) -> bool:
     Returns whether something was left to do. Safe to repeat: an unknown sending that proves not to
     have been accepted is found here later.
     """
+    # Nobody goes ahead of others any more. Doubles still end as those that they equal.
+    tx.execute(
+        update(requests)
+        .where(requests.c.run_id == run_id, is_held(), ~is_double())
+        .values(state=RequestState.QUEUED)
+    )
     mine = select(batch_runs.c.batch_id).where(batch_runs.c.run_id == run_id)
     packed = list(
         tx.scalars(

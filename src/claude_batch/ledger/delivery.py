@@ -7,6 +7,7 @@ from typing import Any, Literal, NamedTuple
 from sqlalchemy import Connection, and_, func, or_, select, union, update
 
 from claude_batch.core.states import BatchState, RequestState
+from claude_batch.ledger.holding import is_held
 from claude_batch.ledger.schema import batch_runs, batches, requests, runs, workspaces
 
 __all__ = [
@@ -61,14 +62,14 @@ def _outstanding() -> Any:
     # Runs that may have open requests are found by what is queued and which batches are open,
     # both in an index: whatever has been finished before costs nothing.
     queued = select(requests.c.run_id).where(requests.c.state == RequestState.QUEUED)
+    held = select(requests.c.run_id).where(is_held())
     carried = (
         select(batch_runs.c.run_id)
         .join(batches, batches.c.id == batch_runs.c.batch_id)
         .where(batches.c.state.in_(_WITH_OPEN_REQUESTS))
     )
-    unfinished = and_(
-        runs.c.id.in_(union(queued, carried).scalar_subquery()), _finished < runs.c.request_count
-    )
+    at_work = union(queued, held, carried).scalar_subquery()
+    unfinished = and_(runs.c.id.in_(at_work), _finished < runs.c.request_count)
     somewhere = or_(runs.c.output.is_not(None), runs.c.results_dir.is_not(None))
     unwritten = and_(somewhere, runs.c.delivered.is_(None))
     # One that is still being stored is its process's affair, or nobody's.

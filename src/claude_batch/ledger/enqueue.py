@@ -15,9 +15,13 @@ from claude_batch.ledger.pruning import remove_some
 from claude_batch.ledger.schema import (
     batches,
     credentials,
+    digests,
+    doubles,
     lanes,
     params,
+    primers,
     requests,
+    results,
     runs,
     workspaces,
 )
@@ -42,7 +46,7 @@ __all__ = [
 
 
 # What is the same for every new request stands in the SQL: to bind it costs as much as to store it.
-_INSERT_REQUESTS = insert(requests).values(
+_INSERT_PREFIXED = insert(requests).values(
     state=literal_column("'queued'"),
     cancelled=literal_column("0"),
     attempts=literal_column("0"),
@@ -53,6 +57,7 @@ _INSERT_REQUESTS = insert(requests).values(
     finished=null(),
     live=null(),
 )
+_INSERT_REQUESTS = _INSERT_PREFIXED.values(prefix=null())
 _INSERT_PARAMS = insert(params)
 
 
@@ -80,6 +85,7 @@ class NewRequest(NamedTuple):
     key: str | None
     lane_id: int
     params: bytes
+    prefix: int | None = None
 
 
 def ensure_workspace(tx: Connection, base_url: str, fingerprint: str) -> int:
@@ -241,7 +247,12 @@ def begin_run(tx: Connection, run: NewRun) -> str:
             created=run.created,
             stored=run.created if run.kind == "calls" else None,
             request_count=0,
-            **run.mode.model_dump(mode="python", exclude={"deadline"}),
+            # What matters while it is stored alone is not remembered.
+            **{
+                name: value
+                for name, value in run.mode.model_dump(mode="python").items()
+                if name in runs.c and name != "deadline"
+            },
             deadline=run.mode.deadline_after(run.created),
             live=run.created if run.mode.mode == "live" else None,
         )
@@ -250,22 +261,28 @@ def begin_run(tx: Connection, run: NewRun) -> str:
 
 
 def add_requests(
-    tx: Connection, run_id: str, new: Sequence[NewRequest], *, created: float, due: float
+    tx: Connection,
+    run_id: str,
+    new: Sequence[NewRequest],
+    *,
+    created: float,
+    due: float,
+    prefixed: bool = False,
 ) -> int:
     """Store one request or more of a run, queued, in order of position.
 
-    Returns the row number of the first; the others follow it.
+    ``prefixed``: their prefixes are stored too. Returns the row number of the first; the others
+    follow it.
     """
     # Only writers give out row numbers and this transaction is one, so they can be given here.
     first = int(tx.scalar(select(func.max(requests.c.seq))) or 0) + 1
-    insert_many(
-        tx,
-        _INSERT_REQUESTS,
-        [
-            (seq, identifier, run_id, position, key, lane_id, len(body), due, created)
-            for seq, (identifier, position, key, lane_id, body) in enumerate(new, first)
-        ],
-    )
+    rows: list[tuple[Any, ...]] = [
+        (seq, identifier, run_id, position, key, lane_id, len(body), due, created)
+        for seq, (identifier, position, key, lane_id, body, _) in enumerate(new, first)
+    ]
+    if prefixed:
+        rows = [(*row, request.prefix) for row, request in zip(rows, new, strict=True)]
+    insert_many(tx, _INSERT_PREFIXED if prefixed else _INSERT_REQUESTS, rows)
     insert_many(tx, _INSERT_PARAMS, [(seq, request[4]) for seq, request in enumerate(new, first)])
     tx.execute(
         update(runs)
@@ -285,9 +302,18 @@ def run_by_digest(tx: Connection, digest: str) -> Any | None:
     ).first()
 
 
-def finish_storing(tx: Connection, run_id: str, *, digest: str, stored: float) -> None:
-    """Say that a run is wholly stored, from when on it may be packed."""
-    tx.execute(update(runs).where(runs.c.id == run_id).values(digest=digest, stored=stored))
+def finish_storing(
+    tx: Connection, run_id: str, *, digest: str, stored: float, prefixed: bool = False
+) -> None:
+    """Say that a run is wholly stored, from when on it may be packed.
+
+    ``prefixed``: some of its requests have a prefix.
+    """
+    tx.execute(
+        update(runs)
+        .where(runs.c.id == run_id)
+        .values(digest=digest, stored=stored, prefixed=prefixed)
+    )
 
 
 def drop_run(tx: Connection, run_id: str) -> None:
@@ -296,10 +322,16 @@ def drop_run(tx: Connection, run_id: str) -> None:
     if stored is not None:
         return
     mine = select(requests.c.seq).where(requests.c.run_id == run_id)
-    tx.execute(delete(params).where(params.c.request_seq.in_(mine)))
+    _forget(tx, mine)
     tx.execute(delete(requests).where(requests.c.run_id == run_id))
     drop_run_files(tx, run_id)
     tx.execute(delete(runs).where(runs.c.id == run_id))
+
+
+def _forget(tx: Connection, mine: Any) -> None:
+    """Remove what belongs to requests that were never sent; some may have another one's answer."""
+    for table in (params, digests, doubles, primers, results):
+        tx.execute(delete(table).where(table.c.request_seq.in_(mine)))
 
 
 def half_stored(tx: Connection, own: str) -> list[tuple[str, str]]:

@@ -14,6 +14,7 @@ from sqlalchemy import Connection, and_, bindparam, insert, literal_column, or_,
 
 from claude_batch.core.states import BatchState, RequestState
 from claude_batch.ledger.collecting import NewResult, add_results
+from claude_batch.ledger.holding import is_double, is_held
 from claude_batch.ledger.packing import recount
 from claude_batch.ledger.schema import batch_runs, batches, lanes, params, requests, runs
 from claude_batch.ledger.store import next_stamp
@@ -277,6 +278,7 @@ def forgotten(tx: Connection, workspace_id: int) -> int:
     )
     waits = or_(
         requests.c.state == RequestState.QUEUED,
+        and_(is_held(), ~is_double()),
         and_(requests.c.state == RequestState.PACKED, requests.c.batch_id.in_(unsent)),
     )
     count = tx.execute(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal
 
 from sqlalchemy import (
     Connection,
@@ -14,12 +14,13 @@ from sqlalchemy import (
     exists,
     func,
     insert,
+    literal_column,
     select,
     update,
 )
 
 from claude_batch.core.states import BatchState, RequestState
-from claude_batch.ledger.schema import batch_runs, batches, lanes, requests, runs
+from claude_batch.ledger.schema import batch_runs, batches, lanes, primers, requests, runs
 from claude_batch.ledger.store import Record, next_stamp, plain_rows
 
 __all__ = [
@@ -34,7 +35,9 @@ __all__ = [
     "policies",
     "probe",
     "queue_totals",
+    "queued_by_prefix",
     "queued_of_lane",
+    "queued_primers",
     "recount",
     "refused_halves",
     "split",
@@ -82,6 +85,34 @@ def queued_of_lane(tx: Connection, lane_id: int, alone: str = "") -> Iterator[tu
     ``alone`` is the run with a deadline that they are of; "" for those without one.
     """
     yield from plain_rows(tx, _QUEUED_OF_LANE, {"lane": lane_id, "alone": alone})
+
+
+_by_prefix = (func.coalesce(requests.c.prefix, literal_column("-1")), requests.c.seq)
+_QUEUED_BY_PREFIX = (
+    select(requests.c.seq, requests.c.size, requests.c.run_id)
+    .join(runs, runs.c.id == requests.c.run_id)
+    .where(*_ELIGIBLE, requests.c.lane_id == bindparam("lane"), _alone == bindparam("alone"))
+    .order_by(*_by_prefix)
+)
+
+
+def queued_by_prefix(
+    tx: Connection, lane_id: int, alone: str = ""
+) -> Iterator[tuple[int, int, str]]:
+    """`queued_of_lane`, but those that share a prefix follow each other."""
+    yield from plain_rows(tx, _QUEUED_BY_PREFIX, {"lane": lane_id, "alone": alone})
+
+
+def queued_primers(tx: Connection, lane_id: int, alone: str = "") -> list[tuple[int, int, str]]:
+    """The queued requests of a lane that go ahead of others for the first time."""
+    rows = tx.execute(
+        select(requests.c.seq, requests.c.size, requests.c.run_id)
+        .join(runs, runs.c.id == requests.c.run_id)
+        .join(primers, primers.c.request_seq == requests.c.seq)
+        .where(*_ELIGIBLE, requests.c.lane_id == lane_id, _alone == alone, requests.c.attempts == 0)
+        .order_by(requests.c.seq)
+    )
+    return [(row.seq, row.size, row.run_id) for row in rows]
 
 
 def queue_totals(tx: Connection, lane_id: int, alone: str = "") -> tuple[int, int, int]:
@@ -133,19 +164,31 @@ def pack(
     max_poll_interval: float,
     now: float,
     alone: str = "",
+    which: Literal["first", "by_prefix", "primers"] = "first",
 ) -> int:
-    """Bind a lane's queued requests up to ``last_seq`` to a new batch; returns its id."""
+    """Bind a lane's queued requests up to ``last_seq`` to a new batch; returns its id.
+
+    ``which``: ``by_prefix`` means the first ``count`` in the order of `queued_by_prefix` instead,
+    ``primers`` those of `queued_primers` alone.
+    """
     batch_id = _insert_batch(
         tx, lane_id, count, params_bytes, poll_interval, max_poll_interval, now
     )
     eligible_runs = select(runs.c.id).where(*_PACKABLE, _alone == alone)
+    mine: Any = requests.c.seq <= last_seq
+    if which == "by_prefix":
+        chosen = _QUEUED_BY_PREFIX.with_only_columns(requests.c.seq).limit(count).subquery()
+        mine = requests.c.seq.in_(select(chosen.c.seq).params(lane=lane_id, alone=alone))
+    elif which == "primers":
+        ahead = exists().where(primers.c.request_seq == requests.c.seq)
+        mine = and_(mine, ahead, requests.c.attempts == 0)
     tx.execute(
         update(requests)
         .where(
             _QUEUED,
             requests.c.live.is_(None),
             requests.c.lane_id == lane_id,
-            requests.c.seq <= last_seq,
+            mine,
             requests.c.run_id.in_(eligible_runs),
         )
         .values(state=RequestState.PACKED, batch_id=batch_id)

@@ -16,8 +16,11 @@ from claude_batch.ledger.files import drop_run_files
 from claude_batch.ledger.schema import (
     batch_runs,
     batches,
+    digests,
+    doubles,
     former_members,
     params,
+    primers,
     requests,
     results,
     runs,
@@ -106,8 +109,8 @@ def remove_some(tx: Connection, run_id: str, *, limit: int = 2000) -> Removed:
         _remove_run(tx, run_id)
         return Removed(0, 0, False)
     size = _size(tx, chosen)
-    for column in (results.c.request_seq, former_members.c.request_seq, params.c.request_seq):
-        tx.execute(delete(column.table).where(column.in_(chosen)))
+    for table in (results, former_members, params, digests, doubles, primers):
+        tx.execute(delete(table).where(table.c.request_seq.in_(chosen)))
     removed = tx.execute(delete(requests).where(requests.c.seq.in_(chosen))).rowcount
     if removed < limit:
         _remove_run(tx, run_id)

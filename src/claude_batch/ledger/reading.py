@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, and_, bindparam, case, func, literal_column, or_, select
 
 from claude_batch.core.states import BatchState, RequestState
+from claude_batch.ledger.holding import REUSED
 from claude_batch.ledger.schema import (
     batch_runs,
     batches,
@@ -49,6 +50,8 @@ class Answer(NamedTuple):
     """Nano-dollars; None where there is no answer, or no price."""
     via: str = "batch"
     """``live`` where it is of a live call, and of no batch."""
+    reused: int | None = None
+    """1 where the answer was another request's, and cost nothing."""
 
 
 # The state's members, looked up without the cost of the enum's call for every row.
@@ -69,6 +72,7 @@ def _answers() -> Any:
             batches.c.remote_id,
             results.c.cost,
             case((batches.c.state == literal_column("'live'"), "live"), else_="batch"),
+            requests.c.answered_by == REUSED,
         )
         .outerjoin(
             results,

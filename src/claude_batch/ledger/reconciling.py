@@ -14,6 +14,7 @@ from sqlalchemy import Connection, and_, case, delete, exists, func, insert, or_
 
 from claude_batch.core.states import BatchState, CandidateState, RequestState
 from claude_batch.ledger import deadlines
+from claude_batch.ledger.holding import is_double
 from claude_batch.ledger.packing import batch, recount, withdraw_cancelled
 from claude_batch.ledger.schema import (
     batches,
@@ -332,7 +333,7 @@ def resubmit_lost(tx: Connection, run_id: str, now: float) -> int:
         update(requests)
         .where(requests.c.run_id == run_id, requests.c.state == RequestState.LOST)
         .values(
-            state=RequestState.QUEUED,
+            state=case((is_double(), RequestState.HELD), else_=RequestState.QUEUED),
             batch_id=None,
             due=now,
             finished=None,

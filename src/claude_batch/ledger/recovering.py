@@ -138,7 +138,7 @@ def _sorted_out(
                 requests.c.seq,
                 requests.c.batch_id,
                 or_(
-                    requests.c.state == RequestState.QUEUED,
+                    requests.c.state.in_((RequestState.QUEUED, RequestState.HELD)),
                     (requests.c.state == RequestState.PACKED)
                     & (batches.c.state == BatchState.PACKED),
                 ).label("waits"),

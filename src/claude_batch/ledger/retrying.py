@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, and_, exists, func, or_, select, update
+from sqlalchemy import Connection, and_, case, exists, func, or_, select, update
 
 from claude_batch.core.states import RequestState
 from claude_batch.ledger import deadlines
+from claude_batch.ledger.holding import is_double
 from claude_batch.ledger.reading import unfinished
 from claude_batch.ledger.schema import requests, results, runs
 from claude_batch.ledger.store import next_stamp
@@ -74,7 +75,8 @@ def retry_failed(
         update(requests)
         .where(failed)
         .values(
-            state=RequestState.QUEUED,
+            # What was not sent then has the new answer of the one that it equals.
+            state=case((is_double(), RequestState.HELD), else_=RequestState.QUEUED),
             batch_id=None,
             due=now,
             finished=None,

@@ -113,6 +113,8 @@ runs: Table = Table(
     Column("max_wait", Float, nullable=False),
     Column("on_timeout", String, nullable=False),
     Column("max_attempts", Integer, nullable=False),
+    # Whether some of its requests have a prefix.
+    Column("prefixed", Boolean, nullable=False, default=False, server_default=text("0")),
     Index("ix_runs_digest", "digest"),
     # How and until when it is to be answered.
     Column("mode", String, nullable=False, server_default=text("'batch'")),
@@ -175,6 +177,8 @@ requests: Table = Table(
         sqlite_where=text("live IS NOT NULL AND state = 'queued'"),
         postgresql_where=text("live IS NOT NULL AND state = 'queued'"),
     ),
+    # The same number for all that bear the same marks for the prompt cache; None for no marks.
+    Column("prefix", BigInteger),
     UniqueConstraint("run_id", "position"),
     Index("ix_requests_batch", "batch_id"),
     Index(
@@ -182,6 +186,12 @@ requests: Table = Table(
         "lane_id",
         sqlite_where=text("state = 'queued'"),
         postgresql_where=text("state = 'queued'"),
+    ),
+    Index(
+        "ix_requests_held",
+        "lane_id",
+        sqlite_where=text("state = 'held'"),
+        postgresql_where=text("state = 'held'"),
     ),
     Index(
         "ix_requests_finished",
@@ -329,6 +339,45 @@ results: Table = Table(
     Column("uncached_cost", BigInteger),
     Index("ix_results_batch", "batch_id"),
 )
+
+digests: Table = Table(
+    "digests",
+    metadata,
+    Column("request_seq", _Serial, primary_key=True, autoincrement=False),
+    Column("digest", LargeBinary, nullable=False),  # of the params, without marks for the cache
+    Index("ix_digests_digest", "digest"),
+)
+"""By which equal requests are found, where a run or a call asks for it."""
+
+doubles: Table = Table(
+    "doubles",
+    metadata,
+    Column("request_seq", _Serial, primary_key=True, autoincrement=False),
+    Column("of_seq", _Serial, nullable=False),
+)
+"""Requests that are not sent: each has the answer of another one."""
+
+primers: Table = Table(
+    "primers",
+    metadata,
+    Column("request_seq", _Serial, primary_key=True, autoincrement=False),
+    Column("run_id", String, ForeignKey("runs.id"), nullable=False),
+    Column("prefix", BigInteger, nullable=False),
+    Index("ix_primers_prefix", "run_id", "prefix"),
+)
+"""Requests that go ahead: others of their run and prefix are held until they have an outcome."""
+
+token_counts: Table = Table(
+    "token_counts",
+    metadata,
+    Column("id", _Serial, primary_key=True),
+    Column("model", String, nullable=False),
+    Column("size", BigInteger, nullable=False),  # bytes of the params that were counted
+    Column("tokens", BigInteger, nullable=False),
+    Column("counted", Float, nullable=False),
+    Index("ix_token_counts_model", "model"),
+)
+"""What the API counted when it looked at requests before their run was sent."""
 
 strange_lines: Table = Table(
     "strange_lines",

@@ -17,7 +17,7 @@ from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.errors import KeyConflictError
 from claude_batch.core.ids import new_request_id
 from claude_batch.core.settings import BatchProcessingMode
-from claude_batch.ledger import calling, deadlines, enqueue, reading
+from claude_batch.ledger import calling, deadlines, digests, enqueue, holding, reading
 from claude_batch.ledger.calling import NewCall, Orphan
 from claude_batch.ledger.enqueue import NewRequest, NewRun
 from claude_batch.ledger.processes import is_alive
@@ -282,6 +282,21 @@ class CallStore:
         begun = min(call.begun for call in calls)
         mode = group[2]
         first = enqueue.add_requests(tx, run_id, new, created=begun, due=begun + mode.linger)
+        if mode.reuse:
+            digested = [
+                (first + index, each.lane_id, calling.digest_of(_asked(call)))
+                for index, (each, call) in enumerate(zip(new, calls, strict=True))
+            ]
+            holding.take_answers(tx, digests.answered_calls(tx, digested))
+        # By their params the others are known.
+        digests.add_digests(
+            tx,
+            [
+                (first + index, calling.digest_of(call.encoded.identity))
+                for index, call in enumerate(calls)
+                if call.encoded.identity is not None
+            ],
+        )
         keyless = [
             NewCall(first + index, calling.digest_of(call.encoded.params), self._process)
             for index, call in enumerate(calls)
@@ -293,3 +308,8 @@ class CallStore:
             (call, Waiter(call.future, first + index, run_id, call.workspace))
             for index, call in enumerate(calls)
         ]
+
+
+def _asked(call: Call) -> bytes:
+    """What was asked, by which an equal request is known."""
+    return call.encoded.params if call.encoded.identity is None else call.encoded.identity

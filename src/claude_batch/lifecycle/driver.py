@@ -15,9 +15,19 @@ from dataclasses import dataclass
 
 from filelock import Timeout
 
+from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.errors import LedgerError
 from claude_batch.core.settings import LedgerSettings
-from claude_batch.ledger import collecting, enqueue, halting, live, packing, reading, sending
+from claude_batch.ledger import (
+    collecting,
+    enqueue,
+    halting,
+    holding,
+    live,
+    packing,
+    reading,
+    sending,
+)
 from claude_batch.ledger.high_water import HighWater
 from claude_batch.ledger.store import Deposed, Ledger, Seat, Transaction
 from claude_batch.lifecycle.behind import compare
@@ -86,6 +96,7 @@ class Driver:
         self.contact: Contact = Contact()
         self._stopping = False
         self._checkpointed = float("-inf")
+        self._released: tuple[int, int] | None = None
         self._disk_fault: LedgerError | None = None
         self._send_task: asyncio.Task[None] | None = None
         self._poll_task: asyncio.Task[None] | None = None
@@ -111,6 +122,7 @@ class Driver:
     def _live_changed(self) -> None:
         self._changed()
         self._wake_poll.set()
+        self._wake_send.set()  # what ended may be what held others back
 
     def stop(self) -> None:
         """End soon: an upload under way is given up where it is still a definite no."""
@@ -293,6 +305,7 @@ class Driver:
             state = reading.workspace_row(tx, seat.workspace_id)
         if state.behind is not None:
             return LONGEST_SLEEP
+        self._release_held(seat)
         if halting.halt_stands(state, now):
             return LONGEST_SLEEP if state.next_probe is None else state.next_probe - now
         packed, next_due = pack_due(self._ledger, seat, now)
@@ -311,6 +324,22 @@ class Driver:
         if self._submission.key_refused:
             raise _KeyRefused
         return 0.0
+
+    def _release_held(self, seat: Seat) -> None:
+        """Let go on what has waited for other requests."""
+        with self._ledger.read() as tx:
+            if not holding.any_held(tx, seat.workspace_id):
+                return
+            stamp = holding.stamp_of(tx)
+            if stamp == self._released:
+                return  # nothing has ended since the last look
+        with self._ledger.write(seat) as tx:
+            released = holding.release(tx, seat.workspace_id, time.time())
+        if released:
+            reach(CrashPoint.AFTER_RELEASE)
+            self._changed()
+        else:
+            self._released = stamp
 
     def _next_batch(self, seat: Seat, *, probe: bool) -> int | None:
         if probe:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
 
 from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.ledger import live, packing, reconciling
-from claude_batch.ledger.store import Ledger, Seat
+from claude_batch.ledger.store import Ledger, Record, Seat, Transaction
 from claude_batch.wire.encoding import body_length
 from claude_batch.wire.limits import MAX_BODY_BYTES, MAX_REQUESTS
 
@@ -156,11 +156,7 @@ def pack_due(ledger: Ledger, seat: Seat, now: float) -> tuple[list[int], float |
             if goes_live(totals[0], policies.values()):
                 live.choose(tx, lane_id, policies)
                 continue
-            # Mostly all of a lane fits into one batch, and need not be looked at one by one.
-            cut = whole_cut(*totals, policies, avoid=avoid)
-            if cut is None:
-                queued = packing.queued_of_lane(tx, lane_id, alone)
-                cut = plan_cut(queued, policies, avoid=avoid)
+            cut, which = _cut_of(tx, lane_id, alone, totals, policies, avoid)
             if cut is None:
                 continue
             packed.append(
@@ -174,7 +170,33 @@ def pack_due(ledger: Ledger, seat: Seat, now: float) -> tuple[list[int], float |
                     max_poll_interval=cut.max_poll_interval,
                     now=now,
                     alone=alone,
+                    which=which,
                 )
             )
         reach(CrashPoint.AFTER_PACK)
     return packed, min(later, default=None)
+
+
+def _cut_of(
+    tx: Transaction,
+    lane_id: int,
+    alone: str,
+    totals: tuple[int, int, int],
+    policies: Mapping[str, Record],
+    avoid: Collection[int],
+) -> tuple[Cut | None, Literal["first", "by_prefix", "primers"]]:
+    """What of a lane makes the next batch, and which of its requests are meant."""
+    prefixed = any(policy.prefixed for policy in policies.values())
+    if prefixed and (ahead := packing.queued_primers(tx, lane_id, alone)):
+        # For each prefix only one of them is sent: company would make all the others wait longer.
+        return plan_cut(ahead, policies, avoid=avoid), "primers"
+    # Mostly all of a lane fits into one batch, and need not be looked at one by one.
+    cut = whole_cut(*totals, policies, avoid=avoid)
+    if cut is not None:
+        return cut, "first"
+    if prefixed:
+        # What shares a prefix travels together.
+        queued = packing.queued_by_prefix(tx, lane_id, alone)
+        return plan_cut(queued, policies, avoid=avoid), "by_prefix"
+    queued = packing.queued_of_lane(tx, lane_id, alone)
+    return plan_cut(queued, policies, avoid=avoid), "first"

@@ -33,6 +33,7 @@ from claude_batch.core.settings import (
 )
 from claude_batch.ledger import delivery, reading
 from claude_batch.ledger.delivery import Outstanding
+from claude_batch.ledger.digests import index_answers
 from claude_batch.ledger.reading import Answer
 from claude_batch.lifecycle.doors import Door
 from claude_batch.lifecycle.driver import Contact
@@ -41,6 +42,7 @@ from claude_batch.money.prices import prices_of
 from claude_batch.providers.entrance import Entered, Entrance, find_credentials
 from claude_batch.providers.keywords import SettingKeywords, ledger_keywords, mode_keywords
 from claude_batch.providers.mapping import response_of
+from claude_batch.providers.preflight import Preflight
 from claude_batch.providers.protocol import ProviderCapabilities
 from claude_batch.providers.pruning import Pruned, prune
 from claude_batch.providers.run import Run
@@ -201,10 +203,18 @@ class ClaudeBatchProvider:
         future: Future[Answer] = Future()
         chosen = mode or resolve_mode(True, self.overrides)
 
+        def store(engine: Engine, door: Door) -> None:
+            engine.call(door, encoded, future, actor=actor, key=key, mode=chosen)
+
         def ask(opening: Future[Entered]) -> None:
             try:
                 engine, door = opening.result()
-                engine.call(door, encoded, future, actor=actor, key=key, mode=chosen)
+                if chosen.reuse:
+                    # What was answered since the last look is looked at on a thread of its own.
+                    looked = engine.read(lambda: index_answers(engine.ledger))
+                    looked.add_done_callback(lambda _: store(engine, door))
+                else:
+                    store(engine, door)
             except Exception as error:
                 with contextlib.suppress(InvalidStateError):  # the caller has gone
                     future.set_exception(error)
@@ -282,12 +292,14 @@ class ClaudeBatchProvider:
         output: str | None = None,
         on_invalid: Callable[[InvalidRequestError], None] | None = None,
         on_stored: Callable[[int], None] | None = None,
+        spare_single: bool = False,
     ) -> Run:
         """Store a run without waiting for its sending; what drives the ledger sends it.
 
         ``on_invalid`` is told of each request that is left out because it would be refused; without
         it the first one raises, with nothing stored. ``on_stored`` is told, again and again, how
-        many requests are stored by now.
+        many requests are stored by now. ``spare_single``: what the API dislikes in one request's
+        own messages does not refuse the run.
         """
         return self._store_sync(
             actor,
@@ -297,6 +309,7 @@ class ClaudeBatchProvider:
             output=output,
             on_invalid=on_invalid,
             on_stored=on_stored,
+            spare_single=spare_single,
         )
 
     def _writer(
@@ -305,8 +318,10 @@ class ClaudeBatchProvider:
         label: str | None,
         output: str | None,
         on_stored: Callable[[int], None] | None = None,
+        *,
+        spare_single: bool = False,
     ) -> RunWriter:
-        door = self._door()
+        door, mode = self._door(), self._mode(actor)
         encoder = self._encoders.of(actor)
         identity = b"\n".join(
             (
@@ -322,15 +337,28 @@ class ClaudeBatchProvider:
             workspace_id=door.workspace_id,
             actor=actor.name,
             identity=identity,
-            mode=self._mode(actor),
+            mode=mode,
             label=label,
             output=output,
             process=self._engine.process,
             on_stored=on_stored,
+            preflight=self._preflight(door, mode, spare_single=spare_single),
         )
         if uploads is not None:
             uploads.run_id = writer.run_id
         return writer
+
+    def _preflight(
+        self, door: Door, mode: BatchProcessingMode, *, spare_single: bool
+    ) -> Preflight | None:
+        if mode.preflight is False or (mode.preflight == "auto" and not self._drive):
+            return None  # who only stores has nothing to do with the API
+        return Preflight(
+            door.client.count_tokens,
+            self._engine.do,
+            always=mode.preflight is True,
+            spare_single=spare_single,
+        )
 
     async def _store(
         self,
@@ -387,9 +415,10 @@ class ClaudeBatchProvider:
         output: str | None = None,
         on_invalid: Callable[[InvalidRequestError], None] | None = None,
         on_stored: Callable[[int], None] | None = None,
+        spare_single: bool = False,
     ) -> Run:
         check_requests(requests)
-        writer = self._writer(actor, label, output, on_stored)
+        writer = self._writer(actor, label, output, on_stored, spare_single=spare_single)
         try:
             for request in requests:
                 try:

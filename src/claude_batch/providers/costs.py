@@ -42,6 +42,8 @@ class CostShare:
     web_searches: int
     unpriced_answers: int
     """Answers that are in no sum below, since the price of their model is not known."""
+    reused_answers: int
+    """Answers that were had from another request, at no cost; they count nowhere else."""
     cost: int
     """What was paid."""
     live_cost: int
@@ -147,6 +149,7 @@ def _share(row: Sums, by: Grouping | None) -> CostShare:
         ),
         web_searches=row.web_searches,
         unpriced_answers=row.unpriced,
+        reused_answers=row.reused,
         cost=row.cost,
         live_cost=row.live_cost,
         saved_by_batch=row.live_cost - row.cost,

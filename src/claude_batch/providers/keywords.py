@@ -50,6 +50,11 @@ class SettingKeywords(TypedDict, total=False):
     deadline: _Duration | datetime | None
     deadline_margin: _Duration | None
     fallback: Literal["live", "none"] | None
+    preflight: bool | Literal["auto"] | None
+    cache: Literal["off", "auto"] | None
+    prime: bool | None
+    reuse: bool | None
+    dedupe: bool | None
     # Of `LedgerSettings`
     settling: _Duration | None
     arm_window: _Duration | None

@@ -39,6 +39,7 @@ def _outcome(answer: Answer) -> ActorResponse | ActorError:
             batch_id=answer.batch_id,
             attempt=answer.attempt,
             cost=answer.cost,
+            reused=bool(answer.reused),
         )
     who = f"request {answer.key!r}" if answer.key is not None else f"request {answer.position + 1}"
     batch = f" in batch {answer.batch_id}" if answer.batch_id else ""

@@ -110,8 +110,11 @@ class RunStatus:
     @property
     def failed(self) -> int:
         """Requests that ended in anything but ``succeeded``."""
-        good = (RequestState.SUCCEEDED, RequestState.QUEUED, RequestState.PACKED)
-        return sum(n for state, n in self.counts.items() if state not in good)
+        return sum(
+            n
+            for state, n in self.counts.items()
+            if state.is_final and state is not RequestState.SUCCEEDED
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """The same as plain values, for JSON."""
@@ -175,7 +178,7 @@ def status_of(ledger: Ledger, run_id: str, *, driven: bool | None = None) -> Run
         counts=counts,
         batches=batches,
         halt=halt if still_open else None,
-        waiting_for=_waiting_for(state, batches, workspace, counts, deadline) if still_open else "",
+        waiting_for=_waiting_for(state, counts, batches, workspace, deadline) if still_open else "",
         strange_lines=strange,
         mode=run.mode,
         deadline=deadline,
@@ -232,9 +235,9 @@ def _deadline_words(deadline: Deadline) -> str:
 
 def _waiting_for(
     state: RunState,
+    counts: Mapping[RequestState, int],
     batches: tuple[BatchStatus, ...],
     workspace: Any,
-    counts: Mapping[RequestState, int],
     deadline: Deadline | None,
 ) -> str:
     words: list[str] = []
@@ -269,6 +272,8 @@ def _waiting_for(
         words.append("live calls are made, as fast as the API's limits allow")
     if deadline is not None:
         words.append(_deadline_words(deadline))
+    if held := counts.get(RequestState.HELD):
+        words.append(f"{held:,} request(s) are held until others of the run have ended")
     if state is RunState.PARKED:
         words.append("no process drives it: `claude-batch resume` goes on")
     return "; ".join(words) or "its turn to be sent"

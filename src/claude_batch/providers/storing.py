@@ -15,9 +15,12 @@ from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.errors import InvalidRequestError
 from claude_batch.core.ids import new_request_id
 from claude_batch.core.settings import BatchProcessingMode
-from claude_batch.ledger import delivery, enqueue
+from claude_batch.ledger import counting, delivery, digests, enqueue, holding
+from claude_batch.ledger.calling import digest_of
 from claude_batch.ledger.enqueue import NewRequest, NewRun
 from claude_batch.ledger.store import Ledger, Transaction
+from claude_batch.providers.preflight import Preflight
+from claude_batch.wire.caching import PAYS_AFTER, PRIMED_PAYS_AFTER, CacheMarks
 from claude_batch.wire.encoding import EncodedRequest, LaneHeaders
 
 __all__ = ["RunWriter"]
@@ -43,11 +46,21 @@ class RunWriter:
         output: str | None = None,
         process: str | None = None,
         on_stored: Callable[[int], None] | None = None,
+        preflight: Preflight | None = None,
     ) -> None:
         """``identity`` is what of base URL, actor and options takes part in the run's digest.
 
         ``on_stored`` is told after each `flush` how many requests are stored by now.
+        ``preflight`` looks at them before they can be sent.
         """
+        self._preflight = preflight
+        self._marks = (
+            CacheMarks(PRIMED_PAYS_AFTER if mode.prime else PAYS_AFTER)
+            if mode.cache == "auto"
+            else None
+        )
+        self._mode = mode
+        self._digests = mode.reuse or mode.dedupe
         self._on_stored = on_stored
         self._ledger = ledger
         self._encode = encode
@@ -56,7 +69,8 @@ class RunWriter:
         self._digest = hashlib.blake2b(identity, digest_size=20)
         self._lanes: dict[LaneHeaders, int] = {}
         self._keys: set[str] = set()
-        self._pending: list[tuple[str | None, EncodedRequest]] = []
+        self._prefixed = self._known_apart = False
+        self._pending: list[tuple[str | None, EncodedRequest, bytes | None, int | None]] = []
         self._pending_bytes = 0
         self._count = 0
         self._stored = 0
@@ -97,8 +111,8 @@ class RunWriter:
             if key in self._keys:
                 raise InvalidRequestError("this key stands twice in the same run", key=key)
             self._keys.add(key)
-        self._pending.append((key, encoded))
-        self._pending_bytes += len(encoded.params)
+        if self._preflight is not None:
+            self._preflight.look(request, encoded, self._count)
         self._count += 1
         # Lengths keep two neighbours from being taken for one.
         name = b"" if key is None else key.encode("utf-8", "surrogatepass")
@@ -107,6 +121,20 @@ class RunWriter:
         asked = encoded.params if encoded.identity is None else encoded.identity
         lengths = b"%d,%d,%d:" % (named, len(headers), len(asked))
         self._digest.update(b"".join((lengths, name, headers, asked)))
+        # Where the bytes that are kept are not those by which an equal request is known.
+        apart = encoded.identity is not None
+        same_as = digest_of(asked) if self._digests or apart else None
+        prefix = None
+        if self._marks is not None:
+            own = request.prompt if not request.documents else None
+            marked, prefix = self._marks.mark(encoded, own)
+            if prefix is not None and same_as is None:
+                same_as = digest_of(asked)
+            encoded = marked
+            self._prefixed = self._prefixed or prefix is not None
+        self._known_apart = self._known_apart or (same_as is not None)
+        self._pending.append((key, encoded, same_as, prefix))
+        self._pending_bytes += len(encoded.params)
 
     def flush(self) -> None:
         """Store what was added since the last flush."""
@@ -116,12 +144,24 @@ class RunWriter:
         with self._ledger.write() as tx:
             new: list[NewRequest] = []
             headers, lane_id = None, 0
-            for position, (key, encoded) in enumerate(pending, self._stored):
+            for position, (key, encoded, _, prefix) in enumerate(pending, self._stored):
                 if encoded.headers is not headers:  # neighbours mostly share theirs
                     headers = encoded.headers
                     lane_id = self._lane(tx, headers)
-                new.append(NewRequest(new_request_id(), position, key, lane_id, encoded.params))
-            enqueue.add_requests(tx, self.run_id, new, created=self._now, due=self._now)
+                new.append(
+                    NewRequest(new_request_id(), position, key, lane_id, encoded.params, prefix)
+                )
+            first = enqueue.add_requests(
+                tx,
+                self.run_id,
+                new,
+                created=self._now,
+                due=self._now,
+                prefixed=self._prefixed,
+            )
+            if self._known_apart:
+                kept = [(seq, same) for seq, (_, _, same, _) in enumerate(pending, first) if same]
+                digests.add_digests(tx, kept)
         self._stored += len(pending)
         if self._on_stored is not None:
             self._on_stored(self._stored)
@@ -143,18 +183,28 @@ class RunWriter:
         """Make it a run that can be sent; returns its id, and whether it was asked before.
 
         Where the same was asked before and ``new`` is not set, the earlier run's id comes back and
-        nothing of this one is kept. Raises `InvalidRequestError` for a run without requests.
+        nothing of this one is kept. Raises `InvalidRequestError` for a run without requests, and
+        `PreflightError`.
         """
         self.flush()
         if not self._count:
             self.abort()
             raise InvalidRequestError("there is no request in the input; nothing was sent")
         digest = self._digest.hexdigest()
+        if new or not self._is_known(digest):
+            self._look_ahead()
+            self._spare(anew=new)
         reach(CrashPoint.BEFORE_STORED)
         with self._ledger.write() as tx:
             known = None if new else enqueue.run_by_digest(tx, digest)
             if known is None:
-                enqueue.finish_storing(tx, self.run_id, digest=digest, stored=time.time())
+                enqueue.finish_storing(
+                    tx,
+                    self.run_id,
+                    digest=digest,
+                    stored=time.time(),
+                    prefixed=self._prefixed,
+                )
             else:
                 enqueue.drop_run(tx, self.run_id)
                 if self._output is not None:
@@ -162,6 +212,34 @@ class RunWriter:
                     delivery.set_output(tx, known.id, self._output)
         reach(CrashPoint.AFTER_STORED)
         return (self.run_id, False) if known is None else (known.id, True)
+
+    def _is_known(self, digest: str) -> bool:
+        with self._ledger.read() as tx:
+            return enqueue.run_by_digest(tx, digest) is not None
+
+    def _look_ahead(self) -> None:
+        """Have the API look at what would be sent; what it counts helps estimates."""
+        if self._preflight is None:
+            return
+        if counted := self._preflight.check(self._count):
+            with self._ledger.write() as tx:
+                counting.add_token_counts(tx, counted, time.time())
+
+    def _spare(self, *, anew: bool) -> None:
+        """Find what need not be sent: it was answered before, or stands in the run already; and
+        what shall wait until the cache holds what it shares.
+
+        ``anew``: what was answered before is asked again all the same.
+        """
+        if self._mode.reuse and not anew:
+            digests.index_answers(self._ledger)
+            with self._ledger.read() as tx:
+                holding.take_all_answers(self._ledger, digests.answered_before(tx, self.run_id))
+        if self._mode.dedupe:
+            with self._ledger.read() as tx:
+                holding.hold_doubles(self._ledger, digests.doubled(tx, self.run_id))
+        if self._mode.prime and self._prefixed:
+            holding.hold_back(self._ledger, self.run_id)
 
     def abort(self) -> None:
         """Forget what was stored; nothing of it was sent."""

@@ -52,6 +52,7 @@ _PROFILE_VARIABLES = (
 """What tells one profile or federation of the SDK's credentials from another."""
 
 _BATCHES = "/v1/messages/batches"
+_COUNT_TOKENS = "/v1/messages/count_tokens"
 _FILES = "/v1/files"
 
 
@@ -127,6 +128,10 @@ class BatchPage(msgspec.Struct, frozen=True):
     data: list[RemoteBatch]
     has_more: bool = False
     last_id: str | None = None
+
+
+class _TokenCount(msgspec.Struct, frozen=True):
+    input_tokens: int
 
 
 class _RemoteFile(msgspec.Struct, frozen=True):
@@ -299,6 +304,26 @@ class BatchesClient:
         """Ask to cancel; asking again is harmless. Raises `ApiError` or `Unreachable`."""
         return await self._read("POST", f"{_BATCHES}/{batch_id}/cancel", RemoteBatch)
 
+    async def count_tokens(self, body: bytes, headers: LaneHeaders) -> int:
+        """The input tokens of Messages params, which costs nothing; tried once.
+
+        Raises `ApiError`, for params that the API refuses too, or `Unreachable`.
+        """
+        with _Faults():
+            response = await self._sdk.post(
+                _COUNT_TOKENS,
+                cast_to=httpx2.Response,
+                content=body,
+                options={
+                    "headers": {**headers.as_headers(), "content-type": "application/json"},
+                    "max_retries": 0,
+                    "follow_redirects": False,
+                    "timeout": self._read_timeout,
+                },
+            )
+        self._note(response.headers)
+        return _decoded(response, _TokenCount, f"POST {_COUNT_TOKENS}").input_tokens
+
     @asynccontextmanager
     async def results(self, batch_id: str) -> AsyncGenerator[AsyncIterator[bytes]]:
         """Stream the results as raw chunks. Raises `ApiError` or `Unreachable`, also midway."""
@@ -376,13 +401,7 @@ class BatchesClient:
                 send = {"GET": sdk.get, "POST": sdk.post, "DELETE": sdk.delete}[method]
                 response = await send(path, cast_to=httpx2.Response, options=options)
         self._note(response.headers)
-        try:
-            return msgspec.json.decode(response.content, type=kind)
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            words = " ".join(response.text[:200].split())
-            raise Unreachable(
-                f"{method} {path} was answered with something that is not the API's: {words!r}"
-            ) from None
+        return _decoded(response, kind, f"{method} {path}")
 
     async def _retrying(self, call: Callable[[], Awaitable[_T]]) -> _T:
         # Only calls that change nothing (or, like cancel, change nothing more) come here.
@@ -403,6 +422,16 @@ class BatchesClient:
         now = server_time(headers)
         if now is not None:
             self.clock_offset = now - time.time()
+
+
+def _decoded(response: httpx2.Response, kind: type[_T], call: str) -> _T:
+    try:
+        return msgspec.json.decode(response.content, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        words = " ".join(response.text[:200].split())
+        raise Unreachable(
+            f"{call} was answered with something that is not the API's: {words!r}"
+        ) from None
 
 
 class _GuardedBody:

@@ -80,6 +80,32 @@ _LONG_OUTPUT = (
     *("claude-sonnet-4-6", "claude-sonnet-5", "claude-haiku-5-5"),
 )
 
+MAX_CACHE_POINTS = 4
+"""``cache_control`` marks in one request.
+Source: https://platform.claude.com/docs/en/build-with-claude/prompt-caching"""
+
+_LEAST_CACHED = {
+    "claude-opus-4-5": 4096,
+    "claude-opus-4-6": 4096,
+    "claude-haiku-4-5": 4096,
+    "claude-sonnet-4-6": 2048,
+    "claude-3-5-haiku": 2048,
+    "claude-3-haiku": 2048,
+}
+# Source: the same page ("Cache limitations"). By the beginnings of names.
+
+
+def least_cached_tokens(model: str) -> int:
+    """Tokens from which on the API caches a prefix.
+
+    1024 where the table does not know the model: a mark on less than it caches changes nothing.
+    """
+    for beginning, least in _LEAST_CACHED.items():
+        if model.startswith(beginning):
+            return least
+    return 1024
+
+
 _TAKE_NO_FORCED_TOOLS = (
     *("claude-fable-5-1", "claude-fable-5-2", "claude-mythos-5-1", "claude-mythos-5-2"),
     *("claude-opus-5-5", "claude-sonnet-5-5"),

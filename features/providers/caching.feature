@@ -1,0 +1,48 @@
+Feature: A run whose requests share a prefix pays for it once
+
+  Scenario: Prompts with a long system prompt write it once, and read it from then on
+    Given an API
+    And a batch provider with {"cache": "auto"}
+    When an actor with a long system prompt is asked 20 prompts in a run
+    Then the first 6 requests are sent as they are without a cache, the others with a mark
+    And 1 answers wrote to the cache for an hour, and 13 read from it
+    And the run's cost is what its answers come to, and its cache has saved something
+
+  Scenario: Without it they are sent exactly as given
+    Given an API
+    And a batch provider
+    When an actor with a long system prompt is asked 20 prompts in a run
+    Then the first 20 requests are sent as they are without a cache, the others with a mark
+    And 0 answers wrote to the cache for an hour, and 0 read from it
+
+  Scenario: The same run is found again with and without marks
+    Given an API
+    And a batch provider with {"cache": "auto"}
+    When an actor with a long system prompt is asked 8 prompts in a run
+    Given a batch provider with {"cache": "off"}
+    When an actor with a long system prompt is asked 8 prompts in a run
+    Then both runs are one
+
+  Scenario Outline: `cache: <written>` in YAML means <means>
+    When an actor's YAML says that its cache is "<written>"
+    Then its mode's cache is "<means>"
+
+    Examples:
+      | written | means |
+      | off     | off   |
+      | auto    | auto  |
+      | on      | auto  |
+
+  Scenario: What the cache did is shown
+    Given a command's API
+    And a command's file "many.jsonl" of 12 prompts
+    And a command's actor with a long system prompt
+    When a command runs: run --cache auto long.yaml many.jsonl -o out.jsonl
+    And a command runs: status RUN
+    Then the command line prints
+      """
+      prompt cache: 
+      """
+    When a command runs: run long.yaml many.jsonl --new -o out.jsonl
+    And a command runs: status RUN
+    Then the command line does not say: prompt cache

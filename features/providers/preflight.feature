@@ -1,0 +1,124 @@
+Feature: The API looks at one request of each shape before a run is sent
+  Counting tokens is free; a batch tells of a mistake only hours later.
+
+  Scenario: A model that does not exist refuses a large run at once
+    Given an API
+    And a batch provider
+    When a run of 101 prompts is asked of the model "unknown-model-9"
+    Then it is refused before anything is sent, because of "model: unknown-model-9"
+    And the refusal names "request 1"
+    And nothing is left of it in the ledger
+
+  Scenario: The item's own name, its own schema, and the API's words are told
+    Given an API
+    And a batch provider with {"preflight": true}
+    When a run is asked of
+      | key    | params                                                                                  |
+      | good   | {"messages": [{"role": "user", "content": "x"}]}                                        |
+      | bad    | {"messages": [{"role": "user", "content": "x"}], "tools": [{"name": "a", "input_schema": "none"}]} |
+    Then it is refused before anything is sent, because of "tools.0.input_schema"
+    And the refusal names "request 'bad'"
+
+  Scenario Outline: <shapes> shapes are <shapes> calls, however many requests have them
+    Given an API
+    And a batch provider
+    When a run of <requests> requests of <shapes> shapes is asked
+    Then the API has counted tokens <calls> times
+    And all of them are answered
+
+    Examples:
+      | requests | shapes | calls |
+      | 100      | 1      | 0     |
+      | 101      | 1      | 1     |
+      | 101      | 3      | 3     |
+      | 120      | 60     | 50    |
+
+  Scenario: An event loop that stores a run is told too
+    Given an API
+    And a batch provider
+    When a run of 101 prompts is submitted in an event loop to the model "unknown-model-9"
+    Then it is refused before anything is sent, because of "model: unknown-model-9"
+    And nothing is left of it in the ledger
+
+  Scenario: What was counted is kept for estimates
+    Given an API
+    And a batch provider with {"preflight": true}
+    When a run of 3 requests of 2 shapes is asked
+    Then the ledger knows how many tokens a byte of "claude-haiku-4-5" comes to
+
+  Scenario: Who switches it off, or only stores, asks nothing
+    Given an API
+    And a batch provider with {"preflight": false}
+    When a run of 101 requests of 1 shapes is asked
+    Then the API has counted tokens 0 times
+    Given a batch provider with {"drive": false}
+    When a run of 102 prompts is stored
+    Then the API has counted tokens 0 times
+
+  Scenario: The same run asked again is not looked at again
+    Given an API
+    And a batch provider
+    When a run of 101 requests of 1 shapes is asked
+    And a run of 101 requests of 1 shapes is asked
+    Then the API has counted tokens 1 times
+
+  Scenario Outline: <what> is no reason to refuse
+    Given an API
+    And a batch provider
+    And the API has the faults
+      """
+      {"rules": [{"route": "count_tokens", "action": <action>}]}
+      """
+    When a run of 101 requests of 1 shapes is asked
+    Then all of them are answered
+    And a warning says "the look at this run before sending was not finished: <words>"
+
+    Examples:
+      | what                    | action                                                                           | words |
+      | An API that is busy     | {"type": "error", "status": 429}                                                 | 429   |
+      | What the account lacks  | {"type": "error", "status": 401}                                                 | 401   |
+      | A fault of the API's    | {"type": "error", "status": 500}                                                 | 500   |
+      | A dropped connection    | {"type": "drop_before"}                                                          |       |
+      | A gateway without it    | {"type": "error", "status": 404, "message": "Not found"}                         | 404   |
+      | A page of somebody else | {"type": "html_200"}                                                             | POST  |
+      | What only counting dislikes | {"type": "error", "status": 400, "message": "mcp_servers: Extra inputs are not permitted"} | 400 |
+
+  Scenario: The API gives no answer in time
+    Given an API
+    And a batch provider
+    And the API has the faults
+      """
+      {"rules": [{"route": "count_tokens", "action": {"type": "hang", "seconds": 30}}]}
+      """
+    And a preflight has the patience of 0.3 seconds
+    When a run of 101 requests of 1 shapes is asked
+    Then all of them are answered
+    And a warning says "the look at this run before sending was not finished: no answer for 0.3 seconds"
+
+  Scenario: A command refuses a run with the item, and with exit code 2
+    Given a command's API
+    And a command's file "many.jsonl" of 101 prompts
+    When a command runs: run --model unknown-model-9 many.jsonl -o out.jsonl
+    Then the command line exits with 2 and says
+      """
+      request '1': the API refuses it: 404 not_found_error: model: unknown-model-9
+      """
+    When a command runs: run --model unknown-model-9 --no-preflight many.jsonl -o out.jsonl
+    Then the command line exits with 1 and says
+      """
+      101 errored of 101
+      """
+
+  Scenario: With --skip-invalid one request's own fault does not refuse the others
+    Given a command's API
+    And a command's file "ask.jsonl" whose first line only the API can refuse
+    When a command runs: run --model claude-haiku-4-5 --preflight ask.jsonl -o out.jsonl
+    Then the command line exits with 2 and says
+      """
+      request 'odd': the API refuses it
+      """
+    When a command runs: run --model claude-haiku-4-5 --preflight --skip-invalid ask.jsonl -o out.jsonl
+    Then the command line exits with 1 and says
+      """
+      1 errored, 1 succeeded of 2
+      """

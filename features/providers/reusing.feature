@@ -1,0 +1,197 @@
+Feature: What was answered before is not paid for again, where that is asked for
+
+  Scenario: A larger run reuses the answers of a smaller one that knew nothing of it
+    Given an API
+    And a batch provider
+    When prompts 0 to 4 are asked in a run
+    Given a batch provider with {"reuse": true}
+    When prompts 0 to 7 are asked in a run
+    Then 8 requests have reached the API in all
+    And the answers to 0 1 2 3 4 are reused, cost nothing, and are those of before
+    And the answers to 5 6 7 are not reused
+    And the costs of the runs together are what the API's bill comes to
+    And the results came in order
+
+  Scenario: A run whose answers are all known needs no batch
+    Given an API
+    And a batch provider
+    When prompts 0 to 3 are asked in a run
+    Given a batch provider with {"reuse": true}
+    When prompts 1 to 2 are asked in a run
+    Then 4 requests have reached the API in all
+    And the answers to 1 2 are reused, cost nothing, and are those of before
+    And the last run is finished without a batch
+
+  Scenario Outline: <what> is another request
+    Given an API
+    And a batch provider
+    When prompts 0 to 1 are asked in a run
+    Given a batch provider with {"reuse": true}
+    When prompts 0 to 2 are asked in a run of an actor with <options>
+    Then 5 requests have reached the API in all
+    And the answers to 0 1 2 are not reused
+
+    Examples:
+      | what           | options                                    |
+      | other params   | {"max_tokens": 17}                         |
+      | another header | {"betas": ["output-300k-2026-03-24"]}      |
+
+  Scenario: Failures are asked again
+    Given an API
+    And a batch provider
+    And the API has the faults
+      """
+      {"requests": [{"contains": "prompt 1", "outcome": "errored", "error": {"type": "invalid_request_error"}}]}
+      """
+    When prompts 0 to 1 are asked in a run
+    And the API has no faults any more
+    Given a batch provider with {"reuse": true}
+    When prompts 0 to 2 are asked in a run
+    Then the answers to 0 are reused, cost nothing, and are those of before
+    And the answers to 1 2 are not reused
+
+  Scenario: --new asks anew all the same
+    Given an API
+    And a batch provider with {"reuse": true}
+    When prompts 0 to 1 are asked in a run
+    And prompts 0 to 1 are asked in a new run
+    Then 4 requests have reached the API in all
+    And the answers to 0 1 are not reused
+
+  Scenario: A request that was marked for the cache is known by what was asked
+    Given an API
+    And a batch provider with {"cache": "auto"}
+    When an actor with a long system prompt is asked 8 prompts in a run
+    Given a batch provider with {"cache": "auto", "reuse": true}
+    When an actor with a long system prompt is asked 9 prompts in a run
+    Then 9 requests have reached the API in all
+
+  Scenario: What has left the ledger is asked again, and what had its answer keeps it
+    Given an API
+    And a batch provider with {"reuse": true}
+    When prompts 0 to 1 are asked in a run
+    And prompts 0 to 2 are asked in a run
+    And the first of the runs is pruned
+    Then the last run's answers to 0 1 can still be read
+    When prompts 0 to 3 are asked in a run
+    Then the answers to 0 1 2 are reused, cost nothing, and are those of before
+    When all runs are pruned
+    And prompts 0 to 2 are asked in a run
+    Then the answers to 0 1 2 are not reused
+    And 7 requests have reached the API in all
+
+  Scenario: A request with documents is known by what was asked, in runs and in calls
+    Given an API
+    And a batch provider
+    When 2 requests about each of the documents A are asked in a run, in turn
+    Given a batch provider with {"reuse": true, "cache": "auto"}
+    When 3 requests about each of the documents A are asked in a run, in turn
+    And the first request about the document A is asked by itself
+    Then the answer is reused
+    And 3 requests have reached the API in all
+
+  Scenario: Reused answers are reused again, with a model that has no price too
+    Given an API
+    And a batch provider
+    When prompts 0 to 0 are asked in a run
+    Given a batch provider with {"reuse": true}
+    When prompts 0 to 1 are asked in a run
+    And prompts 0 to 2 are asked in a run
+    Then 3 requests have reached the API in all
+    And the answers to 0 1 are reused, cost nothing, and are those of before
+
+  Scenario: Single calls take answers of runs, and of calls
+    Given an API
+    And a batch provider
+    When prompts 0 to 0 are asked in a run
+    Given a batch provider with {"reuse": true}
+    When the prompt 0 is asked by itself
+    Then the answer is reused
+    When the prompt 1 is asked by itself
+    Then the answer is not reused
+    When the prompt 1 is asked by itself
+    Then the answer is reused
+    When the prompt 1 is asked by itself with the key "again"
+    Then the answer is reused
+    And 2 requests have reached the API in all
+
+  Scenario: Equal requests of a run are sent once, and each has the answer
+    Given an API
+    And a batch provider with {"dedupe": true}
+    When the prompts 0 1 0 2 1 0 are asked in a run
+    Then 3 requests have reached the API in all
+    And the results came in order
+    And equal prompts have equal answers, of which the first alone has cost something
+    And the costs of the runs together are what the API's bill comes to
+
+  Scenario: Without it they are sent as often as they stand there
+    Given an API
+    And a batch provider
+    When the prompts 0 1 0 are asked in a run
+    Then 3 requests have reached the API in all
+
+  Scenario: Doubles fail as their first one does, and are retried with it
+    Given an API
+    And a batch provider with {"dedupe": true}
+    And the API has the faults
+      """
+      {"requests": [{"contains": "prompt 1", "outcome": "errored", "error": {"type": "invalid_request_error"}}]}
+      """
+    When the prompts 0 1 1 1 are asked in a run
+    Then the places 1 2 3 have failed with "invalid_request_error"
+    When the API has no faults any more
+    And what failed in the run is retried
+    Then 3 requests have reached the API in all
+    And equal prompts have equal answers, of which the first alone has cost something
+
+  Scenario: Doubles are cancelled with their run
+    Given an API that takes 60 seconds for a batch
+    And a batch provider with {"dedupe": true}
+    When the prompts 0 0 0 are submitted as a run
+    Then 2 of the run's requests are held
+    When the run is cancelled and waited for
+    Then every request of the run is canceled
+
+  Scenario Outline: A process that dies <where> loses no double, and pays for none
+    Given an API
+    When a process with {"dedupe": true, "reuse": true} asks 0 1 0 1 0 and dies at <point>
+    And another process with {"dedupe": true, "reuse": true} asks the same
+    Then 2 requests have reached the API in all
+    And equal prompts have equal answers, of which the first alone has cost something
+
+    Examples:
+      | where                       | point                     |
+      | before the run is whole     | before_stored             |
+      | when it is                  | after_stored              |
+      | when the answers are stored | between_results_and_state |
+      | when they are judged        | after_collected           |
+      | when the doubles have them  | after_release             |
+
+  Scenario: A command says what was reused
+    Given a command's API
+    And a command's file "one.jsonl" of 3 prompts
+    And a command's file "more.jsonl" of 5 prompts
+    When a command runs: run actor.yaml one.jsonl -o one.out.jsonl
+    And a command runs: run --reuse actor.yaml more.jsonl -o more.out.jsonl
+    Then the command line exits with 0 and says
+      """
+      3 answers reused
+      """
+    And the lines of "more.out.jsonl" that are marked as reused are 3
+    When a command runs: run --reuse --label once-more actor.yaml one.jsonl -o one.out.jsonl
+    Then the command line says
+      """
+      was finished before
+      """
+    Given a command's file "two.jsonl" of 2 prompts
+    When a command runs: run --reuse actor.yaml two.jsonl -o two.out.jsonl
+    Then the command line says
+      """
+      is finished: each of its 2 requests was answered before
+      """
+    When a command runs: run --reuse --model claude-haiku-4-5 one.jsonl -o other.jsonl
+    And a command runs: run --reuse --model claude-haiku-4-5 --label again more.jsonl -o other.jsonl
+    And a command runs: status RUN --json
+    Then the command line's status as JSON has
+      | field               | value |
+      | cost.reused_answers | 3     |

@@ -1,0 +1,171 @@
+"""Steps of the preflight: what is asked before a run is sent, and what comes of it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from typing import Any
+
+from behave import given, then, use_step_matcher, when
+from behave.runner import Context
+from sqlalchemy import func, select
+from staging import ledger_values
+
+import claude_batch as cb
+from claude_batch.ledger.counting import tokens_per_byte
+from claude_batch.ledger.schema import requests as request_table
+from claude_batch.ledger.schema import runs as run_table
+from claude_batch.ledger.store import Ledger
+from claude_batch.providers import preflight
+
+use_step_matcher("parse")
+
+
+class Heard(logging.Handler):
+    """The warnings of one logger."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(record.getMessage())
+
+
+def listen(context: Context, name: str) -> Heard:
+    heard = Heard()
+    logger = logging.getLogger(name)
+    logger.addHandler(heard)
+    context.add_cleanup(logger.removeHandler, heard)
+    return heard
+
+
+def shaped(count: int, shapes: int) -> list[cb.ActorRequest]:
+    """Requests whose tools differ, in turn."""
+    return [
+        cb.ActorRequest(
+            params={
+                "messages": [{"role": "user", "content": f"say {number}"}],
+                "tools": [{"name": f"t{number % shapes}", "input_schema": {"type": "object"}}],
+            }
+        )
+        if shapes > 1
+        else cb.ActorRequest(f"say {number}")
+        for number in range(count)
+    ]
+
+
+def ask(context: Context, requests: Any, model: str | None = None) -> None:
+    context.heard = listen(context, "claude_batch.providers.preflight")
+    actor = context.actor
+    if model is not None:
+        configuration = cb.ActorConfiguration(
+            name="tests/asker", provider="anthropic", model=model, batch_processing=True
+        )
+        actor = cb.Actor(configuration, context.provider)
+    try:
+        context.outcomes = list(actor.respond_all_sync(requests))
+    except cb.ActorError as error:
+        context.outcomes = [error]
+
+
+@when('a run of {count:d} prompts is asked of the model "{model}"')
+def _(context: Context, count: int, model: str) -> None:
+    ask(context, [f"say {number}" for number in range(count)], model)
+
+
+@when('a run of {count:d} prompts is submitted in an event loop to the model "{model}"')
+def _(context: Context, count: int, model: str) -> None:
+    configuration = cb.ActorConfiguration(
+        name="tests/asker", provider="anthropic", model=model, batch_processing=True
+    )
+
+    async def submit() -> None:
+        await cb.Actor(configuration, context.provider).submit([f"say {n}" for n in range(count)])
+
+    try:
+        asyncio.run(submit())
+    except cb.ActorError as error:
+        context.outcomes = [error]
+
+
+@when("a run is asked of")
+def _(context: Context) -> None:
+    rows = [(row["key"], json.loads(row["params"])) for row in context.table]
+    ask(context, [cb.ActorRequest(params=params, key=key) for key, params in rows])
+
+
+@when("a run of {count:d} requests of {shapes:d} shapes is asked")
+def _(context: Context, count: int, shapes: int) -> None:
+    ask(context, shaped(count, shapes))
+
+
+@when("a run of {count:d} prompts is stored")
+def _(context: Context, count: int) -> None:
+    configuration = context.actor.configuration
+    context.provider.store(configuration, [f"say {number}" for number in range(count)])
+
+
+@given("a preflight has the patience of {seconds:g} seconds")
+def _(context: Context, seconds: float) -> None:
+    before, preflight.PATIENCE = preflight.PATIENCE, seconds
+    context.add_cleanup(setattr, preflight, "PATIENCE", before)
+
+
+@given('a command\'s file "{name}" whose first line only the API can refuse')
+def _(context: Context, name: str) -> None:
+    odd = {"id": "odd", "messages": [{"role": "user", "content": [{"text": "no type"}]}]}
+    lines = [json.dumps(odd), json.dumps({"id": "even", "prompt": "fine"})]
+    (context.tmp / name).write_text("\n".join(lines))
+
+
+@then('it is refused before anything is sent, because of "{words}"')
+def _(context: Context, words: str) -> None:
+    [error] = context.outcomes
+    assert isinstance(error, cb.PreflightError) and words in str(error), repr(error)
+    assert error.error_type is not None and error.error_type in str(error), error
+    assert [call["route"] for call in context.api.log() if call["route"] == "create"] == []
+    context.refusal = error
+
+
+@then('the refusal names "{item}"')
+def _(context: Context, item: str) -> None:
+    assert str(context.refusal).startswith(f"{item}: "), context.refusal
+
+
+@then("nothing is left of it in the ledger")
+def _(context: Context) -> None:
+    assert ledger_values(select(func.count()).select_from(request_table)) == [0]
+    assert ledger_values(select(func.count()).select_from(run_table)) == [0]
+
+
+@then("the API has counted tokens {count:d} times")
+def _(context: Context, count: int) -> None:
+    counted = [call for call in context.api.log() if call["route"] == "count_tokens"]
+    assert len(counted) == count, counted
+
+
+@then("all of them are answered")
+def _(context: Context) -> None:
+    assert context.outcomes and all(
+        isinstance(each, cb.ActorResult) and each.ok for each in context.outcomes
+    ), context.outcomes[:3]
+
+
+@then('the ledger knows how many tokens a byte of "{model}" comes to')
+def _(context: Context, model: str) -> None:
+    ledger = Ledger(context.provider.ledger)
+    try:
+        with ledger.read() as tx:
+            found = tokens_per_byte(tx, model)
+            # One token for each four bytes of messages and tools, and params are little more.
+            assert found is not None and 0.1 < found < 0.25, found
+            assert tokens_per_byte(tx, "another") is None
+    finally:
+        ledger.close()
+
+
+@then('a warning says "{words}"')
+def _(context: Context, words: str) -> None:
+    assert any(words in line for line in context.heard.lines), context.heard.lines

@@ -1,0 +1,192 @@
+"""Steps of requests that go ahead of others, and of others that travel together."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections import defaultdict
+from typing import Any
+
+from behave import then, use_step_matcher, when
+from behave.runner import Context
+from sqlalchemy import select
+from staging import until
+
+import claude_batch as cb
+from claude_batch.ledger.schema import params as params_table
+from claude_batch.ledger.schema import primers as primer_table
+from claude_batch.ledger.schema import requests as request_table
+from claude_batch.ledger.store import Ledger
+
+use_step_matcher("parse")
+
+ASK = """
+import os, sys
+import claude_batch as cb
+from claude_batch.core import crash_points
+
+def die(point):
+    if point == sys.argv[1]:
+        os._exit(77)
+
+crash_points.on_reach = die
+with cb.ClaudeBatchProvider(
+    linger=0.1, poll_interval=0.05, cache="auto", prime=True
+) as provider:
+    actor = cb.ActorConfiguration(
+        name="tests/asker", provider="anthropic", model="claude-haiku-4-5", batch_processing=True,
+        system_prompt="shared text " * 2000,
+    )
+    for result in provider.respond_all_sync(actor, [f"ask {n}" for n in range(8)]):
+        result.unwrap()
+"""
+
+
+def about(count: int, documents: list[str]) -> list[cb.ActorRequest]:
+    return [
+        cb.ActorRequest(
+            f"ask {name} {number}",
+            documents=[cb.Document(f"{name} says: {'long text. ' * 2200}".encode())],
+        )
+        for number in range(count)
+        for name in documents
+    ]
+
+
+def rows(context: Context) -> list[Any]:
+    """The requests of the scenario's ledger: seq, prefix, batch_id, state, body."""
+    ledger = Ledger(os.environ["CLAUDE_BATCH_LEDGER"])
+    try:
+        with ledger.read() as tx:
+            return list(
+                tx.execute(
+                    select(request_table, params_table.c.body)
+                    .join(params_table, params_table.c.request_seq == request_table.c.seq)
+                    .order_by(request_table.c.seq)
+                )
+            )
+    finally:
+        ledger.close()
+
+
+def primed() -> list[int]:
+    ledger = Ledger(os.environ["CLAUDE_BATCH_LEDGER"])
+    try:
+        with ledger.read() as tx:
+            return list(tx.scalars(select(primer_table.c.request_seq)))
+    finally:
+        ledger.close()
+
+
+@when("{count:d} requests about each of the documents {names} are asked in a run, in turn")
+def _(context: Context, count: int, names: str) -> None:
+    context.run = context.actor.submit_sync(about(count, names.split()))
+    context.run.wait_sync()
+    context.results = list(context.run.results_sync())
+
+
+@when("{count:d} requests about each of the documents {names} are submitted as a run, in turn")
+def _(context: Context, count: int, names: str) -> None:
+    requests = about(count, names.split())
+    context.run = context.provider.store(context.actor.configuration, requests)
+    until(lambda: context.api.billing() or context.run.status().batches)
+
+
+@then("the batches of the run had {counts} requests")
+def _(context: Context, counts: str) -> None:
+    found = [batch.requests for batch in context.run.status().batches]
+    assert found == [int(count) for count in counts.split(", ")], found
+
+
+@then("the first batch had one request of each prefix")
+def _(context: Context) -> None:
+    found = rows(context)
+    first = min(row.batch_id for row in found)
+    prefixes = [row.prefix for row in found if row.batch_id == first]
+    assert None not in prefixes and len(set(prefixes)) == len(prefixes) == 2, prefixes
+    assert {row.prefix for row in found} - {None} == set(prefixes)
+
+
+@then("each primer wrote to the cache, and every other marked request read from it")
+def _(context: Context) -> None:
+    ahead = set(primed())
+    for row, result in zip(rows(context), context.results, strict=True):
+        usage = result.unwrap().usage
+        writes, reads = usage.cache_creation_1h_input_tokens, usage.cache_read_input_tokens
+        if row.prefix is None:
+            assert writes == reads == 0, (row.seq, usage)
+        else:
+            assert (writes > 0, reads > 0) == (row.seq in ahead, row.seq not in ahead), usage
+
+
+@then("every request of it was answered once")
+def _(context: Context) -> None:
+    assert all(result.ok for result in context.results), context.results
+    answered = [entry for entry in context.api.billing() if entry["outcome"] == "succeeded"]
+    assert len(answered) == len(context.results), len(answered)
+
+
+@then("{count:d} requests of the run are answered, and the primer is {state}")
+def _(context: Context, count: int, state: str) -> None:
+    context.run.wait_sync()
+    counts = context.run.status().counts
+    assert counts == {cb.RequestState.SUCCEEDED: count, cb.RequestState(state): 1}, counts
+
+
+@then("{count:d} requests of the run are answered soon, and 1 is still packed")
+def _(context: Context, count: int) -> None:
+    expected = {cb.RequestState.SUCCEEDED: count, cb.RequestState.PACKED: 1}
+    until(lambda: context.run.status().counts == expected)
+
+
+@then("no prefix is in more than {most:d} batches, where each could have been in {all_of:d}")
+def _(context: Context, most: int, all_of: int) -> None:
+    batches: dict[int, set[int]] = defaultdict(set)
+    for row in rows(context):
+        if row.prefix is not None:
+            batches[row.prefix].add(row.batch_id)
+    assert len(batches) == 3 and all(len(ids) <= most for ids in batches.values()), batches
+    assert len(context.run.status().batches) == all_of
+
+
+def run_process(point: str) -> int:
+    done = subprocess.run(
+        [sys.executable, "-c", ASK, point],
+        env=os.environ,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode in (0, 77), done.stderr
+    return done.returncode
+
+
+@when("a process primes 8 requests about a document and dies at {point}")
+def _(context: Context, point: str) -> None:
+    assert run_process(point) == 77
+
+
+@when("another process primes the same")
+def _(context: Context) -> None:
+    assert run_process("nowhere") == 0
+
+
+@then("one of them went ahead")
+def _(context: Context) -> None:
+    found = rows(context)
+    [primer] = primed()
+    first = min(row.batch_id for row in found)
+    assert [row.seq for row in found if row.batch_id == first] == [primer]
+
+
+@then('a batch provider with {settings} is refused because of "{words}"')
+def _(context: Context, settings: str, words: str) -> None:
+    try:
+        cb.ClaudeBatchProvider(**json.loads(settings))
+    except cb.ActorConfigurationError as error:
+        assert words in str(error), error
+    else:
+        raise AssertionError("it was not refused")

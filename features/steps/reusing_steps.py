@@ -1,0 +1,264 @@
+"""Steps of answers that are had twice and paid for once."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from behave import then, use_step_matcher, when
+from behave.runner import Context
+
+import claude_batch as cb
+
+use_step_matcher("parse")
+
+ASK = """
+import json, os, sys
+import claude_batch as cb
+from claude_batch.core import crash_points
+
+def die(point):
+    if point == sys.argv[1]:
+        os._exit(77)
+
+crash_points.on_reach = die
+settings, prompts = json.loads(sys.argv[2]), sys.argv[3].split()
+with cb.ClaudeBatchProvider(linger=0.1, poll_interval=0.05, **settings) as provider:
+    actor = cb.ActorConfiguration(
+        name="tests/asker", provider="anthropic", model="claude-haiku-4-5", batch_processing=True
+    )
+    asked = [f"prompt {prompt}" for prompt in prompts]
+    for result in provider.respond_all_sync(actor, asked):
+        answer = result.unwrap()
+        print(json.dumps([answer.text, answer.cost, answer.reused]))
+"""
+
+
+def ask(context: Context, prompts: list[str], *, new: bool = False, **options: Any) -> None:
+    actor = context.actor
+    if options:
+        configuration = cb.ActorConfiguration(
+            name="tests/asker",
+            provider="anthropic",
+            model="claude-haiku-4-5",
+            batch_processing=True,
+            options=options,
+        )
+        actor = cb.Actor(configuration, context.provider)
+    run = actor.submit_sync([f"prompt {prompt}" for prompt in prompts], new=new)
+    run.wait_sync()
+    context.run = run
+    context.runs = [*getattr(context, "runs", []), run]
+    context.asked = prompts
+    context.known = getattr(context, "known", {})
+    context.results = list(run.results_sync())
+    context.told = [
+        (each.response.text, each.response.cost, each.response.reused) if each.response else None
+        for each in context.results
+    ]
+    for prompt, result in zip(prompts, context.results, strict=True):
+        if result.response is not None and not result.response.reused:
+            context.known.setdefault(prompt, result.response)
+
+
+@when("prompts {first:d} to {last:d} are asked in a run")
+def _(context: Context, first: int, last: int) -> None:
+    ask(context, [str(number) for number in range(first, last + 1)])
+
+
+@when("prompts {first:d} to {last:d} are asked in a new run")
+def _(context: Context, first: int, last: int) -> None:
+    ask(context, [str(number) for number in range(first, last + 1)], new=True)
+
+
+@when("prompts {first:d} to {last:d} are asked in a run of an actor with {options}")
+def _(context: Context, first: int, last: int, options: str) -> None:
+    ask(context, [str(number) for number in range(first, last + 1)], **json.loads(options))
+
+
+@when("the prompts {prompts} are asked in a run")
+def _(context: Context, prompts: str) -> None:
+    ask(context, prompts.split())
+
+
+@when("the prompts {prompts} are submitted as a run")
+def _(context: Context, prompts: str) -> None:
+    context.run = context.actor.submit_sync([f"prompt {prompt}" for prompt in prompts.split()])
+
+
+@when("the prompt {prompt} is asked by itself")
+def _(context: Context, prompt: str) -> None:
+    context.answer = context.actor.respond_sync(f"prompt {prompt}")
+
+
+@when('the prompt {prompt} is asked by itself with the key "{key}"')
+def _(context: Context, prompt: str, key: str) -> None:
+    context.answer = context.actor.respond_sync(f"prompt {prompt}", key=key)
+
+
+@when("the run is cancelled and waited for")
+def _(context: Context) -> None:
+    context.run.cancel_sync()
+    context.run.wait_sync()
+
+
+@when("what failed in the run is retried")
+def _(context: Context) -> None:
+    run = context.run
+    run.retry_failed_sync()
+    run.wait_sync()
+    context.results = list(run.results_sync())
+    context.told = [
+        (each.unwrap().text, each.unwrap().cost, each.unwrap().reused) for each in context.results
+    ]
+
+
+@when("the first of the runs is pruned")
+def _(context: Context) -> None:
+    context.provider.prune(runs=[context.runs[0].id])
+
+
+@when("all runs are pruned")
+def _(context: Context) -> None:
+    context.provider.prune(runs=[run.id for run in context.runs[1:]])
+
+
+@then("the last run's answers to {prompts} can still be read")
+def _(context: Context, prompts: str) -> None:
+    again = list(context.run.results_sync())
+    for prompt in prompts.split():
+        place = context.asked.index(prompt)
+        assert again[place].unwrap() == context.results[place].unwrap()
+
+
+@when("the first request about the document A is asked by itself")
+def _(context: Context) -> None:
+    document = cb.Document(f"A says: {'long text. ' * 2200}".encode())
+    context.answer = context.actor.respond_sync(cb.ActorRequest("ask A 0", documents=[document]))
+
+
+def run_process(point: str, settings: str, prompts: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", ASK, point, settings, prompts],
+        env=os.environ,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+@when("a process with {settings} asks {prompts} and dies at {point}")
+def _(context: Context, settings: str, prompts: str, point: str) -> None:
+    done = run_process(point, settings, prompts)
+    assert done.returncode == 77, (done.returncode, done.stderr)
+    context.asked = prompts.split()
+
+
+@when("another process with {settings} asks the same")
+def _(context: Context, settings: str) -> None:
+    done = run_process("nowhere", settings, " ".join(context.asked))
+    assert done.returncode == 0, done.stderr
+    context.told = [tuple(json.loads(line)) for line in done.stdout.splitlines()]
+
+
+@then("{count:d} requests have reached the API in all")
+def _(context: Context, count: int) -> None:
+    billed = context.api.billing()
+    assert len(billed) == count, billed
+
+
+@then("the answers to {prompts} are reused, cost nothing, and are those of before")
+def _(context: Context, prompts: str) -> None:
+    for prompt in prompts.split():
+        response = context.results[context.asked.index(prompt)].unwrap()
+        first = context.known[prompt]
+        assert response.reused and response.cost == 0 and response.cost_usd == 0, response
+        assert (response.raw, response.batch_id) == (first.raw, first.batch_id)
+        assert response.to_dict()["reused"] is True and response != first
+
+
+@then("the answers to {prompts} are not reused")
+def _(context: Context, prompts: str) -> None:
+    for prompt in prompts.split():
+        response = context.results[context.asked.index(prompt)].unwrap()
+        assert not response.reused and response.cost, response
+
+
+@then("the answer is reused")
+def _(context: Context) -> None:
+    assert context.answer.reused and context.answer.cost == 0, context.answer
+
+
+@then("the answer is not reused")
+def _(context: Context) -> None:
+    assert not context.answer.reused and context.answer.cost, context.answer
+
+
+@then("the costs of the runs together are what the API's bill comes to")
+def _(context: Context) -> None:
+    # Of this model a batch costs half a dollar for a million tokens in, and 2.5 for one out.
+    usages = [entry["usage"] for entry in context.api.billing()]
+    bill = sum(500 * each["input_tokens"] + 2500 * each["output_tokens"] for each in usages)
+    totals = [run.cost().total for run in context.runs]
+    assert bill > 0 and sum(total.cost for total in totals) == bill, (bill, totals)
+    answers = [each for result in context.results if (each := result.response) is not None]
+    assert totals[-1].cost == sum(each.cost for each in answers)
+    assert totals[-1].reused_answers == sum(each.reused for each in answers)
+    assert totals[-1].results["succeeded"] == sum(not each.reused for each in answers)
+
+
+@then("the results came in order")
+def _(context: Context) -> None:
+    assert [result.position for result in context.results] == list(range(len(context.asked)))
+    assert all(result.ok for result in context.results)
+
+
+@then("the last run is finished without a batch")
+def _(context: Context) -> None:
+    status = context.run.status()
+    assert status.finished and status.batches == (), status
+
+
+@then("equal prompts have equal answers, of which the first alone has cost something")
+def _(context: Context) -> None:
+    first: dict[str, str] = {}
+    for prompt, (text, cost, reused) in zip(context.asked, context.told, strict=True):
+        if prompt in first:
+            assert (text, cost, reused) == (first[prompt], 0, True), (prompt, text, cost, reused)
+        else:
+            first[prompt] = text
+            assert cost and not reused, (prompt, cost, reused)
+
+
+@then('the places {places} have failed with "{error_type}"')
+def _(context: Context, places: str, error_type: str) -> None:
+    failed = [
+        result.position
+        for result in context.results
+        if isinstance(result.error, cb.BatchRequestError) and result.error.error_type == error_type
+    ]
+    assert failed == [int(place) for place in places.split()], context.results
+
+
+@then("{count:d} of the run's requests are held")
+def _(context: Context, count: int) -> None:
+    assert context.run.status().counts.get(cb.RequestState.HELD) == count, context.run.status()
+
+
+@then("every request of the run is canceled")
+def _(context: Context) -> None:
+    status = context.run.status()
+    assert status.counts == {cb.RequestState.CANCELED: status.total}, status
+
+
+@then('the lines of "{name}" that are marked as reused are {count:d}')
+def _(context: Context, name: str, count: int) -> None:
+    lines = [json.loads(line) for line in Path(name).read_text().splitlines()]
+    reused = [line for line in lines if line.get("reused")]
+    assert len(reused) == count and all(line["cost_usd"] == 0 for line in reused), lines
+    assert all("reused" not in line for line in lines if line not in reused)

@@ -1,0 +1,43 @@
+"""What the API has counted: how many tokens the bytes of a model's params come to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from sqlalchemy import Connection, func, insert, select
+
+from claude_batch.ledger.schema import token_counts
+
+__all__ = ["TokenCount", "add_token_counts", "tokens_per_byte"]
+
+_NEWEST = 200
+"""Counts that an estimate looks back at: prompts change with the years."""
+
+
+class TokenCount(NamedTuple):
+    """What the API counted of one request."""
+
+    model: str
+    size: int
+    """Bytes of the params that were counted."""
+    tokens: int
+
+
+def add_token_counts(tx: Connection, counts: Sequence[TokenCount], now: float) -> None:
+    """Remember what was counted; ``now`` is seconds since the epoch."""
+    if counts:
+        tx.execute(insert(token_counts), [{**each._asdict(), "counted": now} for each in counts])
+
+
+def tokens_per_byte(tx: Connection, model: str) -> float | None:
+    """Input tokens for each byte of a model's params, by the newest counts; None without any."""
+    newest = (
+        select(token_counts.c.size, token_counts.c.tokens)
+        .where(token_counts.c.model == model)
+        .order_by(token_counts.c.id.desc())
+        .limit(_NEWEST)
+        .subquery()
+    )
+    size, tokens = tx.execute(select(func.sum(newest.c.size), func.sum(newest.c.tokens))).one()
+    return float(tokens) / float(size) if size else None

@@ -1,0 +1,169 @@
+"""Digests of params, by which equal requests are found: those of one run, and answered ones.
+
+They are kept only for who asks for them: a ledger that nobody reuses answers of has none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from sqlalchemy import (
+    Connection,
+    and_,
+    bindparam,
+    delete,
+    exists,
+    func,
+    insert,
+    literal_column,
+    select,
+)
+
+from claude_batch.core.states import RequestState
+from claude_batch.ledger.calling import digest_of
+from claude_batch.ledger.schema import digests, meta, params, requests, runs
+from claude_batch.ledger.store import Ledger, insert_many, plain_rows
+
+__all__ = ["Pair", "add_digests", "answered_before", "answered_calls", "doubled", "index_answers"]
+
+Pair = tuple[int, int]
+"""A request, and the one whose answer is its own too; row numbers."""
+
+_PAGE = 500
+"""Requests whose params are read at a time."""
+
+_INDEXED = "digested"
+"""The meta row that says up to which stamp answers have their digests."""
+
+_INSERT = insert(digests)
+
+
+def add_digests(tx: Connection, new: Sequence[tuple[int, bytes]]) -> None:
+    """Remember the digests of requests that were just stored: row number and digest."""
+    if new:
+        insert_many(tx, _INSERT, list(new))
+
+
+_first = (
+    select(digests.c.digest, requests.c.lane_id, func.min(requests.c.seq).label("seq"))
+    .join(requests, requests.c.seq == digests.c.request_seq)
+    .where(requests.c.run_id == bindparam("run"))
+    .group_by(digests.c.digest, requests.c.lane_id)
+    .having(func.count() > literal_column("1"))
+    .subquery()
+)
+_DOUBLED = (
+    select(requests.c.seq, _first.c.seq)
+    .join(digests, digests.c.request_seq == requests.c.seq)
+    .join(_first, and_(_first.c.digest == digests.c.digest, _first.c.lane_id == requests.c.lane_id))
+    .where(
+        requests.c.run_id == bindparam("run"),
+        requests.c.seq > _first.c.seq,
+        requests.c.state == RequestState.QUEUED,
+    )
+)
+
+
+def doubled(tx: Connection, run_id: str) -> Iterator[Pair]:
+    """The queued requests of a run that equal an earlier one of it."""
+    yield from plain_rows(tx, _DOUBLED, {"run": run_id})
+
+
+_answer = requests.alias("answer")
+_its_digest = digests.alias("its_digest")
+_ANSWERED = (
+    select(requests.c.seq, func.min(_answer.c.seq))
+    .join(digests, digests.c.request_seq == requests.c.seq)
+    .join(_its_digest, _its_digest.c.digest == digests.c.digest)
+    .join(
+        _answer,
+        and_(
+            _answer.c.seq == _its_digest.c.request_seq,
+            _answer.c.lane_id == requests.c.lane_id,
+            _answer.c.state == RequestState.SUCCEEDED,
+        ),
+    )
+    .where(requests.c.run_id == bindparam("run"), requests.c.state == RequestState.QUEUED)
+    .group_by(requests.c.seq)
+)
+
+
+def answered_before(tx: Connection, run_id: str) -> Iterator[Pair]:
+    """The queued requests of a run whose params, in the same lane, were answered before."""
+    yield from plain_rows(tx, _ANSWERED, {"run": run_id})
+
+
+def answered_calls(tx: Connection, calls: Sequence[tuple[int, int, bytes]]) -> list[Pair]:
+    """Those of some single calls (row number, lane, digest) that were answered before."""
+    found: list[Pair] = []
+    for seq, lane_id, digest in calls:
+        answer = tx.scalar(
+            select(func.min(requests.c.seq))
+            .join(digests, digests.c.request_seq == requests.c.seq)
+            .where(
+                digests.c.digest == digest,
+                requests.c.lane_id == lane_id,
+                requests.c.state == RequestState.SUCCEEDED,
+            )
+        )
+        if answer is not None:
+            found.append((seq, int(answer)))
+    return found
+
+
+def index_answers(ledger: Ledger) -> None:
+    """Give every answered request of the ledger that has no digest one. Raises `LedgerError`.
+
+    What was indexed is not looked at again; each transaction is short.
+    """
+    with ledger.read() as tx:
+        stamp = _number(tx, "stamp")
+        since = _number(tx, _INDEXED)
+        if since == stamp:
+            return
+        run_ids = list(tx.scalars(select(runs.c.id).where(runs.c.stored.is_not(None))))
+    for run_id in run_ids:
+        after = (since, 0)
+        while True:
+            with ledger.read() as tx:
+                rows = tx.execute(_unindexed(run_id, after)).all()
+                new = [(row.seq, digest_of(row.body)) for row in rows if not row.known]
+            if not rows:
+                break
+            after = (rows[-1].finished, rows[-1].seq)
+            if new:
+                with ledger.write() as tx:
+                    known = _known(tx, [seq for seq, _ in new])
+                    add_digests(tx, [each for each in new if each[0] not in known])
+    with ledger.write() as tx:
+        tx.execute(delete(meta).where(meta.c.name == _INDEXED))
+        tx.execute(insert(meta).values(name=_INDEXED, value=str(stamp)))
+
+
+def _number(tx: Connection, name: str) -> int:
+    return int(tx.scalar(select(meta.c.value).where(meta.c.name == name)) or 0)
+
+
+def _unindexed(run_id: str, after: tuple[int, int]) -> Any:
+    known = exists().where(digests.c.request_seq == requests.c.seq)
+    stamp, seq = after
+    return (
+        select(requests.c.seq, requests.c.finished, params.c.body, known.label("known"))
+        .join(params, params.c.request_seq == requests.c.seq)
+        .where(
+            requests.c.run_id == run_id,
+            requests.c.state == RequestState.SUCCEEDED,
+            (requests.c.finished > stamp)
+            | ((requests.c.finished == stamp) & (requests.c.seq > seq)),
+        )
+        .order_by(requests.c.finished, requests.c.seq)
+        .limit(_PAGE)
+    )
+
+
+def _known(tx: Connection, seqs: Sequence[int]) -> set[int]:
+    """Those that another process has given a digest meanwhile."""
+    return set(
+        tx.scalars(select(digests.c.request_seq).where(digests.c.request_seq.in_(list(seqs))))
+    )
