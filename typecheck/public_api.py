@@ -182,3 +182,31 @@ def errors(
     assert_type(missing.batch_id, str | None)
     assert_type(refused.error_type, str | None)
     assert_type(misshapen.text, str)
+
+
+class Watching:
+    def on_event(self, event: cb.Event) -> None: ...
+
+
+def observing(event: cb.Event) -> None:
+    watching: cb.Observer = Watching()
+    provider = cb.ClaudeBatchProvider(observers=[watching, print, observing])
+    assert_type(provider, cb.ClaudeBatchProvider)
+    assert_type(event.to_dict(), dict[str, Any])
+    if isinstance(event, cb.events.ResultsCollected):
+        assert_type(event.cost, int)
+
+
+class Signing(cb.Middleware):
+    def before_request(self, actor: str, request: cb.ActorRequest) -> cb.ActorRequest:
+        return request
+
+
+def changing(failed: cb.MiddlewareError) -> None:
+    providers = [
+        cb.ClaudeBatchProvider(middleware=[Signing()]),
+        cb.ClaudeProvider(middleware=[Signing()]),
+    ]
+    assert_type(providers[0].name, str)
+    assert_type(failed.middleware, str)
+    assert_type(failed.key, str | None)

@@ -1,7 +1,7 @@
 Feature: States and ids say what they mean
 
-  Scenario: a request is final unless it is queued, held or packed
-    Then the request states that are not final are "queued, held, packed"
+  Scenario: a request is final unless it is queued, held, packed or between two turns
+    Then the request states that are not final are "queued, held, packed, continuing"
 
   Scenario: ids have the forms that the protocol names
     Then 100 new request ids are 32 hex digits, distinct and in order

@@ -58,6 +58,10 @@ Feature: What the documents say is so
     When the README's reader tries the example evaluation/evaluate.py README.md --sandbox
     Then the README's reader is told "the questions cannot be read: 'id'" without a traceback
 
+  Scenario: the example of a researcher with tools is tried in a sandbox of its own, without a key
+    When the README's reader tries the example research.py --sandbox
+    Then the README's reader has seen 3 questions answered in 3 turns each, with what the almanac says
+
   Scenario: every actor that is shown can be loaded
     Then the README's YAML blocks are actors
     And the documents' example actors can be loaded, each of them

@@ -124,6 +124,11 @@ class Process:
 
     def die(self) -> None:
         """Everything in memory is gone."""
+        self._end_passes()
+        self._sitting.close()
+        self.ledger.close()
+
+    def _end_passes(self) -> None:
         for task in self._tasks.values():
             task.cancel()
         if self._tasks:
@@ -131,8 +136,6 @@ class Process:
             with contextlib.suppress(Crash):
                 self._loop.run_until_complete(waiting)
         self._tasks.clear()
-        self._sitting.close()
-        self.ledger.close()
 
     def _sit(self) -> bool:
         if self.seat is None and not self.is_retired and not self.is_busy("sit"):
@@ -165,6 +168,8 @@ class Process:
         except Deposed:
             self.was_deposed = True
         except driver_module._KeyRefused:
+            # What is held up ends with the seat, as all of a driver's loops do.
+            self._end_passes()
             self.driver.contact.made = False
             self._sitting.close()
             self.seat = None

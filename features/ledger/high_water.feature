@@ -192,6 +192,7 @@ Feature: A ledger that was restored sends nothing until it knows again what was 
       <words>
       """
     When the API has no faults any more
+    And a command waits 0.2 seconds
     And a command runs: ledger recover
     Then the command line exits with 0
     When a command runs: resume
@@ -263,6 +264,7 @@ Feature: A ledger that was restored sends nothing until it knows again what was 
       its results are not complete: 1 of 3 results were not in the stream
       """
     When the API has no faults any more
+    And a command waits 0.2 seconds
     And a command runs: ledger recover
     Then the command line exits with 0
     When a command runs: resume

@@ -148,6 +148,7 @@ Feature: A deadline is met at full price where batches leave no time for it
       | 3     | packed | live        | 3 requests are asked live just now                                     |
       | 3     | queued | none        | 3 requests wait for their turn at the live API                         |
       | 3     | packed | packed      | 3 requests wait to be withdrawn                                        |
+      | 3     | continuing | live    | 3 requests are between two turns of their conversation                 |
 
   Scenario Outline: a deadline that cannot be read is refused when the provider is made
     Then a batch provider with the deadline "<deadline>" is refused with "<words>"

@@ -2,7 +2,7 @@ Feature: ClaudeBatchProvider answers single calls from shared batches
 
   Scenario: 5,000 concurrent calls make one batch
     Given an API
-    And a batch provider with {"linger": 2}
+    And a batch provider with {"linger": 6}
     When 5000 prompts are asked at once
     Then all 5000 are answered
     And the API has seen 1 batch

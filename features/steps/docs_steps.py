@@ -219,6 +219,19 @@ def seen_invoices(context: Context, names: str) -> None:
     assert told == names.split(", "), done.stdout
 
 
+@then(
+    "the README's reader has seen {count:d} questions answered in {turns:d} turns each, with what "
+    "the almanac says"
+)
+def seen_research(context: Context, count: int, turns: int) -> None:
+    [done] = context.runs
+    assert done.returncode == 0, done.stderr
+    told = re.findall(
+        r"^\w+ \((\d+) turns\): .*\"depth\":.*high water at", done.stdout, re.MULTILINE
+    )
+    assert told == [str(turns)] * count, done.stdout
+
+
 @then("the README's reader has seen what each of their {count:d} fields rests on")
 def seen_citations(context: Context, count: int) -> None:
     [done] = context.runs
@@ -271,7 +284,7 @@ def yaml_blocks(context: Context) -> None:
 
 @then("the documents' example actors can be loaded, each of them")
 def example_actors(context: Context) -> None:
-    found = sorted((ROOT / "examples" / "actors").glob("*.yaml"))
+    found = sorted((ROOT / "examples").glob("*/*.yaml"))
     assert {path.name for path in found} >= {"nested.yaml", "reviewer.yaml"}
     for path in found:
         for actor in cb.ActorLoader.load_all(path):

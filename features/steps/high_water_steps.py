@@ -82,7 +82,8 @@ def _(context: Context) -> None:
 
 @when('a command\'s ledger is replaced by "{name}"')
 def _(context: Context, name: str) -> None:
-    for suffix in ("-wal", "-shm"):
+    # As a file of its own: SQLite takes one that is written over for the one that it knew.
+    for suffix in ("", "-wal", "-shm"):
         Path(f"{location()}{suffix}").unlink(missing_ok=True)
     shutil.copy(name, location())
 

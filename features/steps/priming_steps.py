@@ -23,7 +23,8 @@ from claude_batch.ledger.store import Ledger
 use_step_matcher("parse")
 
 ASK = """
-import os, sys
+import faulthandler, os, sys
+faulthandler.dump_traceback_later(45)  # before the test gives up on it
 import claude_batch as cb
 from claude_batch.core import crash_points
 
@@ -152,14 +153,17 @@ def _(context: Context, most: int, all_of: int) -> None:
 
 
 def run_process(point: str) -> int:
-    done = subprocess.run(
-        [sys.executable, "-c", ASK, point],
-        env=os.environ,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", ASK, point],
+            env=os.environ,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise AssertionError(f"it hangs: {(error.stderr or b'').decode()}") from None
     assert done.returncode in (0, 77), done.stderr
     return done.returncode
 

@@ -29,6 +29,8 @@ SUCCESS = (
 )
 PRICED = (*SUCCESS, "cost_usd")
 FAILURE = ("id", "ok", "error", "batch_id", "attempt")
+ANSWERED = (*FAILURE, "text", "stop_reason", "cost_usd")
+"""Of a failure that came with an answer, which was paid for."""
 
 
 @library(scope="SUITE")
@@ -55,7 +57,8 @@ class AnswerFiles:
             raise AssertionError(f"the last line has no end: {text[-80:]!r}")
         answers = [json.loads(line) for line in text.splitlines()]
         for answer in answers:
-            expected = PRICED if answer["ok"] else FAILURE
+            failure = ANSWERED if "text" in answer else FAILURE
+            expected = PRICED if answer["ok"] else failure
             # An answer of a model without a price has no cost, rather than none to pay.
             if tuple(answer) != expected and not (answer["ok"] and tuple(answer) == SUCCESS):
                 raise AssertionError(f"the keys are {list(answer)}, not {list(expected)}")

@@ -223,13 +223,16 @@ class _Trial:
         elif processed[0].outcome != "succeeded":
             if batch not in self.contradicted:
                 yield f"{prompt!r} is answered, but it ended otherwise: {processed[0]}"
-        elif prompt not in line["text"] and line["stop_reason"] != "refusal":
+        elif prompt not in line["text"]:
             yield f"{prompt!r} has another prompt's answer: {line['text']!r}"
 
     def _failure_findings(self, prompt: str, line: Json) -> Iterator[str]:
         history = self.processings[prompt]
         kind = line["error"]["type"]
         told = f"{prompt!r} ended with {kind} ({line['error']['message']})"
+        if kind == "refusal":
+            yield from self._refusal_findings(told, line, history)
+            return
         paid = [each for each in history if each.outcome == "succeeded"]
         for each in paid:
             if not self._gapped(each.batch):
@@ -255,6 +258,14 @@ class _Trial:
             return
         if not self._excused(history):
             yield f"nothing explains it: {told}; {_list(history)}"
+
+    def _refusal_findings(self, told: str, line: Json, history: list[Processing]) -> Iterator[str]:
+        """A refusal is a success at the API, which was paid for, and a failure in the output."""
+        paid = [each for each in history if each.outcome == "succeeded"]
+        if not any(each.batch == line["batch_id"] for each in paid):
+            yield f"no model has refused it: {told}; {_list(history)}"
+        if line.get("text") != "" or line.get("stop_reason") != "refusal":
+            yield f"a refusal with an answer: {told}, {line}"
 
     def _excused(self, history: list[Processing]) -> bool:
         """Whether a line may have told something else than the bill, or the user stopped it."""

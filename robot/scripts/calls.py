@@ -28,6 +28,9 @@ async def ask(actor: cb.Actor, asked: Json, key: str | None) -> Json:
         answer = await actor.respond(asked["prompt"], key=key)
     except cb.BatchRequestError as error:
         return _failure(asked, error.error_type or error.outcome, error)
+    except cb.AnswerRefusedError as error:
+        about = {"batch_id": error.batch_id, "text": error.text, "stop_reason": error.stop_reason}
+        return {**_failure(asked, "refusal", error), **about}
     except cb.MissingResultError as error:
         return _failure(asked, "missing_result", error)
     except cb.SubmissionUnknownError as error:

@@ -16,35 +16,48 @@ if TYPE_CHECKING:
     from claude_batch.actor.configuration import ActorConfiguration
     from claude_batch.actor.documents import Document
     from claude_batch.actor.loader import ActorLoader
+    from claude_batch.actor.middleware import Middleware
     from claude_batch.actor.request import ActorRequest
     from claude_batch.actor.response import ActorResponse, ActorResult
+    from claude_batch.actor.tools import tool
+    from claude_batch.core import events
     from claude_batch.core.citations import Citation
     from claude_batch.core.errors import (
         AccountHaltedError,
         ActorConfigurationError,
         ActorError,
+        AnswerError,
+        AnswerRefusedError,
         BatchRequestError,
         BatchTimeoutError,
+        ContextWindowExceededError,
+        ConversationStoppedError,
         EngineStoppedError,
         InvalidRequestError,
         KeyConflictError,
         LedgerError,
         LiveRequestError,
+        MiddlewareError,
         MissingResultError,
         OutputValidationError,
         PreflightError,
         ProviderNotFoundError,
         RunNotFoundError,
         SubmissionUnknownError,
+        ToolInterruptedError,
+        TurnLimitError,
     )
+    from claude_batch.core.events import Event, Observer
     from claude_batch.core.settings import BatchProcessingMode
     from claude_batch.core.states import BatchState, RequestState, RunState
     from claude_batch.core.usage import Usage
     from claude_batch.integrations.client import client, client_sync
     from claude_batch.providers.actor import Actor, load_actor
-    from claude_batch.providers.batch import ClaudeBatchProvider, open_run
+    from claude_batch.providers.batch import ClaudeBatchProvider
     from claude_batch.providers.costs import CostReport, CostShare
     from claude_batch.providers.live import ClaudeProvider
+    from claude_batch.providers.opening import open_run
+    from claude_batch.providers.progress import Progress
     from claude_batch.providers.protocol import Provider, ProviderCapabilities
     from claude_batch.providers.pruning import Pruned
     from claude_batch.providers.registry import ProviderRegistry
@@ -58,35 +71,47 @@ _HOMES = {
     "actor.configuration": ("ActorConfiguration",),
     "actor.documents": ("Document",),
     "actor.loader": ("ActorLoader",),
+    "actor.middleware": ("Middleware",),
     "actor.request": ("ActorRequest",),
     "actor.response": ("ActorResponse", "ActorResult"),
+    "actor.tools": ("tool",),
     "core.citations": ("Citation",),
     "core.errors": (
         "AccountHaltedError",
         "ActorConfigurationError",
         "ActorError",
+        "AnswerError",
+        "AnswerRefusedError",
         "BatchRequestError",
         "BatchTimeoutError",
+        "ContextWindowExceededError",
+        "ConversationStoppedError",
         "EngineStoppedError",
         "InvalidRequestError",
         "KeyConflictError",
         "LedgerError",
         "LiveRequestError",
+        "MiddlewareError",
         "MissingResultError",
         "OutputValidationError",
         "PreflightError",
         "ProviderNotFoundError",
         "RunNotFoundError",
         "SubmissionUnknownError",
+        "ToolInterruptedError",
+        "TurnLimitError",
     ),
+    "core.events": ("Event", "Observer"),
     "core.settings": ("BatchProcessingMode",),
     "core.states": ("BatchState", "RequestState", "RunState"),
     "core.usage": ("Usage",),
     "integrations.client": ("client", "client_sync"),
     "providers.actor": ("Actor", "load_actor"),
-    "providers.batch": ("ClaudeBatchProvider", "open_run"),
+    "providers.batch": ("ClaudeBatchProvider",),
+    "providers.opening": ("open_run",),
     "providers.costs": ("CostReport", "CostShare"),
     "providers.live": ("ClaudeProvider",),
+    "providers.progress": ("Progress",),
     "providers.protocol": ("Provider", "ProviderCapabilities"),
     "providers.pruning": ("Pruned",),
     "providers.registry": ("ProviderRegistry",),
@@ -105,6 +130,8 @@ __all__ = [
     "ActorRequest",
     "ActorResponse",
     "ActorResult",
+    "AnswerError",
+    "AnswerRefusedError",
     "BatchProcessingMode",
     "BatchRequestError",
     "BatchState",
@@ -113,17 +140,24 @@ __all__ = [
     "Citation",
     "ClaudeBatchProvider",
     "ClaudeProvider",
+    "ContextWindowExceededError",
+    "ConversationStoppedError",
     "CostReport",
     "CostShare",
     "Document",
     "EngineStoppedError",
+    "Event",
     "InvalidRequestError",
     "KeyConflictError",
     "LedgerError",
     "LiveRequestError",
+    "Middleware",
+    "MiddlewareError",
     "MissingResultError",
+    "Observer",
     "OutputValidationError",
     "PreflightError",
+    "Progress",
     "Provider",
     "ProviderCapabilities",
     "ProviderNotFoundError",
@@ -135,16 +169,22 @@ __all__ = [
     "RunState",
     "RunStatus",
     "SubmissionUnknownError",
+    "ToolInterruptedError",
+    "TurnLimitError",
     "Usage",
     "__version__",
     "client",
     "client_sync",
+    "events",
     "load_actor",
     "open_run",
+    "tool",
 ]
 
 
 def __getattr__(name: str) -> object:
+    if name == "events":
+        return importlib.import_module(f"{__name__}.core.events")
     home = _HOME_OF.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

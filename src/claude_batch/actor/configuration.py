@@ -6,7 +6,8 @@ an actor and a request into Messages params to `claude_batch.actor.request`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import os
+from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Any, ClassVar, cast
 
 import msgspec
@@ -34,6 +35,8 @@ from claude_batch.actor.keys import (
     hoist,
     key_faults,
 )
+from claude_batch.actor.tools import Toolset, functions_in, toolset_of
+from claude_batch.actor.writing import Dumper
 from claude_batch.core.errors import ActorConfigurationError, InvalidRequestError
 from claude_batch.core.settings import BatchProcessingMode
 from claude_batch.wire.schemas import close_objects, schema_fault
@@ -122,7 +125,9 @@ class ActorConfiguration(BaseModel):
     _envelope: dict[str, Any] | None = PrivateAttr(default=None)
     _identifier: str | None = PrivateAttr(default=None)
     _output_required: bool = PrivateAttr(default=False)
+    _functions: tuple[Callable[..., Any], ...] = PrivateAttr(default=())
     _folder: str | None = PrivateAttr(default=None)
+    _judge: Callable[[bytes], str | None] | None = PrivateAttr(default=None)
 
     # --- checks ---------------------------------------------------------------------------------
 
@@ -269,11 +274,35 @@ class ActorConfiguration(BaseModel):
         parameters = {**loose, **self.options}
         if self.system_prompt:
             parameters["system"] = self.system_prompt
+        if (tools := self.toolset) is not None:
+            parameters["tools"] = [*parameters.get("tools", ()), *tools.definitions]
         if (schema := self.response_schema) is not None:
             output = dict(parameters.get("output_config", {}))
             output["format"] = {"type": "json_schema", "schema": close_objects(schema)}
             parameters["output_config"] = output
         return parameters
+
+    @property
+    def toolset(self) -> Toolset | None:
+        """The functions that the model may call, imported by the first look; None without any.
+
+        Those of `with_tools`, and the entries ``module:function`` of the host's ``tools``. Raises
+        `ActorConfigurationError` where one cannot be imported, or is no tool.
+        """
+        named = functions_in(self.model_extra or {}, self.config or {})
+        folder = self._folder and os.path.abspath(self._folder)
+        return toolset_of(named, folder, self._functions)
+
+    def with_tools(self, functions: Iterable[Callable[..., Any]]) -> ActorConfiguration:
+        """The same actor, whose model may call these functions too."""
+        own = self.model_copy()
+        own._functions = (*self._functions, *functions)
+        return own
+
+    @property
+    def judge(self) -> Callable[[bytes], str | None] | None:
+        """What the caller judges answers by; None where only the response format does."""
+        return self._judge
 
     @property
     def common_documents(self) -> tuple[Document, ...]:
@@ -285,12 +314,18 @@ class ActorConfiguration(BaseModel):
         """True where even requests of raw ``params`` are asked for in the response format."""
         return self._output_required
 
-    def with_response_schema(self, schema: Mapping[str, Any]) -> ActorConfiguration:
-        """The same actor, all of whose answers have this shape, instead of its own."""
+    def with_response_schema(
+        self, schema: Mapping[str, Any], judge: Callable[[bytes], str | None] | None = None
+    ) -> ActorConfiguration:
+        """The same actor, all of whose answers have this shape, instead of its own.
+
+        ``judge`` says of a Message's JSON what is wrong with it; None for nothing.
+        """
         own = self.model_copy(
             update={"response_format": {"type": "json_schema", "schema": dict(schema)}}
         )
         own._output_required = True
+        own._judge = judge
         return own
 
     def require_answerable(self) -> None:
@@ -298,7 +333,7 @@ class ActorConfiguration(BaseModel):
         if self.type != "llm":
             raise ActorConfigurationError(
                 f"actor {self.name} is of type {self.type!r}, which claude-batch cannot run: it "
-                "sends prompts to a model and calls no tools and walks no graphs; ask an actor "
+                "sends prompts to a model and walks no graphs; ask an actor "
                 "of type `llm`, or let the host run this one"
             )
 
@@ -353,7 +388,7 @@ class ActorConfiguration(BaseModel):
         """`to_dict` as YAML. Raises `ActorConfigurationError` for values that YAML cannot hold."""
         try:
             return yaml.dump(
-                self.to_dict(), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100
+                self.to_dict(), Dumper=Dumper, sort_keys=False, allow_unicode=True, width=100
             )
         except yaml.YAMLError as error:
             raise ActorConfigurationError(
@@ -375,7 +410,8 @@ class ActorConfiguration(BaseModel):
 
     def in_folder(self, folder: str) -> ActorConfiguration:
         """The same actor, as read from a file in this folder (the loader's)."""
-        if not self.documents or not folder:
+        uses = self.documents or functions_in(self.model_extra or {}, self.config or {})
+        if not uses or not folder:
             return self
         own = self.model_copy()
         own._folder = folder
@@ -461,19 +497,3 @@ def _schema_of(value: Mapping[str, Any] | None) -> dict[str, Any] | None:
             "holds no JSON schema; write the schema itself, or {type: json_schema, schema: {…}}"
         )
     return dict(cast("Mapping[str, Any]", schema))
-
-
-class _Dumper(yaml.SafeDumper):
-    """Writes long texts as blocks, as people do, and repeats instead of pointing."""
-
-    def ignore_aliases(self, data: Any) -> bool:
-        return True
-
-
-def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    return dumper.represent_scalar(  # pyright: ignore[reportUnknownMemberType] - its stubs
-        "tag:yaml.org,2002:str", text, style="|" if "\n" in text else None
-    )
-
-
-_Dumper.add_representer(str, _represent_text)

@@ -21,7 +21,7 @@ from claude_batch.wire.messages import DecodedMessage, UnreadableLine, decode_me
 if TYPE_CHECKING:
     from anthropic.types import Message
 
-__all__ = ["ActorResponse", "ActorResult", "OutputT"]
+__all__ = ["ActorResponse", "ActorResult", "OutputJudge", "OutputT"]
 
 
 OutputT = TypeVar("OutputT", default=Any)
@@ -52,6 +52,7 @@ class ActorResponse(Generic[OutputT_co]):
         "_parsed",
         "_raw",
         "_reused",
+        "_turns",
     )
 
     def __init__(
@@ -61,6 +62,7 @@ class ActorResponse(Generic[OutputT_co]):
         batch_id: str | None = None,
         attempt: int = 1,
         cost: int | None = None,
+        turns: int = 1,
         output: OutputFormat[OutputT_co] | None = None,
         reused: bool = False,
     ) -> None:
@@ -72,6 +74,7 @@ class ActorResponse(Generic[OutputT_co]):
         self._batch_id = batch_id
         self._attempt = attempt
         self._cost = cost
+        self._turns = turns
         self._decoded: DecodedMessage | None = None
         self._output = output
         self._reused = reused
@@ -94,12 +97,13 @@ class ActorResponse(Generic[OutputT_co]):
 
     @property
     def attempt(self) -> int:
-        """Which attempt succeeded, counted from 1."""
+        """Which attempt (of the last turn) succeeded, counted from 1."""
         return self._attempt
 
     @property
     def cost(self) -> int | None:
-        """What it cost, in nano-dollars (10⁻⁹ USD); None where the model's price is not known."""
+        """What it cost with all its turns, in nano-dollars (10⁻⁹ USD); None where the model's
+        price is not known."""
         return self._cost
 
     @property
@@ -223,8 +227,26 @@ class ActorResponse(Generic[OutputT_co]):
             batch_id=self._batch_id,
             attempt=self._attempt,
             cost=self._cost,
+            turns=self._turns,
             output=output,
             reused=self._reused,
+        )
+
+    @property
+    def turns(self) -> int:
+        """How many answers it took: pauses and calls of tools go before the last one."""
+        return self._turns
+
+    def after(self, before: ActorResponse, turns: int) -> ActorResponse[OutputT_co]:
+        """The same answer, as the last one of a conversation that cost something before."""
+        costs = (self._cost, before.cost)
+        return ActorResponse(
+            self._raw,
+            batch_id=self._batch_id,
+            attempt=self._attempt,
+            cost=None if None in costs else sum(cost or 0 for cost in costs),
+            turns=turns,
+            output=self._output,
         )
 
     def validate(self) -> None:
@@ -266,10 +288,13 @@ class ActorResponse(Generic[OutputT_co]):
             text=text,
             stop_reason=reason,
             batch_id=self._batch_id,
+            problem=why,
         )
 
-    def _value(self) -> tuple[bytes, str | None, int, int | None, bool]:
-        return self._raw, self._batch_id, self._attempt, self._cost, self._reused
+    def _value(self) -> tuple[bytes, str | None, int, int | None, int, bool]:
+        return (
+            self._raw, self._batch_id, self._attempt, self._cost, self._turns, self._reused
+        )  # fmt: skip
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, ActorResponse):
@@ -292,12 +317,37 @@ def _restore(
     batch_id: str | None,
     attempt: int,
     cost: int | None,
+    turns: int,
     reused: bool,
     output: OutputFormat[Any] | None,
 ) -> ActorResponse:
     return ActorResponse(
-        raw, batch_id=batch_id, attempt=attempt, cost=cost, output=output, reused=reused
+        raw,
+        batch_id=batch_id,
+        attempt=attempt,
+        cost=cost,
+        turns=turns,
+        output=output,
+        reused=reused,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class OutputJudge:
+    """Says of an answer (a Message's JSON) what keeps it from being of a shape."""
+
+    output: OutputFormat[Any]
+
+    def __call__(self, message: bytes) -> str | None:
+        """What is wrong, for the model to read; None for nothing."""
+        answer = ActorResponse(message, output=self.output)
+        if answer.stop_reason == "max_tokens":
+            return "it was cut short by max_tokens"
+        try:
+            _ = answer.parsed_output
+        except OutputValidationError as error:
+            return error.problem
+        return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

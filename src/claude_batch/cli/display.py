@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import math
+import re
 import sys
 import time
 from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
+from claude_batch.cli.cost import dollars
 from claude_batch.cli.faults import say
-from claude_batch.core.durations import format_duration
+from claude_batch.core.durations import format_duration, roughly
 from claude_batch.core.states import BatchState
 
 if TYPE_CHECKING:
@@ -19,9 +22,20 @@ if TYPE_CHECKING:
     from rich.status import Status
     from rich.table import Table
 
+    from claude_batch.providers.progress import Progress
     from claude_batch.providers.status import BatchStatus, RunStatus
 
-__all__ = ["Display", "console", "counts_line", "display", "run_details", "runs_table", "storing"]
+__all__ = [
+    "Display",
+    "console",
+    "counts_line",
+    "display",
+    "progress_lines",
+    "progress_words",
+    "run_details",
+    "runs_table",
+    "storing",
+]
 
 LINES_APART = 1.0
 """Seconds between two plain lines, at least."""
@@ -31,11 +45,13 @@ WIDTH = 160
 
 SHOWN_BATCHES = 20
 
+_TIMES = re.compile(r"\b\d+(?:\.\d+)?(?:ms|[smhd])\b")
+
 
 class Display(Protocol):
     """Shows a run's status, as often as it is told one."""
 
-    def show(self, status: RunStatus, trouble: str = "") -> None:
+    def show(self, status: RunStatus, trouble: str = "", progress: Progress | None = None) -> None:
         """Show where the run stands now; ``trouble`` is what stands in its way."""
         ...
 
@@ -90,13 +106,17 @@ class _Lines:
         self._last = ""
         self._shown = float("-inf")
 
-    def show(self, status: RunStatus, trouble: str = "") -> None:
+    def show(self, status: RunStatus, trouble: str = "", progress: Progress | None = None) -> None:
         line = f"{status.run_id} {status.state}: {counts_line(status)}"
+        if progress is not None:
+            line = ", ".join((line, *progress_words(progress)))
         if words := trouble or status.waiting_for:
             line += f" ({words})"
         now = time.monotonic()
-        if line != self._last and now - self._shown >= LINES_APART:
-            self._last, self._shown = line, now
+        # That time passes is no news.
+        timeless = _TIMES.sub("", line)
+        if timeless != self._last and now - self._shown >= LINES_APART:
+            self._last, self._shown = timeless, now
             say(line)
 
 
@@ -106,8 +126,9 @@ class _Table:
     def __init__(self, live: Live) -> None:
         self._live = live
 
-    def show(self, status: RunStatus, trouble: str = "") -> None:
-        self._live.update(run_details(status, trouble))
+    def show(self, status: RunStatus, trouble: str = "", progress: Progress | None = None) -> None:
+        more = () if progress is None else progress_lines(progress)
+        self._live.update(run_details(status, trouble, more))
 
 
 def console() -> Console:
@@ -126,6 +147,29 @@ def counts_line(status: RunStatus) -> str:
     """``990 succeeded, 10 packed of 1,000``."""
     parts = [f"{count:,} {state}" for state, count in status.counts.items()]
     return f"{', '.join(parts) or 'nothing yet'} of {status.total:,}"
+
+
+def progress_words(progress: Progress) -> list[str]:
+    """``99.0 % done``, ``cost so far $0.0123``, ``about 12m left``, ``failed: 3 expired``."""
+    words: list[str] = []
+    if progress.done:
+        # Never rounded up to all of it.
+        words.append(f"{math.floor(progress.done * 1000) / 10:.1f} % done")
+    if progress.cost or progress.unpriced:
+        unpriced = " and what is unpriced" if progress.unpriced else ""
+        words.append(f"cost so far {dollars(progress.cost)}{unpriced}")
+    if progress.expected_end is not None:
+        words.append(f"about {roughly(progress.expected_end - time.time())} left")
+    if progress.failures:
+        failed = [f"{count:,} {kind}" for kind, count in progress.failures.items()]
+        words.append(f"failed: {', '.join(failed)}")
+    return words
+
+
+def progress_lines(progress: Progress) -> tuple[str, ...]:
+    """`progress_words` as one line, or none where there is nothing to tell."""
+    words = ", ".join(progress_words(progress))
+    return (words,) if words else ()
 
 
 def _ago(then: float | None, now: float) -> str:

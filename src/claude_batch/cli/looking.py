@@ -22,6 +22,7 @@ from claude_batch.core.settings import default_ledger
 
 if TYPE_CHECKING:
     from claude_batch.providers.costs import CostReport
+    from claude_batch.providers.progress import Progress
     from claude_batch.providers.status import RunStatus
 
 __all__ = ["require_ledger", "results_command", "status_command"]
@@ -58,10 +59,23 @@ def status_command(run_id: str | None, as_json: bool, ledger: str | None) -> Non
         values = [status.to_dict() for status in found]
         if cost is not None:
             values[0]["cost"] = cost.to_dict()
+            values[0]["progress"] = _progress(location, found[0]).to_dict()
         encoded = msgspec.json.encode(values if run_id is None else values[0])
         tell(msgspec.json.format(encoded).decode())
     else:
-        _show(found, cost)
+        progress = None if run_id is None else _progress(location, found[0])
+        _show(found, cost, progress)
+
+
+def _progress(location: str, status: RunStatus) -> Progress:
+    from claude_batch.ledger.store import Ledger
+    from claude_batch.providers.progress import ProgressReader
+
+    ledger = Ledger(location)
+    try:
+        return ProgressReader(ledger, status.run_id).read(status)
+    finally:
+        ledger.close()
 
 
 def _cost(location: str, run_id: str) -> CostReport:
@@ -88,20 +102,21 @@ def _statuses(location: str, run_id: str | None) -> list[RunStatus]:
         ledger.close()
 
 
-def _show(found: list[RunStatus], cost: CostReport | None) -> None:
-    """One run, of which the cost is given, or all of them."""
+def _show(found: list[RunStatus], cost: CostReport | None, progress: Progress | None) -> None:
+    """One run, of which cost and progress are given, or all of them."""
     from claude_batch.cli.cost import cache_line
-    from claude_batch.cli.display import console, run_details, runs_table
+    from claude_batch.cli.display import console, progress_lines, run_details, runs_table
 
     if not found:
         tell("no runs yet")
         return
     line = None if cost is None else cache_line(cost.total)
     try:
-        if cost is None:
+        if cost is None or progress is None:
             console().print(runs_table(found))
         else:
-            console().print(run_details(found[0], more=[] if line is None else [line]))
+            more = [*progress_lines(progress), *([] if line is None else [line])]
+            console().print(run_details(found[0], more=more))
     except BrokenPipeError:
         forget_stdout()  # who asked has seen enough
     except OSError as error:

@@ -340,7 +340,7 @@ def open_provider(
     with (
         tempfile.TemporaryDirectory(prefix="claude-batch-sandbox-") as folder,
         _state_in(folder),
-        SandboxServer(SandboxSettings(latency=SANDBOX_LATENCY)) as server,
+        SandboxServer(SandboxSettings(latency=SANDBOX_LATENCY, uses_tools=True)) as server,
         ClaudeBatchProvider(
             ledger=f"{folder}/ledger.db",
             base_url=server.url,

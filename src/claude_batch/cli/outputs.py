@@ -15,7 +15,18 @@ from claude_batch.cli.faults import BadOutput, forget_stdout, require_stdout, sa
 from claude_batch.cli.formats import CSV_COLUMNS, csv_line, csv_row
 from claude_batch.cli.options import Format
 from claude_batch.core.crash_points import CrashPoint, reach
-from claude_batch.core.errors import ActorError, BatchRequestError, SubmissionUnknownError
+from claude_batch.core.errors import (
+    ActorError,
+    AnswerError,
+    AnswerRefusedError,
+    BatchRequestError,
+    ContextWindowExceededError,
+    ConversationStoppedError,
+    OutputValidationError,
+    SubmissionUnknownError,
+    ToolInterruptedError,
+    TurnLimitError,
+)
 from claude_batch.core.states import RequestState
 from claude_batch.ledger.reading import Answer
 from claude_batch.providers.mapping import result_of
@@ -53,7 +64,20 @@ class _Failure(msgspec.Struct, gc=False):
     error: _Error
     batch_id: str | None
     attempt: int
+    # What came and was paid for, where something was.
+    text: str | msgspec.UnsetType = msgspec.UNSET
+    stop_reason: str | msgspec.UnsetType | None = msgspec.UNSET
+    cost_usd: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
+
+_ANSWERED: dict[type[AnswerError], str] = {
+    AnswerRefusedError: "refusal",
+    ContextWindowExceededError: "model_context_window_exceeded",
+    OutputValidationError: "invalid_output",
+    TurnLimitError: "max_turns",
+    ToolInterruptedError: "tool_interrupted",
+    ConversationStoppedError: "too_large",
+}
 
 _encode = msgspec.json.Encoder().encode
 
@@ -82,7 +106,12 @@ def output_line(answer: Answer) -> bytes:
     error = result_of(answer).error
     assert error is not None
     fault = _Error(error_type(error), str(error))
-    return _encode(_Failure(identifier, False, fault, answer.batch_id, answer.attempt))
+    line = _Failure(identifier, False, fault, answer.batch_id, answer.attempt)
+    if isinstance(error, AnswerError):
+        line.text, line.stop_reason = error.text, error.stop_reason
+        if answer.cost is not None:
+            line.cost_usd = msgspec.Raw(cost_usd(answer.cost))
+    return _encode(line)
 
 
 def cost_usd(nano: int) -> bytes:
@@ -94,6 +123,8 @@ def error_type(error: ActorError) -> str:
     """The API's own type where there is one, else what happened, in the API's words."""
     if isinstance(error, BatchRequestError):
         return error.error_type or error.outcome
+    if isinstance(error, AnswerError):
+        return _ANSWERED[type(error)]
     return "submission_unknown" if isinstance(error, SubmissionUnknownError) else "missing_result"
 
 

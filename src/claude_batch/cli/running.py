@@ -187,7 +187,7 @@ def _wait(provider: ClaudeBatchProvider, run: Run, shown: Display) -> BaseExcept
             begun = time.monotonic()
             status = run.status()
             if not status.finished:  # how it ended is said once, with the output
-                shown.show(status, trouble)
+                shown.show(status, trouble, run.progress(status))
             seen, again = version, begun + LONGEST_LOOK
             waiting.join(min(LONGEST_REST, RESTS_PER_LOOK * (time.monotonic() - begun)))
 

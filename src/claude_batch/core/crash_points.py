@@ -47,6 +47,12 @@ class CrashPoint(StrEnum):
     AFTER_LIVE_ANSWER = "after_live_answer"  # an answer is here and nowhere else
     AFTER_LIVE_RECORD = "after_live_record"
     AFTER_MARGIN = "after_margin"  # a run is past its margin, nothing was cancelled at the API
+    # Conversations
+    AFTER_TOOL_STARTED = "after_tool_started"  # it is noted that a tool starts, it has not
+    AFTER_TOOL_RUN = "after_tool_run"  # it has run, its result is nowhere else
+    AFTER_TOOL_RECORDED = "after_tool_recorded"
+    BEFORE_NEXT_TURN = "before_next_turn"  # all is there that it needs, it is not queued
+    AFTER_NEXT_TURN = "after_next_turn"
     # Delivery
     BEFORE_DELIVERY = "before_delivery"  # all is final, no line is written
     DURING_DELIVERY = "during_delivery"  # some lines are in the temporary file

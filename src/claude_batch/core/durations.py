@@ -60,6 +60,20 @@ def _parse_text(text: str) -> float | None:
     return None
 
 
+def roughly(seconds: float) -> str:
+    """Seconds as people say them: ``45s``, ``12m``, ``3h 20m``, ``2d 4h``."""
+    seconds = max(0.0, seconds)
+    if seconds < 90:
+        return f"{round(seconds)}s"
+    minutes = round(seconds / 60)
+    if minutes < 90:
+        return f"{minutes}m"
+    if minutes < 48 * 60:
+        return f"{minutes // 60}h {minutes % 60}m"
+    hours = round(seconds / 3600)
+    return f"{hours // 24}d {hours % 24}h"
+
+
 def format_duration(seconds: float) -> str:
     """Write seconds so that `parse_duration` reads the same number back, in the largest unit."""
     if seconds and seconds < 1 and round(seconds * 1000, 6).is_integer():

@@ -13,7 +13,14 @@
     ├── BatchRequestError           the API's own outcome: errored, expired, canceled
     ├── MissingResultError          a batch ended without this request's line
     ├── SubmissionUnknownError      it cannot be known whether the API took the request
-    ├── OutputValidationError       an answer is not of the shape that was asked for
+    ├── AnswerError                 an answer came, and is none to rely on
+    │   ├── OutputValidationError       it is not of the shape that was asked for
+    │   ├── AnswerRefusedError          the model declined
+    │   ├── ContextWindowExceededError  it ends where the model's context window does
+    │   └── ConversationStoppedError    its conversation could not go on to its end
+    │       ├── TurnLimitError              max_turns passed
+    │       └── ToolInterruptedError        a tool may have done its work, and told nobody
+    ├── MiddlewareError             the user's middleware failed at a request or its response
     ├── LiveRequestError            a live (not batched) call failed
     ├── RunNotFoundError            the ledger has no such run
     ├── LedgerError                 the ledger cannot be opened, read or written
@@ -31,8 +38,12 @@ __all__ = [
     "AccountHaltedError",
     "ActorConfigurationError",
     "ActorError",
+    "AnswerError",
+    "AnswerRefusedError",
     "BatchRequestError",
     "BatchTimeoutError",
+    "ContextWindowExceededError",
+    "ConversationStoppedError",
     "EngineStoppedError",
     "HaltReason",
     "InvalidRequestError",
@@ -40,12 +51,15 @@ __all__ = [
     "LedgerError",
     "LedgerFault",
     "LiveRequestError",
+    "MiddlewareError",
     "MissingResultError",
     "OutputValidationError",
     "PreflightError",
     "ProviderNotFoundError",
     "RunNotFoundError",
     "SubmissionUnknownError",
+    "ToolInterruptedError",
+    "TurnLimitError",
 ]
 
 HaltReason = Literal[
@@ -199,10 +213,33 @@ class SubmissionUnknownError(ActorError):
     """
 
 
-class OutputValidationError(ActorError):
+class AnswerError(ActorError):
+    """An answer came, and was paid for, but it is none to rely on."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        text: str,
+        stop_reason: str | None = None,
+        batch_id: str | None = None,
+        response: Any = None,
+    ) -> None:
+        super().__init__(message)
+        self.text = text
+        """The answer's text, as far as it came."""
+        self.stop_reason = stop_reason
+        """Why the model stopped: ``end_turn``, ``max_tokens``, ``refusal``, …"""
+        self.batch_id = batch_id
+        """The API's id of the batch that it came from; None for a live answer."""
+        self.response = response
+        """The answer itself, an `ActorResponse`, where there is no more to say of it."""
+
+
+class OutputValidationError(AnswerError):
     """An answer came, and was paid for, but is not of the shape that was asked for.
 
-    It was cut by ``max_tokens``, refused, or does not validate; the message says which, and where.
+    It was cut by ``max_tokens``, or does not validate; the message says which, and where.
     """
 
     def __init__(
@@ -212,14 +249,62 @@ class OutputValidationError(ActorError):
         text: str,
         stop_reason: str | None = None,
         batch_id: str | None = None,
+        response: Any = None,
+        problem: str = "",
     ) -> None:
-        super().__init__(message)
-        self.text = text
-        """The answer's text, as it came."""
-        self.stop_reason = stop_reason
-        """Why the model stopped: ``end_turn``, ``max_tokens``, ``refusal``, …"""
-        self.batch_id = batch_id
-        """The API's id of the batch that it came from; None for a live answer."""
+        super().__init__(
+            message, text=text, stop_reason=stop_reason, batch_id=batch_id, response=response
+        )
+        self.problem = problem
+        """What is wrong, without the rest of the message."""
+
+
+class AnswerRefusedError(AnswerError):
+    """The model declined to answer (``stop_reason`` ``refusal``); ``text`` is what it said first.
+
+    The same prompt would be declined again: it is not sent again by itself.
+    """
+
+
+class ContextWindowExceededError(AnswerError):
+    """Prompt and answer filled the model's context window; ``text`` is the answer up to there."""
+
+
+class ConversationStoppedError(AnswerError):
+    """A conversation could not go on to its end; ``response`` is the last answer."""
+
+
+class TurnLimitError(ConversationStoppedError):
+    """The last answer that ``max_turns`` allows asks for another turn."""
+
+
+class ToolInterruptedError(ConversationStoppedError):
+    """A tool had started when its process ended, and is not marked ``repeatable``.
+
+    It may have done its work, so it was not run again.
+    """
+
+
+class MiddlewareError(ActorError):
+    """A middleware failed at one request or its response; all others are untouched.
+
+    What it raised is the ``__cause__``.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        middleware: str,
+        stage: Literal["before_request", "after_response"],
+        key: str | None = None,
+    ) -> None:
+        super().__init__(f"request {key!r}: {message}" if key is not None else message)
+        self.middleware = middleware
+        """The name of its class."""
+        self.stage: Literal["before_request", "after_response"] = stage
+        self.key = key
+        """The caller's key of the request, where it has one."""
 
 
 class LiveRequestError(ActorError):

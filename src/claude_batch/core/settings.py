@@ -104,6 +104,13 @@ class BatchProcessingMode(BaseModel):
     learned from the ledger: how long cancelled batches took to end, and live calls to be made."""
     fallback: Literal["live", "none"] = "live"
     """What becomes of requests that did not run before the margin: asked live, or ``expired``."""
+    max_turns: int = Field(default=10, ge=1)
+    """How many answers of the model a conversation with tools or pauses may have."""
+    turn_linger: Duration = 30.0
+    """How long a conversation whose next turn is ready waits for the others of its run that are
+    between two turns, so that they travel together, in seconds."""
+    validation_attempts: int = Field(default=1, ge=1)
+    """How many answers are asked for until one is of the shape that was asked for."""
     preflight: bool | Literal["auto"] = "auto"
     """Whether the API looks at one request of each shape of a run before anything of it is sent;
     ``auto``: where the run has more than 100 requests."""

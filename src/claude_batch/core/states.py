@@ -13,16 +13,25 @@ class RequestState(StrEnum):
     QUEUED = "queued"  # stored, in no batch
     HELD = "held"  # waits for another request of its run, whose answer it may share
     PACKED = "packed"  # belongs to a batch that has no outcome for it yet
+    CONTINUING = "continuing"  # answered, and its next turn is being prepared
     SUCCEEDED = "succeeded"  # the API answered with a message
     ERRORED = "errored"  # the API (or a check before sending) refused it for good
     CANCELED = "canceled"  # withdrawn before sending, or canceled at the API
     EXPIRED = "expired"  # did not run within the batch's 24 hours, or before its run's deadline
     LOST = "lost"  # it may have been paid for, and has no answer
+    REFUSED = "refused"  # the model declined to answer
+    WINDOW_EXCEEDED = "window_exceeded"  # the answer ends where the model's context window does
+    STOPPED = "stopped"  # it was answered, but its conversation cannot go on to its end
 
     @property
     def is_final(self) -> bool:
         """True where nothing more will happen to the request by itself."""
-        return self not in (RequestState.QUEUED, RequestState.HELD, RequestState.PACKED)
+        return self not in (
+            RequestState.QUEUED,
+            RequestState.HELD,
+            RequestState.PACKED,
+            RequestState.CONTINUING,
+        )
 
 
 class BatchState(StrEnum):

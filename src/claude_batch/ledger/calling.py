@@ -10,10 +10,10 @@ import hashlib
 from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, bindparam, insert, or_, select, update
+from sqlalchemy import Connection, bindparam, func, insert, or_, select, update
 
 from claude_batch.core.states import RequestState
-from claude_batch.ledger.schema import call_keys, calls, params, requests
+from claude_batch.ledger.schema import call_keys, calls, conversations, params, requests
 from claude_batch.ledger.store import Record, insert_many
 
 __all__ = [
@@ -139,10 +139,15 @@ def mark_taken(tx: Connection, seqs: Sequence[int], now: float) -> None:
 def find_call(tx: Connection, actor: str, key: str) -> Record | None:
     """The single call of that actor and key: ``seq``, ``run_id`` and ``body``; None where new."""
     return tx.execute(
-        select(requests.c.seq, requests.c.run_id, params.c.body)
+        select(
+            requests.c.seq,
+            requests.c.run_id,
+            func.coalesce(conversations.c.first_params, params.c.body).label("body"),
+        )
         .select_from(call_keys)
         .join(requests, requests.c.seq == call_keys.c.request_seq)
         .join(params, params.c.request_seq == requests.c.seq)
+        .outerjoin(conversations, conversations.c.request_seq == requests.c.seq)
         .where(call_keys.c.actor == actor, call_keys.c.key == key)
     ).first()
 

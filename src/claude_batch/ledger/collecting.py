@@ -25,6 +25,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from claude_batch.core.states import BatchState, RequestState
 from claude_batch.core.usage import Usage
+from claude_batch.ledger.conversing import take_turns
 from claude_batch.ledger.schema import (
     batch_runs,
     batches,
@@ -369,17 +370,22 @@ def finish_collection(
             )
             .values(**again, attempts=requests.c.attempts + 1)
         ).rowcount
-    final = tx.execute(
-        update(requests)
-        .where(joined, results.c.disposition == "final" if contradicted else true())
-        .values(
-            state=results.c.outcome,
-            answered_by=results.c.sending,
-            attempts=requests.c.attempts + 1,
-            sendings=sendings,
-            finished=stamp,
-        )
-    ).rowcount
+    turned = take_turns(tx, batch_id, joined, stored.dispositions, sendings=sendings, stamp=stamp)
+    failed = results.c.disposition.in_(("retry", "account"))
+    final = (
+        turned
+        + tx.execute(
+            update(requests)
+            .where(joined, ~failed if contradicted else true())
+            .values(
+                state=results.c.outcome,
+                answered_by=results.c.sending,
+                attempts=requests.c.attempts + 1,
+                sendings=sendings,
+                finished=stamp,
+            )
+        ).rowcount
+    )
     rest = and_(requests.c.batch_id == batch_id, requests.c.state == RequestState.PACKED)
     unanswered = 0
     if missing is RequestState.QUEUED:
@@ -477,8 +483,9 @@ def to_cancel(tx: Connection, workspace_id: int) -> list[Record]:
     )
 
 
-def mark_lost(tx: Connection, batch_id: int, *, note: str, now: float) -> None:
+def mark_lost(tx: Connection, batch_id: int, *, note: str, now: float) -> Collected:
     """A batch is gone from the API: what it held may have been paid for, and has no answer."""
     stored = stored_counts(tx, batch_id)
-    finish_collection(tx, batch_id, stored, missing=RequestState.LOST, now=now)
+    collected = finish_collection(tx, batch_id, stored, missing=RequestState.LOST, now=now)
     tx.execute(update(batches).where(batches.c.id == batch_id).values(note=note))
+    return collected

@@ -8,11 +8,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal, NamedTuple
 
-from sqlalchemy import Connection, Integer, bindparam, case, cast, func, select, update
+from sqlalchemy import (
+    Connection,
+    Integer,
+    bindparam,
+    case,
+    cast,
+    func,
+    literal_column,
+    select,
+    update,
+)
 
-from claude_batch.core.states import RequestState
+from claude_batch.core.states import BatchState, RequestState
 from claude_batch.ledger.holding import REUSED
-from claude_batch.ledger.schema import batches, requests, results, runs
+from claude_batch.ledger.schema import batch_runs, batches, requests, results, runs
 from claude_batch.ledger.store import Ledger, Record, plain_rows
 
 __all__ = [
@@ -20,6 +30,10 @@ __all__ = [
     "Priced",
     "Sums",
     "answer_times",
+    "collected_batches",
+    "cost_in_batch",
+    "failures",
+    "live_holders",
     "put_costs",
     "sums",
     "unpriced_answers",
@@ -32,6 +46,13 @@ Grouping = Literal["actor", "model", "day"]
 DAY = 86400.0
 PAGE = 1000
 """Answers that are read at once."""
+
+_FAILED = (
+    RequestState.ERRORED,
+    RequestState.EXPIRED,
+    RequestState.CANCELED,
+    RequestState.LOST,
+)
 
 _SUCCEEDED = results.c.outcome == RequestState.SUCCEEDED
 
@@ -126,6 +147,61 @@ def unpriced_models(tx: Connection, run_id: str | None = None) -> dict[str, int]
     return {str(model): count for model, count in tx.execute(query)}
 
 
+def collected_batches(tx: Connection, run_id: str) -> list[int]:
+    """The batches of a run whose results are all in the ledger."""
+    return list(
+        tx.scalars(
+            select(batches.c.id)
+            .join(batch_runs, batch_runs.c.batch_id == batches.c.id)
+            .where(batch_runs.c.run_id == run_id, batches.c.state == BatchState.COLLECTED)
+        )
+    )
+
+
+def live_holders(tx: Connection, run_id: str) -> list[int]:
+    """What holds a run's live calls, some of which may be answered still."""
+    return list(
+        tx.scalars(
+            select(batches.c.id)
+            .join(batch_runs, batch_runs.c.batch_id == batches.c.id)
+            .where(batch_runs.c.run_id == run_id, batches.c.state == BatchState.LIVE)
+        )
+    )
+
+
+def cost_in_batch(tx: Connection, run_id: str, batch_id: int) -> tuple[int, int]:
+    """What a run's results in one batch have cost (nano-dollars), and how many have no price."""
+    row = tx.execute(
+        select(_sum(results.c.cost), _count(_SUCCEEDED & results.c.cost.is_(None)))
+        .join(requests, requests.c.seq == results.c.request_seq)
+        .where(
+            results.c.batch_id == batch_id,
+            requests.c.run_id == run_id,
+            results.c.sending > REUSED,
+        )
+    ).one()
+    return int(row[0]), int(row[1])
+
+
+def failures(tx: Connection, run_id: str) -> dict[str, int]:
+    """A run's failed requests by type of error, else by state; the most frequent first."""
+    kind = func.coalesce(results.c.error_type, requests.c.state)
+    number = func.count()
+    rows = tx.execute(
+        select(kind, number)
+        .select_from(requests)
+        .outerjoin(
+            results,
+            (results.c.request_seq == requests.c.seq)
+            & (results.c.sending == requests.c.answered_by),
+        )
+        .where(requests.c.run_id == run_id, requests.c.state.in_(_FAILED))
+        .group_by(kind)
+        .order_by(number.desc(), kind)
+    )
+    return {str(name): int(count) for name, count in rows}
+
+
 def answer_times(tx: Connection, run_id: str) -> tuple[float | None, float | None]:
     """When the first and the last results of a run were in the ledger (seconds since the epoch)."""
     of_run = (
@@ -146,7 +222,13 @@ def _unpriced(*of: Any) -> Any:
         (results.c.request_seq == bindparam("seq")) & (results.c.sending > bindparam("sending"))
     )
     return (
-        select(results.c.request_seq, results.c.sending, results.c.raw, batches.c.ended)
+        select(
+            results.c.request_seq,
+            results.c.sending,
+            results.c.raw,
+            batches.c.ended,
+            (batches.c.state != literal_column("'live'")).label("of_batch"),
+        )
         .join(batches, batches.c.id == results.c.batch_id)
         .join(requests, requests.c.seq == results.c.request_seq)
         .where(_SUCCEEDED, results.c.cost.is_(None), after, *of)
@@ -160,7 +242,8 @@ _UNPRICED_OF_RUN = _unpriced(requests.c.run_id == bindparam("run"))
 
 
 def unpriced_answers(ledger: Ledger, run_id: str | None = None) -> Iterator[list[Record]]:
-    """Pages of answers without a price: request, sending, raw line, and when its batch ended."""
+    """Pages of answers without a price: request, sending, raw line, when its batch ended, and
+    whether it is of a batch (and not of a live call)."""
     values: dict[str, Any] = {"seq": 0, "sending": 0}
     if run_id is not None:
         values["run"] = run_id

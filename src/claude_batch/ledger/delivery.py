@@ -59,16 +59,17 @@ _RUNS = select(
 
 
 def _outstanding() -> Any:
-    # Runs that may have open requests are found by what is queued and which batches are open,
-    # both in an index: whatever has been finished before costs nothing.
+    # Runs that may have open requests are found by what is queued or between two turns, and
+    # which batches are open, all in an index: whatever has been finished before costs nothing.
     queued = select(requests.c.run_id).where(requests.c.state == RequestState.QUEUED)
+    turning = select(requests.c.run_id).where(requests.c.state == RequestState.CONTINUING)
     held = select(requests.c.run_id).where(is_held())
     carried = (
         select(batch_runs.c.run_id)
         .join(batches, batches.c.id == batch_runs.c.batch_id)
         .where(batches.c.state.in_(_WITH_OPEN_REQUESTS))
     )
-    at_work = union(queued, held, carried).scalar_subquery()
+    at_work = union(queued, held, turning, carried).scalar_subquery()
     unfinished = and_(runs.c.id.in_(at_work), _finished < runs.c.request_count)
     somewhere = or_(runs.c.output.is_not(None), runs.c.results_dir.is_not(None))
     unwritten = and_(somewhere, runs.c.delivered.is_(None))

@@ -17,12 +17,13 @@ from sqlalchemy import (
     func,
     insert,
     literal_column,
+    or_,
     select,
 )
 
 from claude_batch.core.states import RequestState
 from claude_batch.ledger.calling import digest_of
-from claude_batch.ledger.schema import digests, meta, params, requests, runs
+from claude_batch.ledger.schema import conversations, digests, meta, params, requests, results, runs
 from claude_batch.ledger.store import Ledger, insert_many, plain_rows
 
 __all__ = ["Pair", "add_digests", "answered_before", "answered_calls", "doubled", "index_answers"]
@@ -70,6 +71,21 @@ def doubled(tx: Connection, run_id: str) -> Iterator[Pair]:
     yield from plain_rows(tx, _DOUBLED, {"run": run_id})
 
 
+def _serves(answer: Any, run_id: Any) -> Any:
+    """Whether an answer is one that another run's request may have too.
+
+    Whoever converses wants none that asks for another turn; whoever does not, none that took one.
+    """
+    converses = exists().where(runs.c.id == run_id, runs.c.converses)
+    is_last = exists().where(
+        results.c.request_seq == answer.c.seq,
+        results.c.sending == answer.c.answered_by,
+        results.c.disposition == literal_column("'final'"),
+    )
+    took_turns = exists().where(conversations.c.request_seq == answer.c.seq)
+    return or_(and_(converses, is_last), and_(~converses, ~took_turns))
+
+
 _answer = requests.alias("answer")
 _its_digest = digests.alias("its_digest")
 _ANSWERED = (
@@ -84,7 +100,11 @@ _ANSWERED = (
             _answer.c.state == RequestState.SUCCEEDED,
         ),
     )
-    .where(requests.c.run_id == bindparam("run"), requests.c.state == RequestState.QUEUED)
+    .where(
+        requests.c.run_id == bindparam("run"),
+        requests.c.state == RequestState.QUEUED,
+        _serves(_answer, requests.c.run_id),
+    )
     .group_by(requests.c.seq)
 )
 
@@ -98,6 +118,8 @@ def answered_calls(tx: Connection, calls: Sequence[tuple[int, int, bytes]]) -> l
     """Those of some single calls (row number, lane, digest) that were answered before."""
     found: list[Pair] = []
     for seq, lane_id, digest in calls:
+        run_id = select(requests.c.run_id).where(requests.c.seq == seq)
+        asker = tx.scalar(run_id)
         answer = tx.scalar(
             select(func.min(requests.c.seq))
             .join(digests, digests.c.request_seq == requests.c.seq)
@@ -105,6 +127,7 @@ def answered_calls(tx: Connection, calls: Sequence[tuple[int, int, bytes]]) -> l
                 digests.c.digest == digest,
                 requests.c.lane_id == lane_id,
                 requests.c.state == RequestState.SUCCEEDED,
+                _serves(requests, asker),
             )
         )
         if answer is not None:
@@ -148,9 +171,12 @@ def _number(tx: Connection, name: str) -> int:
 def _unindexed(run_id: str, after: tuple[int, int]) -> Any:
     known = exists().where(digests.c.request_seq == requests.c.seq)
     stamp, seq = after
+    # Of a conversation: what was asked first.
+    asked = func.coalesce(conversations.c.first_params, params.c.body)
     return (
-        select(requests.c.seq, requests.c.finished, params.c.body, known.label("known"))
+        select(requests.c.seq, requests.c.finished, asked.label("body"), known.label("known"))
         .join(params, params.c.request_seq == requests.c.seq)
+        .outerjoin(conversations, conversations.c.request_seq == requests.c.seq)
         .where(
             requests.c.run_id == run_id,
             requests.c.state == RequestState.SUCCEEDED,

@@ -42,6 +42,7 @@ __all__ = [
     "name_workspace",
     "remove_half_stored",
     "run_by_digest",
+    "set_trace",
 ]
 
 
@@ -54,6 +55,7 @@ _INSERT_PREFIXED = insert(requests).values(
     sendings=literal_column("0"),
     batch_id=null(),
     answered_by=null(),
+    trace=null(),
     finished=null(),
     live=null(),
 )
@@ -73,8 +75,14 @@ class NewRun:
     created: float
     label: str | None = None
     output: str | None = None
+    trace: str | None = None
+    """The W3C ``traceparent`` of who asks, where an observer carries one."""
     process: str | None = None
     """The process that makes it, as `claude_batch.ledger.processes` knows it."""
+    converses: bool = False
+    """Whether its conversations go on by themselves."""
+    tools: str | None = None
+    """The functions that they may call, as JSON."""
 
 
 class NewRequest(NamedTuple):
@@ -244,6 +252,9 @@ def begin_run(tx: Connection, run: NewRun) -> str:
             label=run.label,
             output=run.output,
             process=run.process,
+            converses=run.converses,
+            tools=run.tools,
+            trace=run.trace,
             created=run.created,
             stored=run.created if run.kind == "calls" else None,
             request_count=0,
@@ -290,6 +301,11 @@ def add_requests(
         .values(request_count=runs.c.request_count + len(new))
     )
     return first
+
+
+def set_trace(tx: Connection, seq: int, trace: str) -> None:
+    """Note the ``traceparent`` of who makes a single call."""
+    tx.execute(update(requests).where(requests.c.seq == seq).values(trace=trace))
 
 
 def run_by_digest(tx: Connection, digest: str) -> Any | None:

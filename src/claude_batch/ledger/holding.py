@@ -29,6 +29,7 @@ from claude_batch.core.states import BatchState, RequestState
 from claude_batch.ledger.digests import Pair
 from claude_batch.ledger.schema import (
     batches,
+    conversations,
     doubles,
     lanes,
     meta,
@@ -194,6 +195,8 @@ def _let_go(tx: Connection, held: Any, now: float) -> bool:
             primer.c.finished.is_(None),
             primer.c.attempts == 0,
             or_(primer.c.batch_id.is_(None), primer.c.batch_id.not_in(unknown)),
+            # A conversation's first turn was its chance.
+            ~exists().where(conversations.c.request_seq == primer.c.seq),
         )
         .correlate(requests)
     )
@@ -209,6 +212,7 @@ def _let_go(tx: Connection, held: Any, now: float) -> bool:
 
 _original = requests.alias("original")
 _theirs = results.alias("theirs")
+_talked = conversations.alias("talked")
 
 
 def _answer(tx: Connection, waiting: Any) -> bool:
@@ -252,6 +256,23 @@ def _answer(tx: Connection, waiting: Any) -> bool:
                     _theirs.c.sending == _original.c.answered_by,
                 ),
             )
+            .where(doubles.c.request_seq.in_(of_these)),
+        )
+    )
+    # How many turns it took, and why it stopped if it did, is the double's too.
+    tx.execute(delete(conversations).where(conversations.c.request_seq.in_(of_these)))
+    tx.execute(
+        insert(conversations).from_select(
+            ["request_seq", "turns", "rejected", "consumed", "cost", "stopped", "note"],
+            select(
+                doubles.c.request_seq,
+                _talked.c.turns,
+                _talked.c.rejected,
+                *(nothing,) * 2,
+                _talked.c.stopped,
+                _talked.c.note,
+            )
+            .join(_talked, _talked.c.request_seq == doubles.c.of_seq)
             .where(doubles.c.request_seq.in_(of_these)),
         )
     )

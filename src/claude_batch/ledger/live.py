@@ -10,13 +10,32 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
-from sqlalchemy import Connection, and_, bindparam, insert, literal_column, or_, select, update
+from sqlalchemy import (
+    Connection,
+    and_,
+    bindparam,
+    func,
+    insert,
+    literal_column,
+    or_,
+    select,
+    update,
+)
 
 from claude_batch.core.states import BatchState, RequestState
 from claude_batch.ledger.collecting import NewResult, add_results
+from claude_batch.ledger.conversing import take_turns
 from claude_batch.ledger.holding import is_double, is_held
 from claude_batch.ledger.packing import recount
-from claude_batch.ledger.schema import batch_runs, batches, lanes, params, requests, runs
+from claude_batch.ledger.schema import (
+    batch_runs,
+    batches,
+    lanes,
+    params,
+    requests,
+    results,
+    runs,
+)
 from claude_batch.ledger.store import next_stamp
 
 __all__ = [
@@ -52,6 +71,13 @@ class Waiting(NamedTuple):
     max_attempts: int
     concurrency: int
     body: bytes
+    kind: str
+    """Of its run: ``run``, or ``calls``."""
+    actor: str
+    key: str | None
+    position: int
+    asked: float
+    trace: str | None
 
 
 def choose(tx: Connection, lane_id: int, run_ids: Collection[str]) -> int:
@@ -106,6 +132,12 @@ def request(tx: Connection, seq: int) -> Waiting | None:
             runs.c.max_attempts,
             runs.c.live_concurrency,
             params.c.body,
+            runs.c.kind,
+            runs.c.actor,
+            requests.c.key,
+            requests.c.position,
+            requests.c.created,
+            func.coalesce(requests.c.trace, runs.c.trace),
         )
         .join(runs, runs.c.id == requests.c.run_id)
         .join(lanes, lanes.c.id == requests.c.lane_id)
@@ -187,10 +219,11 @@ def _under_way(seq: int, batch_id: int) -> list[object]:
     ]
 
 
-def put_back(tx: Connection, seq: int, batch_id: int, *, attempt: bool, note: str | None) -> None:
+def put_back(tx: Connection, seq: int, batch_id: int, *, attempt: bool, note: str | None) -> bool:
     """A call was not processed, or failed and may be tried again: its request waits once more.
 
-    ``attempt``: it had an outcome, which is kept, so that its sending keeps its number.
+    ``attempt``: it had an outcome, which is kept, so that its sending keeps its number. False where
+    it was cancelled meanwhile, and has ended.
     """
     stopped = or_(
         requests.c.cancelled,
@@ -211,6 +244,7 @@ def put_back(tx: Connection, seq: int, batch_id: int, *, attempt: bool, note: st
         .where(batches.c.id == batch_id)
         .values(request_count=batches.c.request_count - 1, note=note)
     )
+    return not gone.rowcount
 
 
 class Ended(NamedTuple):
@@ -224,7 +258,10 @@ class Ended(NamedTuple):
 
 
 def finish(tx: Connection, ended: Sequence[Ended], now: float) -> None:
-    """Give requests their final state, with their results."""
+    """Give requests the state that follows from their answers, as those of a batch get it.
+
+    One whose answer asks for another turn is *continuing*; any other is final.
+    """
     if not ended:
         return
     stamp = next_stamp(tx)
@@ -232,8 +269,25 @@ def finish(tx: Connection, ended: Sequence[Ended], now: float) -> None:
     for end in ended:
         if end.result is not None:
             by_batch.setdefault(end.batch_id, []).append(end.result)
-    for batch_id, results in by_batch.items():
-        add_results(tx, batch_id, results)
+    for batch_id, answers in by_batch.items():
+        add_results(tx, batch_id, answers)
+        joined = and_(
+            requests.c.seq.in_([answer.request_seq for answer in answers]),
+            requests.c.batch_id == batch_id,
+            requests.c.state == RequestState.PACKED,
+            results.c.request_seq == requests.c.seq,
+            results.c.batch_id == batch_id,
+            # An earlier call may have failed, and have left its line here.
+            results.c.sending == requests.c.sendings,
+        )
+        take_turns(
+            tx,
+            batch_id,
+            joined,
+            {answer.disposition for answer in answers},
+            sendings=requests.c.sendings,
+            stamp=stamp,
+        )
     for end in ended:
         tx.execute(
             update(requests)
@@ -269,6 +323,8 @@ def forgotten(tx: Connection, workspace_id: int) -> int:
     may_be_live = select(runs.c.id).where(
         or_(runs.c.mode != "batch", runs.c.live.is_not(None), near)
     )
+    # The next turn of one that stands between two may have been asked.
+    between = requests.c.state == RequestState.CONTINUING
     unsent = list(
         tx.scalars(
             select(batches.c.id)
@@ -278,13 +334,14 @@ def forgotten(tx: Connection, workspace_id: int) -> int:
     )
     waits = or_(
         requests.c.state == RequestState.QUEUED,
+        between,
         and_(is_held(), ~is_double()),
         and_(requests.c.state == RequestState.PACKED, requests.c.batch_id.in_(unsent)),
     )
     count = tx.execute(
         update(requests)
         .where(of_lanes, waits, requests.c.run_id.in_(may_be_live))
-        .values(state=RequestState.LOST, batch_id=None, finished=next_stamp(tx))
+        .values(state=RequestState.LOST, batch_id=None, answered_by=None, finished=next_stamp(tx))
     ).rowcount
     for batch_id in unsent if count else ():
         recount(tx, batch_id)

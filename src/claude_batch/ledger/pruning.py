@@ -16,6 +16,7 @@ from claude_batch.ledger.files import drop_run_files
 from claude_batch.ledger.schema import (
     batch_runs,
     batches,
+    conversations,
     digests,
     doubles,
     former_members,
@@ -25,6 +26,7 @@ from claude_batch.ledger.schema import (
     results,
     runs,
     strange_lines,
+    tool_calls,
 )
 
 __all__ = ["Removed", "begin_pruning", "delivered_runs", "remove_some", "why_kept"]
@@ -109,7 +111,9 @@ def remove_some(tx: Connection, run_id: str, *, limit: int = 2000) -> Removed:
         _remove_run(tx, run_id)
         return Removed(0, 0, False)
     size = _size(tx, chosen)
-    for table in (results, former_members, params, digests, doubles, primers):
+    # Row numbers are given out again: nothing may be left under one.
+    of_requests = (results, former_members, params, digests, doubles, primers)
+    for table in (*of_requests, conversations, tool_calls):
         tx.execute(delete(table).where(table.c.request_seq.in_(chosen)))
     removed = tx.execute(delete(requests).where(requests.c.seq.in_(chosen))).rowcount
     if removed < limit:

@@ -12,6 +12,8 @@ from claude_batch.ledger.holding import REUSED
 from claude_batch.ledger.schema import (
     batch_runs,
     batches,
+    conversations,
+    lanes,
     requests,
     results,
     runs,
@@ -47,11 +49,17 @@ class Answer(NamedTuple):
     batch_id: str | None
     """The API's id of the batch that answered."""
     cost: int | None = None
-    """Nano-dollars; None where there is no answer, or no price."""
+    """Nano-dollars, of all its turns; None where there is no answer, or no price."""
     via: str = "batch"
     """``live`` where it is of a live call, and of no batch."""
     reused: int | None = None
     """1 where the answer was another request's, and cost nothing."""
+    turns: int = 1
+    """How many answers it took."""
+    stopped: str | None = None
+    """Why its conversation could not go on: `claude_batch.ledger.conversing.Stop`."""
+    note: str | None = None
+    """The same in words."""
 
 
 # The state's members, looked up without the cost of the enum's call for every row.
@@ -70,9 +78,15 @@ def _answers() -> Any:
             requests.c.finished,
             results.c.raw,
             batches.c.remote_id,
-            results.c.cost,
+            case(
+                (conversations.c.request_seq.is_(None), results.c.cost),
+                else_=results.c.cost + conversations.c.cost,
+            ),
             case((batches.c.state == literal_column("'live'"), "live"), else_="batch"),
             requests.c.answered_by == REUSED,
+            func.coalesce(conversations.c.turns, 0) + 1,
+            conversations.c.stopped,
+            conversations.c.note,
         )
         .outerjoin(
             results,
@@ -81,6 +95,7 @@ def _answers() -> Any:
                 results.c.sending == requests.c.answered_by,
             ),
         )
+        .outerjoin(conversations, conversations.c.request_seq == requests.c.seq)
         .outerjoin(batches, batches.c.id == func.coalesce(results.c.batch_id, requests.c.batch_id))
     )
 
@@ -197,6 +212,48 @@ def batches_of_run(tx: Connection, run_id: str) -> list[Record]:
             .where(batch_runs.c.run_id == run_id, batches.c.state != BatchState.REJECTED)
             .order_by(batches.c.id)
         )
+    )
+
+
+def runs_of_batch(tx: Connection, batch_id: int) -> list[Record]:
+    """The runs that have requests in a batch: id, kind, actor and trace."""
+    return list(
+        tx.execute(
+            select(runs.c.id, runs.c.kind, runs.c.actor, runs.c.trace)
+            .join(batch_runs, batch_runs.c.run_id == runs.c.id)
+            .where(batch_runs.c.batch_id == batch_id)
+            .order_by(runs.c.created, runs.c.id)
+        )
+    )
+
+
+def past_durations(tx: Connection, workspace_id: int, limit: int) -> list[float]:
+    """Seconds that the newest batches of a workspace took at the API."""
+    took = batches.c.ended - batches.c.submitted
+    return list(
+        tx.scalars(
+            select(took)
+            .join(lanes, lanes.c.id == batches.c.lane_id)
+            .where(
+                lanes.c.workspace_id == workspace_id,
+                batches.c.state == BatchState.COLLECTED,
+                took > 0,
+            )
+            .order_by(batches.c.id.desc())
+            .limit(limit)
+        )
+    )
+
+
+def finished_at(tx: Connection, run_id: str) -> int:
+    """The stamp of the last request of a run that got its final state; 0 where none has."""
+    return (
+        tx.scalar(
+            select(func.max(requests.c.finished)).where(
+                requests.c.run_id == run_id, requests.c.finished.is_not(None)
+            )
+        )
+        or 0
     )
 
 

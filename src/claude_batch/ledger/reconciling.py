@@ -10,10 +10,23 @@ import json
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, and_, case, delete, exists, func, insert, or_, select, update
+from sqlalchemy import (
+    Connection,
+    and_,
+    case,
+    delete,
+    exists,
+    func,
+    insert,
+    null,
+    or_,
+    select,
+    update,
+)
 
 from claude_batch.core.states import BatchState, CandidateState, RequestState
 from claude_batch.ledger import deadlines
+from claude_batch.ledger.conversing import of_this_turn, state_after_answer, wants_a_turn
 from claude_batch.ledger.holding import is_double
 from claude_batch.ledger.packing import batch, recount, withdraw_cancelled
 from claude_batch.ledger.schema import (
@@ -410,12 +423,12 @@ def give_answers(tx: Connection, batch_id: int) -> int:
     )
     return tx.execute(
         update(requests)
-        .where(line, or_(was_lost, queued))
+        .where(line, or_(was_lost, queued), of_this_turn())
         .values(
-            state=results.c.outcome,
+            state=state_after_answer(),
             answered_by=results.c.sending,
             attempts=requests.c.attempts + case((was_lost, 0), else_=1),
-            finished=stamp,
+            finished=case((wants_a_turn(), null()), else_=stamp),
         )
     ).rowcount
 
@@ -437,16 +450,17 @@ def take_earlier_answers(tx: Connection, batch_id: int) -> int:
             ),
             results.c.request_seq == requests.c.seq,
             results.c.outcome == RequestState.SUCCEEDED,
+            of_this_turn(),
         )
         .values(
-            state=RequestState.SUCCEEDED,
+            state=state_after_answer(),
             answered_by=results.c.sending,
             attempts=requests.c.attempts + 1,
-            finished=next_stamp(tx),
+            finished=case((wants_a_turn(), null()), else_=next_stamp(tx)),
         )
     ).rowcount
     if ended and batch(tx, batch_id).state == BatchState.PACKED:
-        answered = and_(requests.c.batch_id == batch_id, requests.c.state == RequestState.SUCCEEDED)
+        answered = and_(requests.c.batch_id == batch_id, requests.c.state != RequestState.PACKED)
         tx.execute(update(requests).where(answered).values(batch_id=None))
         recount(tx, batch_id)
     return ended

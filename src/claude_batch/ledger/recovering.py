@@ -75,7 +75,7 @@ def adopt_forgotten(
     )
     if lane_id is None:
         return None
-    waiting, others, sources = _sorted_out(tx, list(sendings))
+    waiting, others, sources = _sorted_out(tx, sendings)
     result: Any = tx.execute(
         insert(batches).values(
             lane_id=lane_id,
@@ -102,6 +102,7 @@ def adopt_forgotten(
             .values(
                 state=RequestState.PACKED,
                 batch_id=batch_id,
+                answered_by=None,
                 # Its number is this plus the batch's own POST.
                 sendings=sendings[identifier] - 1,
             )
@@ -125,18 +126,21 @@ def adopt_forgotten(
 
 
 def _sorted_out(
-    tx: Connection, identifiers: list[str]
+    tx: Connection, sendings: Mapping[str, int]
 ) -> tuple[dict[str, int], dict[str, int], set[int]]:
     """Known requests that wait to be sent, known ones that do not, and batches that lose some."""
     waiting: dict[str, int] = {}
     others: dict[str, int] = {}
     sources: set[int] = set()
+    identifiers = list(sendings)
     for start in range(0, len(identifiers), _MANY):
         rows = tx.execute(
             select(
                 requests.c.id,
                 requests.c.seq,
                 requests.c.batch_id,
+                requests.c.state,
+                requests.c.answered_by,
                 or_(
                     requests.c.state.in_((RequestState.QUEUED, RequestState.HELD)),
                     (requests.c.state == RequestState.PACKED)
@@ -147,7 +151,9 @@ def _sorted_out(
             .where(requests.c.id.in_(identifiers[start : start + _MANY]))
         )
         for row in rows:
-            (waiting if row.waits else others)[row.id] = row.seq
+            # Of a conversation that the ledger knows between two turns, a later turn was sent.
+            later = row.state == RequestState.CONTINUING and sendings[row.id] > row.answered_by
+            (waiting if row.waits or later else others)[row.id] = row.seq
             if row.waits and row.batch_id is not None:
                 sources.add(row.batch_id)
     return waiting, others, sources

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, and_, case, exists, func, or_, select, update
+from sqlalchemy import Connection, and_, case, exists, func, null, or_, select, update
 
 from claude_batch.core.states import RequestState
 from claude_batch.ledger import deadlines
+from claude_batch.ledger.conversing import of_this_turn, state_after_answer, wants_a_turn
 from claude_batch.ledger.holding import is_double
 from claude_batch.ledger.reading import unfinished
 from claude_batch.ledger.schema import requests, results, runs
@@ -100,17 +101,25 @@ def _count_canceled(tx: Connection, run_id: str) -> int:
 
 def _give_known_answers(tx: Connection, failed: Any) -> int:
     """What another sending of a request has answered is not asked (and paid for) once more."""
-    known = and_(
-        results.c.request_seq == requests.c.seq, results.c.outcome == RequestState.SUCCEEDED
+    known = results.alias()
+    first = (
+        select(func.min(known.c.sending))
+        .where(
+            known.c.request_seq == requests.c.seq,
+            known.c.outcome == RequestState.SUCCEEDED,
+            of_this_turn(known),
+        )
+        .correlate(requests)
+        .scalar_subquery()
     )
-    sending = select(func.min(results.c.sending)).where(known).scalar_subquery()
+    answer = results.alias()
     return tx.execute(
         update(requests)
-        .where(failed, exists().where(known))
+        .where(failed, answer.c.request_seq == requests.c.seq, answer.c.sending == first)
         .values(
-            state=RequestState.SUCCEEDED,
-            answered_by=sending,
+            state=state_after_answer(answer),
+            answered_by=answer.c.sending,
             attempts=requests.c.attempts + 1,
-            finished=next_stamp(tx),
+            finished=case((wants_a_turn(answer), null()), else_=next_stamp(tx)),
         )
     ).rowcount

@@ -104,6 +104,8 @@ runs: Table = Table(
     Column("stored", Float),  # when it was wholly stored; nothing is packed before
     Column("cancelled", Float),
     Column("delivered", Float),
+    # The W3C ``traceparent`` of who asked; None where nobody observes.
+    Column("trace", String),
     Column("request_count", Integer, nullable=False, default=0),
     # The run's batch_processing, as `BatchProcessingMode` has it.
     Column("linger", Float, nullable=False),
@@ -113,6 +115,12 @@ runs: Table = Table(
     Column("max_wait", Float, nullable=False),
     Column("on_timeout", String, nullable=False),
     Column("max_attempts", Integer, nullable=False),
+    Column("max_turns", Integer, nullable=False, default=10, server_default=text("10")),
+    Column("turn_linger", Float, nullable=False, default=30.0, server_default=text("30")),
+    Column("validation_attempts", Integer, nullable=False, default=1, server_default=text("1")),
+    # Whether its conversations go on by themselves, and the functions that its tools are, as JSON.
+    Column("converses", Boolean, nullable=False, default=False, server_default=text("0")),
+    Column("tools", Text),
     # Whether some of its requests have a prefix.
     Column("prefixed", Boolean, nullable=False, default=False, server_default=text("0")),
     Index("ix_runs_digest", "digest"),
@@ -167,6 +175,8 @@ requests: Table = Table(
     Column("sendings", Integer, nullable=False, default=0),
     Column("batch_id", _Serial, ForeignKey("batches.id")),
     Column("answered_by", Integer),  # the sending whose result is final
+    # The W3C ``traceparent`` of a single call; what is asked together has it on its run.
+    Column("trace", String),
     # The ledger-wide stamp of the transaction that made it final: the order of completion.
     Column("finished", Integer),
     # 1 where it goes to the live API while its run's others go into batches.
@@ -186,6 +196,12 @@ requests: Table = Table(
         "lane_id",
         sqlite_where=text("state = 'queued'"),
         postgresql_where=text("state = 'queued'"),
+    ),
+    Index(
+        "ix_requests_continuing",
+        "run_id",
+        sqlite_where=text("state = 'continuing'"),
+        postgresql_where=text("state = 'continuing'"),
     ),
     Index(
         "ix_requests_held",
@@ -208,6 +224,36 @@ params: Table = Table(
     Column("request_seq", _Serial, primary_key=True, autoincrement=False),
     Column("body", LargeBinary, nullable=False),
 )
+
+conversations: Table = Table(
+    "conversations",
+    metadata,
+    Column("request_seq", _Serial, primary_key=True, autoincrement=False),
+    Column("turns", Integer, nullable=False),  # answers that another turn has followed
+    Column("rejected", Integer, nullable=False),  # answers that were not of the shape asked for
+    Column("consumed", Integer, nullable=False),  # the last sending whose answer was gone on from
+    Column("cost", BigInteger),  # of those answers, in nano-dollars; None where not known
+    Column("first_params", LargeBinary),  # what the caller asked, once ``params`` say more
+    Column("stopped", String),  # why it cannot go on: `claude_batch.ledger.conversing`
+    Column("note", Text),  # the same in words
+)
+"""Requests that took more than one answer, or stopped between two."""
+
+tool_calls: Table = Table(
+    "tool_calls",
+    metadata,
+    Column("request_seq", _Serial, primary_key=True, autoincrement=False),
+    # The sending whose answer makes the call, and the API's id of the call.
+    Column("sending", Integer, primary_key=True, autoincrement=False),
+    Column("tool_use_id", String, primary_key=True),
+    Column("name", String, nullable=False),
+    Column("process", String, nullable=False),  # that runs it, or ran it
+    Column("started", Float, nullable=False),
+    Column("finished", Float),
+    Column("output", LargeBinary),  # content of the tool's result, as JSON
+    Column("is_error", Boolean),
+)
+"""Calls of Python functions: a row says that one has started, and then what came of it."""
 
 call_keys: Table = Table(
     "call_keys",

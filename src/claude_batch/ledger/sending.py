@@ -137,10 +137,10 @@ def mark_unknown(tx: Connection, batch_id: int, *, note: str, now: float) -> Non
 
 
 def interrupted(tx: Connection, workspace_id: int) -> list[Record]:
-    """Batches whose POST was under way when their driver ended: ``id`` and ``armed``."""
+    """Batches whose POST was under way when their driver ended: id, armed, request_count."""
     return list(
         tx.execute(
-            select(batches.c.id, batches.c.armed)
+            select(batches.c.id, batches.c.armed, batches.c.request_count)
             .join(lanes, lanes.c.id == batches.c.lane_id)
             .where(batches.c.state == BatchState.SUBMITTING, lanes.c.workspace_id == workspace_id)
         )

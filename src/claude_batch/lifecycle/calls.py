@@ -7,7 +7,7 @@ that they are counted, shown and timed out by the same rules as a file.
 from __future__ import annotations
 
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -15,6 +15,7 @@ from typing import Protocol
 
 from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.errors import KeyConflictError
+from claude_batch.core.events import RequestsQueued
 from claude_batch.core.ids import new_request_id
 from claude_batch.core.settings import BatchProcessingMode
 from claude_batch.ledger import calling, deadlines, digests, enqueue, holding, reading
@@ -23,6 +24,8 @@ from claude_batch.ledger.enqueue import NewRequest, NewRun
 from claude_batch.ledger.processes import is_alive
 from claude_batch.ledger.reading import Answer
 from claude_batch.ledger.store import Ledger, Transaction
+from claude_batch.lifecycle.observers import Observers
+from claude_batch.lifecycle.tooling import Talk
 from claude_batch.lifecycle.waiting import Waiter, settle
 from claude_batch.wire.encoding import EncodedRequest, LaneHeaders
 
@@ -49,6 +52,10 @@ class Call:
     begun: float
     """When it was made, as seconds since the epoch: its linger and its patience count from here."""
     future: Future[Answer]
+    talk: Talk | None = None
+    """What makes it a conversation; None for a call whose caller wants the API's very answer."""
+    trace: str | None = None
+    """The W3C ``traceparent`` of its caller, where an observer carries one."""
 
 
 @dataclass(slots=True)
@@ -59,8 +66,14 @@ class _CallsRun:
     """Calls that begin later go into another run, since theirs has a deadline."""
 
 
-_Group = tuple[int, str, BatchProcessingMode]
-"""Workspace, actor and mode: what the calls of one run share."""
+_Group = tuple[int, str, BatchProcessingMode, Talk | None]
+"""Workspace, actor, mode and what makes conversations: what the calls of one run share."""
+
+
+def _digest(call: Call) -> bytes:
+    """What equal calls have in common; one whose caller goes on by itself equals no other."""
+    body = call.encoded.params
+    return calling.digest_of(body if call.talk is not None else body + b"\n")
 
 
 _Orphans = dict[tuple[int, bytes], deque[Orphan]]
@@ -76,6 +89,8 @@ class _Flush:
     lanes: dict[tuple[int, LaneHeaders], int] = field(
         default_factory=dict[tuple[int, LaneHeaders], int]
     )
+    stored: Counter[tuple[str, str]] = field(default_factory=Counter[tuple[str, str]])
+    """New calls by run and actor."""
     waiting: list[tuple[Call, Waiter]] = field(default_factory=list[tuple[Call, Waiter]])
     done: list[tuple[Call, Answer | KeyConflictError]] = field(
         default_factory=list[tuple[Call, "Answer | KeyConflictError"]]
@@ -100,6 +115,7 @@ class CallStore:
         self._ledger = ledger
         self._process = process
         self._runs: dict[_Group, _CallsRun] = {}
+        self._stored: Counter[tuple[str, str]] = Counter()
         self._taken: list[int] = []
         self._let_go: list[int] = []
 
@@ -142,7 +158,7 @@ class CallStore:
                     # Keys are looked up one by one, so that two calls of one flush can share one.
                     self._store_keyed(tx, call, flush)
                     continue
-                group = (call.workspace.workspace_id, call.actor, call.mode)
+                group = (call.workspace.workspace_id, call.actor, call.mode, call.talk)
                 fresh.setdefault(group, []).append(call)
             orphans = self._orphans(tx, [call for members in fresh.values() for call in members])
             for group, members in fresh.items():
@@ -151,6 +167,7 @@ class CallStore:
                     flush.waiting += self._store_group(tx, group, new, flush)
         self._taken.clear()
         self._let_go.clear()
+        self._stored = flush.stored
         reach(CrashPoint.AFTER_CALLS_STORED)
         for group, run_id in flush.runs.items():
             known = self._runs.get(group)
@@ -171,7 +188,7 @@ class CallStore:
         dead = [p for p in others if p is not None and not is_alive(self._ledger, p)]
         if not dead and None not in others:
             return found
-        digests = {calling.digest_of(call.encoded.params) for call in calls}
+        digests = {_digest(call) for call in calls}
         for orphan in calling.orphans(tx, digests, dead, let_go=None in others):
             found.setdefault((orphan.lane_id, orphan.digest), deque()).append(orphan)
         return found
@@ -191,7 +208,7 @@ class CallStore:
         taken: list[int] = []
         for call in calls:
             lane_id = self._lane(tx, group[0], call.encoded.headers, flush)
-            waiting = orphans.get((lane_id, calling.digest_of(call.encoded.params)))
+            waiting = orphans.get((lane_id, _digest(call)))
             if not waiting:
                 left.append(call)
                 continue
@@ -210,7 +227,7 @@ class CallStore:
         assert call.key is not None
         known = calling.find_call(tx, call.actor, call.key)
         if known is None:
-            group = (call.workspace.workspace_id, call.actor, call.mode)
+            group = (call.workspace.workspace_id, call.actor, call.mode, call.talk)
             [(_, waiter)] = pair = self._store_group(tx, group, [call], flush)
             calling.remember_call(tx, call.actor, call.key, waiter.seq)
             flush.waiting += pair
@@ -247,7 +264,7 @@ class CallStore:
         run_id = flush.runs.get(group)
         if run_id is not None:
             return run_id
-        workspace_id, actor, mode = group
+        workspace_id, actor, mode, talk = group
         known = self._runs.get(group)
         if known is not None and begun <= known.until:
             if mode.deadline is not None:
@@ -261,6 +278,8 @@ class CallStore:
                 mode=mode,
                 created=begun,
                 process=self._process,
+                converses=talk is not None,
+                tools=None if talk is None else talk.remembered,
             )
             run_id, position = enqueue.begin_run(tx, run), 0
         flush.runs[group] = run_id
@@ -282,6 +301,7 @@ class CallStore:
         begun = min(call.begun for call in calls)
         mode = group[2]
         first = enqueue.add_requests(tx, run_id, new, created=begun, due=begun + mode.linger)
+        flush.stored[run_id, group[1]] += len(calls)
         if mode.reuse:
             digested = [
                 (first + index, each.lane_id, calling.digest_of(_asked(call)))
@@ -298,16 +318,33 @@ class CallStore:
             ],
         )
         keyless = [
-            NewCall(first + index, calling.digest_of(call.encoded.params), self._process)
+            NewCall(first + index, _digest(call), self._process)
             for index, call in enumerate(calls)
             if call.key is None
         ]
         if keyless:
             calling.add_calls(tx, keyless)
+        for index, call in enumerate(calls):
+            if call.trace is not None:
+                # By itself, so that the many without one cost nothing.
+                enqueue.set_trace(tx, first + index, call.trace)
         return [
             (call, Waiter(call.future, first + index, run_id, call.workspace))
             for index, call in enumerate(calls)
         ]
+
+    def tell(self, observers: Observers) -> None:
+        """Tell observers of what was stored anew by the last `store`, by the runs that hold it."""
+        for (run_id, actor), count in self._stored.items():
+            observers.tell(
+                RequestsQueued(
+                    ledger=observers.ledger,
+                    run_id=run_id,
+                    actor=actor,
+                    requests=count,
+                    kind="calls",
+                )
+            )
 
 
 def _asked(call: Call) -> bytes:

@@ -190,9 +190,16 @@ def missed_because(standing: Mapping[tuple[str, str], int], halted: str | None) 
         ((BatchState.LIVE,), "are asked live just now"),
         (("",), "wait for their turn at the live API"),
     ):
-        count = sum(number for (_, state), number in standing.items() if state in states)
+        count = sum(
+            number
+            for (state, of_batch), number in standing.items()
+            if of_batch in states and state != RequestState.CONTINUING
+        )
         if count:
             reasons.append(f"{count} requests {words}")
+    between = sum(n for (state, _), n in standing.items() if state == RequestState.CONTINUING)
+    if between:
+        reasons.append(f"{between} requests are between two turns of their conversation")
     return "; ".join(reasons)
 
 

@@ -6,13 +6,21 @@ import asyncio
 import contextlib
 from collections.abc import Generator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
-from claude_batch.core.errors import AccountHaltedError, EngineStoppedError
+from claude_batch.core.errors import AccountHaltedError, BatchTimeoutError, EngineStoppedError
+from claude_batch.core.settings import BatchProcessingMode
 from claude_batch.lifecycle.driver import Driver
 from claude_batch.wire.client import ApiError, BatchesClient, Unreachable
 
-__all__ = ["Door", "contact_faults", "halted_error", "other_key_error"]
+__all__ = [
+    "Door",
+    "contact_faults",
+    "first_cause",
+    "halted_error",
+    "other_key_error",
+    "timed_out_error",
+]
 
 
 @dataclass(slots=True, eq=False)
@@ -38,6 +46,23 @@ def halted_error(row: Any) -> AccountHaltedError:
         "stays queued. Once the cause is gone, `claude-batch resume` or the same call goes on",
         reason=row.halt_reason,
         error_type=row.halt_type,
+    )
+
+
+def timed_out_error(
+    run_id: str, batch_id: str | None, mode: BatchProcessingMode
+) -> BatchTimeoutError:
+    """A call was not answered in time; ``batch_id`` is the API's, where its request was sent."""
+    kept = (
+        "it was cancelled; what had finished is kept"
+        if mode.on_timeout == "cancel"
+        else "it stays in the ledger; `claude-batch resume` goes on with it"
+    )
+    where = f"batch {batch_id}" if batch_id else "not yet submitted"
+    return BatchTimeoutError(
+        f"no answer within max_wait ({mode.max_wait:g} s), run {run_id}, {where}: {kept}",
+        run_id=run_id,
+        batch_ids=(batch_id,) if batch_id else (),
     )
 
 
@@ -73,3 +98,10 @@ def contact_faults(client: BatchesClient, kept: str, again: str) -> Generator[No
         raise EngineStoppedError(
             f"{client.base_url} cannot be reached: {error.reason}. {again}"
         ) from None
+
+
+def first_cause(error: BaseException) -> BaseException:
+    """What went wrong first in a group of tasks."""
+    while isinstance(error, BaseExceptionGroup):
+        error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
+    return error

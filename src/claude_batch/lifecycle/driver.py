@@ -29,17 +29,21 @@ from claude_batch.ledger import (
     sending,
 )
 from claude_batch.ledger.high_water import HighWater
-from claude_batch.ledger.store import Deposed, Ledger, Seat, Transaction
+from claude_batch.ledger.store import Deposed, Ledger, Record, Seat, Transaction
 from claude_batch.lifecycle.behind import compare
 from claude_batch.lifecycle.collection import Collection
 from claude_batch.lifecycle.deadlines import Deadlines
 from claude_batch.lifecycle.live import LiveCalls
+from claude_batch.lifecycle.observers import Observers
 from claude_batch.lifecycle.packing import pack_due
 from claude_batch.lifecycle.polling import Polling
 from claude_batch.lifecycle.reconciliation import Reconciliation
 from claude_batch.lifecycle.refusals import Refusals
 from claude_batch.lifecycle.seat import seat_is_taken, seat_lock
 from claude_batch.lifecycle.submission import LONGEST_WAIT, Submission, backoff
+from claude_batch.lifecycle.telling import Telling
+from claude_batch.lifecycle.tooling import Workbench
+from claude_batch.lifecycle.turning import Turning
 from claude_batch.wire.client import ApiError, BatchesClient, Unreachable
 
 __all__ = ["Contact", "Driver"]
@@ -55,6 +59,8 @@ LONGEST_REST = 1.0
 
 CHECKPOINTS_APART = 1.0
 """Seconds between two moves of the log into the ledger's file, at least."""
+
+_INTERRUPTED = "the sending process ended before the API's answer"
 
 LONGEST_SLEEP = 60.0
 """Seconds; a driver looks around at least this often, whatever its clock says."""
@@ -82,8 +88,13 @@ class Driver:
         client: BatchesClient,
         settings: LedgerSettings,
         changed: Callable[[], None],
+        workbench: Workbench | None = None,
+        observers: Observers | None = None,
     ) -> None:
-        """``changed`` is called after each step that may have changed the ledger."""
+        """``changed`` is called after each step that may have changed the ledger.
+
+        ``workbench`` has the tools of conversations.
+        """
         self._ledger = ledger
         self._client = client
         self._settings = settings
@@ -102,27 +113,49 @@ class Driver:
         self._poll_task: asyncio.Task[None] | None = None
         self._wake_send = asyncio.Event()
         self._wake_poll = asyncio.Event()
-        self._submission = Submission(ledger, client, settings, lambda: self._stopping)
-        self._polling = Polling(ledger, client, settings)
-        self._collection = Collection(ledger, client, settings)
-        self._reconciliation = Reconciliation(ledger, client, settings)
+        self.telling: Telling = Telling(ledger, client, observers)
+        self._submission = Submission(
+            ledger, client, settings, lambda: self._stopping, self.telling
+        )
+        self._polling = Polling(ledger, client, settings, self.telling)
+        self._collection = Collection(ledger, client, settings, self.telling)
+        self._reconciliation = Reconciliation(ledger, client, settings, self.telling)
         self._refusals = Refusals(ledger, settings)
         self._deadlines = Deadlines(ledger)
         self._live = LiveCalls(
-            ledger, client, settings, stopping=lambda: self._stopping, changed=self._live_changed
+            ledger,
+            client,
+            settings,
+            stopping=lambda: self._stopping,
+            changed=self._live_changed,
+            telling=self.telling,
         )
         self._high_water = HighWater(ledger)
+        self._turning = Turning(
+            ledger,
+            workbench,
+            workspace=lambda: self.workspace_id,
+            stopping=lambda: self._stopping,
+            changed=self._turns_changed,
+        )
 
     def wake(self) -> None:
         """Look around now: something was queued, cancelled or resumed."""
         self._wake_send.set()
         self._wake_poll.set()
         self._live.wake()
+        self._turning.wake()
 
     def _live_changed(self) -> None:
         self._changed()
         self._wake_poll.set()
         self._wake_send.set()  # what ended may be what held others back
+        self._turning.wake()
+
+    def _turns_changed(self) -> None:
+        self._changed()
+        self._wake_send.set()
+        self._live.wake()
 
     def stop(self) -> None:
         """End soon: an upload under way is given up where it is still a definite no."""
@@ -145,6 +178,7 @@ class Driver:
             self._wake_poll.clear()
             with self._sit() as seat:
                 if seat is None:
+                    await self._turning.run_given_tools()
                     await self._sleep(self._wake_poll, SEAT_RETRY)
                     continue
                 try:
@@ -154,6 +188,7 @@ class Driver:
                 except* _KeyRefused:
                     # Another process may have a key that works: it shall have the seat.
                     self.contact.made = False
+        await self._turning.let_tools_end()
 
     async def advance(self) -> bool:
         """One pass over everything that is due; False where another process holds the seat."""
@@ -163,10 +198,15 @@ class Driver:
             if seat is None:
                 return False
             await self._poll_pass(seat)
+            await self._turning.finish(seat)
             while await self._send_pass(seat) == 0.0 and not self._stopping:
                 pass
-            await self._live.drain(seat)
             await self._poll_pass(seat)
+            await self._turning.finish(seat)
+            # What is asked live has its answer at once, which may ask for another turn.
+            while await self._live.drain(seat):
+                await self._turning.finish(seat)
+            self._look_at_deadlines(seat)
         return True
 
     async def _make_contact(self) -> float:
@@ -246,13 +286,15 @@ class Driver:
             with self._ledger.write() as tx:
                 compare(tx, self._ledger, self._settings, mark, self.workspace_id)
                 seat = Seat(self.workspace_id, sending.take_seat(tx, self.workspace_id))
-                self._settle_interrupted(tx, seat)
+                unknown = self._settle_interrupted(tx, seat)
+            for row in unknown:
+                self.telling.unknown(row, _INTERRUPTED)
             self._changed()
             yield seat
         finally:
             lock.release()
 
-    def _settle_interrupted(self, tx: Transaction, seat: Seat) -> None:
+    def _settle_interrupted(self, tx: Transaction, seat: Seat) -> list[Record]:
         # The last driver ended during a POST: without ``armed`` its tail never left.
         if lost := live.interrupted(tx, seat.workspace_id):
             _log.warning(
@@ -260,18 +302,21 @@ class Driver:
                 "for, and are not made again by themselves",
                 lost,
             )
+        unknown: list[Record] = []
         for row in sending.interrupted(tx, seat.workspace_id):
             if row.armed is None:
                 sending.mark_definite_no(tx, row.id, note="the sending process ended before it")
             else:
-                note = "the sending process ended before the API's answer"
-                sending.mark_unknown(tx, row.id, note=note, now=time.time())
+                sending.mark_unknown(tx, row.id, note=_INTERRUPTED, now=time.time())
+                unknown.append(row)
+        return unknown
 
     async def _drive(self, seat: Seat) -> None:
         async with asyncio.TaskGroup() as group:
             self._send_task = group.create_task(self._heeding_the_disk(self._send_loop, seat))
             self._poll_task = group.create_task(self._heeding_the_disk(self._poll_loop, seat))
             group.create_task(self._heeding_the_disk(self._live.run, seat))
+            group.create_task(self._heeding_the_disk(self._turning.run, seat))
         if self._disk_fault is not None:
             raise self._disk_fault
 
@@ -368,8 +413,10 @@ class Driver:
             await self._collection.collect(seat, batch_id)
             self._changed()
             self._live.wake()
+            self._turning.wake()
             self._wake_send.set()
             self._keep_log_short()
+        self.telling.measure(seat.workspace_id)
         # What was collected may have ended a run, or have something left for the live API.
         again = min(self._keep_log_short(), self._look_at_deadlines(seat))
         with self._ledger.read() as tx:

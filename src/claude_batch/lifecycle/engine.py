@@ -16,12 +16,11 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from claude_batch.core.errors import (
     ActorConfigurationError,
     ActorError,
-    BatchTimeoutError,
     EngineStoppedError,
     LedgerError,
 )
@@ -31,9 +30,12 @@ from claude_batch.ledger.processes import ProcessLock
 from claude_batch.ledger.reading import Answer
 from claude_batch.ledger.store import Ledger, Watch
 from claude_batch.lifecycle.calls import Call, CallStore
-from claude_batch.lifecycle.doors import Door, halted_error
+from claude_batch.lifecycle.doors import Door, first_cause, halted_error, timed_out_error
 from claude_batch.lifecycle.driver import Driver
+from claude_batch.lifecycle.noticing import Noticing
+from claude_batch.lifecycle.observers import Observers
 from claude_batch.lifecycle.sweeping import sweep
+from claude_batch.lifecycle.tooling import Talk, Tools, Workbench
 from claude_batch.lifecycle.waiting import Waiter, Waiting, settle
 from claude_batch.wire.client import BatchesClient, CredentialFault
 from claude_batch.wire.encoding import EncodedRequest
@@ -59,7 +61,9 @@ _engines_lock = threading.Lock()
 class Engine:
     """Drives one ledger; made by `Engine.acquire`, given back by `release`."""
 
-    def __init__(self, ledger: Ledger, settings: LedgerSettings) -> None:
+    def __init__(
+        self, ledger: Ledger, settings: LedgerSettings, find_tools: Callable[[str], Tools] | None
+    ) -> None:
         self.ledger = ledger
         self.settings = settings
         self._users = 0
@@ -67,6 +71,7 @@ class Engine:
         self._inbox: deque[Call] = deque()
         self._flush_planned = False
         self._lock = ProcessLock(ledger)
+        self.workbench: Workbench = Workbench(find_tools, self._lock.process)
         self._calls = CallStore(ledger, self._lock.process)
         self._notes_planned = False
         self._subscribers: list[tuple[int, Future[int]]] = []
@@ -74,6 +79,8 @@ class Engine:
         self._failure: ActorError | None = None
         self._stopped = False
         self._waiting = Waiting(ledger, self._calls.taken, self._calls.let_go)
+        self.observers: Observers = Observers(ledger.location)
+        self.noticing: Noticing = Noticing(ledger, self.observers, lambda: self._doors.values())
         self._watch_for_others = ledger.watch()
         self._readers = ThreadPoolExecutor(4, thread_name_prefix="claude-batch-read")
         self._loop = asyncio.new_event_loop()
@@ -88,8 +95,15 @@ class Engine:
     # Opening and closing ---------------------------------------------------------------------
 
     @classmethod
-    def acquire(cls, location: str, settings: LedgerSettings) -> Engine:
+    def acquire(
+        cls,
+        location: str,
+        settings: LedgerSettings,
+        find_tools: Callable[[str], Tools] | None = None,
+    ) -> Engine:
         """The process's engine of a ledger, started by its first user.
+
+        ``find_tools`` imports the functions that a run's conversations call.
 
         Raises `LedgerError`, and `ActorConfigurationError` where another user of the same ledger
         runs with other ledger settings.
@@ -104,7 +118,7 @@ class Engine:
                         f"({engine.settings}); give all its providers the same"
                     )
             else:
-                engine = _engines[name] = cls(Ledger(location), settings)
+                engine = _engines[name] = cls(Ledger(location), settings, find_tools)
             engine._users += 1
             return engine
 
@@ -133,6 +147,7 @@ class Engine:
         self._loop.call_soon_threadsafe(stop)
         if threading.current_thread() is not self._thread:
             self._thread.join(STOP_SECONDS)
+        self.observers.close()
         self._readers.shutdown(wait=False)
 
     def open_door(self, base_url: str | None, api_key: str | None, *, drive: bool = True) -> Door:
@@ -158,8 +173,11 @@ class Engine:
         name = (client.base_url, self.ledger.fingerprint(client.credential))
         door = self._doors.get(name)
         if door is None:
-            door = Door(client, Driver(self.ledger, client, self.settings, self._notify))
-            self._doors[name] = door
+            driver = Driver(
+                self.ledger, client, self.settings, self._notify, self.workbench, self.observers
+            )
+            driver.telling.follow = self.noticing.follow
+            door = self._doors[name] = Door(client, driver)
         else:
             await client.close()
         door.users += 1
@@ -181,7 +199,7 @@ class Engine:
         except asyncio.CancelledError:
             raise
         except BaseException as error:
-            cause = _first_cause(error)
+            cause = first_cause(error)
             if not isinstance(cause, LedgerError):
                 _log.error("the engine stopped", exc_info=cause)
                 cause = EngineStoppedError(
@@ -230,6 +248,7 @@ class Engine:
             for door in self._doors.values():
                 await door.client.close()
             self._note()
+            self.noticing.look_once_more()
             self._watch_for_others.close()
             self._lock.release()
             self.ledger.close()
@@ -260,6 +279,7 @@ class Engine:
         self._version += 1
         self._tell_callers()
         self._plan_notes()
+        self.noticing.plan()
         if self._subscribers:
             ready = [f for seen, f in self._subscribers if seen < self._version]
             self._subscribers.clear()
@@ -345,6 +365,8 @@ class Engine:
         actor: str,
         key: str | None,
         mode: BatchProcessingMode,
+        talk: Talk | None = None,
+        trace: str | None = None,
     ) -> None:
         """Store a single request; ``future`` gets its answer. Never blocks."""
         if self._failure is not None:
@@ -353,7 +375,8 @@ class Engine:
         if self._stopped:
             settle(future, EngineStoppedError("the provider is closed; make a new one"))
             return
-        self._inbox.append(Call(door, encoded, actor, key, mode, time.time(), future))
+        call = Call(door, encoded, actor, key, mode, time.time(), future, talk, trace)
+        self._inbox.append(call)
         if not self._flush_planned:
             self._flush_planned = True
             self._loop.call_soon_threadsafe(self._flush)
@@ -365,6 +388,10 @@ class Engine:
         while self._inbox:
             calls.append(self._inbox.popleft())
         if not calls:
+            return
+        if self._failure is not None:  # what failed did so between the call and now
+            for call in calls:
+                settle(call.future, self._failure)
             return
         try:
             added = self._calls.store(calls)
@@ -378,7 +405,10 @@ class Engine:
             for call in calls:
                 settle(call.future, failure)
             return
+        self._calls.tell(self.observers)
         for call, waiter in added:
+            if call.talk is not None:
+                self.workbench.give(waiter.run_id, call.talk.tools, call.talk.judge)
             self._waiting.add(
                 waiter,
                 seconds=call.begun + call.mode.max_wait - time.time(),
@@ -432,22 +462,7 @@ class Engine:
             self.wake()
         with self.ledger.read() as tx:
             batch_id = reading.batch_of(tx, waiter.seq)
-        ids = (batch_id,) if batch_id else ()
-        kept = (
-            "it was cancelled; what had finished is kept"
-            if mode.on_timeout == "cancel"
-            else "it stays in the ledger; `claude-batch resume` goes on with it"
-        )
-        self._waiting.fail(
-            [waiter],
-            lambda w: BatchTimeoutError(
-                f"no answer within max_wait ({mode.max_wait:g} s), "
-                f"run {w.run_id}, {'batch ' + batch_id if batch_id else 'not yet submitted'}: "
-                f"{kept}",
-                run_id=w.run_id,
-                batch_ids=ids,
-            ),
-        )
+        self._waiting.fail([waiter], lambda w: timed_out_error(w.run_id, batch_id, mode))
 
     def resume(self) -> None:
         """Probe every halted workspace that this process has a key for, and go on."""
@@ -456,12 +471,6 @@ class Engine:
                 halting.accept_unexplained(tx, door.workspace_id)
                 halting.ask_probe(tx, door.workspace_id)
         self.wake()
-
-
-def _first_cause(error: BaseException) -> BaseException:
-    while isinstance(error, BaseExceptionGroup):
-        error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
-    return error
 
 
 def shutdown_all() -> None:

@@ -30,14 +30,17 @@ from claude_batch.ledger.high_water import HighWater, count_post, note_behind
 from claude_batch.ledger.live import Ended, Waiting
 from claude_batch.ledger.store import Ledger, Seat, Transaction
 from claude_batch.lifecycle.behind import stop_behind
+from claude_batch.lifecycle.collection import result_of
 from claude_batch.lifecycle.refusals import Refusals
 from claude_batch.lifecycle.submission import backoff
+from claude_batch.lifecycle.telling import CallEnd, Telling
 from claude_batch.money.prices import prices_of
-from claude_batch.money.rates import FREE, UNPRICED
+from claude_batch.money.rates import FREE
 from claude_batch.wire.client import BatchesClient
 from claude_batch.wire.encoding import LaneHeaders, custom_id
 from claude_batch.wire.errors import LineDisposition, classify_line
 from claude_batch.wire.live import LiveAnswer, LiveClient, asked_of, longest_silence
+from claude_batch.wire.messages import decode_line
 from claude_batch.wire.pace import Turn
 
 __all__ = ["LiveCalls", "Verdict", "judge"]
@@ -91,6 +94,7 @@ class _Call:
     request: Waiting
     sending: int
     batch_id: int
+    left: float
 
 
 class LiveCalls:
@@ -104,8 +108,10 @@ class LiveCalls:
         *,
         stopping: Callable[[], bool],
         changed: Callable[[], None],
+        telling: Telling | None = None,
     ) -> None:
         """``changed`` is called whenever requests have ended."""
+        self._telling = telling or Telling(ledger, client)
         self._ledger = ledger
         self._batches = client
         self._settings = settings
@@ -117,6 +123,7 @@ class LiveCalls:
         self._client: LiveClient | None = None
         self._page: deque[int] = deque()
         self._calls: dict[asyncio.Task[LiveAnswer], _Call] = {}
+        self._answered = 0
         self._failures = 0
         self._not_before = 0.0
         self._wake = asyncio.Event()
@@ -129,9 +136,11 @@ class LiveCalls:
         """Make calls until the driver stops; those under way are waited for. Raises `Deposed`."""
         await self._work(seat, until_idle=False)
 
-    async def drain(self, seat: Seat) -> None:
-        """Make calls until none waits that may leave by now."""
+    async def drain(self, seat: Seat) -> bool:
+        """Make calls until none waits that may leave by now; returns whether any was answered."""
+        before = self._answered
         await self._work(seat, until_idle=True)
+        return self._answered > before
 
     async def _work(self, seat: Seat, *, until_idle: bool) -> None:
         try:
@@ -218,7 +227,7 @@ class LiveCalls:
                     if found is None:
                         self._client.unused(turn, model)
                     else:
-                        claimed.append((_Call(*found), model, turn))
+                        claimed.append((_Call(*found, now), model, turn))
                 number = count_post(tx) if claimed else 0
             if claimed and not self._high_water.raise_to(number, sending=True):
                 self._behind(seat, claimed)
@@ -263,7 +272,7 @@ class LiveCalls:
         while True:
             try:
                 with self._ledger.write(seat) as tx:
-                    self._note(tx, seat, ended)
+                    told = self._note(tx, seat, ended)
                 break
             except LedgerError as error:
                 # Answers are known here alone: while this process lives they must not be lost.
@@ -277,43 +286,57 @@ class LiveCalls:
                 await asyncio.sleep(backoff(failures) / 4)
         for task in done:
             del self._calls[task]
+        self._answered += sum(answer.message is not None for _, answer in ended)
         reach(CrashPoint.AFTER_LIVE_RECORD)
+        self._telling.called(told)
         self._changed()
 
-    def _note(self, tx: Transaction, seat: Seat, ended: list[tuple[_Call, LiveAnswer]]) -> None:
+    def _note(
+        self, tx: Transaction, seat: Seat, ended: list[tuple[_Call, LiveAnswer]]
+    ) -> list[CallEnd]:
+        """Write down what became of calls; returns the same to be told of."""
         now = time.time()
         final: list[Ended] = []
+        told: list[CallEnd] = []
         for call, answer in ended:
             verdict = judge(answer)
             asked = call.request
             seq = asked.seq
+            result: NewResult | None = None
+            state = RequestState.QUEUED
             if verdict is Verdict.RETRY and asked.attempts + 1 >= asked.max_attempts:
                 verdict = Verdict.FAILED
             if verdict is Verdict.ANSWERED:
                 self._failures = 0
-                result = self._result(call, answer, now)
-                final.append(Ended(call.batch_id, RequestState.SUCCEEDED, result, seq))
+                result, state = self._result(call, answer, now), RequestState.SUCCEEDED
                 # What went to probe a halted account was answered.
                 self._refusals.lift(tx, seat.workspace_id)
             elif verdict is Verdict.FAILED:
                 result = self._error(call, answer, LineDisposition.FINAL)
-                final.append(Ended(call.batch_id, RequestState.ERRORED, result, seq))
+                state = RequestState.ERRORED
             elif verdict is Verdict.LOST:
-                final.append(Ended(call.batch_id, RequestState.LOST, None, seq))
+                state = RequestState.LOST
                 _log.warning("a live call may have been paid for and has no answer: %s", answer)
             else:
                 again = verdict is Verdict.RETRY
                 if again:
                     result = self._error(call, answer, LineDisposition.RETRY)
                     live.keep_attempt(tx, call.batch_id, result)
-                live.put_back(tx, seq, call.batch_id, attempt=again, note=_words(answer))
+                note = _words(answer)
+                if not live.put_back(tx, seq, call.batch_id, attempt=again, note=note):
+                    state = RequestState.CANCELED
                 if verdict is Verdict.ACCOUNT:
                     self._halt(tx, seat, answer)
                 elif not answer.is_refusal:
                     # Who was refused waits as told; a server that fails is given time.
                     self._failures += 1
                     self._not_before = time.monotonic() + backoff(self._failures)
+            if state not in (RequestState.QUEUED, RequestState.CANCELED):
+                final.append(Ended(call.batch_id, state, result, seq))
+            is_accounts = verdict is Verdict.ACCOUNT
+            told.append(CallEnd(asked, call.batch_id, result, state, is_accounts, call.left))
         live.finish(tx, final, now)
+        return told
 
     def _halt(self, tx: Transaction, seat: Seat, answer: LiveAnswer) -> None:
         if answer.fault is not None:
@@ -334,25 +357,14 @@ class LiveCalls:
         return custom_id(call.request.id, self._ledger.incarnation, call.sending)
 
     def _result(self, call: _Call, answer: LiveAnswer, now: float) -> NewResult:
-        assert answer.message is not None
-        model, usage = answer.message.model, answer.message.usage
-        charge = self._prices.charge(model, usage, batch=False, at=now) or UNPRICED
         # Kept as the line that a batch would have had, so that one reader serves both.
         raw = b'{"custom_id":"%b","result":{"type":"succeeded","message":%b}}' % (
             self._custom_id(call).encode(),
             answer.raw.replace(b"\n", b" "),  # between values only: JSON's strings hold none
         )
-        return NewResult(
-            call.request.seq,
-            call.sending,
-            RequestState.SUCCEEDED,
-            LineDisposition.FINAL,
-            None,
-            raw,
-            usage,
-            model,
-            *charge,
-        )
+        line = decode_line(raw)
+        seq, sending = call.request.seq, call.sending
+        return result_of(line, raw, seq, sending, self._prices, batch=False, at=now)
 
     def _error(self, call: _Call, answer: LiveAnswer, disposition: LineDisposition) -> NewResult:
         fault = answer.fault

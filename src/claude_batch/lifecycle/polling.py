@@ -10,11 +10,13 @@ from typing import Any
 import msgspec
 
 from claude_batch.core.crash_points import CrashPoint, reach
+from claude_batch.core.events import BatchEnded
 from claude_batch.core.settings import LedgerSettings
-from claude_batch.core.states import BatchState
+from claude_batch.core.states import BatchState, RequestState
 from claude_batch.ledger import collecting, halting, packing, reconciling
 from claude_batch.ledger.store import Ledger, Seat
 from claude_batch.lifecycle.listing import is_evidence
+from claude_batch.lifecycle.telling import Telling
 from claude_batch.wire.client import ApiError, BatchesClient, RemoteBatch, Unreachable
 
 __all__ = ["Polling", "age_of", "is_due", "next_check"]
@@ -49,8 +51,15 @@ def age_of(submitted: float | None, now: float) -> float:
 class Polling:
     """Checks and cancels the batches of one workspace."""
 
-    def __init__(self, ledger: Ledger, client: BatchesClient, settings: LedgerSettings) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        client: BatchesClient,
+        settings: LedgerSettings,
+        telling: Telling | None = None,
+    ) -> None:
         self._ledger = ledger
+        self._telling = telling or Telling(ledger, client)
         self._client = client
         self._settings = settings
 
@@ -101,7 +110,8 @@ class Polling:
                 if now - missing_since >= self._settings.not_found_after and await self._sees(seat):
                     with self._ledger.write(seat) as tx:
                         reconciling.take_earlier_answers(tx, row.id)
-                        collecting.mark_lost(tx, row.id, note=note, now=now)
+                        lost = collecting.mark_lost(tx, row.id, note=note, now=now)
+                    self._telling.collected(row, lost, RequestState.LOST)
                     return None
         except Unreachable as error:
             note = str(error)
@@ -129,11 +139,23 @@ class Polling:
         now = time.time()
         reach(CrashPoint.AFTER_CHECK_BEFORE_RECORD)
         if remote.processing_status == "ended":
-            counts = json.dumps(msgspec.to_builtins(remote.request_counts))
+            counts = msgspec.to_builtins(remote.request_counts)
+            ended = remote.ended or now
             with self._ledger.write(seat) as tx:
-                collecting.mark_ended(tx, row.id, counts=counts, ended=remote.ended or now)
+                collecting.mark_ended(tx, row.id, counts=json.dumps(counts), ended=ended)
                 # An ended batch makes room in the API's queue: what waits for room may try.
                 halting.wait_until(tx, seat.workspace_id, None, None)
+            self._telling.observers.tell(
+                BatchEnded(
+                    **self._telling.here,
+                    batch=row.id,
+                    batch_id=row.remote_id,
+                    requests=row.request_count,
+                    counts=counts,
+                    submitted=row.submitted,
+                    ended=ended,
+                )
+            )
             return
         state = (
             BatchState.CANCELING

@@ -15,6 +15,7 @@ from enum import Enum
 from typing import Any
 
 from claude_batch.core.crash_points import CrashPoint, reach
+from claude_batch.core.events import UnknownDecided, UnknownOutcome
 from claude_batch.core.settings import LedgerSettings
 from claude_batch.core.states import CandidateState
 from claude_batch.ledger import halting, packing, reconciling
@@ -22,6 +23,7 @@ from claude_batch.ledger.store import Ledger, Record, Seat, Transaction
 from claude_batch.lifecycle.listing import Listing, is_evidence, walk
 from claude_batch.lifecycle.polling import age_of, is_due, next_check
 from claude_batch.lifecycle.proof import Proof, prove
+from claude_batch.lifecycle.telling import Telling
 from claude_batch.wire.client import ApiError, BatchesClient, RemoteBatch, Unreachable
 
 __all__ = ["SILENT_SENDINGS", "Decision", "Reconciliation", "decide", "may_be_ours"]
@@ -80,8 +82,15 @@ def decide(states: Sequence[CandidateState], *, settled: bool) -> Decision:
 class Reconciliation:
     """Decides the unknown sendings of one workspace."""
 
-    def __init__(self, ledger: Ledger, client: BatchesClient, settings: LedgerSettings) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        client: BatchesClient,
+        settings: LedgerSettings,
+        telling: Telling | None = None,
+    ) -> None:
         self._ledger = ledger
+        self._telling = telling or Telling(ledger, client)
         self._client = client
         self._settings = settings
 
@@ -199,12 +208,7 @@ class Reconciliation:
             if reconciling.rivals(tx, row.id) or not reconciling.is_unknown(tx, row.id):
                 return False
             self._adopt(tx, row.id, remote, "assumed")
-        _log.warning(
-            "batch %s is taken for the unknown sending of %d requests: nobody else makes batches "
-            "in this workspace",
-            remote.id,
-            row.request_count,
-        )
+        self._tell(row.id, row.request_count, "assumed", remote.id)
         return True
 
     def _adopt(self, tx: Transaction, batch_id: int, remote: RemoteBatch, how: str) -> None:
@@ -253,7 +257,8 @@ class Reconciliation:
                     )
             reach(CrashPoint.AFTER_ADOPT)
             if ours:
-                _log.info("batch %s is what became of an unknown sending", remote.id)
+                count = remote.request_counts.processing + remote.request_counts.finished
+                self._tell(proof.owner, count, "found", remote.id)
             return ours
         missing: float | None = candidate.not_found_since
         if proof.missing:
@@ -296,18 +301,27 @@ class Reconciliation:
                     batch_id,
                     note="a batch that may have been it is gone, and cannot be judged any more",
                 )
-                _log.error(
-                    "%d requests: it can no longer be learned whether the API took them; they are "
-                    "sent again only on your order: `claude-batch unknown --resubmit`",
-                    row.request_count,
-                )
-                return True
-            note = "the API's list proved that it was not accepted"
-            silent = reconciling.disprove(tx, batch_id, note=note)
-            if silent >= SILENT_SENDINGS:
-                self._too_silent(tx, seat, batch_id, silent)
-        _log.info("%d requests: not accepted by the API, sent again", row.request_count)
+            else:
+                note = "the API's list proved that it was not accepted"
+                silent = reconciling.disprove(tx, batch_id, note=note)
+                if silent >= SILENT_SENDINGS:
+                    self._too_silent(tx, seat, batch_id, silent)
+        unresolved = decision is Decision.UNRESOLVED
+        self._tell(batch_id, row.request_count, "unresolved" if unresolved else "not_accepted")
         return True
+
+    def _tell(
+        self, batch: int, requests: int, outcome: UnknownOutcome, batch_id: str | None = None
+    ) -> None:
+        self._telling.observers.tell(
+            UnknownDecided(
+                **self._telling.here,
+                batch=batch,
+                requests=requests,
+                outcome=outcome,
+                batch_id=batch_id,
+            )
+        )
 
     def _too_silent(self, tx: Transaction, seat: Seat, batch_id: int, silent: int) -> None:
         now = time.time()
@@ -334,9 +348,5 @@ class Reconciliation:
                 return False
             count = reconciling.resubmit(tx, row.id, now=now)
         if count:
-            _log.warning(
-                "%d requests are sent again although it is unknown whether the API took them: they "
-                "may be paid for twice (on_unknown: resubmit)",
-                count,
-            )
+            self._tell(row.id, count, "resubmitted")
         return bool(count)

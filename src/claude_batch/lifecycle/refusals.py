@@ -8,7 +8,6 @@ other one; where both halves are refused alike it is not the requests' fault, an
 from __future__ import annotations
 
 import json
-import logging
 import re
 import time
 from typing import Any
@@ -24,8 +23,6 @@ from claude_batch.wire.encoding import custom_id
 from claude_batch.wire.errors import ApiFault
 
 __all__ = ["Refusals"]
-
-_log = logging.getLogger(__name__)
 
 _NAMED_REQUEST = re.compile(r"requests\.(\d+)\b")
 
@@ -64,7 +61,6 @@ class Refusals:
             now=time.time(),
             interval=self._settings.probe_interval,
         )
-        _log.error("sending halted (%s): %s", reason, message)
 
     def lift(self, tx: Transaction, workspace_id: int) -> None:
         """The API has taken something: send again, where sending was halted."""

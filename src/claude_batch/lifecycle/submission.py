@@ -25,6 +25,7 @@ from claude_batch.lifecycle.behind import stop_behind
 from claude_batch.lifecycle.listing import Listing, walk
 from claude_batch.lifecycle.polling import next_check
 from claude_batch.lifecycle.refusals import Refusals
+from claude_batch.lifecycle.telling import Telling
 from claude_batch.wire.client import ApiError, BatchesClient, CreateAnswer, Unreachable
 from claude_batch.wire.encoding import (
     BODY_END,
@@ -76,8 +77,10 @@ class Submission:
         client: BatchesClient,
         settings: LedgerSettings,
         stopping: Callable[[], bool],
+        telling: Telling | None = None,
     ) -> None:
         self._ledger = ledger
+        self._telling = telling or Telling(ledger, client)
         self._client = client
         self._settings = settings
         self._stopping = stopping
@@ -218,7 +221,7 @@ class Submission:
         if answer.batch is not None and answer.batch.id and self._armed:
             self._failures = 0
             await self._note_accepted(seat, row, answer.batch.id, now)
-            _log.info("batch %s: %d requests submitted", answer.batch.id, row.request_count)
+            self._telling.submitted(row, answer.batch.id)
             return
         if answer.fault is not None:
             self._refused(seat, row, answer.fault)
@@ -291,12 +294,7 @@ class Submission:
             halting.put_off_probe(
                 tx, seat.workspace_id, now=now, interval=self._settings.probe_interval
             )
-        _log.warning(
-            "%d requests: it is unknown whether the API took them (%s); the list of batches will "
-            "tell, and they are not sent again before",
-            row.request_count,
-            note,
-        )
+        self._telling.unknown(row, note)
 
     def _failed_look(self, seat: Seat, error: ApiError | Unreachable) -> None:
         self._failures += 1

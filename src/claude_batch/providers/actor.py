@@ -12,7 +12,7 @@ from claude_batch.actor.configuration import ActorConfiguration
 from claude_batch.actor.loader import ActorLoader
 from claude_batch.actor.output import OutputFormat, output_format_of
 from claude_batch.actor.request import ActorRequest, Requests, check_requests
-from claude_batch.actor.response import ActorResponse, ActorResult, OutputT
+from claude_batch.actor.response import ActorResponse, ActorResult, OutputJudge, OutputT
 from claude_batch.core.errors import ActorConfigurationError
 from claude_batch.providers.protocol import Provider
 from claude_batch.providers.registry import ProviderRegistry, default_registry
@@ -31,9 +31,22 @@ _SHAPES_KEPT = 64
 class Actor:
     """One actor, ready to be asked. Costs nothing to make; the provider is shared with others."""
 
-    def __init__(self, configuration: ActorConfiguration, provider: Provider) -> None:
-        """Raises `ActorConfigurationError` for an actor that is no ``llm``."""
+    def __init__(
+        self,
+        configuration: ActorConfiguration,
+        provider: Provider,
+        *,
+        tools: Iterable[Callable[..., Any]] = (),
+    ) -> None:
+        """``tools`` are functions that the model may call, beside those that the YAML names.
+
+        Raises `ActorConfigurationError` for an actor that is no ``llm``, and for a tool that
+        cannot be imported or is none.
+        """
         configuration.require_answerable()
+        if functions := tuple(tools):
+            configuration = configuration.with_tools(functions)
+        _ = configuration.toolset  # a fault in it is told here, not at the first request
         self._configuration = configuration
         self._provider = provider
         self._shapes: dict[object, ActorConfiguration] = {}
@@ -235,7 +248,7 @@ class Actor:
         # The same object each time, since what its requests share is encoded once for each.
         shaped = self._shapes.get(output.kind)
         if shaped is None:
-            shaped = self._configuration.with_response_schema(output.schema)
+            shaped = self._configuration.with_response_schema(output.schema, OutputJudge(output))
             if len(self._shapes) < _SHAPES_KEPT:
                 shaped = self._shapes.setdefault(output.kind, shaped)
         return shaped, output
@@ -279,18 +292,23 @@ def load_actor(
     *,
     name: str | None = None,
     registry: ProviderRegistry | None = None,
+    tools: Iterable[Callable[..., Any]] = (),
     **settings: Any,
 ) -> Actor:
     """Read an actor's YAML and bind it to its provider.
 
-    ``name`` chooses one of several actors in the file. ``settings`` are keywords of the provider
-    (``ledger``, ``linger``, ``base_url``, …): they rank above environment and YAML; those that
-    concern only batches are no fault for an actor that is answered live. Actors with the same
+    ``name`` chooses one of several actors in the file. ``tools`` are functions that the model may
+    call, beside those that the file names as ``module:function``. ``settings`` are keywords of the
+    provider (``ledger``, ``linger``, ``base_url``, …): they rank above environment and YAML; those
+    that concern only batches are no fault for an actor that is answered live. Actors with the same
     settings share a provider, which the last of them to be closed closes. Raises
     `ActorConfigurationError` and `ProviderNotFoundError`.
     """
     configuration = ActorLoader.load(path, name=name)
     found = default_registry if registry is None else registry
+    if functions := tuple(tools):
+        configuration = configuration.with_tools(functions)
+    _ = configuration.toolset  # before a provider is lent
     actor = Actor(configuration, found.lend(configuration, **settings))
     actor._registry = found  # pyright: ignore[reportPrivateUsage]
     return actor

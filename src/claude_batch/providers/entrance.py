@@ -9,11 +9,13 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import NamedTuple
 
+from claude_batch.actor.tools import find_tools
 from claude_batch.core.errors import ActorConfigurationError
+from claude_batch.core.events import ObserverLike
 from claude_batch.core.settings import LedgerSettings
 from claude_batch.lifecycle.doors import Door
 from claude_batch.lifecycle.engine import Engine
@@ -61,11 +63,13 @@ class Entrance:
         credentials: Callable[[], dict[str, str]],
         *,
         drive: bool,
+        observers: Sequence[ObserverLike] = (),
     ) -> None:
         self._location = location
         self.settings: LedgerSettings = settings
         self._credentials = credentials
         self._drive = drive
+        self._observers = observers
         self._lock = threading.Lock()  # held while it opens: never waited for on an event loop
         self._engine: Engine | None = None
         self._door: Door | None = None
@@ -96,7 +100,9 @@ class Entrance:
         if self._engine is None:
             if self.closed:
                 raise ActorConfigurationError("the provider is closed; make a new one")
-            self._engine = Engine.acquire(self._location, self.settings)
+            engine = Engine.acquire(self._location, self.settings, find_tools)
+            engine.observers.attach(self._observers)
+            self._engine = engine
         return self._engine
 
     def door(self) -> Door:
@@ -150,6 +156,7 @@ class Entrance:
             if door is not None:
                 engine.close_door(door)
             engine.release()
+            engine.observers.detach(self._observers)
 
 
 def _after_fork() -> None:

@@ -20,7 +20,14 @@ _Duration = str | float | int
 
 _PARSERS: Mapping[str, Callable[[Any], Any]] = {
     **dict.fromkeys(
-        ("linger", "poll_interval", "max_poll_interval", "max_wait", "deadline_margin"),
+        (
+            "linger",
+            "poll_interval",
+            "max_poll_interval",
+            "max_wait",
+            "deadline_margin",
+            "turn_linger",
+        ),
         parse_duration,
     ),
     "deadline": parse_deadline,
@@ -50,6 +57,9 @@ class SettingKeywords(TypedDict, total=False):
     deadline: _Duration | datetime | None
     deadline_margin: _Duration | None
     fallback: Literal["live", "none"] | None
+    max_turns: int | None
+    turn_linger: _Duration | None
+    validation_attempts: int | None
     preflight: bool | Literal["auto"] | None
     cache: Literal["off", "auto"] | None
     prime: bool | None

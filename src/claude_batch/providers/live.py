@@ -21,12 +21,14 @@ from collections.abc import (
     AsyncIterable,
     AsyncIterator,
     Coroutine,
+    Iterable,
     Iterator,
     Mapping,
 )
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from claude_batch.actor.configuration import ActorConfiguration
+from claude_batch.actor.middleware import Middlewares
 from claude_batch.actor.request import (
     ActorRequest,
     RequestEncoders,
@@ -44,10 +46,13 @@ from claude_batch.core.errors import (
     InvalidRequestError,
     LiveRequestError,
 )
-from claude_batch.core.settings import from_environment
+from claude_batch.core.settings import from_environment, resolve_mode
 from claude_batch.money.prices import prices_of
 from claude_batch.providers.background import LoopThread, wait_for
+from claude_batch.providers.closing import Closing
+from claude_batch.providers.conversing import converse
 from claude_batch.providers.protocol import ProviderCapabilities
+from claude_batch.wire.encoding import LaneHeaders
 from claude_batch.wire.errors import account_reason
 
 if TYPE_CHECKING:
@@ -61,7 +66,7 @@ _LONGEST_WAIT = 8.0
 """Seconds between two tries of a call that failed for a reason of its own."""
 
 
-class ClaudeProvider:
+class ClaudeProvider(Closing):
     """The live Messages API, for actors without ``batch_processing``.
 
     Nothing is opened before the first call. Usable from any number of threads and event loops.
@@ -83,6 +88,9 @@ class ClaudeProvider:
         refusal_patience: str | float = 600.0,
         prices: str | os.PathLike[str] | None = None,
         default_options: Mapping[str, Any] | None = None,
+        max_turns: int | None = None,
+        validation_attempts: int | None = None,
+        middleware: Iterable[object] = (),
     ) -> None:
         """``base_url`` and ``api_key`` default to the SDK's environment.
 
@@ -93,8 +101,10 @@ class ClaudeProvider:
         for faults that pass, such as a 500 or a broken connection. A 429 or 529 is waited out
         together with all other calls, for ``refusal_patience`` (a duration) at most; with
         ``max_retries=0`` nothing is tried again. ``prices`` is a file of own prices, which rank
-        before the known ones. ``default_options`` are Messages parameters for
-        requests that do not set them. Raises `ActorConfigurationError`.
+        before the known ones. ``default_options`` are Messages parameters for requests that do
+        not set them. ``max_turns`` and ``validation_attempts`` are as in `BatchProcessingMode`.
+        ``middleware`` (see `Middleware`) changes requests and responses.
+        Raises `ActorConfigurationError`.
         """
         if concurrency < 1:
             raise ActorConfigurationError(f"concurrency: {concurrency} is less than 1")
@@ -108,6 +118,8 @@ class ClaudeProvider:
             self._refusal_patience = parse_duration(refusal_patience)
         except ValueError as error:
             raise ActorConfigurationError(f"refusal_patience: {error}") from None
+        self._turns = {"max_turns": max_turns, "validation_attempts": validation_attempts}
+        resolve_mode(True, self._turns)  # a wrong value is told here
         self._base_url = base_url or from_environment("base_url")
         self._api_key = api_key
         self._api_key_env = api_key_env or from_environment("api_key_env")
@@ -115,6 +127,8 @@ class ClaudeProvider:
         self._max_retries = max_retries
         self._prices = prices_of(prices or from_environment("prices"))
         self._encoders = RequestEncoders(default_options, batch=False)
+        self.middleware: Middlewares = Middlewares(middleware)
+        """What changes requests and responses on their way."""
         self._lock = threading.Lock()
         self._thread: LoopThread | None = None
         self._live: LiveClient | None = None
@@ -136,22 +150,6 @@ class ClaudeProvider:
         if thread is not None and thread.alive:
             thread.stop(live.aclose if live is not None else None)
 
-    async def aclose(self) -> None:
-        """`close`, without blocking the event loop."""
-        await asyncio.to_thread(self.close)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.aclose()
-
     # Single calls ---------------------------------------------------------------------------------
 
     async def respond(
@@ -160,8 +158,8 @@ class ClaudeProvider:
         """Ask once. Cancelling the caller cancels the call.
 
         Raises `InvalidRequestError` before anything is sent, `AccountHaltedError` where the
-        account is at fault (credentials, billing, permission, spend limit), and `LiveRequestError`
-        for everything else that went wrong.
+        account is at fault (credentials, billing, permission, spend limit), `MiddlewareError`, and
+        `LiveRequestError` for everything else that went wrong.
         """
         return await asyncio.wrap_future(self._start(self._ask(actor, request, key)))
 
@@ -304,6 +302,9 @@ class ClaudeProvider:
     ) -> ActorResponse:
         encoder = self._encoders.of(actor)
         asked = ActorRequest.of(request, key=key)
+        if self.middleware:
+            # On another thread: a slow one must not hold up the other calls.
+            asked = await asyncio.to_thread(self.middleware.before, actor.name, asked)
         encoded = encoder.encode(asked)
         params = encoder.build(asked)
         if params.get("stream"):
@@ -311,13 +312,27 @@ class ClaudeProvider:
                 "`stream: true` asks for an answer in pieces, which no actor gives; remove it",
                 key=asked.key,
             )
+        model, most = str(params["model"]), int(params["max_tokens"])
+
+        async def ask(body: bytes) -> ActorResponse:
+            return await self._call(model, most, body, encoded.headers)
+
+        mode = resolve_mode(True, self._turns)
+        answer = await converse(actor, encoded.params, ask, mode)
+        if self.middleware:
+            return await asyncio.to_thread(self.middleware.after, actor.name, asked.key, answer)
+        return answer
+
+    async def _call(
+        self, model: str, max_tokens: int, params: bytes, headers: LaneHeaders
+    ) -> ActorResponse:
+        """One turn: asked until it is answered, or fails for good."""
         live = self._client()
-        model, size, most = str(params["model"]), len(encoded.params), int(params["max_tokens"])
-        timeout = self._patience(most)
+        timeout = self._patience(max_tokens)
         begun, failures = time.monotonic(), 0
         while True:
-            turn = await live.turn(model, size, most)
-            answer = await live.send(turn, model, encoded.params, encoded.headers, timeout=timeout)
+            turn = await live.turn(model, len(params), max_tokens)
+            answer = await live.send(turn, model, params, headers, timeout=timeout)
             if answer.message is not None:
                 break
             if self._max_retries and answer.is_refusal:

@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
+from claude_batch.actor.middleware import Middlewares
 from claude_batch.actor.response import ActorResponse, ActorResult
 from claude_batch.core.errors import (
     ActorError,
     BatchRequestError,
+    MiddlewareError,
     MissingResultError,
     SubmissionUnknownError,
 )
 from claude_batch.core.states import RequestState
 from claude_batch.ledger.reading import Answer
+from claude_batch.providers.answering import answer_error
 from claude_batch.wire.messages import decode_line, message_of_line
 
 __all__ = ["response_of", "result_of"]
 
 
-def result_of(answer: Answer) -> ActorResult:
-    """The result of a request that has its final state."""
+def result_of(
+    answer: Answer, middleware: Middlewares | None = None, actor: str = ""
+) -> ActorResult:
+    """The result of a request that has its final state, as the middleware leaves it."""
     outcome = _outcome(answer)
+    if middleware and isinstance(outcome, ActorResponse):
+        try:
+            outcome = middleware.after(actor, answer.key, outcome)
+        except MiddlewareError as error:
+            outcome = error
     if isinstance(outcome, ActorError):
         return ActorResult(key=answer.key, position=answer.position, response=None, error=outcome)
     return ActorResult(key=answer.key, position=answer.position, response=outcome, error=None)
@@ -32,15 +42,23 @@ def response_of(answer: Answer) -> ActorResponse:
     return outcome
 
 
+_ANSWERED = (RequestState.REFUSED, RequestState.WINDOW_EXCEEDED, RequestState.STOPPED)
+
+
+def _response(answer: Answer, raw: bytes) -> ActorResponse:
+    return ActorResponse(
+        message_of_line(raw),
+        batch_id=answer.batch_id,
+        attempt=answer.attempt,
+        cost=answer.cost,
+        turns=answer.turns,
+        reused=bool(answer.reused),
+    )
+
+
 def _outcome(answer: Answer) -> ActorResponse | ActorError:
     if answer.state is RequestState.SUCCEEDED and answer.raw is not None:
-        return ActorResponse(
-            message_of_line(answer.raw),
-            batch_id=answer.batch_id,
-            attempt=answer.attempt,
-            cost=answer.cost,
-            reused=bool(answer.reused),
-        )
+        return _response(answer, answer.raw)
     who = f"request {answer.key!r}" if answer.key is not None else f"request {answer.position + 1}"
     batch = f" in batch {answer.batch_id}" if answer.batch_id else ""
     if answer.via == "live":
@@ -58,9 +76,13 @@ def _outcome(answer: Answer) -> ActorResponse | ActorError:
             batch_id=answer.batch_id,
         )
     if answer.state is RequestState.EXPIRED and answer.raw is None:
+        what, billed = who, "nothing was billed for it"
+        if answer.turns > 1:
+            what = f"turn {answer.turns} of the conversation of {who}"
+            billed = "nothing was billed for that turn"
         return BatchRequestError(
-            f"{who} did not run before its run's deadline, and `fallback: none` asks nothing live; "
-            "nothing was billed for it",
+            f"{what} did not run before its run's deadline, and `fallback: none` asks nothing "
+            f"live; {billed}",
             outcome="expired",
         )
     if answer.state is RequestState.EXPIRED:
@@ -68,6 +90,15 @@ def _outcome(answer: Answer) -> ActorResponse | ActorError:
             f"{who}{batch} expired {answer.attempt} times: the API did not run it within 24 hours; "
             "nothing was billed for it",
             outcome="expired",
+            batch_id=answer.batch_id,
+        )
+    if answer.state in _ANSWERED and answer.raw is not None:
+        return answer_error(answer.state, _response(answer, answer.raw), f"{who}{batch}", answer)
+    if answer.state is RequestState.CANCELED and answer.raw is not None:
+        return BatchRequestError(
+            f"{who}{batch} was canceled between two turns of its conversation, after "
+            f"{answer.turns} of them",
+            outcome="canceled",
             batch_id=answer.batch_id,
         )
     if answer.state is RequestState.CANCELED:

@@ -16,13 +16,16 @@ from typing import Any
 
 from claude_batch.actor.request import ActorRequest
 from claude_batch.core.errors import PreflightError
+from claude_batch.core.settings import BatchProcessingMode
 from claude_batch.ledger.counting import TokenCount
+from claude_batch.lifecycle.doors import Door
+from claude_batch.lifecycle.engine import Engine
 from claude_batch.wire.client import ApiError, Unreachable
 from claude_batch.wire.encoding import EncodedRequest, LaneHeaders
 from claude_batch.wire.errors import ApiFault
 from claude_batch.wire.shapes import counted_params, decode_fields, model_of, shape_digest
 
-__all__ = ["MOST_SHAPES", "Preflight"]
+__all__ = ["MOST_SHAPES", "Preflight", "preflight_of"]
 
 _log = logging.getLogger(__name__)
 
@@ -171,4 +174,18 @@ def _refusal(sample: _Sample, fault: ApiFault) -> PreflightError:
         "`preflight: false` sends it all the same",
         key=sample.key,
         error_type=fault.error_type,
+    )
+
+
+def preflight_of(
+    mode: BatchProcessingMode, door: Door, engine: Engine, *, drives: bool, spare_single: bool
+) -> Preflight | None:
+    """What looks at a run of this mode before it is packed; None where nothing should."""
+    if mode.preflight is False or (mode.preflight == "auto" and not drives):
+        return None  # who only stores has nothing to do with the API
+    return Preflight(
+        door.client.count_tokens,
+        engine.do,
+        always=mode.preflight is True,
+        spare_single=spare_single,
     )

@@ -12,16 +12,19 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 from claude_batch.actor.output import OutputFormat, output_format_of
 from claude_batch.actor.response import ActorResult, OutputT
 from claude_batch.core.errors import BatchTimeoutError, RunNotFoundError
+from claude_batch.core.events import RequestsRetried, RunCancelled
 from claude_batch.core.states import BatchState
 from claude_batch.ledger import collecting, delivery, halting, reading
 from claude_batch.ledger.costs import Grouping
 from claude_batch.ledger.delivery import Forms, Outstanding
+from claude_batch.ledger.reading import Answer
 from claude_batch.ledger.retrying import Retried
 from claude_batch.lifecycle.doors import Door, halted_error, other_key_error
 from claude_batch.lifecycle.engine import Engine
 from claude_batch.lifecycle.seat import seat_is_taken
 from claude_batch.providers.costs import CostReport, cost_of
 from claude_batch.providers.mapping import result_of
+from claude_batch.providers.progress import Progress, ProgressReader
 from claude_batch.providers.retrying import retry_run
 from claude_batch.providers.status import RunStatus, status_of
 from claude_batch.providers.stepping import Pause, step_async, step_sync
@@ -72,6 +75,7 @@ class Run:
         self.output: OutputFormat[Any] | None = None
         """What reads the answers in `results` that are given no ``output_format``."""
         self._row = row
+        self._progress: ProgressReader | None = None
         wait: float = provider.overrides.get("max_wait") or row.max_wait
         self._max_wait = wait
         # Counted from enqueueing, across restarts; once it has passed, who opens the run again
@@ -128,6 +132,15 @@ class Run:
         """Where the run stands now; needs no API key."""
         driven = True if self._provider.drives else None
         return status_of(self._engine.ledger, self.id, driven=driven)
+
+    def progress(self, status: RunStatus | None = None) -> Progress:
+        """How far the run is: the share that is done, cost so far, failures, expected end.
+
+        ``status``: one that was read just now, where there is one.
+        """
+        if self._progress is None:
+            self._progress = ProgressReader(self._engine.ledger, self.id)
+        return self._progress.read(status or self.status())
 
     def cost(self, *, by: Grouping | None = None) -> CostReport:
         """What the run has used and cost by now, also by ``actor``, ``model`` or ``day``."""
@@ -211,7 +224,10 @@ class Run:
         """`cancel`, with or without a running event loop."""
         with self._engine.ledger.write() as tx:
             collecting.cancel_run(tx, self.id, time.time())
-        self._engine.wake()
+        engine = self._engine
+        engine.observers.tell(RunCancelled(ledger=engine.observers.ledger, run_id=self.id))
+        engine.noticing.follow([self.id])
+        engine.wake()
 
     async def retry_failed(self, only: Iterable[str] | None = None) -> int:
         """Ask again what failed; returns how many requests. What succeeded is not asked again.
@@ -233,9 +249,16 @@ class Run:
         """`retry_failed_sync`, telling also what was not asked again."""
         retried = retry_run(self._engine.ledger, self.id, only)
         if retried.queued:
+            self._tell_retried(retried.queued)
             self._deadline = time.time() + self._max_wait
         self._engine.wake()
         return retried
+
+    def _tell_retried(self, count: int) -> None:
+        observers = self._engine.observers
+        observers.tell(
+            RequestsRetried(ledger=observers.ledger, requests=count, reason="order", run_id=self.id)
+        )
 
     async def resubmit_unknown(self) -> int:
         """Send again what may have been sent: unknown and lost requests. It may be paid for twice.
@@ -261,6 +284,9 @@ class Run:
 
     def _decide_unknown(self, *, resubmit: bool) -> int:
         count = decide_unknown(self._engine.ledger, self.id, resubmit=resubmit)
+        if resubmit and count:
+            self._tell_retried(count)
+        self._engine.noticing.follow([self.id])
         self._engine.wake()
         return count
 
@@ -297,6 +323,7 @@ class Run:
                 if cancelled_at is not None:
                     raise self._timed_out((), 0)
                 return
+            self._engine.noticing.follow([self.id])
             yield Pause(self._provider.opening())
             cancelled_at = yield from self._check_patience(cancelled_at)
             # Counting a run of a million requests costs; do not count for every change.
@@ -344,7 +371,7 @@ class Run:
     def _in_order(self, position: int) -> tuple[list[ActorResult], int]:
         answers = reading.answers_by_position(self._engine.ledger, self.id, start=position)
         ready = itertools.takewhile(lambda answer: answer.state.is_final, answers)
-        page = [result_of(answer) for answer in itertools.islice(ready, PAGE)]
+        page = [self._result(answer) for answer in itertools.islice(ready, PAGE)]
         return page, 0 if page else self._row.request_count - position
 
     def _as_completed(
@@ -355,7 +382,10 @@ class Run:
             left = 0 if answers else reading.unfinished(tx, self.id)
         if answers:
             after = (answers[-1].finished or 0, answers[-1].seq)
-        return [result_of(answer) for answer in answers], left, after
+        return [self._result(answer) for answer in answers], left, after
+
+    def _result(self, answer: Answer) -> ActorResult:
+        return result_of(answer, self._provider.middleware, self._row.actor)
 
     def _unfinished(self) -> int:
         with self._engine.ledger.read() as tx:

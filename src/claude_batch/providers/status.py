@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from claude_batch.core.durations import format_duration
+from claude_batch.core.durations import format_duration, roughly
 from claude_batch.core.errors import RunNotFoundError
 from claude_batch.core.states import BatchState, RequestState, RunState
-from claude_batch.ledger import costs, deadlines, reading, reconciling
+from claude_batch.ledger import conversing, costs, deadlines, reading, reconciling
 from claude_batch.ledger.store import Ledger, Transaction
 from claude_batch.lifecycle.deadlines import margin_of
 from claude_batch.lifecycle.seat import seat_is_taken
@@ -101,6 +102,8 @@ class RunStatus:
     mode: str = "batch"
     """``batch``, ``live`` or ``auto``, as it was asked."""
     deadline: Deadline | None = None
+    waiting_since: float | None = None
+    """Since when it waits for that; None for a finished run."""
 
     @property
     def finished(self) -> bool:
@@ -153,6 +156,9 @@ def status_of(ledger: Ledger, run_id: str, *, driven: bool | None = None) -> Run
         workspace = reading.workspace_row(tx, run.workspace_id)
         strange = reading.strange_count(tx, run.id)
         deadline = _deadline(tx, run, counts)
+        turning = ""
+        if counts.get(RequestState.CONTINUING):
+            turning = _turning_words(run, *conversing.continuing_counts(tx, run.id))
     halt = None
     if workspace.halted is not None:
         halt = Halt(
@@ -178,10 +184,13 @@ def status_of(ledger: Ledger, run_id: str, *, driven: bool | None = None) -> Run
         counts=counts,
         batches=batches,
         halt=halt if still_open else None,
-        waiting_for=_waiting_for(state, counts, batches, workspace, deadline) if still_open else "",
+        waiting_for=(
+            _waiting_for(state, counts, batches, workspace, deadline, turning) if still_open else ""
+        ),
         strange_lines=strange,
         mode=run.mode,
         deadline=deadline,
+        waiting_since=_waiting_since(run, batches, halt) if still_open else None,
     )
 
 
@@ -239,6 +248,7 @@ def _waiting_for(
     batches: tuple[BatchStatus, ...],
     workspace: Any,
     deadline: Deadline | None,
+    turning: str,
 ) -> str:
     words: list[str] = []
     if state is RunState.HALTED:
@@ -246,6 +256,7 @@ def _waiting_for(
             f"sending is halted ({workspace.halt_reason}): {workspace.halt_message}; "
             "once the cause is gone, `claude-batch resume`"
         )
+        words.append(_probe_words(workspace))
     unknown = [batch for batch in batches if batch.state is BatchState.UNKNOWN]
     if unknown:
         words.append(_unknown_words(unknown))
@@ -260,7 +271,7 @@ def _waiting_for(
         if batch.state in (BatchState.IN_PROGRESS, BatchState.CANCELING, BatchState.ENDED)
     ]
     if at_api:
-        words.append(f"{len(at_api)} batch(es) at the API, which may take up to 24 hours")
+        words.append(_at_api_words(at_api))
         age = (time.time() - min(batch.submitted or time.time() for batch in at_api)) / 86400
         if age >= WARN_FROM_DAY:
             left = max(0, int(RESULTS_KEPT_DAYS - age))
@@ -272,11 +283,61 @@ def _waiting_for(
         words.append("live calls are made, as fast as the API's limits allow")
     if deadline is not None:
         words.append(_deadline_words(deadline))
+    if state is RunState.STORING:
+        words.append(
+            "its requests are still being stored; nothing of it is sent before all are, and what "
+            "is not wholly stored when its process ends is removed"
+        )
     if held := counts.get(RequestState.HELD):
         words.append(f"{held:,} request(s) are held until others of the run have ended")
+    if turning:
+        words.append(turning)
     if state is RunState.PARKED:
         words.append("no process drives it: `claude-batch resume` goes on")
-    return "; ".join(words) or "its turn to be sent"
+    return "; ".join(words) or "its turn to be sent, which comes by itself"
+
+
+def _waiting_since(run: Any, batches: tuple[BatchStatus, ...], halt: Halt | None) -> float:
+    """Since when a run waits for what it waits for, the first of it."""
+    if run.stored is None:
+        return float(run.created)
+    if halt is not None:
+        return halt.since
+    since = [
+        batch.unknown_since if batch.state is BatchState.UNKNOWN else batch.submitted
+        for batch in batches
+        if batch.state is not BatchState.COLLECTED
+    ]
+    return min((each for each in since if each is not None), default=float(run.created))
+
+
+def _probe_words(workspace: Any) -> str:
+    age = roughly(time.time() - workspace.halted)
+    if workspace.next_probe is None:
+        return f"halted for {age}; nothing but your word lifts it"
+    left = workspace.next_probe - time.time()
+    when = f"in {roughly(left)}" if left > 0 else "next"
+    return f"halted for {age}; whoever drives tries one request {when}"
+
+
+def _at_api_words(at_api: list[BatchStatus]) -> str:
+    now = time.time()
+    age = roughly(now - min(batch.submitted or now for batch in at_api))
+    words = f"{len(at_api)} batch(es) at the API, for {age}, which may take up to 24 hours"
+    checks = [batch.next_check for batch in at_api if batch.next_check is not None]
+    if checks and (left := min(checks) - now) > 0:
+        words += f"; looked at again in {roughly(left)}"
+    return words
+
+
+def _turning_words(run: Any, count: int, tools: int) -> str:
+    if not tools:
+        return f"{count} conversation(s) between two turns"
+    functions = [each["function"] or each["name"] for each in json.loads(run.tools)]
+    return (
+        f"{count} conversation(s) between two turns, {tools} of them for what their tools give: "
+        f"a process runs them that has {', '.join(functions)}"
+    )
 
 
 def _unknown_words(unknown: list[BatchStatus]) -> str:

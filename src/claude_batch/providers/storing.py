@@ -8,26 +8,41 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
+from claude_batch.actor.configuration import ActorConfiguration
+from claude_batch.actor.middleware import Middlewares
 from claude_batch.actor.request import ActorRequest
+from claude_batch.actor.response import ActorResult
 from claude_batch.core.crash_points import CrashPoint, reach
-from claude_batch.core.errors import InvalidRequestError
+from claude_batch.core.errors import InvalidRequestError, MiddlewareError
+from claude_batch.core.events import RequestsQueued
 from claude_batch.core.ids import new_request_id
 from claude_batch.core.settings import BatchProcessingMode
 from claude_batch.ledger import counting, delivery, digests, enqueue, holding
 from claude_batch.ledger.calling import digest_of
 from claude_batch.ledger.enqueue import NewRequest, NewRun
 from claude_batch.ledger.store import Ledger, Transaction
+from claude_batch.lifecycle.engine import Engine
+from claude_batch.lifecycle.tooling import Talk, Workbench
 from claude_batch.providers.preflight import Preflight
 from claude_batch.wire.caching import PAYS_AFTER, PRIMED_PAYS_AFTER, CacheMarks
 from claude_batch.wire.encoding import EncodedRequest, LaneHeaders
 
-__all__ = ["RunWriter"]
+__all__ = ["RunWriter", "run_identity"]
 
 CHUNK_REQUESTS = 4000
 CHUNK_BYTES = 8 << 20
 """Requests and bytes that are stored in one transaction."""
+
+
+def run_identity(
+    base_url: str, actor: ActorConfiguration, default_options: Mapping[str, Any]
+) -> bytes:
+    """What of a run's identity is not its requests."""
+    options = repr(sorted(default_options.items())).encode()
+    return b"\n".join((base_url.encode(), actor.digest_fields(), options))
 
 
 class RunWriter:
@@ -45,13 +60,20 @@ class RunWriter:
         label: str | None = None,
         output: str | None = None,
         process: str | None = None,
+        trace: str | None = None,
+        middleware: Middlewares | None = None,
+        refused: list[ActorResult] | None = None,
         on_stored: Callable[[int], None] | None = None,
         preflight: Preflight | None = None,
+        workbench: Workbench | None = None,
+        talk: Talk | None = None,
     ) -> None:
         """``identity`` is what of base URL, actor and options takes part in the run's digest.
 
-        ``on_stored`` is told after each `flush` how many requests are stored by now.
-        ``preflight`` looks at them before they can be sent.
+        ``refused`` gets a failed result for each request at which middleware fails; without it
+        such a request raises. ``on_stored`` is told after each `flush` how many requests are
+        stored by now. ``preflight`` looks at them before they can be sent. ``talk`` makes the
+        requests conversations, and ``workbench`` is given what it has.
         """
         self._preflight = preflight
         self._marks = (
@@ -62,9 +84,15 @@ class RunWriter:
         self._mode = mode
         self._digests = mode.reuse or mode.dedupe
         self._on_stored = on_stored
+        self._workbench = workbench
+        self._talk = talk
         self._ledger = ledger
         self._encode = encode
         self._output = output
+        self._actor = actor
+        self._middleware = middleware
+        self._refused = refused
+        self._is_new = False
         self._workspace_id = workspace_id
         self._digest = hashlib.blake2b(identity, digest_size=20)
         self._lanes: dict[LaneHeaders, int] = {}
@@ -87,6 +115,9 @@ class RunWriter:
                     label=label,
                     output=output,
                     process=process,
+                    converses=talk is not None,
+                    tools=None if talk is None else talk.remembered,
+                    trace=trace,
                 ),
             )
 
@@ -103,8 +134,18 @@ class RunWriter:
     def add(self, request: ActorRequest) -> None:
         """Encode a request and keep it for the next `flush`.
 
-        Raises `InvalidRequestError` for one that the API would refuse, and for a doubled key.
+        Raises `InvalidRequestError` for one that the API would refuse, and for a doubled key, and
+        `MiddlewareError`.
         """
+        if self._middleware:
+            try:
+                request = self._middleware.before(self._actor, request)
+            except MiddlewareError as error:
+                if self._refused is None:
+                    raise
+                place = self._count + len(self._refused)
+                self._refused.append(ActorResult(key=request.key, position=place, error=error))
+                return
         encoded = self._encode(request)
         key = request.key
         if key is not None:
@@ -179,8 +220,8 @@ class RunWriter:
             )
         return lane_id
 
-    def finish(self, *, new: bool = False) -> tuple[str, bool]:
-        """Make it a run that can be sent; returns its id, and whether it was asked before.
+    def finish(self, *, new: bool = False) -> str | None:
+        """Make it a run that can be sent; returns its id; None where middleware refused all of it.
 
         Where the same was asked before and ``new`` is not set, the earlier run's id comes back and
         nothing of this one is kept. Raises `InvalidRequestError` for a run without requests, and
@@ -189,6 +230,8 @@ class RunWriter:
         self.flush()
         if not self._count:
             self.abort()
+            if self._refused:
+                return None
             raise InvalidRequestError("there is no request in the input; nothing was sent")
         digest = self._digest.hexdigest()
         if new or not self._is_known(digest):
@@ -211,7 +254,25 @@ class RunWriter:
                     # Who asks again may want the answers elsewhere.
                     delivery.set_output(tx, known.id, self._output)
         reach(CrashPoint.AFTER_STORED)
-        return (self.run_id, False) if known is None else (known.id, True)
+        self._is_new = known is None
+        run_id = self.run_id if known is None else str(known.id)
+        if self._workbench is not None and self._talk is not None:
+            self._workbench.give(run_id, self._talk.tools, self._talk.judge)
+        return run_id
+
+    def tell(self, engine: Engine) -> None:
+        """The run waits to be sent: tell observers, where it is new, and the engine."""
+        if self._is_new:
+            queued = RequestsQueued(
+                ledger=engine.observers.ledger,
+                run_id=self.run_id,
+                actor=self._actor,
+                requests=self._count,
+                kind="run",
+            )
+            engine.observers.tell(queued)
+            engine.noticing.follow([self.run_id])
+        engine.wake()
 
     def _is_known(self, digest: str) -> bool:
         with self._ledger.read() as tx:

@@ -50,7 +50,12 @@ def tokens_of(text: str) -> int:
 
 def prompt_of(messages: list[MessageParam]) -> str:
     """The text of the last message, its documents and tool results included."""
-    content = messages[-1].content
+    return text_of(messages[-1])
+
+
+def text_of(message: MessageParam) -> str:
+    """The text of a message, its documents and tool results included."""
+    content = message.content
     if isinstance(content, str):
         return content
     return "\n".join(text for block in content for text in _texts(block))

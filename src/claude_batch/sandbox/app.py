@@ -51,7 +51,9 @@ class Sandbox:
         self.settings = settings
         responder = None if settings.responder is None else load_responder(settings.responder)
         self.files: Files = Files()
-        self.endings: Endings = Endings(responder, settings.seed, self.files)
+        self.endings: Endings = Endings(
+            responder, settings.seed, self.files, uses_tools=settings.uses_tools
+        )
         self.clock: Clock = Clock(settings.clock_offset)
         self.batches: Batches = Batches(settings, self.endings, self.clock)
         self.log: deque[dict[str, Any]] = deque(maxlen=LOG_LENGTH)

@@ -96,6 +96,11 @@ DURATION = Duration()
 )
 @click.option("--responder", metavar="MODULE:FUNCTION", help="Makes the answers.")
 @click.option(
+    "--uses-tools",
+    is_flag=True,
+    help="Call each tool that a request offers once, then answer with what they gave.",
+)
+@click.option(
     "--queue-limit",
     default=_DEFAULTS.queue_limit,
     show_default=True,

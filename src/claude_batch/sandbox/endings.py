@@ -2,8 +2,9 @@
 
 Directives stand anywhere in the params' text: `[[sandbox:OUTCOME]]`, where OUTCOME is `errored`,
 `errored:TYPE`, `expired`, `canceled` or `refused`; with `:once` at the end they
-hold only the first time that equal params are processed. An ending is stored only where it is not
-the ordinary success, so a large batch of ordinary requests stays lean.
+hold only the first time that equal params are processed. Those about turns are `.turning`'s. An
+ending is stored only where it is not the ordinary success, so a large batch of ordinary requests
+stays lean.
 """
 
 from __future__ import annotations
@@ -17,12 +18,14 @@ from .faults import OUTCOMES, FaultPlan
 from .files import FILE_MARK, Files
 from .responders import respond
 from .settings import Responder
+from .turning import TURNS, turn
 from .usage import CacheUse, PromptCache, Usage, params_sha256
 from .validation import CallContext, Request, check_params
 
 DIRECTIVE_MARK = b"[[sandbox:"
 CACHE_MARK = b'"cache_control"'
-_DIRECTIVE = re.compile(rb"\[\[sandbox:([a-z_:]+)\]\]")
+TOOLS_MARK = b'"tools"'
+_DIRECTIVE = re.compile(rb"\[\[sandbox:([a-z_:0-9]+)\]\]")
 
 
 @dataclass(slots=True)
@@ -44,9 +47,12 @@ EXPIRED = Ending("expired")
 class Endings:
     """Decides endings; remembers what was told to happen once, and the prompt cache."""
 
-    def __init__(self, responder: Responder | None, seed: int, files: Files) -> None:
+    def __init__(
+        self, responder: Responder | None, seed: int, files: Files, *, uses_tools: bool = False
+    ) -> None:
         self.files = files
         self.responder = responder
+        self.uses_tools = uses_tools
         self.seed = seed
         self.plan: FaultPlan = FaultPlan()
         self.cache: PromptCache = PromptCache()
@@ -56,6 +62,7 @@ class Endings:
         """Whether any request of this body may end by more than its own validity."""
         return (
             self.responder is not None
+            or (self.uses_tools and TOOLS_MARK in body)
             or self.plan.about_requests
             or DIRECTIVE_MARK in body
             or CACHE_MARK in body
@@ -78,6 +85,9 @@ class Endings:
                 self.files.put_into(request, workspace, context)
             if told is None and self.responder is not None:
                 made = respond(self.responder, raw, request.params)
+                told = None if made is None else Ending("succeeded", answer=made)
+            if told is None and (self.uses_tools or DIRECTIVE_MARK in raw):
+                made = turn(raw, request, self.seed, uses_tools=self.uses_tools)
                 told = None if made is None else Ending("succeeded", answer=made)
         except ApiError as error:
             return Ending("errored", error=error)
@@ -111,6 +121,8 @@ class Endings:
                     continue
                 self._once.add(key)
             outcome, error_type = words[0], words[1] if len(words) > 1 else "api_error"
+            if outcome in TURNS:
+                continue
             if outcome not in OUTCOMES or error_type not in STATUS_OF or len(words) > 2:
                 raise ApiError(
                     "invalid_request_error", f"unknown directive {match[0].decode()} in the prompt"

@@ -79,6 +79,10 @@ class SandboxSettings:
     responder: str | Responder | None = None
     """`module:function`, or the function itself, that makes the answers."""
 
+    uses_tools: bool = False
+    """Whether the model calls each of the client's tools that it is given once, and then answers
+    with what they gave."""
+
     queue_limit: int = 500_000
     """Requests in unfinished batches of a workspace, above which a create answers 429."""
 

@@ -8,6 +8,7 @@ through unchanged, so the size of a body is known exactly before it exists.
 from __future__ import annotations
 
 import logging
+import re
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -199,6 +200,15 @@ class PromptParams:
         if self._batch and len(encoded) + _ALONE > MAX_BODY_BYTES:
             raise _too_large(encoded)
         return EncodedRequest(encoded, self._headers)
+
+
+_MODEL = re.compile(rb'\{"model":"([^"\\]{1,150})"')
+
+
+def model_at_beginning(params: bytes) -> str | None:
+    """The model of encoded params of which only a beginning is given; None where it says none."""
+    found = _MODEL.match(params)
+    return None if found is None else found[1].decode(errors="replace")
 
 
 def custom_id(request_id: str, incarnation: str, sending: int) -> str:

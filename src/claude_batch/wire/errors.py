@@ -37,6 +37,11 @@ class LineDisposition(StrEnum):
     FINAL = "final"  # the outcome stands
     RETRY = "retry"  # a passing fault: sent again while attempts are left
     ACCOUNT = "account"  # the account's fault: back to the queue, and sending halts
+    # Successes that are not the end of an answer, or no answer, for whoever heeds it:
+    PAUSED = "paused"  # a long turn, which goes on where it is sent again
+    TOOLS = "tools"  # the model calls tools, and waits for what they give
+    REFUSED = "refused"  # the model declined
+    WINDOW_EXCEEDED = "window_exceeded"  # the answer ends where the context window does
 
 
 class CreateVerdict(Enum):

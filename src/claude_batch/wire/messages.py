@@ -97,6 +97,16 @@ class _Usage(msgspec.Struct, gc=False):
 class _LineMessage(msgspec.Struct, gc=False):
     usage: _Usage
     model: str = ""
+    stop_reason: str | None = None
+
+
+_STOPS: dict[str | None, LineDisposition] = {
+    "pause_turn": LineDisposition.PAUSED,
+    "tool_use": LineDisposition.TOOLS,
+    "refusal": LineDisposition.REFUSED,
+    "model_context_window_exceeded": LineDisposition.WINDOW_EXCEEDED,
+}
+"""What a success asks for whose reason to stop is none of an answer's ordinary ends."""
 
 
 class _InnerError(msgspec.Struct, gc=False):
@@ -196,9 +206,8 @@ def decode_line(line: bytes) -> ResultLine:
             raise UnreadableLine("a succeeded line without a message")
         message = result.message
         usage = message.usage.public()
-        return ResultLine(
-            decoded.custom_id, "succeeded", LineDisposition.FINAL, usage, None, message.model
-        )
+        disposition = _STOPS.get(message.stop_reason, LineDisposition.FINAL)
+        return ResultLine(decoded.custom_id, "succeeded", disposition, usage, None, message.model)
     if result.type == "errored":
         if result.error is None:
             raise UnreadableLine("an errored line without an error")

@@ -1,0 +1,47 @@
+Feature: Python functions as tools of a model
+
+  Scenario Outline: What cannot be a tool is told at once
+    Then the tools <tools> are refused with "<words>"
+
+    Examples:
+      | tools                    | words                                                     |
+      | [population, population] | two tools are called 'population'                         |
+      | [named "a b"]            | 'a b' is no name for a tool                               |
+      | [waiting "soon"]         | tool population: timeout: 'soon' is not a duration        |
+      | [waiting "0s"]           | tool population: timeout: it is more than 0 seconds       |
+      | [a number]               | 5 is no function, so it cannot be a tool                  |
+      | [unfit]                  | tool unfit: no schema can be made of its signature        |
+
+  Scenario Outline: A name in the actor's file that leads nowhere is told when it is loaded
+    Then an actor whose file has the tools "<tools>" is refused with "<words>"
+
+    Examples:
+      | tools                  | words                                                              |
+      | [nowhere_to_be_found:f] | tool nowhere_to_be_found:f: it cannot be imported: ModuleNotFound |
+      | [toolbox:nothing]      | tool toolbox:nothing: it cannot be imported: AttributeError        |
+      | [toolbox:__name__]     | 'toolbox' is no function                                           |
+
+  Scenario Outline: The host's own entries are left alone
+    Then an actor whose file has the tools "<tools>" has no functions and keeps them
+
+    Examples:
+      | tools                         |
+      | [local/shell, {name: a}, 5]   |
+      | local/shell                   |
+      | [http://127.0.0.1:80, "a:b c"] |
+
+  Scenario: A function beside the actor's file is found there, and calls itself as it says
+    Given a module beside an actor's file
+    Then the actor's tool "harbour" says "from beside the file"
+    And what is remembered of it leads another process there
+    And a function of the same name that is described otherwise is not taken for it
+
+  Scenario: A tool is called like the function that it is
+    Then the tools of the toolbox can be called like functions
+
+  Scenario: Methods are tools of their object
+    Then the addresses of two offices are tools of their own
+
+  Scenario: The next turn keeps what the model's code has made
+    Then a container of the answer stands in the next turn's params
+    And an answer that was cut off is told of without its unfinished calls

@@ -1,0 +1,161 @@
+Feature: Every step is told to observers, none of which can harm a run
+
+  Scenario: A run's steps are told in their order
+    Given an API
+    And an observer that remembers
+    And a batch provider that is observed
+    When 5 requests are submitted, waited for, and the provider is closed
+    Then the observer was told
+      | RequestsQueued   |
+      | BatchSubmitted   |
+      | BatchEnded       |
+      | ResultsCollected |
+      | RunFinished      |
+    And the results collected were 5, with their tokens and their cost
+    And each event names the ledger and what it is about
+
+  Scenario: A single call is told by the run that keeps the calls of its process
+    Given an API
+    And an observer that remembers
+    And a batch provider that is observed
+    When 3 prompts are asked at once
+    And the provider is closed
+    Then the observer was told
+      | RequestsQueued   |
+      | BatchSubmitted   |
+      | BatchEnded       |
+      | ResultsCollected |
+    And the event RequestsQueued has requests 3
+
+  Scenario: Passing failures are told as retried
+    Given an API
+    And an observer that remembers
+    And a batch provider that is observed
+    When the requests are submitted, waited for, and the provider is closed
+      | prompt                                           |
+      | [[sandbox:errored:overloaded_error:once]] busy   |
+      | good                                             |
+      | [[sandbox:errored:invalid_request_error]] broken |
+    Then the event RequestsRetried has requests 1
+    And the event ResultsCollected has errors {"overloaded_error": 1, "invalid_request_error": 1}
+    And the event RunFinished has counts {"succeeded": 2, "errored": 1}
+
+  Scenario: An unknown sending is told, and what became of it
+    Given an API
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "nth": [1], "action": {"type": "drop_after"}}]}
+      """
+    And an observer that remembers
+    And a batch provider that is observed with {"settling": 0.5}
+    When 2 requests are submitted, waited for, and the provider is closed
+    Then the event BatchUnknown has requests 2
+    And the event UnknownDecided has outcome "found"
+
+  Scenario: A halt is told, and that sending goes on
+    Given an API
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "nth": [1], "action": {"type": "error", "status": 402}}]}
+      """
+    And an observer that remembers
+    And a batch provider that is observed
+    When 2 requests are submitted until sending halts
+    Then the event SendingHalted has reason "billing"
+    When the run is resumed, waited for, and the provider is closed
+    Then the event SendingResumed has reason "billing"
+
+  Scenario: A cancelled run is told as cancelled
+    Given an API that takes 3600 seconds for a batch
+    And an observer that remembers
+    And a batch provider that is observed
+    When 2 requests are submitted and their run is cancelled and waited for
+    And the provider is closed
+    Then the event RunCancelled names the run
+    And the event RunFinished has state "cancelled"
+
+  Scenario: Who only waits is told of its own run
+    Given an API
+    And an observer that remembers
+    And a batch provider that is observed with {"drive": false}
+    And another process that drives the ledger
+    When 2 requests are submitted, waited for, and the provider is closed
+    Then the observer was told
+      | RequestsQueued |
+      | RunFinished    |
+
+  Scenario: An observer that fails does not harm the run, and is told of once
+    Given an API
+    And an observer that raises
+    And an observer that remembers
+    And a batch provider that is observed
+    When 5 requests are submitted, waited for, and the provider is closed
+    Then the run is finished with 5 answers
+    And the log tells once that an observer failed
+    And the event RunFinished has requests 5
+
+  Scenario: An observer that blocks does not harm the run, and closing does not wait for it
+    Given an API
+    And an observer that never returns
+    And an observer that remembers
+    And a batch provider that is observed
+    When 5 requests are submitted, waited for, and the provider is closed
+    Then the run is finished with 5 answers
+    And the event RunFinished has requests 5
+    And the log tells that an observer was left behind
+
+  Scenario: Where an observer is too slow its oldest events are dropped and counted
+    Given 1500 events told to an observer that waits for our word
+    When it gets the word
+    Then it has taken the first and the newest 1000
+    And the log tells that it missed 499 events
+
+  Scenario: An observer of two providers is told once, until both are closed
+    Given an API
+    And an observer that remembers
+    And a batch provider that is observed
+    And a second provider with the same observer, which is closed again
+    When 2 requests are submitted, waited for, and the provider is closed
+    Then the observer was told
+      | RequestsQueued   |
+      | BatchSubmitted   |
+      | BatchEnded       |
+      | ResultsCollected |
+      | RunFinished      |
+
+  Scenario: Results one by one are for who wants them
+    Given an API
+    And an observer that wants everything
+    And a batch provider that is observed
+    When 5 requests are submitted, waited for, and the provider is closed
+    Then it was told of 5 answers one by one, with what was asked and what answered
+    And it was told how much waits
+
+  Scenario: Live calls are told to who wants them, and a live run's end to all
+    Given an API
+    And the API answers live calls with the first {"type": "error", "status": 500}
+    And an observer that wants everything
+    And a batch provider that is observed with {"mode": "live"}
+    When 3 requests are submitted, waited for, and the provider is closed
+    Then it was told of the live calls, of the 3 answers and of the one that failed
+    And the event RequestsRetried has requests 1
+    And the event RunFinished has counts {"succeeded": 3}
+
+  Scenario: The log has one line for each event, with its fields
+    Given an API
+    And a program that logs
+    And a batch provider
+    When 5 requests are submitted, waited for, and the provider is closed
+    Then the log has lines of the events, each with its fields
+      | RequestsQueued   |
+      | BatchSubmitted   |
+      | BatchEnded       |
+      | ResultsCollected |
+      | RunFinished      |
+
+  Scenario: Every event can be told in words, and written with its fields
+    Then each kind of event has words of its own, and no field that logging takes for its own
+
+  Scenario: What cannot be told is refused
+    When an observer that is a number is given to a provider
+    Then the outcome is a TypeError that names it

@@ -1,0 +1,78 @@
+Feature: How far a run is, and what it waits for, since when, and what would change it
+
+  Scenario: A run in progress tells its share, its cost so far, its failures and its likely end
+    Given an API that takes 1 seconds for a batch
+    And a batch provider with {"max_requests": 4, "max_attempts": 1}
+    When the run of these prompts is submitted and waited for
+      | prompt                                           |
+      | one                                              |
+      | [[sandbox:errored:invalid_request_error]] broken |
+      | [[sandbox:expired]] late                         |
+      | four                                             |
+    Then the progress is 1.0 with the failures {"expired": 1, "invalid_request_error": 1}
+    And the progress's cost is that of the run's report, and nothing is expected
+    When the API takes 3600 seconds for a batch from now on
+    And 3 more prompts are submitted
+    Then the progress is 0.0 with the failures {}
+    And the end is expected about as late as the last batch took
+    When so much time passes that no batch has taken longer
+    Then no end is expected
+
+  Scenario: What has been collected is summed up while the rest goes on
+    Given an API
+    And the API has the faults
+      """
+      {"rules": [{"route": "results", "nth": [2, 3, 4, 5, 6, 7, 8, 9], "action": {"type": "error", "status": 500}}]}
+      """
+    And a batch provider with {"max_requests": 2}
+    When 4 more prompts are submitted
+    Then the progress is soon 0.5, with the cost of what is collected
+
+  Scenario Outline: An end is expected where past batches tell one: <what>
+    Then batches submitted <ago> seconds ago, <more> more to send, after <took>, end in <seconds>
+
+    Examples:
+      | what                                    | ago     | more | took       | seconds |
+      | the median                              | 0       | no   | 10, 20, 90 | 20      |
+      | of those that took longer than this one | 50      | no   | 10, 20, 90 | 40      |
+      | the latest of several                   | 0, 15   | no   | 10, 20, 30 | 20      |
+      | with what is to be sent                 | 15      | yes  | 10, 20, 30 | 20      |
+      | nothing waits                           |         | no   | 10         | 0       |
+      | no batch has ended yet                  | 5       | no   |            | never   |
+      | it takes longer than any                | 100     | no   | 10, 20, 90 | never   |
+
+  Scenario Outline: Each state says what is waited for and what would change it: <state>
+    Given an API that takes 3600 seconds for a batch
+    And a run that is <state>
+    Then its status says it is "<state>" and waits since a time that is past
+    And its status's words have
+      """
+      <words>
+      """
+
+    Examples:
+      | state   | words                                                      |
+      | storing | still being stored; nothing of it is sent before           |
+      | running | 1 batch(es) at the API, for                                |
+      | parked  | no process drives it: `claude-batch resume` goes on        |
+      | halted  | once the cause is gone, `claude-batch resume`; halted for  |
+      | queued  | its turn to be sent, which comes by itself                  |
+
+  Scenario Outline: Times are said as people say them
+    Then <seconds> seconds are said as "<words>"
+
+    Examples:
+      | seconds | words  |
+      | -3      | 0s     |
+      | 45.4    | 45s    |
+      | 754     | 13m    |
+      | 12000   | 3h 20m |
+      | 187000  | 2d 4h  |
+
+  Scenario: The display shows how far it is, and that time passes is no news
+    Then the display's plain lines with progress are
+      """
+      run-abcdefghij running: 990 succeeded, 10 packed of 1,000, 99.9 % done, cost so far $0.0123 and what is unpriced, about 12m left, failed: 3 expired, 1 api_error (1 batch)
+      run-abcdefghij running: 990 succeeded, 10 packed of 1,000, 99.9 % done, failed: 3 expired, 1 api_error (1 batch)
+      """
+    And the display's table has the words "99.9 % done, cost so far $0.0123"

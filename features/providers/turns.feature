@@ -1,0 +1,253 @@
+Feature: Conversations go on by themselves in the next batch
+
+  Scenario: A long turn that pauses is gone on from, as often as it pauses
+    Given an API
+    And a batch provider
+    When the actor is asked: "Search [[sandbox:pause:2]]"
+    Then it is answered in 3 turns, each in a batch of its own
+    And its cost is that of all its turns
+
+  Scenario: Tools are functions that the actor's file names, beside the host's own
+    Given an API that remembers what it is asked
+    And a batch provider
+    And its actor's file has the tools "[toolbox:population, local/shell, toolbox:weather, {name: x}]"
+    When the actor is asked: "Look [[sandbox:tools]]"
+    Then it is answered in 3 turns, each in a batch of its own
+    And the answer's text has "rain in"
+    And the API was told of the tools
+      | name       | description                      | required | optional |
+      | population | How many people live in a city.  | city     |          |
+      | weather    | What the weather will be like.   | city     | days     |
+    And each turn begins with the one before it, byte for byte
+
+  Scenario: Tools can be functions that no other process can import
+    Given an API
+    And a batch provider
+    And its actor has the tool that notes its calls
+    When the actor is asked: "Look [[sandbox:tools]]"
+    Then it is answered in 2 turns, each in a batch of its own
+    And the answer's text has "is noted"
+    And the tool was called 1 time
+
+  Scenario Outline: What a call comes to is shown to the model
+    Given an API whose model calls the tool <tool> with <input>
+    And a batch provider
+    And its actor has the tools "<given>"
+    When the actor is asked: "Look"
+    Then the model was shown <what> <words>
+
+    Examples:
+      | tool       | input                    | given                | what      | words                                             |
+      | population | {"city": "Bonn"}         | population           | a result  | "4000"                                            |
+      | visit      | {"place": {"city": "A"}} | visit                | a result  | "{\"city\":\"A\",\"streets\":[]}"                 |
+      | silent     | {}                       | silent               | a result  | ""                                                |
+      | pictures   | {}                       | pictures             | a result  | [{"type":"text","text":"a picture"}]              |
+      | fails      | {"city": "Bonn"}         | fails                | an error  | "LookupError: no Bonn on the map"                 |
+      | weather    | {"city": "A", "days": []}| weather              | an error  | "wrong arguments: days: Input should be a valid integer" |
+      | population | {}                       | population           | an error  | "wrong arguments: city: Missing required argument" |
+      | hangs      | {"city": "Bonn"}         | hangs                | an error  | "the tool hangs gave no result within 0.2 seconds" |
+      | dawdles    | {"city": "Bonn"}         | dawdles              | an error  | "the tool dawdles gave no result within 0.2 seconds" |
+      | blocks     | {"city": "Bonn"}         | blocks               | an error  | "the tool blocks gave no result within 0.2 seconds" |
+      | invented   | {}                       | population,fails     | an error  | "there is no tool 'invented'; there are: fails, population" |
+
+  Scenario: A result that is no JSON is an error that the model is shown
+    Given an API whose model calls the tool unwritable with {}
+    And a batch provider
+    And its actor has the tools "unwritable"
+    When the actor is asked: "Look"
+    Then the model was shown an error that has "PydanticSerializationError"
+
+  Scenario: max_turns bounds a conversation, whose last answer is kept
+    Given an API
+    And a batch provider with {"max_turns": 3}
+    When the actor is asked in vain: "Search [[sandbox:pause:9]]"
+    Then it fails as TurnLimitError with "Still searching (3)."
+
+  Scenario: A tool whose result nobody would see is not run
+    Given an API
+    And a batch provider with {"max_turns": 1}
+    And its actor has the tool that notes its calls
+    When the actor is asked in vain: "Look [[sandbox:tools]]"
+    Then it fails as TurnLimitError with ""
+    And the tool was called 0 times
+
+  Scenario Outline: What is no answer to rely on is none
+    Given an API
+    And a batch provider
+    When the actor is asked in vain: "Look [[sandbox:<ending>]]"
+    Then it fails as <error> with "<text>"
+    When a client is asked: "Look [[sandbox:<ending>]]"
+    Then the client is told the stop reason <reason>
+
+    Examples:
+      | ending  | error                      | text                           | reason                        |
+      | refused | AnswerRefusedError         |                                | refusal                       |
+      | window  | ContextWindowExceededError | An answer that fills the window | model_context_window_exceeded |
+
+  Scenario: A client's caller goes on by itself
+    Given an API
+    And a batch provider
+    When a client is asked: "Search [[sandbox:pause:2]]"
+    Then the client is told the stop reason pause_turn
+
+  Scenario: Tools in raw params are the caller's own
+    Given an API
+    And a batch provider
+    And its actor has the tools "population"
+    When raw params with a tool of the caller's are asked
+    Then the answer's stop reason is tool_use
+
+  Scenario: An answer of another shape is asked for again, with what was wrong
+    Given an API that remembers what it is asked
+    And a batch provider with {"validation_attempts": 3}
+    When the actor is asked for a Flat: "an invoice [[sandbox:invalid:2]]"
+    Then the answer is an object of Flat
+    And the model was told 2 times what was wrong
+
+  Scenario: What is never of the shape is an error that carries its text
+    Given an API
+    And a batch provider with {"validation_attempts": 2}
+    When the actor is asked in vain for a Flat: "an invoice [[sandbox:invalid:9]]"
+    Then it fails as OutputValidationError with "This is not of the shape that was asked for (2)."
+
+  Scenario: Without a type the answer is judged by the schema of its actor
+    Given an API that remembers what it is asked
+    And a batch provider with {"validation_attempts": 2}
+    And its actor asks for the schema of Flat
+    When the actor is asked: "an invoice [[sandbox:invalid]]"
+    Then it is answered in JSON
+    And the model was told 1 times what was wrong
+
+  Scenario: Many conversations advance in shared batches, turn by turn
+    Given an API
+    And a batch provider
+    And its actor has the tools "population,weather"
+    When 200 conversations are asked as one run: "Look at {n} [[sandbox:tools]]"
+    Then all conversations are answered
+    And they travelled in 3 batches of 200
+
+  Scenario: A key finds its conversation again
+    Given an API
+    And a batch provider
+    And its actor has the tool that notes its calls
+    When the actor is asked under the key k: "Look [[sandbox:tools]]"
+    And another provider is asked under the key k: "Look [[sandbox:tools]]"
+    Then both have the same answer
+    And the tool was called 1 time
+
+  Scenario: A live conversation goes on too
+    Given an API that remembers what it is asked
+    And an actor that is asked live, with the tools "population,fails"
+    When the actor is asked: "Look [[sandbox:tools]] [[sandbox:pause]]"
+    Then the answer took 4 turns
+    And the answer's text has "LookupError: no"
+
+  Scenario Outline: What is no answer to rely on is none live either
+    Given an API
+    And an actor that is asked live with <settings>, with the tools "population"
+    When the actor is asked in vain: "Look [[sandbox:<ending>]]"
+    Then it fails as <error> with "<text>"
+
+    Examples:
+      | settings           | ending  | error                      | text                           |
+      | {}                 | refused | AnswerRefusedError         |                                |
+      | {}                 | window  | ContextWindowExceededError | An answer that fills the window |
+      | {"max_turns": 2}   | pause:2 | TurnLimitError             | Still searching (2).           |
+
+  Scenario: A live answer of another shape is asked for again
+    Given an API that remembers what it is asked
+    And an actor that is asked live with {"validation_attempts": 2}, with the tools "silent"
+    When the actor is asked for a Flat: "an invoice [[sandbox:invalid]]"
+    Then the answer is an object of Flat
+    And the model was told 1 times what was wrong
+    When the actor is asked in vain for a Flat: "an invoice [[sandbox:invalid:2]]"
+    Then it fails as OutputValidationError with "This is not of the shape that was asked for (2)."
+
+  Scenario Outline: What a live call comes to is shown to the model
+    Given an API whose model calls the tool <tool> with {"city": "Bonn"}
+    And an actor that is asked live, with the tools "population,hangs"
+    When the actor is asked: "Look"
+    Then the model was shown an error <words>
+
+    Examples:
+      | tool     | words                                                        |
+      | hangs    | "the tool hangs gave no result within 0.2 seconds"           |
+      | invented | "there is no tool 'invented'; there are: hangs, population"  |
+
+  Scenario: A process without the functions leaves a conversation to one that has them
+    Given an API
+    And a batch provider that does not drive
+    And its actor has the tool that notes its calls
+    When the run of "Look [[sandbox:tools]]" is stored, and another provider drives it
+    Then the run waits between two turns for a process that has "note"
+    And the tool was called 0 times
+    When the same run is asked again by a provider that has the tool
+    Then the run's answer has "is noted"
+    And the tool was called 1 time
+
+  Scenario: A run that is cancelled between two turns ends there
+    Given an API
+    And a batch provider that does not drive
+    And its actor has the tool that notes its calls
+    When the run of "Look [[sandbox:tools]]" is stored, and another provider drives it
+    And it is cancelled there
+    Then the run's only result is an error that says "canceled between two turns"
+
+  Scenario: A tool that another process cannot have runs here, whoever drives
+    Given an API
+    And another process that drives the ledger
+    And a batch provider
+    And its actor has the tool that notes its calls
+    When the actor is asked: "Look [[sandbox:tools]]"
+    Then the answer's text has "is noted"
+    And the tool was called 1 time
+    And the other process still drives
+
+  Scenario: Closing waits for the tool that runs, and its result is not lost
+    Given an API
+    And a batch provider
+    And its actor has the tool that takes its time
+    When a run of "Look [[sandbox:tools]]" is closed while the tool runs
+    And the same run is asked again by a provider that has the tool
+    Then the run's answer has "was thought about"
+    And the tool was called 1 time
+
+  Scenario: Without a driving process conversations advance pass by pass
+    Given an API
+    And a batch provider that does not drive
+    And its actor has the tools "population,weather"
+    When the run of "Look [[sandbox:tools]]" advances pass by pass
+    Then the run's answer has "rain in"
+
+  Scenario: A later turn that fails is asked again from where it stood
+    Given an API
+    And a batch provider
+    And its actor has the tools "directive"
+    When the run of "Look [[sandbox:tools]]" fails, and its failures are asked again
+    Then the run's answer has "The tools gave"
+    And nothing of its conversation is left once it is pruned
+
+  Scenario: A conversation that outgrows a batch stops
+    Given an API
+    And a batch provider
+    And no batch may have more than 700 bytes
+    When the actor is asked in vain: "Search [[sandbox:pause:50]]"
+    Then it fails as ConversationStoppedError and says "more than a batch can carry"
+
+  Scenario: What nobody can judge, and what has no shape, is answered as ever
+    Given an API
+    And a batch provider with {"validation_attempts": 3}
+    When the actor is asked: "hello"
+    Then the answer took 1 turns
+    When the actor is asked for a Stubborn, which cannot be judged
+    Then the answer took 1 turns
+
+  Scenario: Two keys of one workspace have each tool run once
+    Given an API
+    And a batch provider
+    And that provider drives the ledger
+    And a batch provider with {"api_key": "sk-ant-another-key-of-the-same-workspace"}
+    And its actor has the tool that takes its time
+    When the actor is asked: "Look [[sandbox:tools]]"
+    Then the answer's text has "was thought about"
+    And the tool was called 1 time

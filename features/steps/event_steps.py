@@ -1,0 +1,360 @@
+"""Steps of events: observers that remember, raise, block or wait, and the log."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+import threading
+import time
+from typing import Any
+
+from behave import given, then, when
+from behave.runner import Context
+from staging import make_provider, until
+
+import claude_batch as cb
+from claude_batch.core import events
+from claude_batch.core.events import Event
+from claude_batch.lifecycle.logbook import LOGGER, words_of
+from claude_batch.lifecycle.observers import Observers
+
+
+class _Kept(logging.Handler):
+    def __init__(self) -> None:
+        super().__init__()
+        self.records: list[logging.LogRecord] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.records.append(record)
+
+
+def keep_log(context: Context, level: int = logging.INFO) -> None:
+    handler, logger = _Kept(), logging.getLogger("claude_batch")
+    before = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(level)
+    context.add_cleanup(logger.removeHandler, handler)
+    context.add_cleanup(logger.setLevel, before)
+    context.kept = handler.records
+
+
+def _observe(context: Context, observer: object) -> None:
+    context.observers = [*getattr(context, "observers", []), observer]
+    if "kept" not in context:
+        keep_log(context, logging.WARNING)
+
+
+@given("an observer that remembers")
+def _(context: Context) -> None:
+    context.told: list[Event] = []
+    _observe(context, context.told.append)
+
+
+@given("an observer that raises")
+def _(context: Context) -> None:
+    def fail(event: Event) -> None:
+        raise ValueError("I cannot take it")
+
+    _observe(context, fail)
+
+
+@given("an observer that never returns")
+def _(context: Context) -> None:
+    end = threading.Event()
+    context.add_cleanup(end.set)
+    _observe(context, lambda event: end.wait())
+
+
+class _Everything:
+    def __init__(self) -> None:
+        self.told: list[Event] = []
+
+    def wants(self, kind: type[Event]) -> bool:
+        return True
+
+    def on_event(self, event: Event) -> None:
+        self.told.append(event)
+
+
+@given("an observer that wants everything")
+def _(context: Context) -> None:
+    observer = _Everything()
+    context.told = observer.told
+    _observe(context, observer)
+
+
+@given("a batch provider that is observed")
+def _(context: Context) -> None:
+    make_provider(context, observers=context.observers)
+
+
+@given("a batch provider that is observed with {settings}")
+def _(context: Context, settings: str) -> None:
+    make_provider(context, observers=context.observers, **json.loads(settings))
+
+
+@given("a second provider with the same observer, which is closed again")
+def _(context: Context) -> None:
+    context.provider.resume()
+    second = cb.ClaudeBatchProvider(observers=context.observers)
+    second.resume()
+    second.close()
+
+
+@given("a program that logs")
+def _(context: Context) -> None:
+    keep_log(context)
+
+
+@when("{count:d} requests are submitted, waited for, and the provider is closed")
+def _(context: Context, count: int) -> None:
+    _submit(context, [f"prompt {n}" for n in range(count)])
+
+
+@when("the requests are submitted, waited for, and the provider is closed")
+def _(context: Context) -> None:
+    _submit(context, [row["prompt"] for row in context.table])
+
+
+def _submit(context: Context, prompts: list[str]) -> None:
+    run = context.run = context.actor.submit_sync(prompts)
+    context.status = run.wait_sync()
+    context.results = list(run.results_sync())
+    begun = time.monotonic()
+    context.provider.close()
+    context.closing = time.monotonic() - begun
+
+
+@when("{count:d} requests are submitted until sending halts")
+def _(context: Context, count: int) -> None:
+    try:
+        context.actor.submit_sync([f"prompt {n}" for n in range(count)])
+    except cb.AccountHaltedError as error:
+        context.halt = error
+    until(lambda: any(isinstance(event, events.SendingHalted) for event in context.told))
+
+
+@when("the run is resumed, waited for, and the provider is closed")
+def _(context: Context) -> None:
+    [queued] = [event for event in context.told if isinstance(event, events.RequestsQueued)]
+    context.provider.resume()
+    context.provider.open_run(queued.run_id).wait_sync()
+    context.provider.close()
+
+
+@when("{count:d} requests are submitted and their run is cancelled and waited for")
+def _(context: Context, count: int) -> None:
+    run = context.run = context.actor.submit_sync([f"prompt {n}" for n in range(count)])
+    run.cancel_sync()
+    run.wait_sync()
+
+
+@then("the observer was told")
+def _(context: Context) -> None:
+    expected = [context.table.headings[0], *(row[0] for row in context.table)]
+    names = [type(event).__name__ for event in context.told]
+    assert names == expected, names
+
+
+@then("the results collected were {count:d}, with their tokens and their cost")
+def _(context: Context, count: int) -> None:
+    collected = _one(context, "ResultsCollected")
+    assert collected.outcomes == {"succeeded": count}, collected
+    assert collected.final == collected.requests == count
+    assert collected.input_tokens > 0 and collected.output_tokens > 0
+    assert collected.cost == sum(result.response.cost for result in context.results) > 0
+    assert collected.models == {"claude-haiku-4-5": count}, collected.models
+    assert collected.run_ids == (context.run.id,)
+
+
+@then("each event names the ledger and what it is about")
+def _(context: Context) -> None:
+    for event in context.told:
+        assert event.ledger.endswith("ledger.db"), event
+        assert abs(event.at - time.time()) < 600
+        about = event.to_dict()
+        assert about.get("run_id", context.run.id) == context.run.id, event
+        assert "run_id" in about or about["batch_id"].startswith("msgbatch_"), event
+
+
+def _one(context: Context, name: str) -> Any:
+    found = [event for event in context.told if type(event).__name__ == name]
+    assert found, [type(event).__name__ for event in context.told]
+    return found[0]
+
+
+@then("the event {name} has {field} {value}")
+def _(context: Context, name: str, field: str, value: str) -> None:
+    assert getattr(_one(context, name), field) == json.loads(value), _one(context, name)
+
+
+@then("the event {name} names the run")
+def _(context: Context, name: str) -> None:
+    assert _one(context, name).run_id == context.run.id
+
+
+@then("the run is finished with {count:d} answers")
+def _(context: Context, count: int) -> None:
+    assert context.status.finished
+    assert [result.ok for result in context.results] == [True] * count
+
+
+def _lines(context: Context, words: str) -> list[str]:
+    return [record.getMessage() for record in context.kept if words in record.getMessage()]
+
+
+@then("the log tells once that an observer failed")
+def _(context: Context) -> None:
+    assert len(_lines(context, "failed at RequestsQueued; the run goes on")) == 1
+    assert len(_lines(context, "failed at")) == 1
+
+
+@then("the log tells that an observer was left behind")
+def _(context: Context) -> None:
+    assert len(_lines(context, "left behind")) == 1
+    assert context.closing < 30, context.closing
+
+
+@given("{count:d} events told to an observer that waits for our word")
+def _(context: Context, count: int) -> None:
+    keep_log(context, logging.WARNING)
+    context.word, busy = threading.Event(), threading.Event()
+    context.took: list[int] = []
+
+    def take(event: events.RequestsQueued) -> None:
+        busy.set()
+        context.word.wait(30)
+        context.took.append(event.requests)
+
+    context.all = Observers("a ledger", log=False)
+    context.all.attach([take])
+    for number in range(count):
+        context.all.tell(
+            events.RequestsQueued(
+                ledger="a ledger", run_id="run", actor="a", requests=number, kind="run"
+            )
+        )
+        assert busy.wait(30)
+
+
+@when("it gets the word")
+def _(context: Context) -> None:
+    context.word.set()
+    until(lambda: context.took and context.took[-1] == 1499)
+    context.all.close()
+
+
+@then("it has taken the first and the newest {count:d}")
+def _(context: Context, count: int) -> None:
+    assert context.took == [0, *range(1500 - count, 1500)], (context.took[:3], len(context.took))
+
+
+@then("the log tells that it missed {count:d} events")
+def _(context: Context, count: int) -> None:
+    assert len(_lines(context, "slower than events come")) == 1
+    assert len(_lines(context, f"missed {count} events")) == 1
+
+
+@then("it was told of {count:d} answers one by one, with what was asked and what answered")
+def _(context: Context, count: int) -> None:
+    [answered] = [event for event in context.told if isinstance(event, events.RequestsAnswered)]
+    answers = answered.answers
+    assert [answer.position for answer in answers] == list(range(count))
+    for answer, result in zip(answers, context.results, strict=True):
+        assert answer.run_id == context.run.id
+        assert answer.outcome == "succeeded" and answer.attempt == 1
+        assert answer.request_model == answer.model == "claude-haiku-4-5"
+        assert answer.cost == result.response.cost
+        assert answer.output_tokens == result.response.usage.output_tokens
+        assert answer.asked <= answered.submitted and answered.ended is not None
+
+
+@then("it was told of the live calls, of the {count:d} answers and of the one that failed")
+def _(context: Context, count: int) -> None:
+    sums = [event for event in context.told if isinstance(event, events.CallsAnswered)]
+    assert sum(event.requests for event in sums) == count + 1
+    assert sum(event.outcomes.get("succeeded", 0) for event in sums) == count
+    assert [event.errors for event in sums if event.errors] == [{"api_error": 1}]
+    assert sum(event.models.get("claude-haiku-4-5", 0) for event in sums) == count
+    cost = sum(result.response.cost for result in context.results)
+    assert sum(event.cost for event in sums) == cost > 0
+    assert all(event.run_ids == (context.run.id,) and not event.unpriced for event in sums)
+    told = [event for event in context.told if isinstance(event, events.RequestsAnswered)]
+    assert {event.batch_id for event in told} == {None}
+    answers = [answer for event in told for answer in event.answers]
+    good = sorted(answer.position for answer in answers if answer.outcome == "succeeded")
+    assert good == list(range(count)), answers
+    assert sum(answer.output_tokens for answer in answers) == sum(
+        result.response.usage.output_tokens for result in context.results
+    )
+    [bad] = [answer for answer in answers if answer.outcome != "succeeded"]
+    assert bad.error_type == "api_error" and bad.cost is None, bad
+
+
+@then("it was told how much waits")
+def _(context: Context) -> None:
+    measured = _one(context, "QueueMeasured")
+    assert measured.queued + measured.at_api <= 5
+    assert measured.oldest_batch >= 0
+
+
+@then("the log has lines of the events, each with its fields")
+def _(context: Context) -> None:
+    expected = [context.table.headings[0], *(row[0] for row in context.table)]
+    told = [record for record in context.kept if record.name == LOGGER]
+    assert [record.__dict__["event"] for record in told] == expected
+    for record in told:
+        assert "\n" not in record.getMessage()
+        assert record.__dict__["ledger"].endswith("ledger.db")
+    assert told[0].__dict__["run_id"] == context.run.id
+    assert told[1].__dict__["requests"] == 5
+    assert told[1].getMessage().endswith(": 5 requests submitted")
+
+
+@then("each kind of event has words of its own, and no field that logging takes for its own")
+def _(context: Context) -> None:
+    reserved = {*logging.makeLogRecord({}).__dict__, "message", "asctime"}
+    kinds = [kind for kind in vars(events).values() if _is_told(kind)]
+    assert len(kinds) >= 12
+    for kind in kinds:
+        assert not reserved & {field.name for field in dataclasses.fields(kind)}, kind
+        event = kind(**{field.name: _value(field) for field in dataclasses.fields(kind)})
+        words = words_of(event)
+        assert words and words != kind.__name__, kind
+    decided = [
+        words_of(events.UnknownDecided(ledger="l", batch=1, requests=2, outcome=outcome))
+        for outcome in ("found", "assumed", "not_accepted", "unresolved", "resubmitted")
+    ]
+    assert len(set(decided)) == 5
+
+
+def _is_told(kind: object) -> bool:
+    if not isinstance(kind, type) or not issubclass(kind, Event) or kind is Event:
+        return False
+    return not kind.__name__.startswith("_") and not kind.on_request
+
+
+def _value(field: dataclasses.Field[Any]) -> Any:
+    kind = str(field.type)
+    if "Mapping" in kind:
+        return {"succeeded": 1}
+    if "tuple" in kind:
+        return ()
+    if "int" in kind or "float" in kind:
+        return 1
+    return "found" if "Outcome" in kind else "words"
+
+
+@when("an observer that is a number is given to a provider")
+def _(context: Context) -> None:
+    try:
+        cb.ClaudeBatchProvider(observers=[5])  # type: ignore[list-item]
+    except TypeError as error:
+        context.outcome = error
+
+
+@then("the outcome is a TypeError that names it")
+def _(context: Context) -> None:
+    assert isinstance(context.outcome, TypeError)
+    assert "observers: 5 is no callable" in str(context.outcome)

@@ -1,0 +1,231 @@
+"""Steps of progress: how far a run is, when it may end, and what it waits for."""
+
+from __future__ import annotations
+
+import io
+import json
+import time
+from contextlib import redirect_stderr
+from dataclasses import replace
+from typing import Any
+from unittest import mock
+
+from behave import given, then, when
+from behave.runner import Context
+from rich.console import Console
+from sqlalchemy import select, update
+from staging import make_provider, until
+
+import claude_batch as cb
+from claude_batch.cli import display
+from claude_batch.core.durations import roughly
+from claude_batch.core.settings import BatchProcessingMode
+from claude_batch.core.states import RequestState, RunState
+from claude_batch.ledger import enqueue
+from claude_batch.ledger.enqueue import NewRequest, NewRun
+from claude_batch.ledger.schema import batches
+from claude_batch.providers.progress import Progress, expected_end
+from claude_batch.providers.status import RunStatus, status_of
+
+
+def _submit(context: Context, prompts: list[str]) -> None:
+    context.run = context.actor.submit_sync(prompts)
+
+
+@when("the run of these prompts is submitted and waited for")
+def _(context: Context) -> None:
+    _submit(context, [row["prompt"] for row in context.table])
+    context.run.wait_sync()
+
+
+@when("the API takes {seconds:d} seconds for a batch from now on")
+def _(context: Context, seconds: int) -> None:
+    # The settings are frozen for who serves; a scenario's API may change its mind.
+    object.__setattr__(context.api.settings, "latency", float(seconds))
+
+
+@when("{count:d} more prompts are submitted")
+def _(context: Context, count: int) -> None:
+    _submit(context, [f"more {n}" for n in range(count)])
+
+
+@when("so much time passes that no batch has taken longer")
+def _(context: Context) -> None:
+    with context.provider._engine.ledger.write() as tx:
+        tx.execute(
+            update(batches)
+            .where(batches.c.state == "in_progress")
+            .values(submitted=batches.c.submitted - 7200)
+        )
+
+
+@then("the progress is {done:g} with the failures {failures}")
+def _(context: Context, done: float, failures: str) -> None:
+    context.progress = context.run.progress()
+    assert context.progress.done == done, context.progress
+    assert context.progress.failures == json.loads(failures), context.progress
+    # Asked again it says the same, and is told as plain values.
+    assert json.loads(json.dumps(context.run.progress().to_dict()))["done"] == done
+
+
+@then("the progress's cost is that of the run's report, and nothing is expected")
+def _(context: Context) -> None:
+    report = context.run.cost().total
+    assert context.progress.cost == report.cost > 0
+    assert context.progress.cost_usd == report.cost_usd
+    assert context.progress.unpriced == 0
+    assert context.progress.expected_end is None
+
+
+@then("the end is expected about as late as the last batch took")
+def _(context: Context) -> None:
+    [took] = _values(context, select(batches.c.ended - batches.c.submitted), "collected")
+    [submitted] = _values(context, select(batches.c.submitted), "in_progress")
+    expected = context.run.progress().expected_end
+    if expected is None:  # a busy machine: it has taken longer by now
+        assert time.time() - submitted >= took
+    else:
+        assert abs(expected - submitted - took) < 0.01, (expected, submitted, took)
+
+
+def _values(context: Context, query: Any, state: str) -> list[float]:
+    with context.provider._engine.ledger.read() as tx:
+        return list(tx.scalars(query.where(batches.c.state == state)))
+
+
+@then("no end is expected")
+def _(context: Context) -> None:
+    assert context.run.progress().expected_end is None
+
+
+@then("the progress is soon {done:g}, with the cost of what is collected")
+def _(context: Context, done: float) -> None:
+    until(lambda: context.run.progress().done == done)
+    assert context.run.progress().cost == context.run.cost().total.cost > 0
+
+
+@then("batches submitted {ago} seconds ago, {more} more to send, after {took}, end in {seconds}")
+@then("batches submitted {ago} seconds ago, {more} more to send, after , end in {seconds}")
+@then("batches submitted  seconds ago, {more} more to send, after {took}, end in {seconds}")
+def _(context: Context, more: str, seconds: str, ago: str = "", took: str = "") -> None:
+    now = 1_000_000.0
+    end = expected_end(
+        [now - float(age) for age in ago.split(",") if age.strip()],
+        waits=more == "yes",
+        took=[float(each) for each in took.split(",") if each.strip()],
+        now=now,
+    )
+    assert end == (None if seconds == "never" else now + float(seconds)), end
+
+
+# What is waited for
+
+
+@given("a run that is {state}")
+def _(context: Context, state: str) -> None:
+    context.driven = state != "parked"
+    make_provider(context, drive=state in ("running", "halted"))
+    if state == "halted":
+        context.api.set_faults(
+            {"rules": [{"route": "create", "action": {"type": "error", "status": 402}}]}
+        )
+    engine = context.provider._engine
+    if state in ("storing", "queued"):
+        with engine.ledger.write() as tx:
+            workspace = enqueue.ensure_workspace(tx, "http://nowhere", "a fingerprint")
+            lane = enqueue.ensure_lane(tx, workspace, "2026-10-21", "", "")
+            kind = "run" if state == "storing" else "calls"
+            run = NewRun(
+                kind=kind,
+                actor="tests/asker",
+                workspace_id=workspace,
+                mode=BatchProcessingMode(),
+                created=time.time() - 5,
+                process=engine.process,
+            )
+            context.run_id = enqueue.begin_run(tx, run)
+            request = NewRequest("0" * 32, 0, None, lane, b"{}")
+            enqueue.add_requests(
+                tx, context.run_id, [request], created=time.time(), due=time.time() + 60
+            )
+        return
+    try:
+        context.run_id = context.provider.store(context.actor.configuration, ["one"]).id
+        if state != "parked":
+            context.provider.open_run(context.run_id).wait_until_sent_sync()
+    except cb.AccountHaltedError:
+        pass
+
+
+@then('its status says it is "{state}" and waits since a time that is past')
+def _(context: Context, state: str) -> None:
+    ledger = context.provider._engine.ledger
+    status = status_of(ledger, context.run_id, driven=context.driven)
+    context.words = status.waiting_for
+    expected = "running" if state == "queued" else state
+    assert status.state == expected, status
+    assert status.waiting_since is not None and status.waiting_since <= time.time()
+
+
+@then("its status's words have")
+def _(context: Context) -> None:
+    assert context.text.strip() in context.words, context.words
+
+
+@then('{seconds:g} seconds are said as "{words}"')
+def _(context: Context, seconds: float, words: str) -> None:
+    assert roughly(seconds) == words, roughly(seconds)
+
+
+# The display
+
+
+def _status() -> RunStatus:
+    return RunStatus(
+        run_id="run-abcdefghij",
+        state=RunState.RUNNING,
+        actor="tests/asker",
+        label=None,
+        kind="run",
+        created=time.time() - 3600,
+        delivered=None,
+        output=None,
+        total=1000,
+        counts={RequestState.SUCCEEDED: 990, RequestState.PACKED: 10},
+        batches=(),
+        halt=None,
+        waiting_for="1 batch",
+        strange_lines=0,
+    )
+
+
+def _progress(**fields: Any) -> Progress:
+    progress = Progress(
+        done=0.99999,
+        cost=12_300_000,
+        unpriced=1,
+        failures={"expired": 3, "api_error": 1},
+        expected_end=time.time() + 12 * 60 + 5,
+    )
+    return replace(progress, **fields)
+
+
+@then("the display's plain lines with progress are")
+def _(context: Context) -> None:
+    errors = io.StringIO()
+    clock = iter([0.0, 10.0, 20.0])
+    ticking = mock.patch("time.monotonic", lambda: next(clock))
+    with redirect_stderr(errors), ticking, display.display() as shown:
+        shown.show(_status(), "", _progress())
+        shown.show(_status(), "", _progress(expected_end=time.time() + 300))
+        shown.show(_status(), "", _progress(cost=0, unpriced=0, expected_end=None))
+    lines = [line.strip() for line in context.text.splitlines()]
+    assert errors.getvalue().splitlines() == lines, errors.getvalue()
+
+
+@then('the display\'s table has the words "{words}"')
+def _(context: Context, words: str) -> None:
+    console = Console(record=True, width=200, file=io.StringIO())
+    live = mock.Mock(update=console.print)
+    display._Table(live).show(_status(), "", _progress())
+    assert words in console.export_text()

@@ -1,0 +1,169 @@
+"""Steps of tools: what can be one, where functions are found, and what the next turn says."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import toolbox
+from behave import given, then
+from behave.runner import Context
+
+import claude_batch as cb
+from claude_batch.actor.tools import Toolset, find_tools
+from claude_batch.wire.turns import after_pause, after_rejection
+
+
+def unfit(what: _Unknown) -> None:  # noqa: F821 - that is what it is for
+    """Takes what nobody knows."""
+
+
+TOOLS: dict[str, Any] = {
+    "[population, population]": lambda: [toolbox.population, toolbox.population],
+    '[named "a b"]': lambda: [cb.tool(toolbox.population, name="a b")],
+    '[waiting "soon"]': lambda: [cb.tool(toolbox.population, timeout="soon")],
+    '[waiting "0s"]': lambda: [cb.tool(toolbox.population, timeout="0s")],
+    "[a number]": lambda: [5],
+    "[unfit]": lambda: [unfit],
+}
+
+
+@then('the tools {tools} are refused with "{words}"')
+def _(context: Context, tools: str, words: str) -> None:
+    configuration = cb.ActorConfiguration(model="claude-haiku-4-5")
+    try:
+        _ = configuration.with_tools(TOOLS[tools]()).toolset
+    except cb.ActorConfigurationError as error:
+        assert words in str(error), error
+    else:
+        raise AssertionError("it was taken")
+
+
+def _file(context: Context, tools: str) -> Any:
+    path = context.tmp / "actor.yaml"
+    path.write_text(f"model: claude-haiku-4-5\nbatch_processing: true\ntools: {tools}\n")
+    return path
+
+
+@then('an actor whose file has the tools "{tools}" is refused with "{words}"')
+def _(context: Context, tools: str, words: str) -> None:
+    try:
+        cb.load_actor(_file(context, tools))
+    except cb.ActorConfigurationError as error:
+        assert words in str(error), error
+    else:
+        raise AssertionError("it was taken")
+
+
+@then('an actor whose file has the tools "{tools}" has no functions and keeps them')
+def _(context: Context, tools: str) -> None:
+    configuration = cb.ActorLoader.load(_file(context, tools))
+    assert configuration.toolset is None
+    assert "tools" in configuration.to_dict() and "tools" not in configuration.parameters
+
+
+BESIDE = '''"""A module that lies beside an actor's file."""
+
+
+def harbour(name: str) -> str:
+    """A harbour."""
+    return "from beside the file"
+'''
+
+
+@given("a module beside an actor's file")
+def _(context: Context) -> None:
+    (context.tmp / "beside_the_file.py").write_text(BESIDE)
+    context.path = _file(context, "[beside_the_file:harbour]")
+    context.add_cleanup(sys.modules.pop, "beside_the_file", None)
+    context.add_cleanup(setattr, sys, "path", list(sys.path))
+
+
+@then('the actor\'s tool "{name}" says "{words}"')
+def _(context: Context, name: str, words: str) -> None:
+    context.toolset = cb.ActorLoader.load(context.path).toolset
+    assert context.toolset.tools[name].run(b'{"name": "Kiel"}') == (
+        json.dumps(words).encode(),
+        False,
+    )
+
+
+@then("what is remembered of it leads another process there")
+def _(context: Context) -> None:
+    code = (
+        "import sys; from claude_batch.actor.tools import find_tools; "
+        "print(find_tools(sys.argv[1])['harbour'].run(b'{\"name\": \"Kiel\"}')[0].decode())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, context.toolset.remembered],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "from beside the file" in done.stdout, done.stdout
+
+
+@then("a function of the same name that is described otherwise is not taken for it")
+def _(context: Context) -> None:
+    [entry] = json.loads(context.toolset.remembered)
+    elsewhere = {**entry, "folder": str(context.tmp / "elsewhere")}
+    assert "harbour" in find_tools(json.dumps([elsewhere]))  # moved, and the same
+    try:
+        find_tools(json.dumps([{**elsewhere, "definition": "other"}]))
+    except cb.ActorConfigurationError as error:
+        assert "another function here" in str(error), error
+    else:
+        raise AssertionError("it was taken")
+
+
+@then("the tools of the toolbox can be called like functions")
+def _(context: Context) -> None:
+    assert toolbox.guide() == "here" and "guide" in repr(toolbox.guide)
+    definition = toolbox.guide.definition
+    assert definition["name"] == "tour-guide", definition
+    assert definition["description"] == "Knows its way.", definition
+    assert "description" not in cb.tool(lambda: None, name="bare").definition
+
+
+@then("the addresses of two offices are tools of their own")
+def _(context: Context) -> None:
+    for city in ("Bonn", "Kiel"):
+        office = toolbox.Office(city)
+        output = office.address.run(b'{"street": "Am Kai"}')
+        assert output == (json.dumps(f"Am Kai, {city}").encode(), False), output
+        [entry] = json.loads(Toolset([office.address]).remembered)
+        assert entry["function"] is None, entry
+    assert isinstance(toolbox.Office.address, type(toolbox.guide))
+
+
+@then("a container of the answer stands in the next turn's params")
+def _(context: Context) -> None:
+    message = json.dumps({"content": [], "container": {"id": "container_1"}}).encode()
+    for own, expected in (
+        (None, "container_1"),
+        ("container_0", "container_1"),
+        ({"skills": []}, {"skills": [], "id": "container_1"}),
+    ):
+        params: dict[str, Any] = {"messages": [{"role": "user", "content": "a"}]}
+        if own is not None:
+            params["container"] = own
+        after = json.loads(after_pause(json.dumps(params).encode(), message))
+        assert after["container"] == expected, after
+
+
+@then("an answer that was cut off is told of without its unfinished calls")
+def _(context: Context) -> None:
+    params = json.dumps({"messages": [{"role": "user", "content": "a"}]}).encode()
+    call = {"type": "tool_use", "id": "t", "name": "f", "input": {}}
+    text = {"type": "text", "text": "half"}
+    empty = {"type": "text", "text": " "}
+    for content, roles in (
+        ([text, call], ["user", "assistant", "user"]),
+        ([empty, call], ["user", "user"]),
+    ):
+        message = json.dumps({"content": content}).encode()
+        messages = json.loads(after_rejection(params, message, "again"))["messages"]
+        assert [each["role"] for each in messages] == roles, messages
+        assert "tool_use" not in json.dumps(messages) and messages[-1]["content"] == "again"

@@ -1,0 +1,490 @@
+"""Steps of conversations: pauses, tools, answers that are asked for again."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from itertools import pairwise
+from typing import Any
+
+import parse
+import shapes
+import toolbox
+from behave import given, register_type, then, use_step_matcher, when
+from behave.runner import Context
+from pydantic import BaseModel, model_validator
+from sqlalchemy import func, select
+from staging import QUICK, ledger_values, make_provider, start_api, until
+
+import claude_batch as cb
+from claude_batch.actor.output import output_format_of
+from claude_batch.ledger import reading
+from claude_batch.ledger.schema import batches, conversations, results, tool_calls
+from claude_batch.ledger.store import Ledger
+from claude_batch.lifecycle import continuing
+from claude_batch.lifecycle.seat import seat_is_taken
+
+use_step_matcher("parse")
+
+
+@parse.with_pattern(r'[{\["].*')
+def _json_text(text: str) -> Any:
+    return json.loads(text)
+
+
+register_type(JsonText=_json_text)
+
+
+@given("an API that remembers what it is asked")
+def _(context: Context) -> None:
+    context.seen = []
+
+    def remember(params: dict[str, Any]) -> None:
+        context.seen.append(params)
+
+    start_api(context, responder=remember)
+
+
+@given("an API whose model calls the tool {name} with {arguments:JsonText}")
+def _(context: Context, name: str, arguments: Any) -> None:
+    context.seen = []
+
+    def answer(params: dict[str, Any]) -> Any:
+        context.seen.append(params)
+        if len(params["messages"]) > 1:
+            return "done"
+        return [{"type": "tool_use", "id": "toolu_1", "name": name, "input": arguments}]
+
+    start_api(context, responder=answer)
+
+
+def _with_tools(context: Context, functions: list[Any]) -> None:
+    context.actor = cb.Actor(context.actor.configuration, context.provider, tools=functions)
+
+
+@given('its actor\'s file has the tools "{tools}"')
+def _(context: Context, tools: str) -> None:
+    path = context.tmp / "actor.yaml"
+    path.write_text(
+        f"name: tests/asker\nmodel: claude-haiku-4-5\nbatch_processing: true\ntools: {tools}\n"
+    )
+    context.actor = cb.Actor(cb.ActorLoader.load(path), context.provider)
+
+
+@given('its actor has the tools "{names}"')
+def _(context: Context, names: str) -> None:
+    _with_tools(context, [getattr(toolbox, name) for name in names.split(",")])
+
+
+@given("its actor has the tool that notes its calls")
+def _(context: Context) -> None:
+    context.notes = context.tmp / "notes.txt"
+    context.notes.touch()
+    context.noting = toolbox.noting(context.notes)
+    _with_tools(context, [context.noting])
+
+
+@given("its actor asks for the schema of {name}")
+def _(context: Context, name: str) -> None:
+    schema = output_format_of(getattr(shapes, name)).schema
+    configuration = context.actor.configuration.model_copy(update={"response_format": schema})
+    context.actor = cb.Actor(configuration, context.provider)
+
+
+@when('the actor is asked: "{prompt}"')
+def _(context: Context, prompt: str) -> None:
+    context.answer = context.actor.respond_sync(prompt)
+
+
+@when('the actor is asked in vain: "{prompt}"')
+def _(context: Context, prompt: str) -> None:
+    _fail(context, prompt)
+
+
+@when('the actor is asked for a {name}: "{prompt}"')
+def _(context: Context, prompt: str, name: str) -> None:
+    kind = getattr(shapes, name)
+    context.answer = asyncio.run(context.actor.respond(prompt, output_format=kind))
+
+
+@when('the actor is asked in vain for a {name}: "{prompt}"')
+def _(context: Context, prompt: str, name: str) -> None:
+    _fail(context, prompt, output_format=getattr(shapes, name))
+
+
+def _fail(context: Context, prompt: str, **how: Any) -> None:
+    try:
+        context.answer = context.actor.respond_sync(prompt, **how)
+    except cb.ActorError as error:
+        context.error = error
+    else:
+        raise AssertionError(f"it was answered: {context.answer!r}")
+
+
+@when('a client is asked: "{prompt}"')
+def _(context: Context, prompt: str) -> None:
+    with cb.client_sync(**QUICK) as client:
+        context.message = client.messages.create(
+            model="claude-haiku-4-5",
+            max_tokens=100,
+            messages=[{"role": "user", "content": prompt}],
+        )
+
+
+@when("raw params with a tool of the caller's are asked")
+def _(context: Context) -> None:
+    params = {
+        "messages": [{"role": "user", "content": "Look [[tool:own]]"}],
+        "tools": [{"name": "own", "input_schema": {"type": "object"}}],
+    }
+    context.answer = context.actor.respond_sync(cb.ActorRequest(params=params))
+
+
+@when('{count:d} conversations are asked as one run: "{prompt}"')
+def _(context: Context, count: int, prompt: str) -> None:
+    prompts = [prompt.format(n=n) for n in range(count)]
+    context.results = list(context.actor.respond_all_sync(prompts))
+
+
+@when('the actor is asked under the key {key}: "{prompt}"')
+def _(context: Context, prompt: str, key: str) -> None:
+    context.answer = context.actor.respond_sync(prompt, key=key)
+
+
+@when('another provider is asked under the key {key}: "{prompt}"')
+def _(context: Context, prompt: str, key: str) -> None:
+    context.provider.close()
+    with cb.ClaudeBatchProvider(**QUICK) as provider:
+        actor = cb.Actor(context.actor.configuration, provider)
+        context.other = actor.respond_sync(prompt, key=key)
+
+
+@then("it is answered in {count:d} turns, each in a batch of its own")
+def _(context: Context, count: int) -> None:
+    assert context.answer.stop_reason == "end_turn", context.answer.stop_reason
+    assert context.answer.turns == count, context.answer.turns
+    sizes = ledger_values(select(batches.c.request_count))
+    assert sizes == [1] * count, sizes
+
+
+@then("its cost is that of all its turns")
+def _(context: Context) -> None:
+    costs = ledger_values(select(results.c.cost))
+    assert len(costs) > 1 and context.answer.cost == sum(costs), (context.answer.cost, costs)
+
+
+@then('the answer\'s text has "{words}"')
+def _(context: Context, words: str) -> None:
+    assert words in context.answer.text, context.answer.text
+
+
+@then("the answer's stop reason is {reason}")
+def _(context: Context, reason: str) -> None:
+    assert context.answer.stop_reason == reason, context.answer.stop_reason
+
+
+@then("the client is told the stop reason {reason}")
+def _(context: Context, reason: str) -> None:
+    assert context.message.stop_reason == reason, context.message
+
+
+@then("the API was told of the tools")
+def _(context: Context) -> None:
+    told: list[tuple[str, ...]] = []
+    for tool in context.seen[0]["tools"]:
+        schema = tool["input_schema"]
+        required = schema.get("required", [])
+        optional = [name for name in schema["properties"] if name not in required]
+        told.append((tool["name"], tool["description"], ",".join(required), ",".join(optional)))
+    assert told == [tuple(row.cells) for row in context.table], told
+
+
+@then("each turn begins with the one before it, byte for byte")
+def _(context: Context) -> None:
+    written = [json.dumps(params["messages"]) for params in context.seen]
+    for before, after in pairwise(written):
+        assert after.startswith(before[:-1]), (before, after)
+
+
+@then("the tool was called {count:d} time")
+@then("the tool was called {count:d} times")
+def _(context: Context, count: int) -> None:
+    calls = context.notes.read_text().splitlines()
+    assert len(calls) == count, calls
+
+
+def _shown(context: Context) -> dict[str, Any]:
+    assert len(context.seen) == 2, context.seen
+    [block] = context.seen[1]["messages"][-1]["content"]
+    assert (block["type"], block["tool_use_id"]) == ("tool_result", "toolu_1"), block
+    return block
+
+
+@then("the model was shown a result {words:JsonText}")
+def _(context: Context, words: Any) -> None:
+    block = _shown(context)
+    assert block["content"] == words and not block.get("is_error"), block
+
+
+@then("the model was shown an error {words:JsonText}")
+def _(context: Context, words: Any) -> None:
+    block = _shown(context)
+    assert block["content"] == words and block["is_error"], block
+
+
+@then('the model was shown an error that has "{words}"')
+def _(context: Context, words: str) -> None:
+    block = _shown(context)
+    assert words in block["content"] and block["is_error"], block
+
+
+@then('it fails as {name} with "{text}"')
+@then('it fails as {name} with ""')
+def _(context: Context, name: str, text: str = "") -> None:
+    error = context.error
+    assert type(error).__name__ == name, repr(error)
+    assert error.text == text and error.response.text == text, (error.text, str(error))
+
+
+@then("the answer is an object of {name}")
+def _(context: Context, name: str) -> None:
+    parsed = context.answer.parsed_output
+    assert isinstance(parsed, getattr(shapes, name)), parsed
+
+
+@then("it is answered in JSON")
+def _(context: Context) -> None:
+    assert isinstance(json.loads(context.answer.text), dict), context.answer.text
+
+
+@then("the model was told {count:d} times what was wrong")
+def _(context: Context, count: int) -> None:
+    told = [
+        message["content"]
+        for message in context.seen[-1]["messages"]
+        if message["role"] == "user" and "cannot be used" in str(message["content"])
+    ]
+    assert len(told) == count and all("JSON" in words for words in told), told
+
+
+@then("all conversations are answered")
+def _(context: Context) -> None:
+    failed = [result.error for result in context.results if not result.ok]
+    assert context.results and not failed, failed[:3]
+
+
+@then("they travelled in {count:d} batches of {size:d}")
+def _(context: Context, count: int, size: int) -> None:
+    sizes = ledger_values(select(batches.c.request_count))
+    assert sizes == [size] * count, sizes
+    assert ledger_values(select(func.count()).select_from(results)) == [count * size]
+
+
+@then("both have the same answer")
+def _(context: Context) -> None:
+    assert context.answer == context.other, (context.answer, context.other)
+
+
+@given('an actor that is asked live, with the tools "{names}"')
+@given('an actor that is asked live with {settings:JsonText}, with the tools "{names}"')
+def _(context: Context, names: str, settings: Any = None) -> None:
+    provider = cb.ClaudeProvider(**(settings or {}))
+    context.add_cleanup(provider.close)
+    configuration = cb.ActorConfiguration(name="tests/asker", model="claude-haiku-4-5")
+    tools = [getattr(toolbox, name) for name in names.split(",")]
+    context.actor = cb.Actor(configuration, provider, tools=tools)
+
+
+@then("the answer took {count:d} turns")
+def _(context: Context, count: int) -> None:
+    assert context.answer.turns == count, (context.answer.turns, context.answer.text)
+
+
+@given("a batch provider that does not drive")
+def _(context: Context) -> None:
+    make_provider(context, drive=False)
+
+
+@given("that provider drives the ledger")
+def _(context: Context) -> None:
+    context.provider.resume()
+    until(_is_driven)
+
+
+@given("its actor has the tool that takes its time")
+def _(context: Context) -> None:
+    context.notes = context.tmp / "notes.txt"
+    context.notes.touch()
+    _with_tools(context, [toolbox.slow(context.notes)])
+
+
+@given("no batch may have more than {size:d} bytes")
+def _(context: Context, size: int) -> None:
+    context.add_cleanup(setattr, continuing, "MAX_BODY_BYTES", continuing.MAX_BODY_BYTES)
+    continuing.MAX_BODY_BYTES = size
+
+
+def _stored(context: Context, prompt: str) -> str:
+    run = context.provider.store(context.actor.configuration, [prompt])
+    context.prompt, context.run_id = prompt, run.id
+    return run.id
+
+
+@when('the run of "{prompt}" is stored, and another provider drives it')
+def _(context: Context, prompt: str) -> None:
+    run_id = _stored(context, prompt)
+    # With its provider goes what this process has of the tool.
+    context.provider.close()
+    context.run = cb.open_run(run_id, **QUICK)
+    context.add_cleanup(context.run.close)
+    context.run.provider.resume()
+    until(lambda: context.run.status().counts.get(cb.RequestState.CONTINUING))
+
+
+@then('the run waits between two turns for a process that has "{name}"')
+def _(context: Context, name: str) -> None:
+    words = context.run.status().waiting_for
+    assert "1 conversation(s) between two turns" in words and words.endswith(name), words
+    assert context.run.status().failed == 0
+    assert [each.id for each in context.run.provider.outstanding()] == [context.run_id]
+
+
+@when("the same run is asked again by a provider that has the tool")
+def _(context: Context) -> None:
+    if "run" in context:
+        context.run.close()
+    provider = cb.ClaudeBatchProvider(**QUICK)
+    context.add_cleanup(provider.close)
+    actor = cb.Actor(context.actor.configuration, provider)
+    context.results = list(actor.respond_all_sync([context.prompt]))
+
+
+@then('the run\'s answer has "{words}"')
+def _(context: Context, words: str) -> None:
+    [result] = context.results
+    assert words in result.unwrap().text, result
+    with cb.open_run(context.run_id, **QUICK) as run:
+        assert run.status().total == 1 and run.status().waiting_for == "", run.status()
+
+
+@when("it is cancelled there")
+def _(context: Context) -> None:
+    context.run.cancel_sync()
+    context.results = list(context.run.results_sync())
+
+
+@then('the run\'s only result is an error that says "{words}"')
+def _(context: Context, words: str) -> None:
+    [result] = context.results
+    assert isinstance(result.error, cb.BatchRequestError), result
+    assert result.error.outcome == "canceled" and words in str(result.error), result.error
+
+
+DRIVING = """
+import sys, claude_batch as cb
+with cb.ClaudeBatchProvider(linger=0.3, poll_interval=0.05) as provider:
+    provider.resume()
+    sys.stdin.read()
+"""
+
+
+@given("another process that drives the ledger")
+def _(context: Context) -> None:
+    other = subprocess.Popen([sys.executable, "-c", DRIVING], stdin=subprocess.PIPE)
+
+    def end() -> None:
+        assert other.stdin is not None
+        other.stdin.close()
+        other.wait(60)
+
+    context.add_cleanup(end)
+    context.other = other
+    until(lambda: _is_driven(), 60)
+
+
+def _is_driven() -> bool:
+    path = os.environ["CLAUDE_BATCH_LEDGER"]
+    if not os.path.exists(path):
+        return False
+    ledger = Ledger(path)
+    try:
+        with ledger.read() as tx:
+            workspaces = reading.workspace_ids(tx)
+        return any(seat_is_taken(ledger, each) for each in workspaces)
+    finally:
+        ledger.close()
+
+
+@then("the other process still drives")
+def _(context: Context) -> None:
+    assert context.other.poll() is None
+    processes = ledger_values(select(tool_calls.c.process))
+    context.provider.close()
+    assert len(processes) == 1 and _is_driven()
+
+
+@when('a run of "{prompt}" is closed while the tool runs')
+def _(context: Context, prompt: str) -> None:
+    _stored(context, prompt)
+    until(lambda: context.notes.read_text())
+    context.provider.close()
+    assert ledger_values(select(tool_calls.c.finished)) != [None]
+
+
+@when('the run of "{prompt}" advances pass by pass')
+def _(context: Context, prompt: str) -> None:
+    run_id = _stored(context, prompt)
+    run = context.provider.open_run(run_id)
+
+    def advance() -> bool:
+        context.provider.advance_sync()
+        return run.status().finished
+
+    until(advance, 60)
+    context.results = list(run.results_sync())
+
+
+@when('the run of "{prompt}" fails, and its failures are asked again')
+def _(context: Context, prompt: str) -> None:
+    run_id = _stored(context, prompt)
+    run = context.provider.open_run(run_id)
+    [before] = run.results_sync()
+    assert isinstance(before.error, cb.BatchRequestError), before
+    assert run.retry_failed_sync() == 1
+    context.results = list(run.results_sync())
+
+
+@then('it fails as {name} and says "{words}"')
+def _(context: Context, name: str, words: str) -> None:
+    assert type(context.error).__name__ == name and words in str(context.error), context.error
+
+
+class Stubborn(BaseModel):
+    """What nobody can validate."""
+
+    number: int
+
+    @model_validator(mode="before")
+    @classmethod
+    def _break(cls, data: Any) -> Any:
+        raise RuntimeError("a validator with a mistake")
+
+
+@when("the actor is asked for a Stubborn, which cannot be judged")
+def _(context: Context) -> None:
+    run = context.actor.submit_sync(["hello"], output_format=Stubborn)
+    run.output = None
+    [result] = run.results_sync()
+    context.answer = result.unwrap()
+
+
+@then("nothing of its conversation is left once it is pruned")
+def _(context: Context) -> None:
+    assert ledger_values(select(tool_calls.c.name))
+    with cb.ClaudeBatchProvider(**QUICK) as provider:
+        provider.prune(runs=[context.run_id])
+    for table in (conversations, tool_calls):
+        assert ledger_values(select(func.count()).select_from(table)) == [0]

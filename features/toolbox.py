@@ -1,0 +1,128 @@
+"""Functions that the scenarios of conversations give to a model."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+
+import claude_batch as cb
+
+
+def population(city: str) -> int:
+    """How many people live in a city.
+
+    Args:
+        city: The city's name.
+    """
+    return 1000 * len(city)
+
+
+@cb.tool(repeatable=True, timeout="5s")
+async def weather(city: str, days: int = 1) -> str:
+    """What the weather will be like."""
+    await asyncio.sleep(0)
+    return f"rain in {city} for {days}"
+
+
+class Place(BaseModel):
+    """Where something is."""
+
+    city: str
+    streets: list[str] = []
+
+
+def visit(place: Place) -> Place:
+    """Go there."""
+    return place
+
+
+def fails(city: str) -> str:
+    """Raises."""
+    raise LookupError(f"no {city} on the map")
+
+
+@cb.tool(timeout=0.2)
+def hangs(city: str) -> str:
+    """Does not come back for a long time."""
+    time.sleep(60)
+    return city
+
+
+@cb.tool(timeout=0.2)
+async def dawdles(city: str) -> str:
+    """Does not come back for a long time either."""
+    await asyncio.sleep(60)
+    return city
+
+
+@cb.tool(timeout=0.2)
+async def blocks(city: str) -> str:
+    """Holds up the loop that it runs on."""
+    time.sleep(3)  # noqa: ASYNC251 - that is what it is for
+    return city
+
+
+def silent() -> None:
+    """Gives nothing."""
+
+
+def pictures() -> list[dict[str, Any]]:
+    """Gives content blocks."""
+    return [{"type": "text", "text": "a picture"}]
+
+
+def unwritable() -> object:
+    """Gives what is no JSON."""
+    return object()
+
+
+def noting(path: Path) -> Any:
+    """A function that no other process can import, and that notes its calls in a file."""
+
+    def note(city: str) -> str:
+        """Note a city."""
+        with path.open("a") as stream:
+            stream.write(f"{city}\n")
+        return f"{city} is noted"
+
+    return note
+
+
+def directive(city: str) -> str:
+    """Gives words at which the sandbox fails the next turn, once."""
+    return "[[sandbox:errored:invalid_request_error:once]]"
+
+
+def slow(path: Path) -> Any:
+    """A function that notes when it begins, and then takes its time."""
+
+    def think(city: str) -> str:
+        """Think about a city."""
+        with path.open("a") as stream:
+            stream.write(f"{city}\n")
+        time.sleep(1.5)
+        return f"{city} was thought about"
+
+    return think
+
+
+@cb.tool(name="tour-guide", description="Knows its way.")
+def guide() -> str:
+    """Not what the model is told."""
+    return "here"
+
+
+class Office:
+    """What has a tool."""
+
+    def __init__(self, city: str) -> None:
+        self.city = city
+
+    @cb.tool
+    def address(self, street: str) -> str:
+        """Where a street is."""
+        return f"{street}, {self.city}"

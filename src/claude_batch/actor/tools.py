@@ -1,0 +1,367 @@
+"""Python functions as tools of a model: their schemas, and what becomes of a call.
+
+A function's name, its docstring and its signature are what the model is told of it. Arguments are
+validated before it is called; what it raises is told to the model, which may then do better.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import importlib
+import inspect
+import os
+import re
+import sys
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from functools import cached_property, lru_cache, update_wrapper
+from pathlib import Path
+from typing import Any, Generic, ParamSpec, TypeVar, cast, overload
+
+import msgspec
+import pydantic_core
+from pydantic import ValidationError, validate_call
+
+from claude_batch.actor.output import problems_of
+from claude_batch.core.durations import parse_duration
+from claude_batch.core.errors import ActorConfigurationError
+
+__all__ = ["Tool", "Toolset", "find_tools", "functions_in", "tool", "toolset_of"]
+
+DEFAULT_TIMEOUT = 300.0
+"""Seconds that a function may take."""
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+_Output = tuple[bytes, bool]
+
+_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+_FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
+
+
+class Tool(Generic[_P, _R]):
+    """A function that the model may call. Made by `tool`; called like the function itself."""
+
+    def __init__(
+        self,
+        function: Callable[_P, _R],
+        *,
+        name: str | None = None,
+        description: str | None = None,
+        repeatable: bool = False,
+        timeout: str | float = DEFAULT_TIMEOUT,
+    ) -> None:
+        """Raises `ActorConfigurationError` for what cannot be a tool."""
+        if not callable(function) or not hasattr(function, "__name__"):
+            raise ActorConfigurationError(f"{function!r} is no function, so it cannot be a tool")
+        self.function = function
+        self.name: str = name or function.__name__
+        if _NAME.fullmatch(self.name) is None:
+            raise ActorConfigurationError(
+                f"{self.name!r} is no name for a tool: it has letters, digits, _ and - only, and "
+                "at most 64 of them; give another with tool(name=…)"
+            )
+        self.repeatable = repeatable
+        try:
+            self.timeout: float = parse_duration(timeout)
+        except ValueError as error:
+            raise ActorConfigurationError(f"tool {self.name}: timeout: {error}") from None
+        if not self.timeout:
+            raise ActorConfigurationError(f"tool {self.name}: timeout: it is more than 0 seconds")
+        self._description = description
+        update_wrapper(self, function)
+
+    def __call__(self, *args: _P.args, **kwargs: _P.kwargs) -> _R:
+        return self.function(*args, **kwargs)
+
+    def __get__(self, instance: object, owner: type | None = None) -> Any:
+        # A method stays one: the tool of an object is made from the bound method.
+        if instance is None:
+            return self
+        bound = cast("Any", self.function).__get__(instance, owner)
+        return Tool(
+            bound,
+            name=self.name,
+            description=self._description,
+            repeatable=self.repeatable,
+            timeout=self.timeout,
+        )
+
+    def __repr__(self) -> str:
+        return f"<Tool {self.name}>"
+
+    @property
+    def is_async(self) -> bool:
+        """Whether the function is asynchronous."""
+        return inspect.iscoroutinefunction(self.function)
+
+    @cached_property
+    def definition(self) -> dict[str, Any]:
+        """The tool as the API is told of it. Raises `ActorConfigurationError`."""
+        from anthropic import beta_async_tool, beta_tool
+
+        make = cast("Callable[..., Any]", beta_async_tool if self.is_async else beta_tool)
+        try:
+            made = make(self.function, name=self.name, description=self._description)
+        except Exception as error:
+            reason = str(error).partition("\n")[0]
+            raise ActorConfigurationError(
+                f"tool {self.name}: no schema can be made of its signature: {reason}"
+            ) from None
+        definition = cast("dict[str, Any]", made.to_dict())
+        if not definition.get("description"):
+            definition.pop("description", None)
+        return definition
+
+    @cached_property
+    def _validated(self) -> Callable[..., Any]:
+        return validate_call(self.function)
+
+    def run(self, arguments: bytes) -> _Output | Coroutine[Any, Any, _Output]:
+        """Call the function with the arguments' JSON; gives the result's content as JSON, and
+        whether it tells of an error. What the function raises is such a result."""
+        return self._run_async(arguments) if self.is_async else self._run(arguments)
+
+    def _run(self, arguments: bytes) -> _Output:
+        try:
+            return self._told(self._validated(**self._arguments(arguments)))
+        except Exception as error:
+            return self._fault(error)
+
+    async def _run_async(self, arguments: bytes) -> _Output:
+        try:
+            return self._told(await self._validated(**self._arguments(arguments)))
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:
+            return self._fault(error)
+
+    @staticmethod
+    def _arguments(arguments: bytes) -> dict[str, Any]:
+        return msgspec.json.decode(arguments, type=dict[str, Any])
+
+    def failed(self, words: str) -> _Output:
+        """A result that tells the model why there is none."""
+        return msgspec.json.encode(words), True
+
+    def _fault(self, error: Exception) -> _Output:
+        if isinstance(error, ValidationError) and error.title == getattr(
+            self.function, "__name__", None
+        ):
+            return self.failed(f"wrong arguments: {problems_of(error)}")
+        content = getattr(error, "content", None)  # the SDK's ToolError has blocks
+        if isinstance(content, list) and _is_blocks(cast("list[object]", content)):
+            return msgspec.json.encode(content), True
+        return self.failed(f"{type(error).__name__}: {error}")
+
+    @staticmethod
+    def _told(value: object) -> _Output:
+        """A result as the API takes it: text and blocks as they are, all else as JSON."""
+        if isinstance(value, str):
+            return msgspec.json.encode(value), False
+        if value is None:
+            return b'""', False
+        if isinstance(value, list) and _is_blocks(cast("list[object]", value)):
+            return msgspec.json.encode(value), False
+        return msgspec.json.encode(pydantic_core.to_json(value).decode()), False
+
+
+def _is_blocks(value: list[object]) -> bool:
+    return bool(value) and all(
+        isinstance(each, Mapping)
+        and cast("Mapping[str, Any]", each).get("type")
+        in ("text", "image", "document", "search_result")
+        for each in value
+    )
+
+
+@overload
+def tool(function: Callable[_P, _R], /) -> Tool[_P, _R]: ...
+@overload
+def tool(
+    function: Callable[_P, _R],
+    /,
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    repeatable: bool = False,
+    timeout: str | float = DEFAULT_TIMEOUT,
+) -> Tool[_P, _R]: ...
+@overload
+def tool(
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    repeatable: bool = False,
+    timeout: str | float = DEFAULT_TIMEOUT,
+) -> Callable[[Callable[_P, _R]], Tool[_P, _R]]: ...
+def tool(
+    function: Callable[..., Any] | None = None, /, **options: Any
+) -> Tool[..., Any] | Callable[[Callable[..., Any]], Tool[..., Any]]:
+    """Say how a function serves as a tool: ``@tool`` or ``@tool(repeatable=True, timeout="30s")``.
+
+    ``repeatable``: it may be run again where its process was killed in its middle (otherwise its
+    conversation stops with `ToolInterruptedError`). ``timeout``: how long it may take (5 minutes).
+    ``name`` and ``description`` replace the function's name and docstring. Raises
+    `ActorConfigurationError`.
+    """
+    if function is not None:
+        return Tool(function, **options)
+
+    def make(function: Callable[..., Any]) -> Tool[..., Any]:
+        return Tool(function, **options)
+
+    return make
+
+
+def as_tool(function: object) -> Tool[..., Any]:
+    """A function, or one that `tool` has made, as a tool."""
+    if isinstance(function, Tool):
+        return cast("Tool[..., Any]", function)
+    return Tool(cast("Callable[..., Any]", function))
+
+
+class Toolset:
+    """The functions of one actor, and what is remembered of them so that others can find them."""
+
+    def __init__(self, tools: Sequence[Tool[..., Any]], folder: str | None = None) -> None:
+        """``folder`` is where the actor's file lies. Raises `ActorConfigurationError`."""
+        self.tools: dict[str, Tool[..., Any]] = {}
+        for each in tools:
+            if each.name in self.tools:
+                raise ActorConfigurationError(
+                    f"two tools are called {each.name!r}; give one another name with tool(name=…)"
+                )
+            self.tools[each.name] = each
+        self.definitions: list[dict[str, Any]] = [each.definition for each in tools]
+        """As the API is told of them."""
+        self.remembered: str = msgspec.json.encode(
+            [_remembered(each, folder) for each in tools]
+        ).decode()
+        """What any process needs to import them, as JSON."""
+
+
+def _remembered(tool: Tool[..., Any], folder: str | None) -> dict[str, Any]:
+    place = _place_of(tool)
+    return {
+        "name": tool.name,
+        "function": place,
+        "folder": None if place is None else _folder_of(tool) or folder,
+        "definition": _digest(tool),
+    }
+
+
+def _digest(tool: Tool[..., Any]) -> str:
+    encoded = msgspec.json.encode(tool.definition, order="deterministic")
+    return hashlib.blake2b(encoded, digest_size=12).hexdigest()
+
+
+def _place_of(tool: Tool[..., Any]) -> str | None:
+    """``module:function``; None for what no other process can import."""
+    module = getattr(tool.function, "__module__", None)
+    name = getattr(tool.function, "__qualname__", None)
+    if not module or not name or module == "__main__":
+        return None
+    found: Any = sys.modules.get(module)
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    if found is tool or found is tool.function:
+        return f"{module}:{name}"
+    return None
+
+
+def _folder_of(tool: Tool[..., Any]) -> str | None:
+    """The folder from which the function's module is imported."""
+    module = sys.modules.get(tool.function.__module__)
+    file = getattr(module, "__file__", None)
+    if module is None or file is None:
+        return None
+    path = Path(file).resolve()
+    depth = module.__name__.count(".") + (1 if path.name == "__init__.py" else 0)
+    return str(path.parents[depth])
+
+
+def import_tool(place: str, folders: Iterable[str] = ()) -> Tool[..., Any]:
+    """The function that ``module:function`` names; ``folders`` are searched beside Python's path.
+
+    Raises `ActorConfigurationError`.
+    """
+    module, _, name = place.partition(":")
+    before = list(sys.path)
+    # In front while it is imported, as for a script of that folder; later at the end, for what the
+    # function itself imports.
+    extra = [folder for folder in dict.fromkeys(folders) if folder not in before]
+    sys.path[:0] = extra
+    try:
+        found: Any = importlib.import_module(module)
+        for part in name.split("."):
+            found = getattr(found, part)
+    except Exception as error:
+        raise ActorConfigurationError(
+            f"tool {place}: it cannot be imported: {type(error).__name__}: {error}"
+        ) from None
+    finally:
+        for folder in extra:
+            sys.path.remove(folder)
+        sys.path.extend(folder for folder in extra if folder not in sys.path)
+    return as_tool(found)
+
+
+def functions_in(*places: Mapping[str, Any]) -> tuple[str, ...]:
+    """The entries ``module:function`` of the first ``tools`` in these mappings.
+
+    All other entries are the host's.
+    """
+    entries: object = next((place["tools"] for place in places if "tools" in place), None)
+    if not isinstance(entries, list):
+        return ()
+    return tuple(
+        entry
+        for entry in cast("list[object]", entries)
+        if isinstance(entry, str) and _FUNCTION.fullmatch(entry) is not None
+    )
+
+
+@lru_cache(maxsize=64)
+def toolset_of(
+    named: tuple[str, ...], folder: str | None, functions: tuple[Callable[..., Any], ...]
+) -> Toolset | None:
+    """The functions of an actor: those that are named in its file, and those that were given.
+
+    The same object each time, by which a caller's functions are known. Raises
+    `ActorConfigurationError`.
+    """
+    if not named and not functions:
+        return None
+    folders = [each for each in (folder, os.getcwd()) if each is not None]
+    found = [import_tool(place, folders) for place in named]
+    return Toolset([*found, *map(as_tool, functions)], folder)
+
+
+class _Remembered(msgspec.Struct):
+    name: str
+    function: str | None
+    folder: str | None
+    definition: str
+
+
+def find_tools(remembered: str) -> dict[str, Tool[..., Any]]:
+    """The functions that a run remembers. Raises `ActorConfigurationError` where one is not here.
+
+    One that was found elsewhere than where it was counts only if it is described alike: another
+    project's function of the same name is another function.
+    """
+    tools: dict[str, Tool[..., Any]] = {}
+    for each in msgspec.json.decode(remembered, type=list[_Remembered]):
+        if each.function is None:
+            raise ActorConfigurationError(
+                f"the function of the tool {each.name} was made in the process that asked"
+            )
+        found = import_tool(each.function, [each.folder] if each.folder else [])
+        if _folder_of(found) != each.folder and _digest(found) != each.definition:
+            raise ActorConfigurationError(
+                f"{each.function} is another function here than the one that was asked with"
+            )
+        tools[each.name] = found
+    return tools

@@ -1,0 +1,116 @@
+"""The log as an observer: one line for each event, with the event's fields in the record."""
+
+from __future__ import annotations
+
+import logging
+
+from claude_batch.core import events
+from claude_batch.core.events import Event
+
+__all__ = ["Logbook", "words_of"]
+
+LOGGER = "claude_batch.events"
+
+_LEVELS: dict[type[Event], int] = {
+    events.BatchUnknown: logging.WARNING,
+    events.UnknownDecided: logging.ERROR,
+    events.SendingHalted: logging.ERROR,
+    events.RunHeld: logging.WARNING,
+}
+"""How loud an event of a class can be; all others are told at INFO."""
+
+_DECIDED = {
+    "assumed": logging.WARNING,
+    "resubmitted": logging.WARNING,
+    "unresolved": logging.ERROR,
+}
+
+
+class Logbook:
+    """Writes each event to the logger ``claude_batch.events``.
+
+    A record's message is for people; its attributes have the event's name (``event``) and fields,
+    for a formatter that writes them.
+    """
+
+    def __init__(self) -> None:
+        self._log = logging.getLogger(LOGGER)
+
+    def __repr__(self) -> str:
+        return "the log"
+
+    def wants(self, kind: type[Event]) -> bool:
+        """Only what the logger's level lets through."""
+        return not kind.on_request and self._log.isEnabledFor(_LEVELS.get(kind, logging.INFO))
+
+    def on_event(self, event: Event) -> None:
+        """Write one line."""
+        level = _LEVELS.get(type(event), logging.INFO)
+        if isinstance(event, events.UnknownDecided):
+            level = _DECIDED.get(event.outcome, logging.INFO)
+        self._log.log(level, "%s", words_of(event), extra=event.to_dict())
+
+
+def words_of(event: Event) -> str:
+    """An event in words, for people."""
+    match event:
+        case events.RequestsQueued():
+            return f"{event.run_id}: {event.requests} requests queued ({event.actor})"
+        case events.BatchSubmitted():
+            return f"batch {event.batch_id}: {event.requests} requests submitted"
+        case events.BatchUnknown():
+            return (
+                f"{event.requests} requests: it is unknown whether the API took them "
+                f"({event.reason}); the list of batches will tell, and they are not sent again "
+                "before"
+            )
+        case events.UnknownDecided():
+            return _decided(event)
+        case events.BatchEnded():
+            counts = ", ".join(f"{count} {state}" for state, count in event.counts.items() if count)
+            return f"batch {event.batch_id} has ended: {counts}"
+        case events.ResultsCollected():
+            return (
+                f"batch {event.batch_id}: {event.final} final, "
+                f"{event.requests - event.final - event.missing} queued again, "
+                f"{event.missing} missing; cost {event.cost / 1e9:f} USD"
+            )
+        case events.RequestsRetried():
+            of = event.run_id or f"batch {event.batch_id}"
+            return f"{of}: {event.requests} requests are tried again ({event.reason})"
+        case events.SendingHalted():
+            return f"sending halted ({event.reason}): {event.detail}"
+        case events.SendingResumed():
+            return f"sending goes on (it was halted: {event.reason})"
+        case events.RunHeld():
+            return f"{event.run_id} is held: {event.reason}"
+        case events.RunCancelled():
+            return f"{event.run_id} was cancelled"
+        case events.RunFinished():
+            counts = ", ".join(f"{count} {state}" for state, count in event.counts.items())
+            return f"{event.run_id} {event.state}: {counts} of {event.requests}"
+        case _:
+            return type(event).__name__
+
+
+def _decided(event: events.UnknownDecided) -> str:
+    match event.outcome:
+        case "found":
+            return f"batch {event.batch_id} is what became of an unknown sending"
+        case "assumed":
+            return (
+                f"batch {event.batch_id} is taken for the unknown sending of {event.requests} "
+                "requests: nobody else makes batches in this workspace"
+            )
+        case "not_accepted":
+            return f"{event.requests} requests: not accepted by the API, sent again"
+        case "unresolved":
+            return (
+                f"{event.requests} requests: it can no longer be learned whether the API took "
+                "them; they are sent again only on your order: `claude-batch unknown --resubmit`"
+            )
+        case "resubmitted":
+            return (
+                f"{event.requests} requests are sent again although it is unknown whether the API "
+                "took them: they may be paid for twice (on_unknown: resubmit)"
+            )

@@ -1,0 +1,135 @@
+"""Events that show in the ledger alone: halts that begin and end, runs that finish.
+
+Whoever does it (a driver here, one of another process, the user who cancels) writes it down; here
+it is noticed after a change, and told. Nothing is looked at where nobody wants to know.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Iterable
+
+from claude_batch.core.errors import LedgerError
+from claude_batch.core.events import RunFinished, SendingHalted, SendingResumed
+from claude_batch.core.states import RunState
+from claude_batch.ledger import halting, reading
+from claude_batch.ledger.store import Ledger
+from claude_batch.lifecycle.doors import Door
+from claude_batch.lifecycle.observers import Observers
+
+__all__ = ["Noticing"]
+
+SOON = 0.05
+RESTS_PER_LOOK = 20
+"""Seconds from a change to the look at it, at least; where looks take long, that many times as
+long as the last one took."""
+
+
+class Noticing:
+    """Belongs to the engine's loop; only `follow` is called from elsewhere."""
+
+    def __init__(
+        self, ledger: Ledger, observers: Observers, doors: Callable[[], Iterable[Door]]
+    ) -> None:
+        self._ledger = ledger
+        self._observers = observers
+        self._doors = doors
+        self._runs: set[str] = set()
+        self._halts: dict[int, tuple[str, float]] = {}
+        # The stamp at which a run that was told had finished: after a retry it finishes anew.
+        self._told: dict[str, int] = {}
+        self._planned = False
+        self._took = 0.0
+
+    def follow(self, run_ids: Iterable[str]) -> None:
+        """Tell when these runs finish. Those that have finished already are told too."""
+        if self._observers.wants(RunFinished):
+            self._runs.update(run_ids)
+
+    def plan(self) -> None:
+        """Something has changed: look soon, and once for many changes."""
+        if self._planned or not (self._runs or self._observers.wants(SendingHalted)):
+            return
+        self._planned = True
+        rest = max(SOON, RESTS_PER_LOOK * self._took)
+        asyncio.get_running_loop().call_later(rest, self._look_later)
+
+    def _look_later(self) -> None:
+        self._planned = False
+        with contextlib.suppress(LedgerError):  # told to those who wait, by whoever drives
+            self.look()
+
+    def look_once_more(self) -> None:
+        """The end: tell what is not told yet."""
+        with contextlib.suppress(LedgerError):
+            self.look()
+
+    def look(self) -> None:
+        """Look now, and tell what is new. Raises `LedgerError`."""
+        begun = time.monotonic()
+        if self._observers.wants(SendingHalted):
+            for door in self._doors():
+                self._look_at_halt(door)
+        for run_id in list(self._runs):
+            self._look_at_run(run_id)
+        self._took = time.monotonic() - begun
+
+    def _look_at_halt(self, door: Door) -> None:
+        with self._ledger.read() as tx:
+            row = halting.halt_of(tx, door.workspace_id)
+        before = self._halts.get(row.id)
+        now = None if row.halted is None else (str(row.halt_reason), float(row.halted))
+        if before == now:
+            return
+        if now is not None:
+            self._halts[row.id] = now
+            self._observers.tell(
+                SendingHalted(
+                    ledger=self._observers.ledger,
+                    workspace=row.name,
+                    reason=now[0],
+                    error_type=row.halt_type,
+                    detail=row.halt_message,
+                    since=now[1],
+                )
+            )
+        elif before is not None:
+            del self._halts[row.id]
+            self._observers.tell(
+                SendingResumed(
+                    ledger=self._observers.ledger,
+                    workspace=row.name,
+                    reason=before[0],
+                    since=before[1],
+                )
+            )
+
+    def _look_at_run(self, run_id: str) -> None:
+        with self._ledger.read() as tx:
+            run = reading.find_run(tx, run_id)
+            if run is None:  # it was removed meanwhile
+                self._runs.discard(run_id)
+                return
+            if reading.unfinished(tx, run_id):
+                return
+            counts = reading.request_counts(tx, run_id)
+            stamp = reading.finished_at(tx, run_id)
+            workspace = reading.workspace_row(tx, run.workspace_id)
+        self._runs.discard(run_id)
+        if run.kind != "run" or self._told.get(run_id) == stamp:
+            return
+        self._told[run_id] = stamp
+        self._observers.tell(
+            RunFinished(
+                ledger=self._observers.ledger,
+                workspace=workspace.name,
+                run_id=run_id,
+                state=RunState.FINISHED if run.cancelled is None else RunState.CANCELLED,
+                actor=run.actor,
+                requests=run.request_count,
+                counts={str(state): count for state, count in counts.items()},
+                asked=run.created,
+            )
+        )

@@ -1,0 +1,251 @@
+"""Observers: whom events are told, each on a thread of its own, none of which can harm a run.
+
+Telling puts an event into a queue and returns. Where an observer is slower than events come, its
+oldest ones are dropped, and counted; what it raises is caught and logged once for each kind; one
+that never returns is left behind at the end.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any, TypeAlias
+
+from claude_batch.core.events import Event, ObserverLike
+from claude_batch.lifecycle.logbook import Logbook
+
+__all__ = ["NOBODY", "Carriers", "Observers", "checked_observers"]
+
+_log = logging.getLogger(__name__)
+
+QUEUE = 1000
+"""Events that wait for an observer, at most; the oldest are dropped for newer ones."""
+
+CLOSING_SECONDS = 2.0
+"""How long closing waits for observers to take what is told already."""
+
+
+def checked_observers(observers: Iterable[ObserverLike]) -> tuple[ObserverLike, ...]:
+    """The same, once it is sure that each can be told. Raises ``TypeError``."""
+    found = tuple(observers)
+    for observer in found:
+        if not callable(observer) and not callable(getattr(observer, "on_event", None)):
+            raise TypeError(
+                f"observers: {observer!r} is no callable and has no method on_event(event)"
+            )
+    return found
+
+
+Source: TypeAlias = Callable[[], Iterable[Event]]
+"""Gives events when it is called, anew for each observer."""
+
+
+class Carriers:
+    """The observers of a provider that carry something from a caller's own context."""
+
+    def __init__(self, observers: Iterable[ObserverLike]) -> None:
+        found: list[Any] = [getattr(observer, "carry", None) for observer in observers]
+        self._carry: list[Callable[[], object]] = [each for each in found if callable(each)]
+        self._told = False
+
+    def carried(self) -> str | None:
+        """What the first of them says that says something; what they raise is logged, once."""
+        for carry in self._carry:
+            try:
+                found = carry()
+            except Exception:
+                if not self._told:
+                    self._told = True
+                    _log.exception("an observer's carry() failed; requests are asked without it")
+                continue
+            if isinstance(found, str):
+                return found
+        return None
+
+
+class _Outlet:
+    """One observer with its queue and its thread, which starts with the first event."""
+
+    def __init__(self, observer: ObserverLike) -> None:
+        self.observer = observer
+        self.users = 1
+        on_event: Any = getattr(observer, "on_event", None)
+        self._take: Callable[[Event], object] = on_event if callable(on_event) else observer  # type: ignore[assignment]
+        wants: Any = getattr(observer, "wants", None)
+        self._wants: Callable[[type[Event]], object] | None = wants if callable(wants) else None
+        self._queue: deque[Event | Source] = deque()
+        self._ready = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self._closing = False
+        self._left_behind = False
+        self._dropped = 0
+        self._faults: set[str] = set()
+
+    def wants(self, kind: type[Event]) -> bool:
+        if self._wants is None:
+            return not kind.on_request
+        try:
+            return bool(self._wants(kind))
+        except Exception as error:
+            self._blame(error, "wants")
+            return not kind.on_request
+
+    def put(self, event: Event | Source) -> None:
+        with self._ready:
+            if self._closing:
+                return
+            if len(self._queue) >= QUEUE:
+                self._queue.popleft()
+                self._dropped += 1
+                if self._dropped == 1:
+                    _log.warning(
+                        "the observer %r is slower than events come: the oldest are dropped",
+                        self.observer,
+                    )
+            self._queue.append(event)
+            if self._thread is None:
+                self._thread = threading.Thread(
+                    target=self._run, name="claude-batch-observer", daemon=True
+                )
+                self._thread.start()
+            self._ready.notify()
+
+    def _run(self) -> None:
+        while True:
+            with self._ready:
+                while not self._queue:
+                    if self._closing:
+                        return
+                    self._ready.wait()
+                event = self._queue.popleft()
+            if isinstance(event, Event):
+                self._hand_over(event)
+            else:
+                self._hand_over_all(event)
+
+    def _hand_over(self, event: Event) -> None:
+        try:
+            self._take(event)
+        except BaseException as error:
+            self._blame(error, type(event).__name__)
+
+    def _hand_over_all(self, source: Source) -> None:
+        try:
+            for event in source():
+                if self._left_behind:
+                    return
+                self._hand_over(event)
+        except Exception as error:
+            self._blame(error, "what was to be read for it")
+
+    def _blame(self, error: BaseException, what: str) -> None:
+        kind = type(error).__name__
+        if kind not in self._faults:
+            self._faults.add(kind)
+            _log.error(
+                "the observer %r failed at %s; the run goes on, and more faults of this kind "
+                "are not told",
+                self.observer,
+                what,
+                exc_info=error,
+            )
+
+    def stop(self) -> None:
+        """Take nothing more; the thread ends once it has handed over what it has."""
+        with self._ready:
+            self._closing = True
+            self._ready.notify()
+
+    def join(self, until: float) -> None:
+        """Wait for the thread, until a time of `time.monotonic`; not for a blocked one."""
+        thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(max(0.0, until - time.monotonic()))
+            if thread.is_alive():
+                self._left_behind = True
+                _log.warning(
+                    "the observer %r did not take %d event(s) in time; it is left behind",
+                    self.observer,
+                    len(self._queue) + 1,
+                )
+        if self._dropped:
+            _log.warning("the observer %r missed %d events", self.observer, self._dropped)
+
+
+class Observers:
+    """All observers of a ledger in this process. Thread-safe; telling never blocks or raises."""
+
+    def __init__(self, ledger: str, *, log: bool = True) -> None:
+        """``ledger`` is what events name; ``log``: whether the log is one of them."""
+        self.ledger: str = ledger
+        self._lock = threading.Lock()
+        self._outlets: tuple[_Outlet, ...] = (_Outlet(Logbook()),) if log else ()
+
+    def wants(self, kind: type[Event]) -> bool:
+        """Whether anybody wants events of a class: what costs is then worth finding out."""
+        return any(outlet.wants(kind) for outlet in self._outlets)
+
+    def tell(self, event: Event) -> None:
+        """Tell everybody who wants it, soon, on threads of their own."""
+        kind = type(event)
+        for outlet in self._outlets:
+            if outlet.wants(kind):
+                outlet.put(event)
+
+    def tell_each(self, kind: type[Event], source: Source) -> None:
+        """Tell events of a class that are many: each who wants them reads them from the source.
+
+        That happens on the observer's thread, so that nothing is read faster than it is taken.
+        """
+        for outlet in self._outlets:
+            if outlet.wants(kind):
+                outlet.put(source)
+
+    def attach(self, observers: Iterable[ObserverLike]) -> None:
+        """Tell these too; one that is told already is not told twice."""
+        with self._lock:
+            outlets = list(self._outlets)
+            for observer in observers:
+                known = next((each for each in outlets if each.observer is observer), None)
+                if known is None:
+                    outlets.append(_Outlet(observer))
+                else:
+                    known.users += 1
+            # Replaced, never changed: who tells reads it without a lock.
+            self._outlets = tuple(outlets)
+
+    def detach(self, observers: Iterable[ObserverLike]) -> None:
+        """Tell these no more, once they have taken what was told, or time is up."""
+        gone: list[_Outlet] = []
+        with self._lock:
+            outlets = list(self._outlets)
+            for observer in observers:
+                for each in [each for each in outlets if each.observer is observer]:
+                    each.users -= 1
+                    if not each.users:
+                        outlets.remove(each)
+                        gone.append(each)
+            self._outlets = tuple(outlets)
+        self._end(gone)
+
+    def close(self) -> None:
+        """Tell nobody any more; waits a little for what was told."""
+        with self._lock:
+            gone, self._outlets = self._outlets, ()
+        self._end(gone)
+
+    @staticmethod
+    def _end(outlets: Iterable[_Outlet]) -> None:
+        gone = list(outlets)
+        for each in gone:
+            each.stop()
+        until = time.monotonic() + CLOSING_SECONDS
+        for each in gone:
+            each.join(until)
+
+
+NOBODY: Observers = Observers("", log=False)
+"""For who does the lifecycle's work without an engine: nobody is told."""

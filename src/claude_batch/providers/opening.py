@@ -1,0 +1,25 @@
+"""`open_run`: a run by its id, with a provider of its own."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from claude_batch.providers.batch import ClaudeBatchProvider
+from claude_batch.providers.run import Run
+
+__all__ = ["open_run"]
+
+
+def open_run(run_id: str, *, ledger: str | os.PathLike[str] | None = None, **settings: Any) -> Run:
+    """A run by its id, in any process, on any day; needs no YAML.
+
+    ``settings`` are those of `ClaudeBatchProvider`, which closing the run closes. Raises
+    `RunNotFoundError`.
+    """
+    provider = ClaudeBatchProvider(ledger=ledger, **settings)
+    try:
+        return Run(provider, run_id, owns_provider=True)
+    except BaseException:
+        provider.close()
+        raise

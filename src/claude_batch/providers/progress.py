@@ -1,0 +1,116 @@
+"""How far a run is: its share that is done, what it cost so far, what failed, when it may end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from decimal import Decimal
+from statistics import median
+from typing import Any
+
+from claude_batch.core.states import BatchState, RunState
+from claude_batch.ledger import costs, reading
+from claude_batch.ledger.store import Ledger
+from claude_batch.money.rates import usd
+from claude_batch.providers.status import RunStatus
+
+__all__ = ["Progress", "ProgressReader", "expected_end"]
+
+PAST_BATCHES = 50
+"""So many of a workspace's newest batches tell how long one takes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """How far a run is by now."""
+
+    done: float
+    """The share of its requests that have their final state, from 0 to 1."""
+    cost: int
+    """Nano-dollars (10⁻⁹ USD) of the batches that are collected, as far as prices are known."""
+    unpriced: int
+    """Answers that are not in it, since the price of their model is not known."""
+    failures: dict[str, int]
+    """Failed requests by the API's type of error, else by state; the most frequent first."""
+    expected_end: float | None
+    """When it may end, by how long recent batches took (seconds since the epoch); None where
+    nothing can be told: no batch has ended yet, nobody drives, or something stands in its way."""
+
+    @property
+    def cost_usd(self) -> Decimal:
+        """`cost` in dollars, exactly."""
+        return usd(self.cost)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as plain values, for JSON."""
+        return {**asdict(self), "cost_usd": self.cost / 1e9}
+
+
+class ProgressReader:
+    """Reads a run's progress again and again: what a batch cost is summed up once."""
+
+    def __init__(self, ledger: Ledger, run_id: str) -> None:
+        self._ledger = ledger
+        self._run_id = run_id
+        self._costs: dict[int, tuple[int, int]] = {}
+        self._failed = 0
+        self._failures: dict[str, int] = {}
+
+    def read(self, status: RunStatus) -> Progress:
+        """The progress of the run, whose status was read just now."""
+        with self._ledger.read() as tx:
+            live = costs.live_holders(tx, self._run_id)
+            for batch_id in (*costs.collected_batches(tx, self._run_id), *live):
+                if batch_id not in self._costs or batch_id in live:
+                    self._costs[batch_id] = costs.cost_in_batch(tx, self._run_id, batch_id)
+            if status.failed != self._failed:
+                self._failed = status.failed
+                self._failures = costs.failures(tx, self._run_id)
+            took: list[float] = []
+            if status.state is RunState.RUNNING:
+                row = reading.run_row(tx, self._run_id)
+                took = reading.past_durations(tx, row.workspace_id, PAST_BATCHES)
+        final = sum(count for state, count in status.counts.items() if state.is_final)
+        return Progress(
+            done=final / status.total if status.total else 0.0,
+            cost=sum(cost for cost, _ in self._costs.values()),
+            unpriced=sum(unpriced for _, unpriced in self._costs.values()),
+            failures=self._failures,
+            expected_end=_end_of(status, took),
+        )
+
+
+def _end_of(status: RunStatus, took: Sequence[float]) -> float | None:
+    if status.state is not RunState.RUNNING:
+        return None
+    states = [batch.state for batch in status.batches]
+    if BatchState.UNKNOWN in states or BatchState.LIVE in states or status.mode == "live":
+        # How long live calls take, batches of the past do not tell.
+        return None
+    at_api = [
+        batch.submitted
+        for batch in status.batches
+        if batch.state in (BatchState.IN_PROGRESS, BatchState.CANCELING)
+        and batch.submitted is not None
+    ]
+    waits = "queued" in status.counts or BatchState.PACKED in states
+    return expected_end(at_api, waits=waits, took=took, now=time.time())
+
+
+def expected_end(
+    submitted: Iterable[float], *, waits: bool, took: Sequence[float], now: float
+) -> float | None:
+    """When the last batch may end, by how many seconds past ones took; None where none tells.
+
+    A batch is expected to take the median of those that took longer than it has taken by now.
+    ``waits``: whether more is still to be sent, for which a batch from now on is expected.
+    """
+    ends: list[float] = [now]
+    starts = list(submitted) + ([now] if waits else [])
+    for start in starts:
+        longer = [seconds for seconds in took if seconds > now - start]
+        if not longer:
+            return None
+        ends.append(start + median(longer))
+    return max(ends)

@@ -1,0 +1,61 @@
+"""Requests that were refused alone, put back into their places among the results of the others."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import deque
+from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import replace
+
+from claude_batch.actor.response import ActorResult
+
+__all__ = ["merge", "merge_sync"]
+
+
+class _Places:
+    """Where results of a run, which counts without the refused ones, stand in the input."""
+
+    def __init__(self, refused: Sequence[ActorResult], *, ordered: bool) -> None:
+        """``refused`` have their places in the input, in order."""
+        self._before = [result.position - index for index, result in enumerate(refused)]
+        self._left = deque(refused)
+        self._ordered = ordered
+
+    def ready(self, result: ActorResult) -> Iterator[ActorResult]:
+        """What is to be given now that a result has come: the refused before it, and itself."""
+        place = result.position + bisect_right(self._before, result.position)
+        while self._left and (not self._ordered or self._left[0].position < place):
+            yield self._left.popleft()
+        yield replace(result, position=place)
+
+    def rest(self) -> Iterator[ActorResult]:
+        """The refused that stand after all others."""
+        while self._left:
+            yield self._left.popleft()
+
+
+async def merge(
+    results: AsyncIterator[ActorResult] | None, refused: Sequence[ActorResult], *, ordered: bool
+) -> AsyncIterator[ActorResult]:
+    """The results of a run, if there is one, and of the requests that were refused, at their
+    places in the input."""
+    places = _Places(refused, ordered=ordered)
+    if results is not None:
+        async for result in results:
+            if not refused:
+                yield result
+                continue
+            for ready in places.ready(result):
+                yield ready
+    for left in places.rest():
+        yield left
+
+
+def merge_sync(
+    results: Iterator[ActorResult], refused: Sequence[ActorResult], *, ordered: bool
+) -> Iterator[ActorResult]:
+    """`merge`, for a plain iterator."""
+    places = _Places(refused, ordered=ordered)
+    for result in results:
+        yield from places.ready(result)
+    yield from places.rest()

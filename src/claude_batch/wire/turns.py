@@ -1,0 +1,209 @@
+"""Conversations on the wire: from params and the answer to them to the params of the next turn.
+
+What is there stays as it is, byte for byte, and stands in front: the next turn begins with the same
+prefix, which the API's prompt cache knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from typing import Any, NamedTuple, cast
+
+import msgspec
+
+__all__ = [
+    "Outcome",
+    "ToolUse",
+    "after_pause",
+    "after_rejection",
+    "after_tools",
+    "correction",
+    "declared_tools",
+    "schema_problem",
+    "tool_uses",
+]
+
+_MOST_PROBLEMS = 5
+
+
+class ToolUse(msgspec.Struct, frozen=True):
+    """One call that an answer makes of a tool of the client's."""
+
+    id: str
+    name: str
+    input: msgspec.Raw
+
+
+class Outcome(NamedTuple):
+    """What came of a call of a tool."""
+
+    tool_use_id: str
+    content: bytes
+    """The result's content, as JSON: a text, or a list of blocks."""
+    is_error: bool
+
+
+class _Block(msgspec.Struct):
+    type: str = ""
+    id: str = ""
+    name: str = ""
+    text: str = ""
+    input: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+class _Message(msgspec.Struct):
+    content: msgspec.Raw = msgspec.Raw(b"[]")
+    container: dict[str, Any] | None = None
+    stop_reason: str | None = None
+
+
+class _Named(msgspec.Struct):
+    name: str = ""
+
+
+class _Tools(msgspec.Struct):
+    tools: list[_Named] | None = None
+
+
+class _Format(msgspec.Struct):
+    type: str = ""
+    schema: msgspec.Raw = msgspec.Raw(b"true")
+
+
+class _OutputConfig(msgspec.Struct):
+    format: _Format | None = None
+
+
+class _Shaped(msgspec.Struct):
+    output_config: _OutputConfig | None = None
+
+
+class _ToolResult(msgspec.Struct, omit_defaults=True):
+    type: str
+    tool_use_id: str
+    content: msgspec.Raw
+    is_error: bool = False
+
+
+class _MessageParam(msgspec.Struct):
+    role: str
+    content: Any
+
+
+_encode = msgspec.json.Encoder().encode
+_params = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_raws = msgspec.json.Decoder(list[msgspec.Raw])
+_blocks = msgspec.json.Decoder(list[_Block])
+_message = msgspec.json.Decoder(_Message)
+_tools = msgspec.json.Decoder(_Tools)
+_shaped = msgspec.json.Decoder(_Shaped)
+
+
+def tool_uses(message: bytes) -> list[ToolUse]:
+    """The calls that an answer makes of the client's tools, in its order."""
+    blocks = _blocks.decode(_message.decode(message).content)
+    return [ToolUse(b.id, b.name, b.input) for b in blocks if b.type == "tool_use"]
+
+
+def declared_tools(params: bytes) -> frozenset[str]:
+    """The names of the tools that a request offers."""
+    return frozenset(tool.name for tool in _tools.decode(params).tools or ())
+
+
+def after_pause(params: bytes, message: bytes) -> bytes:
+    """The params that go on with a long turn which paused."""
+    answer = _message.decode(message)
+    return _extended(params, [_MessageParam("assistant", answer.content)], answer.container)
+
+
+def after_tools(params: bytes, message: bytes, outcomes: Iterable[Outcome]) -> bytes:
+    """The params that tell what came of each call of an answer, in its order."""
+    answer = _message.decode(message)
+    results = [
+        _ToolResult("tool_result", each.tool_use_id, msgspec.Raw(each.content), each.is_error)
+        for each in outcomes
+    ]
+    return _extended(
+        params,
+        [_MessageParam("assistant", answer.content), _MessageParam("user", results)],
+        answer.container,
+    )
+
+
+def after_rejection(params: bytes, message: bytes, words: str) -> bytes:
+    """The params that tell the model what was wrong with its answer, and ask again."""
+    answer = _message.decode(message)
+    # A call that was cut off in its middle can never be answered, and the API wants that it is.
+    kept = [
+        raw
+        for raw, block in zip(
+            _raws.decode(answer.content), _blocks.decode(answer.content), strict=True
+        )
+        if block.type != "tool_use" and not (block.type == "text" and not block.text.strip())
+    ]
+    turns = [_MessageParam("assistant", kept)] if kept else []
+    return _extended(params, [*turns, _MessageParam("user", words)], answer.container)
+
+
+def correction(problem: str) -> str:
+    """What the model is told of an answer that is not of the shape that was asked for."""
+    return (
+        f"That answer cannot be used: {problem}. Answer again, in full and in the form that was "
+        "asked for."
+    )
+
+
+def _extended(
+    params: bytes, new: list[_MessageParam], container: Mapping[str, Any] | None
+) -> bytes:
+    fields = _params.decode(params)
+    messages = _raws.decode(fields["messages"])
+    fields["messages"] = msgspec.Raw(
+        _encode([*messages, *(msgspec.Raw(_encode(message)) for message in new)])
+    )
+    if container is not None and isinstance(name := container.get("id"), str):
+        # What the model's code has made lies there.
+        own: object = msgspec.json.decode(fields.get("container", b"null"))
+        place: object = name
+        if isinstance(own, dict):
+            place = {**cast("dict[str, object]", own), "id": name}
+        fields["container"] = msgspec.Raw(_encode(place))
+    return _encode(fields)
+
+
+@lru_cache(maxsize=64)
+def _validator(schema: bytes) -> Any:
+    from jsonschema.validators import validator_for
+
+    decoded: Any = msgspec.json.decode(schema)
+    return validator_for(decoded)(decoded)
+
+
+def schema_problem(params: bytes, message: bytes) -> str | None:
+    """What is wrong with an answer, by the JSON schema that its params ask for; None for nothing.
+
+    None, too, where they ask for none.
+    """
+    config = _shaped.decode(params).output_config
+    if config is None or config.format is None:
+        return None
+    answer = _message.decode(message)
+    if answer.stop_reason == "max_tokens":
+        return "it was cut short by max_tokens"
+    texts = [block.text for block in _blocks.decode(answer.content) if block.type == "text"]
+    try:
+        value: Any = msgspec.json.decode("".join(texts))
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
+        try:
+            # What a model says before it uses a server's tool is no part of the answer.
+            value = msgspec.json.decode(texts[-1] if len(texts) > 1 else "")
+        except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+            return f"it is no JSON: {error}"
+    problems: list[str] = []
+    for fault in _validator(bytes(config.format.schema)).iter_errors(value):
+        place = ".".join(map(str, fault.absolute_path))
+        problems.append(f"{place}: {fault.message}" if place else str(fault.message))
+        if len(problems) == _MOST_PROBLEMS:
+            break
+    return "; ".join(problems) or None
