@@ -7,6 +7,7 @@ change `os.environ` as it likes: it is put back.
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import shutil
 import sys
@@ -17,6 +18,8 @@ from behave.model import Scenario
 from behave.runner import Context
 
 OURS = ("ANTHROPIC_", "CLAUDE_BATCH_")
+PATIENCE, MORE_PATIENCE = 300, 1200
+"""Seconds after which a scenario, or one that is tagged @slow, is taken to hang."""
 
 
 def before_all(context: Context) -> None:
@@ -33,6 +36,9 @@ def before_all(context: Context) -> None:
 
 def before_scenario(context: Context, scenario: Scenario) -> None:
     """A fresh folder and ledger; both cleanups run after the scenario's own."""
+    # One that hangs ends its room, and shows where each thread stood, instead of ending nothing.
+    patience = MORE_PATIENCE if "slow" in scenario.effective_tags else PATIENCE
+    faulthandler.dump_traceback_later(patience, exit=True, file=sys.__stderr__)
     context.tmp = Path(tempfile.mkdtemp(prefix="claude-batch-scenario-"))
     context.add_cleanup(shutil.rmtree, context.tmp, ignore_errors=True)
     context.add_cleanup(_restore, dict(os.environ))
@@ -44,6 +50,7 @@ def after_scenario(context: Context, scenario: Scenario) -> None:
     engine = sys.modules.get("claude_batch.lifecycle.engine")
     if engine is not None:
         engine.shutdown_all()
+    faulthandler.cancel_dump_traceback_later()
 
 
 def _keep_everything_in(folder: Path) -> None:

@@ -143,6 +143,12 @@ Feature: One engine for each ledger of a process, shared by all and owned by non
     Then every call fails with EngineStoppedError
     And waiting for a change of it ends at once, and nothing else can be asked of it
 
+  Scenario: What the engine still does for somebody ends with it, and is told so
+    Given an API
+    And a batch provider
+    When the provider is closed while its engine works for somebody, whose next wish comes too late
+    Then both are told that the provider was closed
+
   Scenario: An upload that is stopped midway has not been taken, and is sent by the next process
     Given an API
     And a batch provider

@@ -251,3 +251,12 @@ Feature: Conversations go on by themselves in the next batch
     When the actor is asked: "Look [[sandbox:tools]]"
     Then the answer's text has "was thought about"
     And the tool was called 1 time
+
+  Scenario: A tool that another driver of the process starts first is waited for
+    Given an API
+    And a batch provider that does not drive
+    And its actor has the tool that takes its time
+    When the run of "Look [[sandbox:tools]]" is stored, and two drivers find its tool
+    And the other one of them starts it
+    Then the first one goes on from its result
+    And the tool was called 1 time

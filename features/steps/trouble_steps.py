@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import threading
 import time
@@ -87,6 +88,30 @@ def _(context: Context) -> None:
         assert "make a new one" in str(error)
     else:
         raise AssertionError("a stopped engine advances")
+
+
+@when("the provider is closed while its engine works for somebody, whose next wish comes too late")
+def _(context: Context) -> None:
+    context.actor.respond_sync("makes the engine")
+    engine, begun = context.provider._engine, threading.Event()
+
+    async def work() -> None:
+        begun.set()
+        await asyncio.sleep(600)
+
+    future = engine.do(work())
+    assert begun.wait(20)
+    context.provider.close()
+    context.told = []
+    for wish in (lambda: future, lambda: engine.do(work())):
+        attempt(context, lambda wish=wish: wish().result(20))
+        context.told.append(context.error)
+
+
+@then("both are told that the provider was closed")
+def _(context: Context) -> None:
+    for error in context.told:
+        assert isinstance(error, EngineStoppedError) and "closed" in str(error), context.told
 
 
 @contextlib.contextmanager

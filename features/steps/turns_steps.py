@@ -9,6 +9,7 @@ import subprocess
 import sys
 from itertools import pairwise
 from typing import Any
+from unittest import mock
 
 import parse
 import shapes
@@ -21,10 +22,11 @@ from staging import QUICK, ledger_values, make_provider, start_api, until
 
 import claude_batch as cb
 from claude_batch.actor.output import output_format_of
-from claude_batch.ledger import reading
-from claude_batch.ledger.schema import batches, conversations, results, tool_calls
-from claude_batch.ledger.store import Ledger
+from claude_batch.ledger import reading, sending
+from claude_batch.ledger.schema import batches, conversations, requests, results, tool_calls
+from claude_batch.ledger.store import Ledger, Seat
 from claude_batch.lifecycle import continuing
+from claude_batch.lifecycle.continuing import Continuing
 from claude_batch.lifecycle.seat import seat_is_taken
 
 use_step_matcher("parse")
@@ -432,6 +434,37 @@ def _(context: Context, prompt: str) -> None:
     until(lambda: context.notes.read_text())
     context.provider.close()
     assert ledger_values(select(tool_calls.c.finished)) != [None]
+
+
+@when('the run of "{prompt}" is stored, and two drivers find its tool')
+def _(context: Context, prompt: str) -> None:
+    context.provider.open_run(_stored(context, prompt))
+    with mock.patch.object(Continuing, "look", lambda *_, **__: 60.0):
+        until(lambda: context.provider.advance_sync() and _states() == [cb.RequestState.CONTINUING])
+    engine, door = context.provider._engine, context.provider._door()
+    ledger, workspace = engine.ledger, door.workspace_id
+    with ledger.write() as tx:
+        seat = Seat(workspace, sending.take_seat(tx, workspace))
+    first, other = (Continuing(ledger, engine.workbench, lambda: None) for _ in range(2))
+    first.look(workspace, seat, starting=False)
+    context.first = lambda: first.look(workspace, seat)
+    context.other = lambda: other.look(workspace, None) and other.running
+
+
+@when("the other one of them starts it")
+def _(context: Context) -> None:
+    assert context.other() == 1
+    context.first()
+    until(lambda: context.other() == 0)
+
+
+@then("the first one goes on from its result")
+def _(context: Context) -> None:
+    until(lambda: context.first() and _states() == [cb.RequestState.QUEUED])
+
+
+def _states() -> list[Any]:
+    return ledger_values(select(requests.c.state))
 
 
 @when('the run of "{prompt}" advances pass by pass')

@@ -308,10 +308,9 @@ class Continuing:
         started: list[tuple[_Call, ToolUse]] = []
         with self._ledger.write(seat) as tx:
             for call, use, instead_of in chosen:
-                if call in self._workbench.running:
-                    continue
                 seq, sending, _ = call
-                may = conversing.start_call(
+                # Another driver of this process may have started it since it was listed.
+                may = call not in self._workbench.running and conversing.start_call(
                     tx,
                     seq,
                     sending,

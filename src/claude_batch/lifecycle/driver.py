@@ -34,6 +34,7 @@ from claude_batch.lifecycle.behind import compare
 from claude_batch.lifecycle.collection import Collection
 from claude_batch.lifecycle.deadlines import Deadlines
 from claude_batch.lifecycle.live import LiveCalls
+from claude_batch.lifecycle.loops import sleep_or_wake
 from claude_batch.lifecycle.observers import Observers
 from claude_batch.lifecycle.packing import pack_due
 from claude_batch.lifecycle.polling import Polling
@@ -446,5 +447,4 @@ class Driver:
             return
         # Others get their turn even where the event is set already.
         await asyncio.sleep(0)
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(wake.wait(), min(seconds, LONGEST_SLEEP))
+        await sleep_or_wake(wake, min(seconds, LONGEST_SLEEP))

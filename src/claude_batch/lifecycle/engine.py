@@ -32,6 +32,7 @@ from claude_batch.ledger.store import Ledger, Watch
 from claude_batch.lifecycle.calls import Call, CallStore
 from claude_batch.lifecycle.doors import Door, first_cause, halted_error, timed_out_error
 from claude_batch.lifecycle.driver import Driver
+from claude_batch.lifecycle.loops import EngineLoop
 from claude_batch.lifecycle.noticing import Noticing
 from claude_batch.lifecycle.observers import Observers
 from claude_batch.lifecycle.sweeping import sweep
@@ -77,20 +78,13 @@ class Engine:
         self._subscribers: list[tuple[int, Future[int]]] = []
         self._version = 0
         self._failure: ActorError | None = None
-        self._stopped = False
         self._waiting = Waiting(ledger, self._calls.taken, self._calls.let_go)
         self.observers: Observers = Observers(ledger.location)
         self.noticing: Noticing = Noticing(ledger, self.observers, lambda: self._doors.values())
         self._watch_for_others = ledger.watch()
         self._readers = ThreadPoolExecutor(4, thread_name_prefix="claude-batch-read")
-        self._loop = asyncio.new_event_loop()
-        self._stop: asyncio.Event | None = None
-        started = threading.Event()
-        self._thread = threading.Thread(
-            target=self._run, args=(started,), name="claude-batch-engine", daemon=True
-        )
-        self._thread.start()
-        started.wait()
+        self._stop = asyncio.Event()
+        self._loop = EngineLoop(self._main)
 
     # Opening and closing ---------------------------------------------------------------------
 
@@ -111,7 +105,7 @@ class Engine:
         name = location if "://" in location else str(Path(location).expanduser().resolve())
         with _engines_lock:
             engine = _engines.get(name)
-            if engine is not None and not engine._stopped:
+            if engine is not None and not engine._loop.closed:
                 if engine.settings != settings:
                     raise ActorConfigurationError(
                         f"the ledger {location} is open in this process with other settings "
@@ -134,19 +128,12 @@ class Engine:
         self._end()
 
     def _end(self) -> None:
-        if self._stopped:
-            return
-        self._stopped = True
-
         def stop() -> None:
             for door in self._doors.values():
                 door.driver.stop()
-            assert self._stop is not None
             self._stop.set()
 
-        self._loop.call_soon_threadsafe(stop)
-        if threading.current_thread() is not self._thread:
-            self._thread.join(STOP_SECONDS)
+        self._loop.close(stop, STOP_SECONDS)
         self.observers.close()
         self._readers.shutdown(wait=False)
 
@@ -155,7 +142,7 @@ class Engine:
 
         ``drive=False`` only registers it: nothing is sent or polled until `advance`.
         """
-        return self._call_soon(self._open_door(base_url, api_key, drive)).result()
+        return self._loop.run(self._open_door(base_url, api_key, drive)).result()
 
     async def _open_door(self, base_url: str | None, api_key: str | None, drive: bool) -> Door:
         try:
@@ -215,16 +202,7 @@ class Engine:
         self._failure = self._failure or failure
         self._waiting.fail(self._waiting.all(), lambda _: failure)
 
-    def _run(self, started: threading.Event) -> None:
-        asyncio.set_event_loop(self._loop)
-        try:
-            self._loop.run_until_complete(self._main(started))
-        finally:
-            self._loop.close()
-
-    async def _main(self, started: threading.Event) -> None:
-        self._stop = asyncio.Event()
-        started.set()
+    async def _main(self) -> None:
         watching = asyncio.create_task(self._watch(self._watch_for_others))
         self._readers.submit(sweep, self.ledger, self.process)
         try:
@@ -235,9 +213,7 @@ class Engine:
             if tasks:
                 # An upload whose tail has left waits for its answer; all else ends at once.
                 await asyncio.wait(tasks, timeout=STOP_SECONDS)
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(watching, *tasks, return_exceptions=True)
+            await self._loop.end_the_rest()
             stopped = EngineStoppedError(
                 "the provider was closed while the call waited; its request stays in the ledger"
             )
@@ -252,12 +228,6 @@ class Engine:
             self._watch_for_others.close()
             self._lock.release()
             self.ledger.close()
-
-    def _call_soon(self, work: Coroutine[Any, Any, _T]) -> Future[_T]:
-        if self._stopped:
-            work.close()
-            raise EngineStoppedError("the provider is closed; make a new one")
-        return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     # Changes ---------------------------------------------------------------------------------
 
@@ -315,15 +285,13 @@ class Engine:
         future: Future[int] = Future()
 
         def subscribe() -> None:
-            if self._version > version or self._failure is not None or self._stopped:
+            if self._version > version or self._failure is not None or self._loop.closed:
                 settle(future, self._version)
             else:
                 self._subscribers.append((version, future))
 
-        if self._stopped:
+        if not self._loop.soon(subscribe):
             future.set_result(self._version)
-        else:
-            self._loop.call_soon_threadsafe(subscribe)
         return future
 
     def check(self) -> None:
@@ -337,7 +305,7 @@ class Engine:
 
     def do(self, work: Coroutine[Any, Any, _T]) -> Future[_T]:
         """Run what speaks to a door's client, on the engine's own event loop."""
-        return self._call_soon(work)
+        return self._loop.run(work)
 
     def wake(self) -> None:
         """Look around now: a run was stored, cancelled or resumed."""
@@ -347,12 +315,11 @@ class Engine:
                 door.driver.wake()
             self._notify()
 
-        if not self._stopped:
-            self._loop.call_soon_threadsafe(wake)
+        self._loop.soon(wake)
 
     def advance(self, door: Door) -> Future[bool]:
         """One pass over everything that is due; False where another process drives."""
-        return self._call_soon(door.driver.advance())
+        return self._loop.run(door.driver.advance())
 
     # Single calls ----------------------------------------------------------------------------
 
@@ -372,14 +339,14 @@ class Engine:
         if self._failure is not None:
             settle(future, self._failure)
             return
-        if self._stopped:
-            settle(future, EngineStoppedError("the provider is closed; make a new one"))
-            return
         call = Call(door, encoded, actor, key, mode, time.time(), future, talk, trace)
-        self._inbox.append(call)
-        if not self._flush_planned:
-            self._flush_planned = True
-            self._loop.call_soon_threadsafe(self._flush)
+        with self._loop.gate:
+            if not self._loop.closed:
+                self._inbox.append(call)
+                if not self._flush_planned:
+                    self._flush_planned = self._loop.soon(self._flush)
+                return
+        settle(future, EngineStoppedError("the provider is closed; make a new one"))
 
     def _flush(self) -> None:
         # All calls that came in since the last flush share one transaction, and one fsync.
@@ -421,8 +388,8 @@ class Engine:
 
     def _gone(self, future: Future[Answer], waiter: Waiter) -> None:
         """Called on whatever thread ended the wait: a caller that cancels wants no answer."""
-        if future.cancelled() and not self._stopped:
-            self._loop.call_soon_threadsafe(self._leave, waiter)
+        if future.cancelled():
+            self._loop.soon(self._leave, waiter)
 
     def _leave(self, waiter: Waiter) -> None:
         self._waiting.leave(waiter)
@@ -432,7 +399,7 @@ class Engine:
         """Note soon, and for many at once, whose answers were taken, and which calls let go."""
         if self._calls.has_notes and not self._notes_planned:
             self._notes_planned = True
-            self._loop.call_later(NOTES_AFTER, self._note)
+            asyncio.get_running_loop().call_later(NOTES_AFTER, self._note)
 
     def _note(self) -> None:
         self._notes_planned = False

@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from claude_batch.ledger.store import Ledger, Seat
 from claude_batch.lifecycle.continuing import Continuing
+from claude_batch.lifecycle.loops import sleep_or_wake
 from claude_batch.lifecycle.tooling import Workbench
 
 __all__ = ["Turning"]
@@ -71,8 +72,7 @@ class Turning:
             self._wake.clear()
             await self._pass(None, starting=False)
             if self._turns.running:
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._wake.wait(), 1.0)
+                await sleep_or_wake(self._wake, 1.0)
 
     async def _pass(
         self, seat: Seat | None, *, starting: bool = True, patient: bool = True
@@ -94,8 +94,7 @@ class Turning:
             return
         # Others get their turn even where the event is set already.
         await asyncio.sleep(0)
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._wake.wait(), min(seconds, LONGEST_SLEEP))
+        await sleep_or_wake(self._wake, min(seconds, LONGEST_SLEEP))
 
     def _tool_has_ended(self) -> None:
         loop = self._loop

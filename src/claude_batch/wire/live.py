@@ -169,8 +169,10 @@ class LiveClient:
                 found = pace.ask(time.monotonic(), cost, self._concurrency)
                 if isinstance(found, Turn):
                     return found
+                # Python 3.11's `wait_for` may swallow a cancellation that comes with the event.
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._ended.wait(), min(found, 60.0))
+                    async with asyncio.timeout(min(found, 60.0)):
+                        await self._ended.wait()
 
     def try_turn(self, model: str, params_bytes: int, max_tokens: int, most: int) -> Turn | float:
         """A turn for a call that may leave at once, or the seconds until it is worth asking again.

@@ -1,0 +1,93 @@
+"""An event loop in a thread, whose end leaves nobody waiting."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+from claude_batch.core.errors import EngineStoppedError
+
+__all__ = ["EngineLoop", "sleep_or_wake"]
+
+_T = TypeVar("_T")
+
+
+class EngineLoop:
+    """Runs one coroutine, and what others hand over meanwhile, on a thread of its own.
+
+    What is handed over comes before the end or is refused: one lock decides which.
+    """
+
+    def __init__(self, main: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """``main`` begins at once; when it returns, `end_the_rest` must have been awaited."""
+        self.gate: threading.RLock = threading.RLock()  # a signal's handler may come back to it
+        self._closed = False
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(
+            target=self._run, args=(main,), name="claude-batch-engine", daemon=True
+        )
+        self._thread.start()
+
+    def _run(self, main: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_until_complete(main())
+        finally:
+            self._loop.close()
+
+    @property
+    def closed(self) -> bool:
+        """True once nothing more is taken."""
+        return self._closed
+
+    def soon(self, work: Callable[..., object], *arguments: object) -> bool:
+        """Have the loop call a function; False where it is closed. From any thread."""
+        with self.gate:
+            if not self._closed:
+                self._loop.call_soon_threadsafe(work, *arguments)
+            return not self._closed
+
+    def run(self, work: Coroutine[Any, Any, _T]) -> Future[_T]:
+        """Start a coroutine, from any thread. Raises `EngineStoppedError` where it is closed."""
+        with self.gate:
+            if not self._closed:
+                return asyncio.run_coroutine_threadsafe(self._ended_by_us(work), self._loop)
+        work.close()
+        raise EngineStoppedError("the provider is closed; make a new one")
+
+    async def _ended_by_us(self, work: Coroutine[Any, Any, _T]) -> _T:
+        try:
+            return await work
+        except asyncio.CancelledError:
+            if not self._closed:
+                raise
+            raise EngineStoppedError("the provider was closed meanwhile") from None
+
+    def close(self, last: Callable[[], None], seconds: float) -> None:
+        """Take no more, have the loop call ``last``, and wait for its end, so long at most."""
+        with self.gate:
+            if not self.soon(last):
+                return
+            self._closed = True
+        if threading.current_thread() is not self._thread:
+            self._thread.join(seconds)
+
+    async def end_the_rest(self) -> None:
+        """Cancel every other task of the loop, and see them end."""
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+
+
+async def sleep_or_wake(wake: asyncio.Event, seconds: float) -> None:
+    """Wait until the event is set, ``seconds`` at most."""
+    # Python 3.11's `wait_for` may swallow a cancellation that comes together with the event, and
+    # a driver's loop would then go on although its twin had ended.
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await wake.wait()
