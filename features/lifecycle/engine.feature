@@ -166,3 +166,9 @@ Feature: One engine for each ledger of a process, shared by all and owned by non
     Then there are 3 results in the order of the prompts
     And the API has processed 3 requests, none twice
     And the API has seen 1 batch
+
+  Scenario: A call that is stored before its caller knows it is planned holds up no other
+    Given an API
+    And a batch provider
+    When the engine does at once what it is handed, and 2 prompts are asked one after the other
+    Then each of them is answered

@@ -364,3 +364,30 @@ def _(context: Context) -> None:
             assert "often" in str(error), error
         else:
             raise AssertionError(f"{wrong!r} was taken for a mode")
+
+
+@when("the engine does at once what it is handed, and 2 prompts are asked one after the other")
+def _(context: Context) -> None:
+    context.actor.respond_sync("the first")  # which opens the engine
+    loop = context.provider._engine._loop
+    before = loop.soon
+
+    def soon(work: Callable[..., object], *arguments: object) -> bool:
+        done = threading.Event()
+
+        def run() -> None:
+            work(*arguments)
+            done.set()
+
+        planned = before(run)
+        if threading.current_thread() is not loop._thread:
+            done.wait(2.0)
+        return planned
+
+    loop.soon = soon
+    context.outcomes = [context.actor.respond_sync(prompt) for prompt in ("second", "third")]
+
+
+@then("each of them is answered")
+def _(context: Context) -> None:
+    assert all(outcome.text for outcome in context.outcomes), context.outcomes

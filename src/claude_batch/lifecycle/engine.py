@@ -344,7 +344,9 @@ class Engine:
             if not self._loop.closed:
                 self._inbox.append(call)
                 if not self._flush_planned:
-                    self._flush_planned = self._loop.soon(self._flush)
+                    # Before it is planned: it may have run when `soon` returns.
+                    self._flush_planned = True
+                    self._loop.soon(self._flush)
                 return
         settle(future, EngineStoppedError("the provider is closed; make a new one"))
 
