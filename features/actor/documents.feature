@@ -161,7 +161,9 @@ Feature: Documents stand before the text, and what the API would refuse is refus
       | document: [a]           | unknown key `document`; did you mean `documents`? |
 
   Scenario: what is too much together is refused
-    Then a request about 2 PDFs of 301 pages is refused with "its PDFs have 602 pages together"
+    Then to claude-haiku-4-5 a request about 2 PDFs of 51 pages is refused with "its PDFs have 102 pages together, and with claude-haiku-4-5 the API takes 100"
+    And to claude-opus-5-5 a request about 2 PDFs of 51 pages is sent
+    And to claude-opus-5-5 a request about 2 PDFs of 301 pages is refused with "its PDFs have 602 pages together"
     And a request about 21 images of 2001 by 10 pixels is refused with "it has 21 images"
 
   Scenario Outline: what is no document is refused

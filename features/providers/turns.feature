@@ -126,6 +126,31 @@ Feature: Conversations go on by themselves in the next batch
     Then all conversations are answered
     And they travelled in 3 batches of 200
 
+  Scenario: Equal conversations of a run are one, which answers all of them
+    Given an API
+    And a batch provider with {"dedupe": true}
+    And its actor has the tools "population,weather"
+    When 3 conversations are asked as one run: "Look [[sandbox:tools]]"
+    Then all conversations are answered
+    And 3 requests have reached the API in all
+
+  Scenario: Where one stops, those that equal it stop with it
+    Given an API
+    And a batch provider with {"dedupe": true, "max_turns": 1}
+    And its actor has the tools "population,weather"
+    When 3 conversations are asked as one run: "Look [[sandbox:tools]]"
+    Then all conversations have stopped, and say "max_turns is 1"
+    And 1 requests have reached the API in all
+
+  Scenario: A primer that converses lets the others go after its first turn
+    Given an API
+    And a batch provider with {"cache": "auto", "prime": true}
+    And its actor has the tools "population,weather"
+    And its actor begins with a long text
+    When 4 conversations are asked as one run: "Look at {n} [[sandbox:tools]]"
+    Then all conversations are answered
+    And the first turn of one went ahead alone, and before its last one all had begun
+
   Scenario: A key finds its conversation again
     Given an API
     And a batch provider
@@ -208,6 +233,15 @@ Feature: Conversations go on by themselves in the next batch
     And a batch provider
     And its actor has the tool that takes its time
     When a run of "Look [[sandbox:tools]]" is closed while the tool runs
+    And the same run is asked again by a provider that has the tool
+    Then the run's answer has "was thought about"
+    And the tool was called 1 time
+
+  Scenario: A program that ends while its tool runs waits for it, and its result is not lost
+    Given an API
+    And a batch provider that does not drive
+    And its actor has the tool that takes its time
+    When a program asks "Look [[sandbox:tools]]", and ends while the tool runs
     And the same run is asked again by a provider that has the tool
     Then the run's answer has "was thought about"
     And the tool was called 1 time

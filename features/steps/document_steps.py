@@ -161,8 +161,15 @@ def _(context: Context, name: str, text: str) -> None:
     check_refused(context, lambda: cb.ActorRequest("a", documents=[name], key="k"), text)
 
 
-@then('a request about {count:d} PDFs of {pages:d} pages is refused with "{text}"')
-def _(context: Context, count: int, pages: int, text: str) -> None:
+@then("to {model} a request about {count:d} PDFs of {pages:d} pages is sent")
+def _(context: Context, model: str, count: int, pages: int) -> None:
+    context.actor = context.actor.model_copy(update={"model": model})
+    encoded(context, cb.ActorRequest("a", documents=[papers.pdf("Hello", pages=pages)] * count))
+
+
+@then('to {model} a request about {count:d} PDFs of {pages:d} pages is refused with "{text}"')
+def _(context: Context, model: str, count: int, pages: int, text: str) -> None:
+    context.actor = context.actor.model_copy(update={"model": model})
     documents = [papers.pdf("Hello", pages=pages)] * count
     check_refused(context, lambda: cb.ActorRequest("a", documents=documents, key="k"), text)
 

@@ -151,6 +151,30 @@ def _(context: Context, count: int, prompt: str) -> None:
     context.results = list(context.actor.respond_all_sync(prompts))
 
 
+@then('all conversations have stopped, and say "{words}"')
+def _(context: Context, words: str) -> None:
+    for result in context.results:
+        assert isinstance(result.error, cb.ConversationStoppedError), result
+        assert words in str(result.error), result.error
+
+
+@given("its actor begins with a long text")
+def _(context: Context) -> None:
+    configuration = context.actor.configuration
+    changed = configuration.model_copy(update={"system_prompt": "shared text " * 2000})
+    context.actor = cb.Actor(changed, context.provider)
+
+
+@then("the first turn of one went ahead alone, and before its last one all had begun")
+def _(context: Context) -> None:
+    batch_of = {each["custom_id"]: each["accepted_at"] for each in context.api.billing()}
+    assert len(batch_of) == 3 * len(context.results), batch_of
+    times = sorted(batch_of.values())
+    [primer] = [name for name, time in batch_of.items() if time == times[0]]
+    last = batch_of[primer.replace("-0001", "-0003")]
+    assert max(time for name, time in batch_of.items() if name.endswith("-0001")) < last, batch_of
+
+
 @when('the actor is asked under the key {key}: "{prompt}"')
 def _(context: Context, prompt: str, key: str) -> None:
     context.answer = context.actor.respond_sync(prompt, key=key)
@@ -434,6 +458,42 @@ def _(context: Context, prompt: str) -> None:
     until(lambda: context.notes.read_text())
     context.provider.close()
     assert ledger_values(select(tool_calls.c.finished)) != [None]
+
+
+ENDS = """
+import sys, time
+from pathlib import Path
+
+import claude_batch as cb
+import toolbox
+
+prompt, notes = sys.argv[1], Path(sys.argv[2])
+provider = cb.ClaudeBatchProvider(linger=0.3, poll_interval=0.05)
+configuration = cb.ActorConfiguration(
+    name="tests/asker", provider="anthropic", model="claude-haiku-4-5", batch_processing=True
+)
+actor = cb.Actor(configuration, provider, tools=[toolbox.slow(notes)])
+print(provider.store(actor.configuration, [prompt]).id)
+provider.resume()
+while not notes.read_text():
+    time.sleep(0.01)
+"""
+
+
+@when('a program asks "{prompt}", and ends while the tool runs')
+def _(context: Context, prompt: str) -> None:
+    context.prompt = prompt
+    done = subprocess.run(
+        [sys.executable, "-c", ENDS, prompt, str(context.notes)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0 and not done.stderr, done
+    context.run_id = done.stdout.strip()
+    [finished] = ledger_values(select(tool_calls.c.finished))
+    assert finished is not None
 
 
 @when('the run of "{prompt}" is stored, and two drivers find its tool')

@@ -18,7 +18,8 @@ from typing import Any, NamedTuple, TypeAlias, cast
 
 from claude_batch.actor.office import text_of_docx
 from claude_batch.core.errors import InvalidRequestError
-from claude_batch.wire.media import DOCX, MAX_PDF_PAGES, Media, media_of
+from claude_batch.wire.limits import max_pdf_pages
+from claude_batch.wire.media import DOCX, Media, media_of
 
 __all__ = [
     "LEAST_UPLOADED",
@@ -194,15 +195,16 @@ def messages_with(
     prompt: str | None,
     messages: Sequence[Mapping[str, Any]] | None,
     *,
+    model: str,
     citations: bool,
     key: str | None,
 ) -> tuple[Sequence[Mapping[str, Any]], Shared | None]:
-    """A prompt, or messages, with documents before the first user's text.
+    """A prompt, or messages, with documents before the first user's text, for a model to read.
 
     Also what of it may be uploaded; None where nothing is large enough. Raises
     `InvalidRequestError`.
     """
-    blocks, contents = _content(documents_of(documents, key), prompt, citations, key)
+    blocks, contents = _content(documents_of(documents, key), prompt, model, citations, key)
     if messages is None:
         built: list[Mapping[str, Any]] = [{"role": "user", "content": blocks}]
         return built, Shared(built, 0, contents) if contents else None
@@ -227,7 +229,7 @@ class _Read(NamedTuple):
 
 
 def _content(
-    documents: Sequence[Document], text: str | None, citations: bool, key: str | None
+    documents: Sequence[Document], text: str | None, model: str, citations: bool, key: str | None
 ) -> tuple[list[dict[str, Any]], list[tuple[int, Content]]]:
     """A user's content: documents first, as the API advises, then the text.
 
@@ -254,10 +256,10 @@ def _content(
         if block["type"] == "document" and citations:
             block["citations"] = {"enabled": True}
         blocks.append(block)
-    if pages > MAX_PDF_PAGES:
+    if pages > (most := max_pdf_pages(model)):
         raise InvalidRequestError(
-            f"its PDFs have {pages:,} pages together, and the API takes {MAX_PDF_PAGES} in a "
-            "request; ask about them one by one",
+            f"its PDFs have {pages:,} pages together, and with {model} the API takes {most} in a "
+            "request; ask about them one by one, or in parts",
             key=key,
         )
     if len(sizes) > _MANY_IMAGES and max(map(max, sizes)) > _SIDE_OF_MANY:

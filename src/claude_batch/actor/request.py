@@ -336,6 +336,7 @@ class RequestEncoder:
                 request.documents,
                 request.prompt,
                 request.messages,
+                model=self._constant["model"],
                 citations=request.citations,
                 key=request.key,
             )

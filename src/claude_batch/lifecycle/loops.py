@@ -7,13 +7,15 @@ import contextlib
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any, ParamSpec, TypeVar
 
 from claude_batch.core.errors import EngineStoppedError
 
-__all__ = ["EngineLoop", "sleep_or_wake"]
+__all__ = ["EngineLoop", "in_a_thread", "sleep_or_wake"]
 
 _T = TypeVar("_T")
+_P = ParamSpec("_P")
 
 
 class EngineLoop:
@@ -91,3 +93,12 @@ async def sleep_or_wake(wake: asyncio.Event, seconds: float) -> None:
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await wake.wait()
+
+
+async def in_a_thread(work: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
+    """Run a function beside the loop, or on it where the process ends: no thread starts then."""
+    try:
+        running = asyncio.get_running_loop().run_in_executor(None, partial(work, *args, **kwargs))
+    except RuntimeError:
+        return work(*args, **kwargs)
+    return await running

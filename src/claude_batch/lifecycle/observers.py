@@ -105,13 +105,22 @@ class _Outlet:
                         "the observer %r is slower than events come: the oldest are dropped",
                         self.observer,
                     )
-            self._queue.append(event)
-            if self._thread is None:
-                self._thread = threading.Thread(
-                    target=self._run, name="claude-batch-observer", daemon=True
-                )
-                self._thread.start()
-            self._ready.notify()
+            if self._starts():
+                self._queue.append(event)
+                self._ready.notify()
+                return
+        self._hand_over_any(event)
+
+    def _starts(self) -> bool:
+        """Whether its thread runs; none starts any more while the process ends."""
+        if self._thread is None:
+            thread = threading.Thread(target=self._run, name="claude-batch-observer", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError:
+                return False
+            self._thread = thread
+        return True
 
     def _run(self) -> None:
         while True:
@@ -121,10 +130,13 @@ class _Outlet:
                         return
                     self._ready.wait()
                 event = self._queue.popleft()
-            if isinstance(event, Event):
-                self._hand_over(event)
-            else:
-                self._hand_over_all(event)
+            self._hand_over_any(event)
+
+    def _hand_over_any(self, event: Event | Source) -> None:
+        if isinstance(event, Event):
+            self._hand_over(event)
+        else:
+            self._hand_over_all(event)
 
     def _hand_over(self, event: Event) -> None:
         try:

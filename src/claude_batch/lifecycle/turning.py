@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from claude_batch.ledger.store import Ledger, Seat
 from claude_batch.lifecycle.continuing import Continuing
-from claude_batch.lifecycle.loops import sleep_or_wake
+from claude_batch.lifecycle.loops import in_a_thread, sleep_or_wake
 from claude_batch.lifecycle.tooling import Workbench
 
 __all__ = ["Turning"]
@@ -83,7 +83,7 @@ class Turning:
         if not self._turns.concerns(workspace_id):
             return LONGEST_SLEEP
         # On a thread, since it judges answers with the caller's code and reads long conversations.
-        rest = await asyncio.to_thread(
+        rest = await in_a_thread(
             self._turns.look, workspace_id, seat, starting=starting, patient=patient
         )
         self._changed()

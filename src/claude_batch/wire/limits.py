@@ -80,6 +80,25 @@ _LONG_OUTPUT = (
     *("claude-sonnet-4-6", "claude-sonnet-5", "claude-haiku-5-5"),
 )
 
+MAX_PDF_PAGES = 600
+"""Pages of all PDFs of one request.
+Source: https://platform.claude.com/docs/en/build-with-claude/pdf-support"""
+
+_MAX_PDF_PAGES_OF_SMALL = 100
+_SMALL_CONTEXT = (
+    *("claude-2", "claude-3", "claude-haiku-4-5", "claude-sonnet-4-0", "claude-sonnet-4-2025"),
+    *("claude-sonnet-4-5", "claude-opus-4-0", "claude-opus-4-1", "claude-opus-4-2025"),
+    "claude-opus-4-5",
+)
+# The same page: models whose context is 200,000 tokens. Which those are: genai-prices 0.2.3
+# (`context_window`). By the beginnings of names.
+
+
+def max_pdf_pages(model: str) -> int:
+    """Pages that the PDFs of one request may have together."""
+    return _MAX_PDF_PAGES_OF_SMALL if model.startswith(_SMALL_CONTEXT) else MAX_PDF_PAGES
+
+
 MAX_CACHE_POINTS = 4
 """``cache_control`` marks in one request.
 Source: https://platform.claude.com/docs/en/build-with-claude/prompt-caching"""

@@ -14,15 +14,14 @@ import zlib
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["DOCX", "IMAGE_TYPES", "MAX_PDF_PAGES", "Media", "media_of"]
+from claude_batch.wire.limits import MAX_PDF_PAGES
+
+__all__ = ["DOCX", "IMAGE_TYPES", "Media", "media_of"]
 
 DOCX = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
 """What the API does not take as it is: it is converted to text first."""
 
 IMAGE_TYPES = ("image/jpeg", "image/png", "image/gif", "image/webp")
-
-MAX_PDF_PAGES = 600
-"""Pages of all PDFs of a request; 100 for models whose context is 200,000 tokens."""
 
 MAX_IMAGE_SIDE = 8000
 """Pixels; 2,000 where a request has more than 20 images."""
