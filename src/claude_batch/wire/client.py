@@ -114,10 +114,8 @@ class RemoteBatch(msgspec.Struct, frozen=True):
 
 
 def _epoch(text: str | None) -> float | None:
-    if text is None:
-        return None
     try:
-        return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
+        return None if text is None else datetime.fromisoformat(text).timestamp()
     except ValueError:
         return None
 
