@@ -42,6 +42,8 @@ Spoiled Evidence Is Found Out
     leave a batch behind    no batch of the ledger knows of it
     cancel a foreign batch    a foreign batch was cancelled
     make a run twice    made 2 runs
+    pass the budget    under a budget of 1000
+    forget what was spent    are accounted for
 
 
 *** Keywords ***

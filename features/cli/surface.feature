@@ -23,7 +23,7 @@ Feature: The command line's own surface: help, version, validation, display
       | --help                  | 4  sending was halted             |
       | run --help              | Exit codes:                       |
       | run -h                  | CLAUDE_BATCH_POLL_INTERVAL        |
-      | submit --help           | 3  parked or timed out            |
+      | submit --help           | 3  parked, timed out              |
       | results --help          | 1  some requests failed           |
       | resume --help           | 0  every request succeeded        |
       | cancel --help           | Exit codes:                       |
@@ -34,7 +34,7 @@ Feature: The command line's own surface: help, version, validation, display
 
   Scenario: The commands stand in the order in which people need them
     When a command runs: --help
-    Then the command line lists the commands run, submit, status, results, export, cost, cancel, retry, unknown, resume, advance, actors, ledger, sandbox
+    Then the command line lists the commands run, submit, estimate, status, results, export, cost, budget, cancel, retry, unknown, resume, advance, actors, ledger, sandbox
 
   Scenario: actors validate tells every fault of every file with its line, and needs no key
     Given a command's folder

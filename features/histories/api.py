@@ -33,6 +33,9 @@ from histories.clock import Clock
 __all__ = ["OUTCOMES", "Crash", "CreatePlan", "Remote", "SimulatedApi", "SimulatedClient"]
 
 WORKSPACE = "wrkspc_model"
+MODEL = "claude-haiku-4-5"
+COST = 5500
+"""Nano-dollars of each answer: one token in and two out, in a batch."""
 OUTCOMES = ("succeeded", "overloaded", "invalid", "credit", "expired", "canceled")
 """How a request may end; three of them are errors: a passing one, a final one, the account's."""
 
@@ -99,7 +102,7 @@ class Remote:
         result: dict[str, Any] = {"type": _COUNTED.get(outcome, outcome)}
         if outcome == "succeeded":
             usage = {"input_tokens": 1, "output_tokens": 2}
-            result["message"] = {"id": "msg", "content": [], "usage": usage}
+            result["message"] = {"id": "msg", "model": MODEL, "content": [], "usage": usage}
         elif outcome in _ERRORS:
             kind, message = _ERRORS[outcome]
             result["error"] = {"type": "error", "error": {"type": kind, "message": message}}

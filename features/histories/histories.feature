@@ -21,3 +21,4 @@ Feature: Random histories keep the promises
       | sends a request again whose line is missing       |
       | adopts a batch that may be another sending        |
       | writes although it was deposed                    |
+      | packs what no budget has room for                 |

@@ -18,12 +18,12 @@ from claude_batch.actor.request import ActorRequest
 from claude_batch.core import crash_points
 from claude_batch.core.crash_points import CrashPoint
 from claude_batch.core.settings import BatchProcessingMode, LedgerSettings
-from claude_batch.ledger import collecting, halting
+from claude_batch.ledger import budgets, collecting, halting
 from claude_batch.lifecycle.calls import Call, CallStore
 from claude_batch.providers.storing import RunWriter
 from claude_batch.providers.unknown import decide_unknown
 from claude_batch.wire.encoding import EncodedRequest, LaneHeaders
-from histories.api import OUTCOMES, Crash, CreatePlan, Remote, SimulatedApi
+from histories.api import MODEL, OUTCOMES, Crash, CreatePlan, Remote, SimulatedApi
 from histories.clock import Clock, installed
 from histories.process import Process, copy_of, in_memory
 from histories.verdict import Verdict, Violation
@@ -32,6 +32,10 @@ __all__ = ["LifecycleMachine"]
 
 ENOUGH = 4 * 86400.0
 """Seconds in which everything must have come to its end once nothing goes wrong any more."""
+
+RESERVED = 70_000
+"""Nano-dollars, a little more than a request reserves."""
+ALL_MONEY = 10**15
 
 _ELSEWHERE = ("deliver", "migration", "file", "pruning")
 POINTS = [point for point in CrashPoint if not any(word in point for word in _ELSEWHERE)]
@@ -137,15 +141,26 @@ class LifecycleMachine(RuleBasedStateMachine):
         crash_points.on_reach = self._reach
 
     @initialize(
-        settings=SETTINGS, page=st.sampled_from([2, 1000]), count=st.integers(1, 6), mode=MODES
+        settings=SETTINGS,
+        page=st.sampled_from([2, 1000]),
+        count=st.integers(1, 6),
+        mode=MODES,
+        budget=st.sampled_from([0, 0, 1, 2, 4, 8]),
     )
     def begin(
-        self, settings: LedgerSettings, page: int, count: int, mode: BatchProcessingMode
+        self,
+        settings: LedgerSettings,
+        page: int,
+        count: int,
+        mode: BatchProcessingMode,
+        budget: int,
     ) -> None:
         self.settings = settings
         self.api = SimulatedApi(self.clock, page)
         self.verdict = Verdict(self.api, self.path, settings)
         self.process = self._start()
+        if budget:
+            self._set_budget(budget * RESERVED)
         self._store_run(count, mode)
 
     def _start(self) -> Process:
@@ -196,17 +211,20 @@ class LifecycleMachine(RuleBasedStateMachine):
             self.runs.append(writer.run_id)
             for _ in range(count):
                 self.asked += 1
-                writer.add(ActorRequest(f'{{"n":{self.asked}}}'))
+                writer.add(ActorRequest(self._params()))
             writer.finish()
 
         self._act(store)
+
+    def _params(self) -> str:
+        return f'{{"model":"{MODEL}","max_tokens":2,"n":{self.asked}}}'
 
     def _store_calls(self, mode: BatchProcessingMode, count: int) -> None:
         def store() -> None:
             calls: list[Call] = []
             for _ in range(count):
                 self.asked += 1
-                encoded = EncodedRequest(f'{{"n":{self.asked}}}'.encode(), LaneHeaders())
+                encoded = EncodedRequest(self._params().encode(), LaneHeaders())
                 now = self.clock.time()
                 calls.append(Call(self.process, encoded, "model", None, mode, now, Future()))
             stored = self.call_store.store(calls)
@@ -243,6 +261,22 @@ class LifecycleMachine(RuleBasedStateMachine):
     def _undecided_runs(self) -> list[str]:
         rows = self.verdict.rows("SELECT id FROM runs ORDER BY rowid")
         return [row["id"] for row in rows if self.verdict.undecided(row["id"])]
+
+    @precondition(lambda self: self.verdict.budget)
+    @rule()
+    def raise_budget(self) -> None:
+        self._set_budget(self.verdict.budget + 2 * RESERVED)
+
+    @precondition(lambda self: not self.verdict.budget)
+    @rule()
+    def begin_a_budget(self) -> None:
+        """Of a ledger with a history: what was spent and what is under way fits into it."""
+        self._set_budget(self.asked * 9 * RESERVED)
+
+    def _set_budget(self, amount: int) -> None:
+        with self.process.ledger.write() as tx:
+            budgets.set_amount(tx, "actor", "model", amount)
+        self.verdict.budget = amount
 
     # Time and passes -----------------------------------------------------------------------
 
@@ -442,6 +476,8 @@ class LifecycleMachine(RuleBasedStateMachine):
             self._wake_all()
         end = self.clock.server + ENOUGH
         step = 10.0
+        if self.verdict.budget:
+            self._set_budget(ALL_MONEY)
         while not self.verdict.is_quiet():
             if self.clock.server > end:
                 raise Violation("it does not come to its end")

@@ -10,7 +10,7 @@ from unittest.mock import patch
 from claude_batch.core.states import RequestState
 from claude_batch.ledger import reconciling, sending
 from claude_batch.ledger.store import Ledger
-from claude_batch.lifecycle import collection, reconciliation
+from claude_batch.lifecycle import collection, packing, reconciliation
 from claude_batch.lifecycle.reconciliation import Decision
 from claude_batch.wire.client import CreateAnswer
 from claude_batch.wire.encoding import LaneHeaders
@@ -38,6 +38,10 @@ def _unrivalled() -> AbstractContextManager[object]:
 def _deaf() -> AbstractContextManager[object]:
     write = Ledger.write
     return patch.object(Ledger, "write", lambda ledger, seat=None: write(ledger))
+
+
+def _generous() -> AbstractContextManager[object]:
+    return patch.object(packing.Fitting, "of", lambda *_: None)
 
 
 @contextmanager
@@ -74,4 +78,5 @@ MUTANTS: Mapping[str, Callable[[], AbstractContextManager[Any]]] = {
     "sends a request again whose line is missing": _spendthrift,
     "adopts a batch that may be another sending": _unrivalled,
     "writes although it was deposed": _deaf,
+    "packs what no budget has room for": _generous,
 }

@@ -15,7 +15,7 @@ from typing import Any
 from claude_batch.core.settings import LedgerSettings
 from claude_batch.core.states import BatchState, RequestState
 from claude_batch.wire.encoding import parse_custom_id
-from histories.api import Remote, SimulatedApi
+from histories.api import COST, Remote, SimulatedApi
 
 __all__ = ["Verdict", "Violation"]
 
@@ -49,6 +49,8 @@ class Verdict:
         self.given_up: set[str] = set()
         self._seen: dict[str, tuple[str, int | None]] = {}
         self._stamp = 0
+        self.budget = 0
+        """What all of it may cost, in nano-dollars; 0 for no budget."""
         api.on_create, api.on_accept, api.on_cancel = self._create, self._accept, self._cancel
 
     def close(self) -> None:
@@ -184,6 +186,7 @@ class Verdict:
         self._check_batches()
         self._check_results()
         self._check_counts()
+        self._check_budget()
         if self._api.violations:
             raise Violation("; ".join(self._api.violations))
 
@@ -274,6 +277,31 @@ class Verdict:
             if row["stored"] != row["request_count"]:
                 self._say(f"{row['id']} counts {row['request_count']}, and has {row['stored']}")
 
+    def _check_budget(self) -> None:
+        """What the API may bill is accounted for, and no more than is allowed."""
+        if not self.budget:
+            return
+        billed = COST * sum(
+            outcome == "succeeded"
+            for remote in self._api.remotes
+            if remote.ours
+            for outcome in remote.outcomes.values()
+        )
+        if billed > self.budget:
+            self._say(f"{billed} nano-dollars were spent of a budget of {self.budget}")
+        [(unasked, accounted)] = self.rows(
+            "SELECT coalesce(sum(m.reserved IS NULL AND b.state != 'collected' "
+            "OR m.spent IS NULL AND b.state = 'collected'), 0), "
+            "coalesce(sum(coalesce(m.reserved, 0) + coalesce(m.spent, 0)), 0) "
+            "FROM batch_runs m JOIN batches b ON b.id = m.batch_id WHERE b.state != 'rejected'"
+        )
+        if unasked:
+            return  # of batches that were sent before the budget; they are counted when it packs
+        if accounted > self.budget:
+            self._say(f"{accounted} are reserved or spent of a budget of {self.budget}")
+        if billed > accounted:
+            self._say(f"the API billed {billed}, and {accounted} are accounted for")
+
     # In the end ----------------------------------------------------------------------------
 
     def is_quiet(self) -> bool:
@@ -294,6 +322,8 @@ class Verdict:
             "candidates": "batch_id, remote_id, state, not_found_since, fetches, note",
             "results": "request_seq, sending, batch_id, outcome, disposition",
             "former_members": "*",
+            "batch_runs": "*",
+            "budgets": "*",
             "workspaces": "halt_reason, halt_message, next_probe, wait_until",
         }
         found = [

@@ -65,6 +65,25 @@ Feature: Every step is told to observers, none of which can harm a run
     When the run is resumed, waited for, and the provider is closed
     Then the event SendingResumed has reason "billing"
 
+  Scenario: A run that a budget holds is told once, and anew under each other budget that holds it
+    Given an API
+    And an observer that remembers
+    And a batch provider that is observed with {"budget_usd": "0.005"}
+    When 2 requests are submitted, which a budget holds
+    Then the event RunHeld names the run
+    And the event RunHeld has requests 2
+    And the event RunHeld has scope "run"
+    When its budget is raised to $0.006, which holds it again
+    And its budget is raised to $1, the run is waited for, and the provider is closed
+    Then the observer was told
+      | RequestsQueued   |
+      | RunHeld          |
+      | RunHeld          |
+      | BatchSubmitted   |
+      | BatchEnded       |
+      | ResultsCollected |
+      | RunFinished      |
+
   Scenario: A cancelled run is told as cancelled
     Given an API that takes 3600 seconds for a batch
     And an observer that remembers

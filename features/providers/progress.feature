@@ -76,3 +76,4 @@ Feature: How far a run is, and what it waits for, since when, and what would cha
       run-abcdefghij running: 990 succeeded, 10 packed of 1,000, 99.9 % done, failed: 3 expired, 1 api_error (1 batch)
       """
     And the display's table has the words "99.9 % done, cost so far $0.0123"
+    And the display says of a run with a budget of $0.05 "cost so far $0.0123 of $0.05 and what is unpriced"

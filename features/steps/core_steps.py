@@ -8,6 +8,7 @@ import pickle
 import random
 import re
 from datetime import timedelta
+from decimal import Decimal
 from typing import Any
 
 from behave import given, then, use_step_matcher, when
@@ -261,6 +262,9 @@ def _examples() -> list[errors.ActorError]:
         errors.PreflightError("m", key="k", error_type="t"),
         errors.AccountHaltedError("m", reason="billing", error_type="billing_error"),
         errors.BatchTimeoutError("m", run_id="run-1", batch_ids=("b",)),
+        errors.BudgetExceededError(
+            "m", scope="run", budget_usd=Decimal(2), needed_usd=Decimal("0.5"), run_id="run-1"
+        ),
         errors.BatchRequestError(
             "m",
             outcome="errored",

@@ -373,6 +373,8 @@ def flags(context: Context) -> None:
     assert shown <= taken, shown - taken
     for variable, (flag, _) in settings_table().items():
         name = "--" + variable.removeprefix(ENVIRONMENT_PREFIX).lower().replace("_", "-")
+        # A flag shows its unit by itself: `--budget USD`.
+        name = name.removesuffix("-usd")
         assert flag == (name if name in taken else ""), f"{variable} has the flag {name}"
 
 

@@ -143,6 +143,29 @@ def _(context: Context) -> None:
     context.provider.close()
 
 
+@when("{count:d} requests are submitted, which a budget holds")
+def _(context: Context, count: int) -> None:
+    context.run = context.actor.submit_sync([f"prompt {n}" for n in range(count)])
+    _held(context, 1)
+
+
+@when("its budget is raised to ${sum}, which holds it again")
+def _(context: Context, sum: str) -> None:
+    context.run.set_budget_sync(sum)
+    _held(context, 2)
+
+
+def _held(context: Context, times: int) -> None:
+    until(lambda: [type(event) for event in context.told].count(events.RunHeld) == times)
+
+
+@when("its budget is raised to ${sum}, the run is waited for, and the provider is closed")
+def _(context: Context, sum: str) -> None:
+    context.run.set_budget_sync(sum)
+    context.run.wait_sync()
+    context.provider.close()
+
+
 @when("{count:d} requests are submitted and their run is cancelled and waited for")
 def _(context: Context, count: int) -> None:
     run = context.run = context.actor.submit_sync([f"prompt {n}" for n in range(count)])

@@ -109,7 +109,9 @@ def _(context: Context) -> None:
         )  # fmt: skip
     observer.on_event(events.RequestsRetried(**where, requests=3, reason="order", run_id="run"))
     observer.on_event(events.BatchUnknown(**where, batch=1, requests=3, reason="no answer"))
-    observer.on_event(events.RunHeld(**where, run_id="run", reason="a budget"))
+    observer.on_event(
+        events.RunHeld(**where, run_id="run", scope="day", requests=3, reason="a budget")
+    )
     answer = events.AnsweredRequest(
         "run", "k", 0, 1, "expired", None, None, None, 0, 0, 0, 0, None, 1.0, None
     )

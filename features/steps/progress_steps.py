@@ -18,6 +18,7 @@ from staging import make_provider, until
 
 import claude_batch as cb
 from claude_batch.cli import display
+from claude_batch.core.dollars import nano_dollars
 from claude_batch.core.durations import roughly
 from claude_batch.core.settings import BatchProcessingMode
 from claude_batch.core.states import RequestState, RunState
@@ -204,6 +205,7 @@ def _progress(**fields: Any) -> Progress:
         done=0.99999,
         cost=12_300_000,
         unpriced=1,
+        budget=None,
         failures={"expired": 3, "api_error": 1},
         expected_end=time.time() + 12 * 60 + 5,
     )
@@ -221,6 +223,12 @@ def _(context: Context) -> None:
         shown.show(_status(), "", _progress(cost=0, unpriced=0, expected_end=None))
     lines = [line.strip() for line in context.text.splitlines()]
     assert errors.getvalue().splitlines() == lines, errors.getvalue()
+
+
+@then('the display says of a run with a budget of ${sum} "{words}"')
+def _(context: Context, sum: str, words: str) -> None:
+    told = display.progress_words(_progress(budget=nano_dollars(sum)))
+    assert words in told, told
 
 
 @then('the display\'s table has the words "{words}"')

@@ -22,6 +22,9 @@ again and again. `pair`: two of these on one ledger. `cancel`: a run that is can
 
 STRANGERS_KEY = "sk-ant-stranger"
 
+RESERVED = 3_500_000
+"""Nano-dollars, a little more than a request of a storm reserves."""
+
 ELSEWHERE = "http://127.0.0.1:9/elsewhere"
 """Where redirects point: nobody listens there, and nobody may go there."""
 
@@ -71,6 +74,8 @@ class Storm:
     variables: dict[str, str]
     roles: list[Role]
     strangers: list[Stranger] = field(default_factory=list)
+    budget: int = 0
+    """What all of it may cost, in nano-dollars, until it is raised; 0 for no budget."""
 
 
 def draw(family: Family, seed: int) -> Storm:
@@ -120,7 +125,13 @@ class _Draw:
             variables=self._variables(),
             roles=self._roles(),
             strangers=self._strangers(),
+            budget=self._budget(),
         )
+
+    def _budget(self) -> int:
+        # Drawn by itself, so that a storm without a budget is the one that it was before.
+        chance = random.Random(f"budget:{self.family}:{self.seed}")
+        return chance.randint(1, 9) * RESERVED if chance.random() < 0.3 else 0
 
     def _chance(self, of: float) -> bool:
         return self.random.random() < of

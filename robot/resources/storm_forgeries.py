@@ -132,12 +132,23 @@ def make_a_run_twice(evidence: Json) -> None:
     evidence["runs"].append("run-forged")
 
 
+def pass_the_budget(evidence: Json) -> None:
+    """The bill comes to more than the budget was."""
+    evidence["budgets"] = [[float("inf"), 1000]]
+
+
+def forget_what_was_spent(evidence: Json) -> None:
+    """The ledger has less on its account than the API has billed."""
+    evidence["budgets"] = [[float("inf"), 10**12]]
+    evidence["accounted"] = 1000
+
+
 FORGERIES: dict[str, Callable[[Json], None]] = {
     made.__name__.replace("_", " "): made
     for made in (
         pay_twice, send_twice_at_once, try_a_final_outcome_again, forget_why_it_was_sent_again,
         process_one_sending_twice, lose_an_answer, lose_a_line, double_a_line, mix_up_the_order,
         give_another_answer, give_up_early, leave_a_batch_behind, cancel_a_foreign_batch,
-        make_a_run_twice,
+        make_a_run_twice, pass_the_budget, forget_what_was_spent,
     )
 }  # fmt: skip

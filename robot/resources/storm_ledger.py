@@ -15,8 +15,8 @@ def read_ledger(path: Path) -> Json:
     """The rows that the verdict asks for."""
     if not path.exists():
         return {name: [] for name in ("requests", "results", "batches", "candidates", "runs")} | {
-            "foreign_lines": 0
-        }
+            "foreign_lines": 0, "accounted": 0
+        }  # fmt: skip
     with contextlib.closing(sqlite3.connect(path)) as connection:
         connection.row_factory = sqlite3.Row
 
@@ -44,6 +44,11 @@ def read_ledger(path: Path) -> Json:
             "candidates": [row["remote_id"] for row in rows("SELECT remote_id FROM candidates")],
             "runs": [row["id"] for row in rows("SELECT id FROM runs WHERE kind = 'run' "
                                                "AND stored IS NOT NULL")],
+            # What is reserved or spent of a budget in the end.
+            "accounted": rows(
+                "SELECT coalesce(sum(coalesce(m.reserved, 0) + coalesce(m.spent, 0)), 0) AS found "
+                "FROM batch_runs m JOIN batches b ON b.id = m.batch_id WHERE b.state != 'rejected'"
+            )[0]["found"],
             "foreign_lines": rows(
                 "SELECT (SELECT count(*) FROM strange_lines WHERE instr(raw, '"
                 f"{STRANGER}') > 0) + (SELECT count(*) FROM results WHERE instr(raw, "

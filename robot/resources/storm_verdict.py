@@ -125,6 +125,7 @@ class _Trial:
     def findings(self) -> Iterator[str]:
         """Everything that is wrong."""
         yield from self._bill_findings()
+        yield from self._budget_findings()
         yield from self._stranger_findings()
         yield from self._ledger_findings()
         for role, asked in self.evidence["asked"].items():
@@ -161,6 +162,25 @@ class _Trial:
         noted = {(row["request"], row["sending"]) for row in self.evidence["results"]}
         if (before.request, before.sending) not in noted:
             yield f"sent again without a recorded outcome of the first: {told}"
+
+    # No budget is passed
+
+    def _budget_findings(self) -> Iterator[str]:
+        if not self.evidence["budgets"]:
+            return
+        visible = [
+            record
+            for record in self.bill
+            if record["outcome"] == "succeeded"
+            and record["batch_id"] not in self.deleted - self.seen
+        ]
+        for until, amount in self.evidence["budgets"]:
+            cost = sum(_cost(each) for each in visible if each["accepted_at"] <= until)
+            if cost > amount:
+                yield f"the API billed {cost} nano-dollars under a budget of {amount}"
+        total = sum(map(_cost, visible))
+        if total > self.evidence["accounted"]:
+            yield f"the API billed {total}, and {self.evidence['accounted']} are accounted for"
 
     # Nobody else is touched
 
@@ -272,6 +292,12 @@ class _Trial:
         spoiled = any(self._gapped(each.batch) or each.batch in self.contradicted
                       for each in history)  # fmt: skip
         return spoiled or self.evidence["cancelled"]
+
+
+def _cost(record: Json) -> int:
+    """Nano-dollars, rounded halves up, at the batch prices of claude-haiku-4-5."""
+    usage = record["usage"]
+    return usage["input_tokens"] * 500 + usage["output_tokens"] * 2500
 
 
 def _list(history: list[Processing]) -> str:

@@ -42,6 +42,12 @@ FROZEN = 1.5
 LONGEST_CHASE = 6.0
 """Seconds for which a stranger looks out for batches to delete."""
 
+RAISED_EVERY = 4.0
+RAISED_BY = 1.6
+"""After so many seconds a budget is raised by this factor, so that a storm can end."""
+
+ACTOR_NAME = "examples/reviewer"
+
 _RUN_ID = re.compile(r"\brun-[0-9a-z]{10}\b")
 _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
@@ -126,6 +132,7 @@ class Weather:
         self._foreign: list[str] = []
         self._deleted: list[str] = []
         self._cancelled = False
+        self._budgets: list[tuple[float, int]] = []
         self.tally = ""
         """Of the faults that were met and the sendings that had no answer, how many."""
         shutil.rmtree(folder, ignore_errors=True)
@@ -152,13 +159,17 @@ class Weather:
             "TERM": "dumb",
             **self.storm.variables,
         }
+        if self.storm.budget:
+            sum_in_usd = f"{self.storm.budget / 1e9:.9f}"
+            self.environment["CLAUDE_BATCH_ACTOR_BUDGET_USD"] = sum_in_usd
         try:
             players = [
                 threading.Thread(target=self._guarded, args=(self._play_role, role))
                 for role in self.storm.roles
             ]
             guests = threading.Thread(target=self._guarded, args=(self._play_strangers,))
-            for thread in (*players, guests):
+            purse = threading.Thread(target=self._guarded, args=(self._raise_budget,))
+            for thread in (*players, guests, purse):
                 thread.start()
             while any(player.is_alive() for player in players):
                 age = time.monotonic() - self._begun
@@ -169,7 +180,7 @@ class Weather:
                     self.over = True
                 time.sleep(0.05)
             self.over = True
-            for thread in (*players, guests):
+            for thread in (*players, guests, purse):
                 thread.join()
             evidence = self._evidence()
             self._write("evidence.json", json.dumps(evidence, indent=1))
@@ -284,6 +295,21 @@ class Weather:
         command = ["claude-batch", "cancel", run_id]
         self._end(self._start(f"{role.name}-cancel", command, deaths[-1:]))
 
+    def _raise_budget(self) -> None:
+        """Raise the budget again and again; note what it was before the API's clock passed it."""
+        amount, at = self.storm.budget, time.monotonic() + RAISED_EVERY
+        while amount and not self.over:
+            if time.monotonic() < at or not self.ledger.exists():
+                time.sleep(0.05)
+                continue
+            self._budgets.append((self.sandbox.now(), amount))
+            amount, at = int(amount * RAISED_BY), at + RAISED_EVERY
+            dollars = f"{amount / 1e9:.9f}"
+            words = ["claude-batch", "budget", "--actor", ACTOR_NAME, dollars]
+            self._end(self._start("purse", words, []))
+        if amount:
+            self._budgets.append((float("inf"), amount))
+
     # Those who are there too
 
     def _play_strangers(self) -> None:
@@ -365,6 +391,7 @@ class Weather:
             "foreign": sorted(foreign),
             "deleted": self._deleted,
             "cancelled": self._cancelled,
+            "budgets": [[at, amount] for at, amount in self._budgets],
             "runs_expected": sum(role.kind != "calls" for role in self.storm.roles),
             **read_ledger(self.ledger),
         }

@@ -9,7 +9,9 @@ import click
 from claude_batch._version import __version__
 from claude_batch.cli.actors import actors_group
 from claude_batch.cli.asking import run_command, submit_command
+from claude_batch.cli.budget import budget_command
 from claude_batch.cli.cost import cost_command
+from claude_batch.cli.estimate import estimate_command
 from claude_batch.cli.exits import EXIT_CODES, told_to_people
 from claude_batch.cli.export import export_command
 from claude_batch.cli.faults import telling_notices
@@ -43,10 +45,12 @@ def group() -> None:
 for _command in (
     run_command,
     submit_command,
+    estimate_command,
     status_command,
     results_command,
     export_command,
     cost_command,
+    budget_command,
     cancel_command,
     retry_command,
     unknown_command,

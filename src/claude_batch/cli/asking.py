@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from contextlib import suppress
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -12,8 +13,10 @@ import click
 from claude_batch.cli.exits import EXIT_CODES, Exit
 from claude_batch.cli.faults import BadInput, BadOutput, say, tell
 from claude_batch.cli.options import (
+    DOLLARS,
     Format,
     ProviderOptions,
+    budget_option,
     folder_option,
     format_option,
     open_provider,
@@ -31,43 +34,57 @@ from claude_batch.core.states import RequestState
 if TYPE_CHECKING:
     from claude_batch.actor.configuration import ActorConfiguration
     from claude_batch.cli.inputs import Inputs
+    from claude_batch.money.estimates import Estimate
     from claude_batch.providers.batch import ClaudeBatchProvider
     from claude_batch.providers.run import Run
 
-__all__ = ["run_command", "submit_command"]
+__all__ = ["find_actor", "input_options", "run_command", "submit_command"]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
+
+
+_INPUTS: tuple[Callable[[Any], Any], ...] = (
+    click.argument("arguments", nargs=-1, required=True, metavar="[ACTOR] INPUT..."),
+    click.option("--model", help="A model, in place of ACTOR."),
+    click.option("--system", help="A system prompt, with --model."),
+    click.option("--max-tokens", type=click.IntRange(min=1), help="Longest answer, with --model."),
+    click.option("--prompt-column", default="prompt", show_default=True,
+                 help="The column of a CSV that holds the prompts."),
+    click.option("--document", "documents", multiple=True, metavar="FILE",
+                 help="A PDF, image or text that every request is about; repeatable, "
+                 "also a glob."),
+    click.option("--citations", is_flag=True, help="Have the documents cited."),
+    click.option("--skip-invalid", is_flag=True,
+                 help="Leave out what cannot be sent, and report each."),
+)  # fmt: skip
+_OTHERS: tuple[Callable[[Any], Any], ...] = (
+    click.option("-o", "--output", metavar="OUT",
+                 help="Where the results go; by default standard output."),
+    format_option,
+    folder_option,
+    budget_option,
+    click.option("--confirm-above", type=DOLLARS, metavar="USD",
+                 help="Ask before a run that can cost more; refuse where nobody can be asked."),
+    click.option("--label", help="A name for the run, shown by status."),
+    click.option("--new", is_flag=True, help="Ask anew what was asked before."),
+    *run_options,
+)  # fmt: skip
+
+
+def input_options(command: _F) -> _F:
+    """The arguments and options that name an actor and its input."""
+    decorated: Any = command
+    for option in reversed(_INPUTS):
+        decorated = option(decorated)
+    return decorated
 
 
 def _asking(command: _F) -> _F:
     """The arguments and options that `run` and `submit` share."""
     decorated: Any = provider_options(command)
-    for option in reversed(
-        (
-            click.argument("arguments", nargs=-1, required=True, metavar="[ACTOR] INPUT..."),
-            click.option("-o", "--output", metavar="OUT",
-                         help="Where the results go; by default standard output."),
-            format_option,
-            folder_option,
-            click.option("--model", help="A model, in place of ACTOR."),
-            click.option("--system", help="A system prompt, with --model."),
-            click.option("--max-tokens", type=click.IntRange(min=1),
-                         help="Longest answer, with --model."),
-            click.option("--prompt-column", default="prompt", show_default=True,
-                         help="The column of a CSV that holds the prompts."),
-            click.option("--document", "documents", multiple=True, metavar="FILE",
-                         help="A PDF, image or text that every request is about; repeatable, "
-                         "also a glob."),
-            click.option("--citations", is_flag=True, help="Have the documents cited."),
-            click.option("--label", help="A name for the run, shown by status."),
-            click.option("--new", is_flag=True, help="Ask anew what was asked before."),
-            *run_options,
-            click.option("--skip-invalid", is_flag=True,
-                         help="Leave out what cannot be sent, and report each."),
-        )
-    ):  # fmt: skip
+    for option in reversed(_OTHERS):
         decorated = option(decorated)
-    return decorated
+    return input_options(decorated)
 
 
 @click.command("run", epilog=EXIT_CODES)
@@ -110,6 +127,8 @@ def _ask(
     documents: tuple[str, ...],
     citations: bool,
     skip_invalid: bool,
+    budget: Decimal | None,
+    confirm_above: Decimal | None,
     label: str | None,
     new: bool,
     wait: bool,
@@ -120,7 +139,7 @@ def _ask(
     from claude_batch.cli.running import parkable, wait_and_deliver
     from claude_batch.ledger.delivery import Forms
 
-    actor, given = _actor(arguments, model, system, max_tokens)
+    actor, given = find_actor(arguments, model, system, max_tokens)
     output = None if output == "-" else output
     if output is not None or (wait and results_dir is None):
         check_writable(output)
@@ -134,7 +153,16 @@ def _ask(
         on_invalid=(lambda message: say(f"skipped: {message}")) if skip_invalid else None,
     )
     with parkable(), open_provider(options) as provider:
-        run = _store(provider, actor, inputs, output, label=label, new=new)
+        from claude_batch.cli.estimate import confirm, estimate_line
+
+        def look(found: Estimate) -> None:
+            say(estimate_line(found))
+            if confirm_above is not None:
+                confirm(found, confirm_above)
+
+        run = _store(
+            provider, actor, inputs, output, label=label, new=new, budget_usd=budget, look=look
+        )
         run.set_forms(forms)
         if wait:
             return wait_and_deliver(provider, run, output, options)
@@ -149,6 +177,8 @@ def _store(
     *,
     label: str | None,
     new: bool,
+    budget_usd: Decimal | None,
+    look: Callable[[Estimate], None],
 ) -> Run:
     from claude_batch.cli.display import storing
 
@@ -159,6 +189,8 @@ def _store(
                 inputs,
                 label=label,
                 new=new,
+                budget_usd=budget_usd,
+                on_estimate=look,
                 # `resume` may be typed elsewhere.
                 output=None if output is None else os.path.abspath(output),
                 on_invalid=inputs.refuse,
@@ -199,6 +231,9 @@ def _submit(provider: ClaudeBatchProvider, run: Run, options: ProviderOptions) -
         say(f"halted: {error}")
         return Exit.HALTED
     status = run.status()
+    if status.held is not None:
+        say(f"not everything was sent: {status.waiting_for}; {options.how_to_go_on(run.id)}")
+        return Exit.PARKED
     unsent = not status.batches or any(batch.batch_id is None for batch in status.batches)
     if unsent and not status.finished:
         why = provider.contact.last_failure or status.waiting_for
@@ -210,7 +245,7 @@ def _submit(provider: ClaudeBatchProvider, run: Run, options: ProviderOptions) -
     return Exit.OK
 
 
-def _actor(
+def find_actor(
     arguments: tuple[str, ...], model: str | None, system: str | None, max_tokens: int | None
 ) -> tuple[ActorConfiguration, tuple[str, ...]]:
     """The actor to ask, and the inputs."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from claude_batch.cli.cost import dollars
 from claude_batch.cli.faults import say
+from claude_batch.core.dollars import write_usd
 from claude_batch.core.durations import format_duration, roughly
 from claude_batch.core.states import BatchState
 
@@ -157,7 +158,8 @@ def progress_words(progress: Progress) -> list[str]:
         words.append(f"{math.floor(progress.done * 1000) / 10:.1f} % done")
     if progress.cost or progress.unpriced:
         unpriced = " and what is unpriced" if progress.unpriced else ""
-        words.append(f"cost so far {dollars(progress.cost)}{unpriced}")
+        of = "" if progress.budget is None else f" of {write_usd(progress.budget)}"
+        words.append(f"cost so far {dollars(progress.cost)}{of}{unpriced}")
     if progress.expected_end is not None:
         words.append(f"about {roughly(progress.expected_end - time.time())} left")
     if progress.failures:

@@ -36,7 +36,7 @@ Exit codes:
   0  every request succeeded
   1  some requests failed
   2  bad usage, input, output or ledger; nothing was sent, or all is kept
-  3  parked or timed out; the same command, or `claude-batch resume`, goes on
+  3  parked, timed out or held by a budget; the same command, or `claude-batch resume`, goes on
   4  sending was halted, by the account or for a restored ledger; nothing was marked failed
 Where several hold, the highest counts."""
 

@@ -25,16 +25,17 @@ if TYPE_CHECKING:
     from claude_batch.providers.progress import Progress
     from claude_batch.providers.status import RunStatus
 
-__all__ = ["require_ledger", "results_command", "status_command"]
+__all__ = ["has_ledger", "require_ledger", "results_command", "status_command"]
 
 
 def require_ledger(location: str) -> None:
     """Raise `RunNotFoundError` where there is no ledger yet: looking must not make one."""
-    if not _exists(location):
+    if not has_ledger(location):
         raise RunNotFoundError(f"there is no ledger at {location} yet; `claude-batch run` makes it")
 
 
-def _exists(location: str) -> bool:
+def has_ledger(location: str) -> bool:
+    """Whether there is a ledger; looking makes none."""
     return "://" in location or Path(location).expanduser().exists()
 
 
@@ -90,7 +91,7 @@ def _cost(location: str, run_id: str) -> CostReport:
 
 
 def _statuses(location: str, run_id: str | None) -> list[RunStatus]:
-    if not _exists(location):
+    if not has_ledger(location):
         return []
     from claude_batch.ledger.store import Ledger
     from claude_batch.providers.status import all_statuses, status_of

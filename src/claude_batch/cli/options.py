@@ -9,12 +9,14 @@ import tempfile
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import click
 from click.core import ParameterSource
 
 from claude_batch.cli.faults import say
+from claude_batch.core.dollars import nano_dollars, usd
 from claude_batch.core.durations import parse_duration
 from claude_batch.core.settings import ENVIRONMENT_PREFIX, default_ledger, from_environment
 
@@ -55,6 +57,24 @@ class DurationType(click.ParamType[float]):
 DURATION = DurationType()
 
 
+class DollarsType(click.ParamType[Decimal]):
+    """A sum such as ``20`` or ``0.50``; gives dollars."""
+
+    name = "usd"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Decimal:
+        """click's hook: text to dollars."""
+        try:
+            return usd(nano_dollars(value))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+DOLLARS = DollarsType()
+
+
 def _option(name: str, **attributes: Any) -> Callable[[_F], _F]:
     words = name.partition("/")[0].removeprefix("--")
     variable = ENVIRONMENT_PREFIX + words.replace("-", "_").upper()
@@ -74,6 +94,15 @@ folder_option: Callable[[Any], Any] = click.option(
     "--results-dir",
     metavar="DIR",
     help="A folder for one JSON file a result, the API's own lines, and a summary.",
+)
+
+budget_option: Callable[[Any], Any] = click.option(
+    "--budget",
+    type=DOLLARS,
+    metavar="USD",
+    envvar=f"{ENVIRONMENT_PREFIX}BUDGET_USD",
+    show_envvar=True,
+    help="What the run may cost; what does not fit is held.",
 )
 
 ledger_option: Callable[[Any], Any] = _option(
@@ -148,6 +177,15 @@ _SHARED: tuple[Callable[[Any], Any], ...] = (
     ),
     _option("--probe-interval", type=DURATION, help="The wait before a halt is first probed (5m)."),
     prices_option,
+    click.option(
+        "--daily-budget",
+        "daily_budget_usd",
+        type=DOLLARS,
+        metavar="USD",
+        envvar=f"{ENVIRONMENT_PREFIX}DAILY_BUDGET_USD",
+        show_envvar=True,
+        help="What all that is sent on a day (UTC) may cost.",
+    ),
 )
 run_options: tuple[Callable[[Any], Any], ...] = (
     _option(
@@ -202,6 +240,7 @@ _COMMON = (
     "exclusive_workspace",
     "probe_interval",
     "prices",
+    "daily_budget_usd",
     "preflight",
     "cache",
     "prime",
@@ -237,6 +276,7 @@ class ProviderOptions:
     exclusive_workspace: bool | None = None
     probe_interval: float | None = None
     prices: str | None = None
+    daily_budget_usd: Decimal | None = None
     preflight: bool | None = None
     cache: Literal["off", "auto"] | None = None
     prime: bool | None = None

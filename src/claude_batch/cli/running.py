@@ -23,6 +23,7 @@ from claude_batch.core.errors import (
     AccountHaltedError,
     ActorError,
     BatchTimeoutError,
+    BudgetExceededError,
     EngineStoppedError,
     LedgerError,
 )
@@ -138,6 +139,10 @@ def _conclude(
             say(f"check the key in the variable {options.key_variable}")
         say(options.how_to_go_on(run.id))
         return Exit.HALTED
+    if isinstance(error, BudgetExceededError):
+        say(f"held: {error}")
+        say(cost_line(run.cost()))
+        return Exit.PARKED
     if isinstance(error, LedgerError) and error.fault in ("damaged", "version"):
         raise error
     if isinstance(error, _NoContact | EngineStoppedError | LedgerError):

@@ -107,6 +107,7 @@ def advance_command(options: ProviderOptions) -> None:
     Runs that are complete then are written to the output that they were started with.
     """
     from claude_batch.cli.running import deliver, parkable
+    from claude_batch.core.states import RunState
 
     require_ledger(options.location)
     code = Exit.OK
@@ -122,6 +123,9 @@ def advance_command(options: ProviderOptions) -> None:
             if status.halt is not None:
                 say(f"{status.run_id}: {status.waiting_for}")
                 code = max(code, Exit.HALTED)
+            elif status.state is RunState.HELD:
+                say(f"{status.run_id}: {status.waiting_for}")
+                code = max(code, Exit.PARKED)
             elif status.finished:
                 try:
                     deliver(provider, run, status.output)

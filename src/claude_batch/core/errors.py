@@ -9,6 +9,7 @@
     │   ├── KeyConflictError        the same key was used for other params
     │   └── PreflightError          the API refuses what a run's requests have in common
     ├── AccountHaltedError          sending stopped for a reason of the account
+    ├── BudgetExceededError         no budget has room for it
     ├── BatchTimeoutError           max_wait passed; the batches may still end
     ├── BatchRequestError           the API's own outcome: errored, expired, canceled
     ├── MissingResultError          a batch ended without this request's line
@@ -32,6 +33,7 @@ what was kept, and what to do next.
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any, Literal, TypeVar
 
 __all__ = [
@@ -42,6 +44,8 @@ __all__ = [
     "AnswerRefusedError",
     "BatchRequestError",
     "BatchTimeoutError",
+    "BudgetExceededError",
+    "BudgetScope",
     "ContextWindowExceededError",
     "ConversationStoppedError",
     "EngineStoppedError",
@@ -159,6 +163,36 @@ class AccountHaltedError(ActorError):
         self.reason: HaltReason = reason
         self.error_type = error_type
         """The API's own error type, for example ``authentication_error``."""
+
+
+BudgetScope = Literal["run", "actor", "day"]
+"""Whose spending a budget bounds: one run's, all runs' of an actor, or a day's (UTC) of all."""
+
+
+class BudgetExceededError(ActorError):
+    """What was asked does not fit into a budget; nothing of it was sent.
+
+    For a single call: it alone can cost more than the whole budget, and was not stored. For a run:
+    it is held, everything is kept, and ``claude-batch budget`` with a higher sum goes on with it.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        scope: BudgetScope,
+        budget_usd: Decimal,
+        needed_usd: Decimal,
+        run_id: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.scope: BudgetScope = scope
+        self.budget_usd = budget_usd
+        """The whole budget, in dollars."""
+        self.needed_usd = needed_usd
+        """What must be set aside for the smallest request that waits, in dollars."""
+        self.run_id = run_id
+        """The run that is held; None for a single call."""
 
 
 class BatchTimeoutError(ActorError):

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeAlias
 
+from claude_batch.core.errors import BudgetScope
 from claude_batch.core.states import RunState
 
 __all__ = [
@@ -213,10 +214,18 @@ class SendingResumed(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunHeld(Event):
-    """A run waits for its user's word before more of it is sent."""
+    """Nothing of a run is under way, and what waits does not fit into a budget.
+
+    Told once for each budget that holds it, and anew where that one was changed and holds it again.
+    """
 
     run_id: str
+    scope: BudgetScope
+    """Whose budget it is: the ``run``'s, its ``actor``'s, or that of the ``day``."""
+    requests: int
+    """How many wait."""
     reason: str
+    """What holds them and what would change it, in words."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, cast
 
@@ -26,6 +27,7 @@ from pydantic import (
     model_validator,
 )
 
+from claude_batch.core.dollars import nano_dollars, usd
 from claude_batch.core.durations import (
     format_deadline,
     format_duration,
@@ -37,6 +39,7 @@ from claude_batch.core.errors import ActorConfigurationError
 __all__ = [
     "ENVIRONMENT_PREFIX",
     "BatchProcessingMode",
+    "Dollars",
     "Duration",
     "LedgerSettings",
     "default_ledger",
@@ -63,6 +66,14 @@ Deadline = Annotated[
     WithJsonSchema({"type": ["string", "number"], "examples": ["2h", "2026-11-22T08:00:00Z"]}),
 ]
 """Seconds from the submission on, or a time with its offset."""
+
+Dollars = Annotated[
+    Decimal,
+    BeforeValidator(lambda value: usd(nano_dollars(value))),
+    PlainSerializer(lambda value: f"{value:f}", return_type=str, when_used="json"),
+    WithJsonSchema({"type": ["string", "number"], "examples": [20, "0.50"]}),
+]
+"""Dollars, as `claude_batch.core.dollars` reads them."""
 
 SHORTEST_INTERVAL = 0.05
 """Seconds; intervals below 50 ms would only load the server."""
@@ -104,6 +115,10 @@ class BatchProcessingMode(BaseModel):
     learned from the ledger: how long cancelled batches took to end, and live calls to be made."""
     fallback: Literal["live", "none"] = "live"
     """What becomes of requests that did not run before the margin: asked live, or ``expired``."""
+    budget_usd: Dollars | None = None
+    """What a run may cost; what does not fit is held. The single calls of a process are one run."""
+    actor_budget_usd: Dollars | None = None
+    """What all runs of the actor may cost together."""
     max_turns: int = Field(default=10, ge=1)
     """How many answers of the model a conversation with tools or pauses may have."""
     turn_linger: Duration = 30.0
@@ -125,6 +140,16 @@ class BatchProcessingMode(BaseModel):
     """Whether a request whose params were answered before in this ledger gets that answer."""
     dedupe: bool = False
     """Whether requests of a run that are equal are sent once."""
+
+    @property
+    def budget(self) -> int | None:
+        """`budget_usd` in nano-dollars."""
+        return None if self.budget_usd is None else nano_dollars(self.budget_usd)
+
+    @property
+    def actor_budget(self) -> int | None:
+        """`actor_budget_usd` in nano-dollars."""
+        return None if self.actor_budget_usd is None else nano_dollars(self.actor_budget_usd)
 
     @field_validator("cache", mode="before")
     @classmethod
@@ -244,6 +269,8 @@ class LedgerSettings:
     """How long a halted workspace waits before its first probe; each refused one doubles it."""
     prices: str = ""
     """A file of own prices, as `claude_batch.money.files` reads it; empty for none."""
+    daily_budget_usd: Decimal | None = None
+    """What all that is sent on one day (UTC) may cost; None: what the ledger was last told."""
 
 
 _TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
@@ -268,6 +295,7 @@ _PARSERS: Mapping[str, Callable[[Any], Any]] = {
     "on_unknown": _choice,
     "exclusive_workspace": _flag,
     "prices": os.fspath,
+    "daily_budget_usd": lambda value: usd(nano_dollars(value)),
 }
 
 

@@ -64,6 +64,7 @@ class RunState(StrEnum):
     STORING = "storing"  # its requests are being written; nothing of it is packed
     RUNNING = "running"  # some request has no final state, and a process drives the ledger
     PARKED = "parked"  # some request has no final state, and no process drives the ledger
+    HELD = "held"  # nothing of it is under way, since no more fits into a budget
     HALTED = "halted"  # sending stopped for a reason of the account
     FINISHED = "finished"  # every request has a final state
     CANCELLED = "cancelled"  # the user cancelled it, and every request has a final state

@@ -25,6 +25,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from claude_batch.core.states import BatchState, RequestState
 from claude_batch.core.usage import Usage
+from claude_batch.ledger.budgets import settle
 from claude_batch.ledger.conversing import take_turns
 from claude_batch.ledger.schema import (
     batch_runs,
@@ -312,6 +313,7 @@ def finish_collection(
     without a line: ``lost``, or ``queued`` again. ``contradicted``: some line hides a success, so
     a failure that would be tried again may be one that was paid for, and is ``lost``.
     """
+    settle(tx, batch_id, lost=missing is RequestState.LOST, contradicted=contradicted)
     posts: int = tx.execute(select(batches.c.posts).where(batches.c.id == batch_id)).scalar_one()
     stamp = next_stamp(tx)
     # The row that counts: the succeeded one of any sending, else the latest.

@@ -332,7 +332,7 @@ def next_turns(tx: Connection, turns: Sequence[NextTurn], *, due: float) -> int:
                 )
             )
         tx.execute(update(params).where(params.c.request_seq == turn.seq).values(body=turn.body))
-        # Each turn has all its attempts.
+        # Each turn has all its attempts, and reserves of a budget what it can cost itself.
         tx.execute(
             update(requests)
             .where(requests.c.seq == turn.seq)
@@ -344,6 +344,7 @@ def next_turns(tx: Connection, turns: Sequence[NextTurn], *, due: float) -> int:
                 due=due,
                 attempts=0,
                 forgiven=0,
+                reserve=None,
             )
         )
         queued += 1

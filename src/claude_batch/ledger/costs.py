@@ -21,20 +21,24 @@ from sqlalchemy import (
 )
 
 from claude_batch.core.states import BatchState, RequestState
+from claude_batch.ledger.budgets import price_later
 from claude_batch.ledger.holding import REUSED
-from claude_batch.ledger.schema import batch_runs, batches, requests, results, runs
+from claude_batch.ledger.schema import batch_runs, batches, params, requests, results, runs
 from claude_batch.ledger.store import Ledger, Record, plain_rows
 
 __all__ = [
     "Grouping",
     "Priced",
+    "Seen",
     "Sums",
     "answer_times",
     "collected_batches",
     "cost_in_batch",
     "failures",
     "live_holders",
+    "params_at",
     "put_costs",
+    "recent_usage",
     "sums",
     "unpriced_answers",
     "unpriced_models",
@@ -280,4 +284,66 @@ def put_costs(tx: Connection, priced: Sequence[Priced]) -> None:
     """Note prices that were not known when the answers were collected."""
     names = ("seq", "sent", "of_model", "of_cost", "of_live", "of_uncached")
     if priced:
+        price_later(tx, [(seq, sending, cost) for seq, sending, _, cost, _, _ in priced])
         tx.execute(_PUT, [dict(zip(names, row, strict=True)) for row in priced])
+
+
+class Seen(NamedTuple):
+    """What one answer used."""
+
+    model: str
+    actor: str
+    size: int
+    """Bytes of the request's params."""
+    input_tokens: int
+    """Of the prompt, cached ones included."""
+    output_tokens: int
+
+
+_USAGE = (
+    *("model", "input_tokens", "output_tokens"),
+    *("cache_read_tokens", "cache_5m_tokens", "cache_1h_tokens"),
+)
+_RECENT = 2000
+"""Answers that say how long the next ones will be."""
+
+
+def recent_usage(tx: Connection) -> list[Seen]:
+    """What the newest answers used."""
+    newest = (
+        select(results.c.request_seq, *(results.c[name] for name in _USAGE))
+        .where(_SUCCEEDED, results.c.sending != REUSED)
+        .order_by(results.c.request_seq.desc(), results.c.sending.desc())
+        .limit(_RECENT)
+        .subquery()
+    )
+    prompt = (
+        newest.c.input_tokens
+        + newest.c.cache_read_tokens
+        + newest.c.cache_5m_tokens
+        + newest.c.cache_1h_tokens
+    )
+    rows = tx.execute(
+        select(
+            func.coalesce(newest.c.model, ""),
+            runs.c.actor,
+            requests.c.size,
+            prompt,
+            newest.c.output_tokens,
+        )
+        .join(requests, requests.c.seq == newest.c.request_seq)
+        .join(runs, runs.c.id == requests.c.run_id)
+    )
+    return [Seen(*row) for row in rows]
+
+
+def params_at(tx: Connection, run_id: str, positions: Sequence[int]) -> list[bytes]:
+    """The params of some of a run's requests, by their 0-based positions."""
+    return list(
+        tx.scalars(
+            select(params.c.body)
+            .join(requests, requests.c.seq == params.c.request_seq)
+            .where(requests.c.run_id == run_id, requests.c.position.in_(positions))
+            .order_by(requests.c.position)
+        )
+    )

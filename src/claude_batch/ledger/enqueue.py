@@ -10,6 +10,7 @@ from sqlalchemy import Connection, delete, func, insert, literal_column, null, s
 
 from claude_batch.core.ids import new_run_id
 from claude_batch.core.settings import BatchProcessingMode
+from claude_batch.ledger import budgets
 from claude_batch.ledger.files import drop_run_files, move_files
 from claude_batch.ledger.pruning import remove_some
 from claude_batch.ledger.schema import (
@@ -33,6 +34,7 @@ __all__ = [
     "add_requests",
     "adopt_refused",
     "begin_run",
+    "declare_budgets",
     "drop_run",
     "ensure_lane",
     "ensure_workspace",
@@ -47,7 +49,7 @@ __all__ = [
 
 
 # What is the same for every new request stands in the SQL: to bind it costs as much as to store it.
-_INSERT_PREFIXED = insert(requests).values(
+_INSERT_ALL = insert(requests).values(
     state=literal_column("'queued'"),
     cancelled=literal_column("0"),
     attempts=literal_column("0"),
@@ -59,7 +61,13 @@ _INSERT_PREFIXED = insert(requests).values(
     finished=null(),
     live=null(),
 )
-_INSERT_REQUESTS = _INSERT_PREFIXED.values(prefix=null())
+_INSERTS = {
+    (True, True): _INSERT_ALL,
+    (True, False): _INSERT_ALL.values(reserve=null()),
+    (False, True): _INSERT_ALL.values(prefix=null()),
+    (False, False): _INSERT_ALL.values(prefix=null(), reserve=null()),
+}
+"""By whether requests have a prefix, and a reservation."""
 _INSERT_PARAMS = insert(params)
 
 
@@ -94,6 +102,8 @@ class NewRequest(NamedTuple):
     lane_id: int
     params: bytes
     prefix: int | None = None
+    reserve: int | None = None
+    """The most that it can cost, in nano-dollars; None where no budget asks."""
 
 
 def ensure_workspace(tx: Connection, base_url: str, fingerprint: str) -> int:
@@ -268,7 +278,14 @@ def begin_run(tx: Connection, run: NewRun) -> str:
             live=run.created if run.mode.mode == "live" else None,
         )
     )
+    declare_budgets(tx, run_id, run)
     return run_id
+
+
+def declare_budgets(tx: Connection, run_id: str, run: NewRun) -> None:
+    """The budgets that a mode asks for, of a run that was just made or was asked for again."""
+    budgets.declare(tx, "run", run_id, run.mode.budget)
+    budgets.declare(tx, "actor", run.actor, run.mode.actor_budget)
 
 
 def add_requests(
@@ -289,11 +306,17 @@ def add_requests(
     first = int(tx.scalar(select(func.max(requests.c.seq))) or 0) + 1
     rows: list[tuple[Any, ...]] = [
         (seq, identifier, run_id, position, key, lane_id, len(body), due, created)
-        for seq, (identifier, position, key, lane_id, body, _) in enumerate(new, first)
+        for seq, (identifier, position, key, lane_id, body, *_) in enumerate(new, first)
     ]
-    if prefixed:
-        rows = [(*row, request.prefix) for row, request in zip(rows, new, strict=True)]
-    insert_many(tx, _INSERT_PREFIXED if prefixed else _INSERT_REQUESTS, rows)
+    reserved = new[0].reserve is not None
+    if prefixed or reserved:
+        # Each row has a value more, or two.
+        extra = [
+            (*((each.prefix,) if prefixed else ()), *((each.reserve,) if reserved else ()))
+            for each in new
+        ]
+        rows = [(*row, *more) for row, more in zip(rows, extra, strict=True)]
+    insert_many(tx, _INSERTS[prefixed, reserved], rows)
     insert_many(tx, _INSERT_PARAMS, [(seq, request[4]) for seq, request in enumerate(new, first)])
     tx.execute(
         update(runs)
@@ -340,6 +363,7 @@ def drop_run(tx: Connection, run_id: str) -> None:
     mine = select(requests.c.seq).where(requests.c.run_id == run_id)
     _forget(tx, mine)
     tx.execute(delete(requests).where(requests.c.run_id == run_id))
+    budgets.set_amount(tx, "run", run_id, None)
     drop_run_files(tx, run_id)
     tx.execute(delete(runs).where(runs.c.id == run_id))
 

@@ -23,6 +23,8 @@ from sqlalchemy import (
 )
 
 from claude_batch.core.states import BatchState, RequestState
+from claude_batch.ledger.budgets import any_budget
+from claude_batch.ledger.call_budgets import call_ended, call_left, calls_lost
 from claude_batch.ledger.collecting import NewResult, add_results
 from claude_batch.ledger.conversing import take_turns
 from claude_batch.ledger.holding import is_double, is_held
@@ -89,7 +91,8 @@ def choose(tx: Connection, lane_id: int, run_ids: Collection[str]) -> int:
             requests.c.state == RequestState.QUEUED,
             requests.c.run_id.in_(run_ids),
         )
-        .values(live=1)
+        # What it reserves of a budget is told anew, at the live price.
+        .values(live=1, reserve=None)
     ).rowcount
 
 
@@ -100,12 +103,16 @@ _LIVE_RUNS = select(runs.c.id).where(
 _ANY_RUN = _LIVE_RUNS.limit(1)
 
 
-def waiting(tx: Connection, workspace_id: int, limit: int) -> list[int]:
-    """The row numbers of requests that wait for a live call, oldest first."""
+def waiting(
+    tx: Connection, workspace_id: int, limit: int, *, without: Collection[str] = ()
+) -> list[int]:
+    """The row numbers of requests that wait for a live call, oldest first; ``without`` runs."""
     of_lanes = requests.c.lane_id.in_(select(lanes.c.id).where(_OF_WORKSPACE))
     chosen = requests.c.live.is_not(None)
     if tx.scalar(_ANY_RUN) is not None:
         chosen = or_(chosen, requests.c.run_id.in_(_LIVE_RUNS))
+    if without:
+        chosen = and_(chosen, requests.c.run_id.not_in(without))
     return list(
         tx.scalars(
             select(requests.c.seq)
@@ -115,6 +122,16 @@ def waiting(tx: Connection, workspace_id: int, limit: int) -> list[int]:
             {"workspace": workspace_id},
         )
     )
+
+
+def waiting_runs(tx: Connection, seqs: Collection[int]) -> list[tuple[str, str]]:
+    """The runs, each with its actor, of requests by their row numbers."""
+    rows = tx.execute(
+        select(runs.c.id, runs.c.actor).where(
+            runs.c.id.in_(select(requests.c.run_id).where(requests.c.seq.in_(seqs)))
+        )
+    )
+    return [(row[0], row[1]) for row in rows]
 
 
 def request(tx: Connection, seq: int) -> Waiting | None:
@@ -178,29 +195,35 @@ def _holder(tx: Connection, lane_id: int, run_id: str, now: float) -> int:
             poll_interval=0.0,
             max_poll_interval=0.0,
             created=now,
+            day=int(now // DAY),
             submitted=now,
             ended=now,
         )
     ).inserted_primary_key
     assert key is not None
     batch_id = int(key[0])
-    tx.execute(insert(batch_runs).values(batch_id=batch_id, run_id=run_id))
+    counted = {"reserved": 0, "spent": 0, "kept": 0} if any_budget(tx) else {}
+    tx.execute(insert(batch_runs).values(batch_id=batch_id, run_id=run_id, **counted))
     return batch_id
 
 
-def claim(tx: Connection, seq: int, now: float) -> tuple[Waiting, int, int] | None:
-    """Note that a call is about to leave: the request, its sending, and the batch that holds it.
+def claim(tx: Connection, found: Waiting, now: float, reserve: int | None) -> tuple[int, int]:
+    """Note that a call is about to leave: returns its sending, and the batch that holds it.
 
-    None where it must not leave any more.
+    ``reserve``: what it sets aside of budgets, in nano-dollars (-1: no bound is known of it); None
+    where there is none.
     """
-    found = request(tx, seq)
-    if found is None:
-        return None
+    seq = found.seq
     batch_id = _holder(tx, found.lane_id, found.run_id, now)
     sending = tx.execute(
         update(requests)
         .where(requests.c.seq == seq)
-        .values(state=RequestState.PACKED, batch_id=batch_id, sendings=requests.c.sendings + 1)
+        .values(
+            state=RequestState.PACKED,
+            batch_id=batch_id,
+            sendings=requests.c.sendings + 1,
+            reserve=reserve,
+        )
         .returning(requests.c.sendings)
     ).scalar_one()
     tx.execute(
@@ -208,7 +231,9 @@ def claim(tx: Connection, seq: int, now: float) -> tuple[Waiting, int, int] | No
         .where(batches.c.id == batch_id)
         .values(request_count=batches.c.request_count + 1)
     )
-    return found, int(sending), batch_id
+    if reserve is not None:
+        call_left(tx, batch_id, seq)
+    return int(sending), batch_id
 
 
 def _under_way(seq: int, batch_id: int) -> list[object]:
@@ -229,6 +254,8 @@ def put_back(tx: Connection, seq: int, batch_id: int, *, attempt: bool, note: st
         requests.c.cancelled,
         requests.c.run_id.in_(select(runs.c.id).where(runs.c.cancelled.is_not(None))),
     )
+    if any_budget(tx):
+        call_ended(tx, batch_id, seq, cost=None, answered=False, lost=False)
     ends = {"state": RequestState.CANCELED, "finished": next_stamp(tx)}
     left = {
         "attempts": requests.c.attempts + (1 if attempt else 0),
@@ -265,6 +292,16 @@ def finish(tx: Connection, ended: Sequence[Ended], now: float) -> None:
     if not ended:
         return
     stamp = next_stamp(tx)
+    if any_budget(tx):
+        for end in ended:
+            call_ended(
+                tx,
+                end.batch_id,
+                end.seq,
+                cost=None if end.result is None else end.result.cost,
+                answered=end.state is RequestState.SUCCEEDED,
+                lost=end.state is RequestState.LOST,
+            )
     by_batch: dict[int, list[NewResult]] = {}
     for end in ended:
         if end.result is not None:
@@ -356,8 +393,10 @@ def interrupted(tx: Connection, workspace_id: int) -> int:
         .where(batches.c.state == BatchState.LIVE, lanes.c.workspace_id == workspace_id)
     )
     under_way = and_(requests.c.batch_id.in_(held), requests.c.state == RequestState.PACKED)
-    if tx.scalar(select(requests.c.seq).where(under_way).limit(1)) is None:
+    found = tx.scalars(select(requests.c.seq).where(under_way)).all()
+    if not found:
         return 0
+    calls_lost(tx, found)
     return tx.execute(
         update(requests)
         .where(under_way)

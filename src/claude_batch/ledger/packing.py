@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
 from sqlalchemy import (
@@ -20,10 +20,13 @@ from sqlalchemy import (
 )
 
 from claude_batch.core.states import BatchState, RequestState
+from claude_batch.ledger.budgets import DAY, reserved_sum
 from claude_batch.ledger.schema import batch_runs, batches, lanes, primers, requests, runs
 from claude_batch.ledger.store import Record, next_stamp, plain_rows
 
 __all__ = [
+    "ALONE",
+    "ELIGIBLE",
     "batch",
     "due_lanes",
     "forget_refusal",
@@ -47,10 +50,12 @@ __all__ = [
 _QUEUED = requests.c.state == RequestState.QUEUED
 # What goes to the live API, and what came too near to its deadline, is in no batch any more.
 _PACKABLE = (runs.c.stored.is_not(None), runs.c.live.is_(None), runs.c.past_margin.is_(None))
-_ELIGIBLE = (_QUEUED, requests.c.live.is_(None), *_PACKABLE)
+ELIGIBLE: tuple[Any, ...] = (_QUEUED, requests.c.live.is_(None), *_PACKABLE)
+"""What may be packed at all, of requests joined to their runs."""
 # A batch that is shared cannot be cancelled for one of its runs alone: a run with a deadline gets
 # batches of its own.
-_alone = case((runs.c.deadline.is_not(None), runs.c.id), else_="")
+ALONE: Any = case((runs.c.deadline.is_not(None), runs.c.id), else_="")
+"""The run whose requests travel alone; "" for those without a deadline."""
 
 
 def due_lanes(tx: Connection, workspace_id: int, now: float) -> list[tuple[int, str, float]]:
@@ -62,11 +67,11 @@ def due_lanes(tx: Connection, workspace_id: int, now: float) -> list[tuple[int, 
     # One that is due later than its linger lasts was queued before the clock jumped back.
     due = case((requests.c.due > now + runs.c.linger + 1, now), else_=requests.c.due)
     rows = tx.execute(
-        select(requests.c.lane_id, _alone, func.min(due))
+        select(requests.c.lane_id, ALONE, func.min(due))
         .join(runs, runs.c.id == requests.c.run_id)
         .join(lanes, lanes.c.id == requests.c.lane_id)
-        .where(*_ELIGIBLE, lanes.c.workspace_id == workspace_id)
-        .group_by(requests.c.lane_id, _alone)
+        .where(*ELIGIBLE, lanes.c.workspace_id == workspace_id)
+        .group_by(requests.c.lane_id, ALONE)
     )
     return [(int(lane), str(run), float(due)) for lane, run, due in rows]
 
@@ -74,7 +79,7 @@ def due_lanes(tx: Connection, workspace_id: int, now: float) -> list[tuple[int, 
 _QUEUED_OF_LANE = (
     select(requests.c.seq, requests.c.size, requests.c.run_id)
     .join(runs, runs.c.id == requests.c.run_id)
-    .where(*_ELIGIBLE, requests.c.lane_id == bindparam("lane"), _alone == bindparam("alone"))
+    .where(*ELIGIBLE, requests.c.lane_id == bindparam("lane"), bindparam("alone") == ALONE)
     .order_by(requests.c.seq)
 )
 
@@ -91,7 +96,7 @@ _by_prefix = (func.coalesce(requests.c.prefix, literal_column("-1")), requests.c
 _QUEUED_BY_PREFIX = (
     select(requests.c.seq, requests.c.size, requests.c.run_id)
     .join(runs, runs.c.id == requests.c.run_id)
-    .where(*_ELIGIBLE, requests.c.lane_id == bindparam("lane"), _alone == bindparam("alone"))
+    .where(*ELIGIBLE, requests.c.lane_id == bindparam("lane"), bindparam("alone") == ALONE)
     .order_by(*_by_prefix)
 )
 
@@ -109,7 +114,7 @@ def queued_primers(tx: Connection, lane_id: int, alone: str = "") -> list[tuple[
         select(requests.c.seq, requests.c.size, requests.c.run_id)
         .join(runs, runs.c.id == requests.c.run_id)
         .join(primers, primers.c.request_seq == requests.c.seq)
-        .where(*_ELIGIBLE, requests.c.lane_id == lane_id, _alone == alone, requests.c.attempts == 0)
+        .where(*ELIGIBLE, requests.c.lane_id == lane_id, alone == ALONE, requests.c.attempts == 0)
         .order_by(requests.c.seq)
     )
     return [(row.seq, row.size, row.run_id) for row in rows]
@@ -125,7 +130,7 @@ def queue_totals(tx: Connection, lane_id: int, alone: str = "") -> tuple[int, in
         )
         .select_from(requests)
         .join(runs, runs.c.id == requests.c.run_id)
-        .where(*_ELIGIBLE, requests.c.lane_id == lane_id, _alone == alone)
+        .where(*ELIGIBLE, requests.c.lane_id == lane_id, alone == ALONE)
     ).one()
     return count, size, last
 
@@ -138,7 +143,7 @@ def policies(tx: Connection, lane_id: int, alone: str = "") -> dict[str, Record]
         requests.c.live.is_(None),
         requests.c.lane_id == lane_id,
     )
-    rows = tx.execute(select(runs).where(*_PACKABLE, _alone == alone, queued))
+    rows = tx.execute(select(runs).where(*_PACKABLE, alone == ALONE, queued))
     return {row.id: row for row in rows}
 
 
@@ -165,16 +170,25 @@ def pack(
     now: float,
     alone: str = "",
     which: Literal["first", "by_prefix", "primers"] = "first",
+    only: Sequence[int] | None = None,
 ) -> int:
     """Bind a lane's queued requests up to ``last_seq`` to a new batch; returns its id.
 
     ``which``: ``by_prefix`` means the first ``count`` in the order of `queued_by_prefix` instead,
-    ``primers`` those of `queued_primers` alone.
+    ``primers`` those of `queued_primers` alone. ``only``: these row numbers, and no others.
     """
     batch_id = _insert_batch(
-        tx, lane_id, count, params_bytes, poll_interval, max_poll_interval, now
+        tx, lane_id, count, params_bytes, poll_interval, max_poll_interval, now, int(now // DAY)
     )
-    eligible_runs = select(runs.c.id).where(*_PACKABLE, _alone == alone)
+    packed = {"state": RequestState.PACKED, "batch_id": batch_id}
+    if only is not None:
+        meant = and_(_QUEUED, requests.c.seq == bindparam("of_seq"))
+        tx.execute(
+            update(requests).where(meant).values(**packed), [{"of_seq": seq} for seq in only]
+        )
+        _note_runs(tx, batch_id)
+        return batch_id
+    eligible_runs = select(runs.c.id).where(*_PACKABLE, alone == ALONE)
     mine: Any = requests.c.seq <= last_seq
     if which == "by_prefix":
         chosen = _QUEUED_BY_PREFIX.with_only_columns(requests.c.seq).limit(count).subquery()
@@ -191,7 +205,7 @@ def pack(
             mine,
             requests.c.run_id.in_(eligible_runs),
         )
-        .values(state=RequestState.PACKED, batch_id=batch_id)
+        .values(**packed)
     )
     _note_runs(tx, batch_id)
     return batch_id
@@ -205,6 +219,7 @@ def _insert_batch(
     poll_interval: float,
     max_poll_interval: float,
     now: float,
+    day: int | None,
 ) -> int:
     result = tx.execute(
         insert(batches).values(
@@ -215,6 +230,7 @@ def _insert_batch(
             poll_interval=poll_interval,
             max_poll_interval=max_poll_interval,
             created=now,
+            day=day,
         )
     )
     key: Any = result.inserted_primary_key
@@ -225,10 +241,14 @@ def _note_runs(tx: Connection, batch_id: int) -> None:
     tx.execute(delete(batch_runs).where(batch_runs.c.batch_id == batch_id))
     tx.execute(
         insert(batch_runs).from_select(
-            ["batch_id", "run_id"],
-            select(requests.c.batch_id, requests.c.run_id)
+            ["batch_id", "run_id", "reserved"],
+            select(
+                requests.c.batch_id,
+                requests.c.run_id,
+                reserved_sum(requests.c.reserve, requests.c.state == RequestState.PACKED),
+            )
             .where(requests.c.batch_id == batch_id)
-            .distinct(),
+            .group_by(requests.c.batch_id, requests.c.run_id),
         )
     )
 
@@ -413,7 +433,7 @@ def split(tx: Connection, batch_id: int, now: float) -> tuple[int, int] | None:
 def _part(tx: Connection, old: Record, which: Any, count: int, size: int, now: float) -> int:
     """Move some requests of a batch that was not taken to a new batch; returns its id."""
     part = _insert_batch(
-        tx, old.lane_id, count, size, old.poll_interval, old.max_poll_interval, now
+        tx, old.lane_id, count, size, old.poll_interval, old.max_poll_interval, now, old.day
     )
     tx.execute(
         update(requests)

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, delete, func, or_, select, union_all, update
 
 from claude_batch.core.states import BatchState, RequestState
+from claude_batch.ledger.budgets import remember_run, set_amount
 from claude_batch.ledger.files import drop_run_files
 from claude_batch.ledger.schema import (
     batch_runs,
@@ -93,6 +94,7 @@ def begin_pruning(tx: Connection, run_id: str, process: str) -> str | None:
     """
     why = why_kept(tx, run_id)
     if why is None:
+        remember_run(tx, run_id)
         values = {"stored": None, "digest": None, "process": process}
         tx.execute(update(runs).where(runs.c.id == run_id).values(**values))
     return why
@@ -133,6 +135,7 @@ def _remove_run(tx: Connection, run_id: str) -> None:
     if not gone:
         return
     mine = list(tx.scalars(select(batch_runs.c.batch_id).where(batch_runs.c.run_id == run_id)))
+    set_amount(tx, "run", run_id, None)
     tx.execute(delete(batch_runs).where(batch_runs.c.run_id == run_id))
     drop_run_files(tx, run_id)
     if not mine:

@@ -8,6 +8,7 @@ from typing import Any
 from sqlalchemy import Connection, func, insert, or_, select, update
 
 from claude_batch.core.states import BatchState, RequestState
+from claude_batch.ledger import budgets
 from claude_batch.ledger.high_water import Mark, count_post
 from claude_batch.ledger.packing import recount
 from claude_batch.ledger.schema import batches, former_members, lanes, requests, workspaces
@@ -88,6 +89,7 @@ def adopt_forgotten(
             poll_interval=30.0,
             max_poll_interval=300.0,
             created=created,
+            day=int(created // budgets.DAY),
             submitted=created,
             ended=ended,
             counts=counts,
@@ -116,6 +118,7 @@ def adopt_forgotten(
     for source in sources:
         recount(tx, source)
     recount(tx, batch_id)
+    budgets.recount(tx, batch_id)
     known = len(waiting) + len(others)
     tx.execute(
         update(batches)

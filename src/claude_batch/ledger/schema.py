@@ -6,6 +6,8 @@ once, in tables of their own, so that a change of state never rewrites them.
 
 from __future__ import annotations
 
+from typing import Any
+
 from sqlalchemy import (
     BigInteger,
     Boolean,
@@ -27,6 +29,12 @@ SCHEMA_VERSION = 2
 """Raised with every change of a table; a ledger of another version is not written to."""
 
 metadata: MetaData = MetaData()
+
+
+def _only(condition: str) -> dict[str, Any]:
+    """What makes an index one of some rows alone."""
+    return {"sqlite_where": text(condition), "postgresql_where": text(condition)}
+
 
 # SQLite's own row number needs the type INTEGER exactly; other databases want 64 bits.
 _Serial = BigInteger().with_variant(Integer, "sqlite")
@@ -139,17 +147,9 @@ runs: Table = Table(
     Column("deadline_closed", Float),
     # Since when what is queued of it goes to the live API; None where it goes into batches.
     Column("live", Float),
+    Index("ix_runs_live", "live", **_only("live IS NOT NULL")),
     Index(
-        "ix_runs_live",
-        "live",
-        sqlite_where=text("live IS NOT NULL"),
-        postgresql_where=text("live IS NOT NULL"),
-    ),
-    Index(
-        "ix_runs_deadline",
-        "deadline",
-        sqlite_where=text("deadline IS NOT NULL AND deadline_closed IS NULL"),
-        postgresql_where=text("deadline IS NOT NULL AND deadline_closed IS NULL"),
+        "ix_runs_deadline", "deadline", **_only("deadline IS NOT NULL AND deadline_closed IS NULL")
     ),
 )
 
@@ -181,41 +181,18 @@ requests: Table = Table(
     Column("finished", Integer),
     # 1 where it goes to the live API while its run's others go into batches.
     Column("live", Integer),
-    Index(
-        "ix_requests_live",
-        "lane_id",
-        sqlite_where=text("live IS NOT NULL AND state = 'queued'"),
-        postgresql_where=text("live IS NOT NULL AND state = 'queued'"),
-    ),
+    Index("ix_requests_live", "lane_id", **_only("live IS NOT NULL AND state = 'queued'")),
     # The same number for all that bear the same marks for the prompt cache; None for no marks.
     Column("prefix", BigInteger),
+    # The most that one sending of it can cost, in nano-dollars; None as long as no budget has
+    # asked for it, -1 where nothing tells.
+    Column("reserve", BigInteger),
     UniqueConstraint("run_id", "position"),
     Index("ix_requests_batch", "batch_id"),
-    Index(
-        "ix_requests_queued",
-        "lane_id",
-        sqlite_where=text("state = 'queued'"),
-        postgresql_where=text("state = 'queued'"),
-    ),
-    Index(
-        "ix_requests_continuing",
-        "run_id",
-        sqlite_where=text("state = 'continuing'"),
-        postgresql_where=text("state = 'continuing'"),
-    ),
-    Index(
-        "ix_requests_held",
-        "lane_id",
-        sqlite_where=text("state = 'held'"),
-        postgresql_where=text("state = 'held'"),
-    ),
-    Index(
-        "ix_requests_finished",
-        "run_id",
-        "finished",
-        sqlite_where=text("finished IS NOT NULL"),
-        postgresql_where=text("finished IS NOT NULL"),
-    ),
+    Index("ix_requests_queued", "lane_id", **_only("state = 'queued'")),
+    Index("ix_requests_continuing", "run_id", **_only("state = 'continuing'")),
+    Index("ix_requests_held", "lane_id", **_only("state = 'held'")),
+    Index("ix_requests_finished", "run_id", "finished", **_only("finished IS NOT NULL")),
 )
 
 params: Table = Table(
@@ -272,18 +249,8 @@ calls: Table = Table(
     # The process whose caller waits; None where the caller has gone.
     Column("process", String),
     Column("taken", Float),  # when the answer reached its caller
-    Index(
-        "ix_calls_digest",
-        "digest",
-        sqlite_where=text("taken IS NULL"),
-        postgresql_where=text("taken IS NULL"),
-    ),
-    Index(
-        "ix_calls_process",
-        "process",
-        sqlite_where=text("taken IS NULL"),
-        postgresql_where=text("taken IS NULL"),
-    ),
+    Index("ix_calls_digest", "digest", **_only("taken IS NULL")),
+    Index("ix_calls_process", "process", **_only("taken IS NULL")),
 )
 """Single calls without a key: who waits for them, and whether their answers were taken."""
 
@@ -328,7 +295,10 @@ batches: Table = Table(
     Column("half_of", _Serial),
     Column("refusal", Text),
     Column("note", Text),  # the last thing that went wrong, in words
+    # The day (UTC, counted since the epoch) on which it was packed: whose budget pays for it.
+    Column("day", Integer),
     Index("ix_batches_state", "state"),
+    Index("ix_batches_day", "day"),
 )
 
 batch_runs: Table = Table(
@@ -336,8 +306,35 @@ batch_runs: Table = Table(
     metadata,
     Column("batch_id", _Serial, ForeignKey("batches.id"), primary_key=True),
     Column("run_id", String, ForeignKey("runs.id"), primary_key=True),
+    # Nano-dollars, of this run's requests in this batch; see `claude_batch.ledger.budgets`.
+    Column("reserved", BigInteger),
+    Column("spent", BigInteger),
+    # Of live calls: what may have been paid without being known.
+    Column("kept", BigInteger),
     Index("ix_batch_runs_run", "run_id"),
 )
+
+budgets: Table = Table(
+    "budgets",
+    metadata,
+    Column("scope", String, primary_key=True),  # "run", "actor" or "day"
+    Column("name", String, primary_key=True),  # the run's id, the actor's name, or ""
+    Column("amount", BigInteger, nullable=False),  # nano-dollars
+    # What a flag, a keyword or an actor's YAML last asked for: who asks for the same again does
+    # not take back what was set by hand since.
+    Column("declared", BigInteger),
+    Column("warned", Integer, nullable=False, default=0),  # the percentage last warned at
+)
+"""What may be spent. No row, no budget."""
+
+removed_costs: Table = Table(
+    "removed_costs",
+    metadata,
+    Column("actor", String, primary_key=True),
+    Column("day", Integer, primary_key=True),  # as in ``batches``
+    Column("spent", BigInteger, nullable=False),  # nano-dollars, doubtful ones included
+)
+"""What runs have cost that are no longer in the ledger: budgets remember it."""
 
 candidates: Table = Table(
     "candidates",

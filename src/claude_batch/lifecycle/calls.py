@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from claude_batch.core.crash_points import CrashPoint, reach
-from claude_batch.core.errors import KeyConflictError
+from claude_batch.core.errors import ActorError, KeyConflictError
 from claude_batch.core.events import RequestsQueued
 from claude_batch.core.ids import new_request_id
 from claude_batch.core.settings import BatchProcessingMode
@@ -24,9 +24,11 @@ from claude_batch.ledger.enqueue import NewRequest, NewRun
 from claude_batch.ledger.processes import is_alive
 from claude_batch.ledger.reading import Answer
 from claude_batch.ledger.store import Ledger, Transaction
+from claude_batch.lifecycle.budgeting import limits_of, reserve_call
 from claude_batch.lifecycle.observers import Observers
 from claude_batch.lifecycle.tooling import Talk
 from claude_batch.lifecycle.waiting import Waiter, settle
+from claude_batch.money.prices import Prices, prices_of
 from claude_batch.wire.encoding import EncodedRequest, LaneHeaders
 
 __all__ = ["Call", "CallStore"]
@@ -91,9 +93,11 @@ class _Flush:
     )
     stored: Counter[tuple[str, str]] = field(default_factory=Counter[tuple[str, str]])
     """New calls by run and actor."""
+    bounded: set[str] = field(default_factory=set[str])
+    """Runs whose new calls have to fit into a budget."""
     waiting: list[tuple[Call, Waiter]] = field(default_factory=list[tuple[Call, Waiter]])
-    done: list[tuple[Call, Answer | KeyConflictError]] = field(
-        default_factory=list[tuple[Call, "Answer | KeyConflictError"]]
+    done: list[tuple[Call, Answer | ActorError]] = field(
+        default_factory=list[tuple[Call, "Answer | ActorError"]]
     )
 
 
@@ -110,12 +114,16 @@ def _until(mode: BatchProcessingMode) -> float:
 class CallStore:
     """Writes calls to a ledger. Belongs to the engine's loop."""
 
-    def __init__(self, ledger: Ledger, process: str) -> None:
-        """``process`` is what the ledger knows this process by."""
+    def __init__(self, ledger: Ledger, process: str, prices: Prices | None = None) -> None:
+        """``process`` is what the ledger knows this process by; ``prices``, by default the listed
+        ones, tell what a call can cost, where there is a budget."""
+        self._prices = prices or prices_of()
         self._ledger = ledger
         self._process = process
         self._runs: dict[_Group, _CallsRun] = {}
         self._stored: Counter[tuple[str, str]] = Counter()
+        self.bounded: set[str] = set()
+        """The runs whose calls, stored by the last `store`, have to fit into a budget."""
         self._taken: list[int] = []
         self._let_go: list[int] = []
 
@@ -167,7 +175,7 @@ class CallStore:
                     flush.waiting += self._store_group(tx, group, new, flush)
         self._taken.clear()
         self._let_go.clear()
-        self._stored = flush.stored
+        self._stored, self.bounded = flush.stored, flush.bounded
         reach(CrashPoint.AFTER_CALLS_STORED)
         for group, run_id in flush.runs.items():
             known = self._runs.get(group)
@@ -228,9 +236,9 @@ class CallStore:
         known = calling.find_call(tx, call.actor, call.key)
         if known is None:
             group = (call.workspace.workspace_id, call.actor, call.mode, call.talk)
-            [(_, waiter)] = pair = self._store_group(tx, group, [call], flush)
-            calling.remember_call(tx, call.actor, call.key, waiter.seq)
-            flush.waiting += pair
+            for pair in self._store_group(tx, group, [call], flush):
+                calling.remember_call(tx, call.actor, call.key, pair[1].seq)
+                flush.waiting.append(pair)
             return
         if known.body != call.encoded.params:
             conflict = KeyConflictError(
@@ -286,22 +294,55 @@ class CallStore:
         flush.positions[run_id] = position
         return run_id
 
+    def _reserved(
+        self, tx: Transaction, group: _Group, calls: list[Call], flush: _Flush
+    ) -> list[tuple[Call, int | None]]:
+        """The calls with what each reserves; those that fit into no budget are told so."""
+        known = self._runs.get(group)
+        run_id = flush.runs.get(group) or (None if known is None else known.run_id)
+        limits = limits_of(tx, run_id, group[1], group[2])
+        if not limits:
+            return [(call, None) for call in calls]
+        reserved: list[tuple[Call, int | None]] = []
+        for call in calls:
+            try:
+                reserve = reserve_call(
+                    self._prices,
+                    call.encoded.params,
+                    limits,
+                    call.begun,
+                    batch=group[2].mode != "live",
+                )
+            except ActorError as error:
+                flush.done.append((call, error))
+            else:
+                reserved.append((call, reserve))
+        return reserved
+
     def _store_group(
         self, tx: Transaction, group: _Group, calls: list[Call], flush: _Flush
     ) -> list[tuple[Call, Waiter]]:
+        """Store calls; gives those that are stored, and who waits for them."""
+        reserved = self._reserved(tx, group, calls, flush)
+        if not reserved:
+            return []
+        calls = [call for call, _ in reserved]
         run_id = self._run(tx, group, calls[0].begun, flush)
         new: list[NewRequest] = []
-        for call in calls:
+        for call, reserve in reserved:
             lane_id = self._lane(tx, group[0], call.encoded.headers, flush)
             position = flush.positions[run_id]
             flush.positions[run_id] = position + 1
+            params = call.encoded.params
             new.append(
-                NewRequest(new_request_id(), position, call.key, lane_id, call.encoded.params)
+                NewRequest(new_request_id(), position, call.key, lane_id, params, reserve=reserve)
             )
         begun = min(call.begun for call in calls)
         mode = group[2]
         first = enqueue.add_requests(tx, run_id, new, created=begun, due=begun + mode.linger)
         flush.stored[run_id, group[1]] += len(calls)
+        if reserved[0][1] is not None:
+            flush.bounded.add(run_id)
         if mode.reuse:
             digested = [
                 (first + index, each.lane_id, calling.digest_of(_asked(call)))

@@ -14,6 +14,7 @@ from claude_batch.core.states import RequestState
 from claude_batch.ledger import collecting, halting, packing, reconciling
 from claude_batch.ledger.collecting import NewResult, Stored
 from claude_batch.ledger.store import Ledger, Seat, Transaction
+from claude_batch.lifecycle.budgeting import warn_after
 from claude_batch.lifecycle.proof import prove, split_lines
 from claude_batch.lifecycle.submission import backoff
 from claude_batch.lifecycle.telling import Telling
@@ -163,6 +164,9 @@ class Collection:
             reconciling.give_answers(tx, batch_id)
             if collected.account_line is not None and collected.account:
                 self._halt(tx, seat, collected.account_line, now)
+            warnings = warn_after(tx, batch_id, now)
+        for words in warnings:
+            _log.warning("%s", words, extra={"for_people": True})
         reach(CrashPoint.AFTER_COLLECTED)
         self._telling.collected(row, collected, missing)
 

@@ -8,17 +8,24 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any, cast
 
-from claude_batch.core.errors import AccountHaltedError, BatchTimeoutError, EngineStoppedError
+from claude_batch.core.errors import (
+    AccountHaltedError,
+    ActorConfigurationError,
+    BatchTimeoutError,
+    EngineStoppedError,
+)
 from claude_batch.core.settings import BatchProcessingMode
 from claude_batch.lifecycle.driver import Driver
-from claude_batch.wire.client import ApiError, BatchesClient, Unreachable
+from claude_batch.wire.client import ApiError, BatchesClient, CredentialFault, Unreachable
 
 __all__ = [
     "Door",
     "contact_faults",
     "first_cause",
     "halted_error",
+    "open_client",
     "other_key_error",
+    "run_timed_out_error",
     "timed_out_error",
 ]
 
@@ -38,6 +45,23 @@ class Door:
         return self.driver.workspace_id
 
 
+async def open_client(
+    base_url: str | None, api_key: str | None, *, write_timeout: float
+) -> BatchesClient:
+    """A client of the API; raises `ActorConfigurationError` where there is no usable key."""
+    try:
+        client = BatchesClient(base_url=base_url, api_key=api_key, write_timeout=write_timeout)
+    except CredentialFault as error:
+        raise ActorConfigurationError(str(error)) from None
+    if not client.has_credential:
+        await client.close()
+        raise ActorConfigurationError(
+            "no API key: set ANTHROPIC_API_KEY, or name the variable that holds it "
+            "with --api-key-env"
+        )
+    return client
+
+
 def halted_error(row: Any) -> AccountHaltedError:
     """The error of a halted workspace, from its row."""
     words = f"{row.halt_type}: {row.halt_message}" if row.halt_type else row.halt_message
@@ -50,19 +74,46 @@ def halted_error(row: Any) -> AccountHaltedError:
 
 
 def timed_out_error(
-    run_id: str, batch_id: str | None, mode: BatchProcessingMode
+    run_id: str, batch_id: str | None, mode: BatchProcessingMode, held: str = ""
 ) -> BatchTimeoutError:
-    """A call was not answered in time; ``batch_id`` is the API's, where its request was sent."""
+    """A call was not answered in time; ``batch_id`` is the API's, where its request was sent.
+
+    ``held`` says what holds it back, where something does.
+    """
     kept = (
         "it was cancelled; what had finished is kept"
         if mode.on_timeout == "cancel"
         else "it stays in the ledger; `claude-batch resume` goes on with it"
     )
     where = f"batch {batch_id}" if batch_id else "not yet submitted"
+    if held:
+        where += f": {held}"
     return BatchTimeoutError(
         f"no answer within max_wait ({mode.max_wait:g} s), run {run_id}, {where}: {kept}",
         run_id=run_id,
         batch_ids=(batch_id,) if batch_id else (),
+    )
+
+
+def run_timed_out_error(
+    run_id: str, batch_ids: tuple[str, ...], unknown: int, *, max_wait: float, cancelled: bool
+) -> BatchTimeoutError:
+    """A run did not finish in time; of ``unknown`` requests it is not known whether they were
+    taken."""
+    kept = (
+        "it was cancelled; what had finished is kept"
+        if cancelled
+        else f"everything is kept; `claude-batch resume {run_id}` goes on"
+    )
+    if unknown:
+        kept += (
+            f". Of {unknown} requests it is unknown whether the API took them; they are not "
+            "sent again, since they may have been paid for"
+        )
+    return BatchTimeoutError(
+        f"run {run_id} did not finish within max_wait ({max_wait:g} s): {kept}",
+        run_id=run_id,
+        batch_ids=batch_ids,
     )
 
 

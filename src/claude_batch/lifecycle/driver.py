@@ -45,6 +45,7 @@ from claude_batch.lifecycle.submission import LONGEST_WAIT, Submission, backoff
 from claude_batch.lifecycle.telling import Telling
 from claude_batch.lifecycle.tooling import Workbench
 from claude_batch.lifecycle.turning import Turning
+from claude_batch.money.prices import prices_of
 from claude_batch.wire.client import ApiError, BatchesClient, Unreachable
 
 __all__ = ["Contact", "Driver"]
@@ -114,6 +115,7 @@ class Driver:
         self._poll_task: asyncio.Task[None] | None = None
         self._wake_send = asyncio.Event()
         self._wake_poll = asyncio.Event()
+        self._prices = prices_of(settings.prices)
         self.telling: Telling = Telling(ledger, client, observers)
         self._submission = Submission(
             ledger, client, settings, lambda: self._stopping, self.telling
@@ -354,7 +356,7 @@ class Driver:
         self._release_held(seat)
         if halting.halt_stands(state, now):
             return LONGEST_SLEEP if state.next_probe is None else state.next_probe - now
-        packed, next_due = pack_due(self._ledger, seat, now)
+        packed, next_due = pack_due(self._ledger, seat, now, self._prices)
         if packed:
             self._changed()
         self._live.wake()  # a few may have been told to go live

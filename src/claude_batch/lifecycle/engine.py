@@ -29,8 +29,15 @@ from claude_batch.ledger import collecting, halting, reading
 from claude_batch.ledger.processes import ProcessLock
 from claude_batch.ledger.reading import Answer
 from claude_batch.ledger.store import Ledger, Watch
+from claude_batch.lifecycle.budgeting import declare_daily, held_of
 from claude_batch.lifecycle.calls import Call, CallStore
-from claude_batch.lifecycle.doors import Door, first_cause, halted_error, timed_out_error
+from claude_batch.lifecycle.doors import (
+    Door,
+    first_cause,
+    halted_error,
+    open_client,
+    timed_out_error,
+)
 from claude_batch.lifecycle.driver import Driver
 from claude_batch.lifecycle.loops import EngineLoop
 from claude_batch.lifecycle.noticing import Noticing
@@ -38,7 +45,7 @@ from claude_batch.lifecycle.observers import Observers
 from claude_batch.lifecycle.sweeping import sweep
 from claude_batch.lifecycle.tooling import Talk, Tools, Workbench
 from claude_batch.lifecycle.waiting import Waiter, Waiting, settle
-from claude_batch.wire.client import BatchesClient, CredentialFault
+from claude_batch.money.prices import prices_of
 from claude_batch.wire.encoding import EncodedRequest
 
 __all__ = ["Engine", "shutdown_all"]
@@ -73,7 +80,7 @@ class Engine:
         self._flush_planned = False
         self._lock = ProcessLock(ledger)
         self.workbench: Workbench = Workbench(find_tools, self._lock.process)
-        self._calls = CallStore(ledger, self._lock.process)
+        self._calls = CallStore(ledger, self._lock.process, prices_of(settings.prices))
         self._notes_planned = False
         self._subscribers: list[tuple[int, Future[int]]] = []
         self._version = 0
@@ -112,7 +119,9 @@ class Engine:
                         f"({engine.settings}); give all its providers the same"
                     )
             else:
-                engine = _engines[name] = cls(Ledger(location), settings, find_tools)
+                ledger = Ledger(location)
+                declare_daily(ledger, settings)
+                engine = _engines[name] = cls(ledger, settings, find_tools)
             engine._users += 1
             return engine
 
@@ -145,18 +154,7 @@ class Engine:
         return self._loop.run(self._open_door(base_url, api_key, drive)).result()
 
     async def _open_door(self, base_url: str | None, api_key: str | None, drive: bool) -> Door:
-        try:
-            client = BatchesClient(
-                base_url=base_url, api_key=api_key, write_timeout=self.settings.arm_window
-            )
-        except CredentialFault as error:
-            raise ActorConfigurationError(str(error)) from None
-        if not client.has_credential:
-            await client.close()
-            raise ActorConfigurationError(
-                "no API key: set ANTHROPIC_API_KEY, or name the variable that holds it "
-                "with --api-key-env"
-            )
+        client = await open_client(base_url, api_key, write_timeout=self.settings.arm_window)
         name = (client.base_url, self.ledger.fingerprint(client.credential))
         door = self._doors.get(name)
         if door is None:
@@ -375,6 +373,7 @@ class Engine:
                 settle(call.future, failure)
             return
         self._calls.tell(self.observers)
+        self.noticing.follow(self._calls.bounded)
         for call, waiter in added:
             if call.talk is not None:
                 self.workbench.give(waiter.run_id, call.talk.tools, call.talk.judge)
@@ -431,7 +430,9 @@ class Engine:
             self.wake()
         with self.ledger.read() as tx:
             batch_id = reading.batch_of(tx, waiter.seq)
-        self._waiting.fail([waiter], lambda w: timed_out_error(w.run_id, batch_id, mode))
+            held = None if batch_id else held_of(tx, waiter.run_id, time.time())
+        words = "" if held is None else held.describe(waiter.run_id)
+        self._waiting.fail([waiter], lambda w: timed_out_error(w.run_id, batch_id, mode, words))
 
     def resume(self) -> None:
         """Probe every halted workspace that this process has a key for, and go on."""

@@ -14,7 +14,7 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from enum import Enum
 
@@ -25,11 +25,19 @@ from claude_batch.core.errors import HaltReason, LedgerError
 from claude_batch.core.settings import LedgerSettings
 from claude_batch.core.states import RequestState
 from claude_batch.ledger import halting, live, reading
+from claude_batch.ledger.budgets import any_budget
 from claude_batch.ledger.collecting import NewResult
 from claude_batch.ledger.high_water import HighWater, count_post, note_behind
 from claude_batch.ledger.live import Ended, Waiting
 from claude_batch.ledger.store import Ledger, Seat, Transaction
 from claude_batch.lifecycle.behind import stop_behind
+from claude_batch.lifecycle.budgeting import (
+    CallRoom,
+    NoRoom,
+    count_for_calls,
+    reserve_held_calls,
+    warn_after,
+)
 from claude_batch.lifecycle.collection import result_of
 from claude_batch.lifecycle.refusals import Refusals
 from claude_batch.lifecycle.submission import backoff
@@ -123,6 +131,9 @@ class LiveCalls:
         self._client: LiveClient | None = None
         self._page: deque[int] = deque()
         self._calls: dict[asyncio.Task[LiveAnswer], _Call] = {}
+        self._warnings: list[str] = []
+        self._held: set[str] = set()
+        self._held_before: set[str] = set()
         self._answered = 0
         self._failures = 0
         self._not_before = 0.0
@@ -151,6 +162,8 @@ class LiveCalls:
                     return
                 await self._wait(rest)
                 await self._record(seat)
+                # Whatever it was that woke us: there may be room for them by now.
+                self._held.clear()
         finally:
             # Only where the seat or the disk is lost: what was under way is lost with it.
             for call in self._calls:
@@ -181,7 +194,7 @@ class LiveCalls:
         with self._ledger.read() as tx:
             state = reading.workspace_row(tx, seat.workspace_id)
             if not self._page:
-                self._page.extend(live.waiting(tx, seat.workspace_id, PAGE))
+                self._page.extend(live.waiting(tx, seat.workspace_id, PAGE, without=self._held))
         if not self._page or state.behind is not None:
             return LONGEST_REST
         if halting.halt_stands(state, now):
@@ -189,21 +202,54 @@ class LiveCalls:
         if self._not_before - time.monotonic() > 0:
             return self._not_before - time.monotonic()
         most = MOST if state.halted is None else 1  # one call probes whether the account is back
-        turns, rest = self._turns(most)
+        self._count_for_budgets(seat, now)
+        held = set(self._held)
+        turns, rest = self._turns(seat, most)
         if turns:
             self._leave(seat, turns)
+        self._tell_held(seat, self._held - held, now)
         return rest if self._page else LONGEST_REST
 
-    def _turns(self, most: int) -> tuple[list[tuple[int, str, Turn]], float]:
+    def _count_for_budgets(self, seat: Seat, now: float) -> None:
+        """What was sent before a budget was there is counted before more is sent."""
+        with self._ledger.read() as tx:
+            if not any_budget(tx):
+                return
+            runs = live.waiting_runs(tx, self._page)
+        count_for_calls(self._ledger, seat, self._prices, runs, now)
+
+    def _tell_held(self, seat: Seat, run_ids: Collection[str], now: float) -> None:
+        """Budgets hold runs: what they wait for is written down, for who asks for their status."""
+        for run_id in run_ids:
+            anew = run_id not in self._held_before
+            self._held_before.add(run_id)
+            if reserve_held_calls(self._ledger, seat, self._prices, run_id, now, anew=anew):
+                self._changed()
+
+    def _turns(self, seat: Seat, most: int) -> tuple[list[tuple[int, str, Turn]], float]:
         """Turns for the requests that stand first, and how long the next one must wait."""
         if self._client is None:
             self._client = self._batches.live(concurrency=MOST)
         turns: list[tuple[int, str, Turn]] = []
         rest = LONGEST_REST
+        chosen: set[int] = set()
         with self._ledger.read() as tx:
+            room = CallRoom(tx, self._prices, time.time())
             while self._page and len(self._calls) + len(turns) < most:
-                waiting = live.request(tx, self._page[0])
+                waiting = None if self._page[0] in chosen else live.request(tx, self._page[0])
                 if waiting is not None:
+                    try:
+                        if waiting.run_id in self._held:
+                            raise NoRoom(waiting.run_id)
+                        room.reserve(waiting.run_id, waiting.actor, waiting.body)
+                    except NoRoom as error:
+                        # The others of its run wait too; those of other runs may have room.
+                        self._held.add(error.run_id)
+                        self._page.clear()
+                        self._page.extend(
+                            live.waiting(tx, seat.workspace_id, PAGE, without=self._held)
+                        )
+                        continue
                     model, tokens = asked_of(waiting.body)
                     bound = min(most, waiting.concurrency)
                     found = self._client.try_turn(model, len(waiting.body), tokens, bound)
@@ -212,6 +258,7 @@ class LiveCalls:
                         rest = min(found, OTHERS_REST)
                         break
                     turns.append((waiting.seq, model, found))
+                    chosen.add(waiting.seq)
                 self._page.popleft()
         return turns, rest
 
@@ -220,14 +267,22 @@ class LiveCalls:
         claimed: list[tuple[_Call, str, Turn]] = []
         try:
             with self._ledger.write(seat) as tx:
-                # A budget is to be asked here: what is claimed is about to be paid for.
                 now = time.time()
+                room = CallRoom(tx, self._prices, now)
                 for seq, model, turn in turns:
-                    found = live.claim(tx, seq, now)
-                    if found is None:
+                    asked = live.request(tx, seq)
+                    if asked is None:
                         self._client.unused(turn, model)
-                    else:
-                        claimed.append((_Call(*found, now), model, turn))
+                        continue
+                    try:
+                        # What is claimed is about to be paid for.
+                        reserve = room.reserve(asked.run_id, asked.actor, asked.body)
+                    except NoRoom as error:
+                        self._held.add(error.run_id)
+                        self._client.unused(turn, model)
+                        continue
+                    claim = live.claim(tx, asked, now, reserve)
+                    claimed.append((_Call(asked, *claim, now), model, turn))
                 number = count_post(tx) if claimed else 0
             if claimed and not self._high_water.raise_to(number, sending=True):
                 self._behind(seat, claimed)
@@ -288,6 +343,8 @@ class LiveCalls:
             del self._calls[task]
         self._answered += sum(answer.message is not None for _, answer in ended)
         reach(CrashPoint.AFTER_LIVE_RECORD)
+        for words in self._warnings:
+            _log.warning("%s", words, extra={"for_people": True})
         self._telling.called(told)
         self._changed()
 
@@ -336,6 +393,11 @@ class LiveCalls:
             is_accounts = verdict is Verdict.ACCOUNT
             told.append(CallEnd(asked, call.batch_id, result, state, is_accounts, call.left))
         live.finish(tx, final, now)
+        self._warnings = [
+            words
+            for batch_id in {end.batch_id for end in final}
+            for words in warn_after(tx, batch_id, now)
+        ]
         return told
 
     def _halt(self, tx: Transaction, seat: Seat, answer: LiveAnswer) -> None:

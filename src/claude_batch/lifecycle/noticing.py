@@ -1,4 +1,4 @@
-"""Events that show in the ledger alone: halts that begin and end, runs that finish.
+"""Events that show in the ledger alone: halts that begin and end, runs that are held or finish.
 
 Whoever does it (a driver here, one of another process, the user who cancels) writes it down; here
 it is noticed after a change, and told. Nothing is looked at where nobody wants to know.
@@ -12,10 +12,12 @@ import time
 from collections.abc import Callable, Iterable
 
 from claude_batch.core.errors import LedgerError
-from claude_batch.core.events import RunFinished, SendingHalted, SendingResumed
-from claude_batch.core.states import RunState
+from claude_batch.core.events import RunFinished, RunHeld, SendingHalted, SendingResumed
+from claude_batch.core.states import RequestState, RunState
 from claude_batch.ledger import halting, reading
-from claude_batch.ledger.store import Ledger
+from claude_batch.ledger.budgets import any_budget
+from claude_batch.ledger.store import Ledger, Record, Transaction
+from claude_batch.lifecycle.budgeting import held_of
 from claude_batch.lifecycle.doors import Door
 from claude_batch.lifecycle.observers import Observers
 
@@ -40,12 +42,14 @@ class Noticing:
         self._halts: dict[int, tuple[str, float]] = {}
         # The stamp at which a run that was told had finished: after a retry it finishes anew.
         self._told: dict[str, int] = {}
+        # What held a run when that was told last: its scope, name and sum.
+        self._held: dict[str, tuple[str, str, int]] = {}
         self._planned = False
         self._took = 0.0
 
     def follow(self, run_ids: Iterable[str]) -> None:
-        """Tell when these runs finish. Those that have finished already are told too."""
-        if self._observers.wants(RunFinished):
+        """Tell when these runs are held, and when they finish, also where they have already."""
+        if self._observers.wants(RunFinished) or self._observers.wants(RunHeld):
             self._runs.update(run_ids)
 
     def plan(self) -> None:
@@ -72,9 +76,21 @@ class Noticing:
         if self._observers.wants(SendingHalted):
             for door in self._doors():
                 self._look_at_halt(door)
-        for run_id in list(self._runs):
-            self._look_at_run(run_id)
+        if self._runs:
+            self._look_at_runs()
         self._took = time.monotonic() - begun
+
+    def _look_at_runs(self) -> None:
+        holds = False
+        if self._observers.wants(RunHeld):
+            with self._ledger.read() as tx:
+                holds = any_budget(tx)
+        if not holds and not self._observers.wants(RunFinished):
+            # Mostly nobody wants to know more of a run. Who waits for one lets it be followed anew.
+            self._runs.clear()
+            return
+        for run_id in list(self._runs):
+            self._look_at_run(run_id, holds=holds)
 
     def _look_at_halt(self, door: Door) -> None:
         with self._ledger.read() as tx:
@@ -106,18 +122,21 @@ class Noticing:
                 )
             )
 
-    def _look_at_run(self, run_id: str) -> None:
+    def _look_at_run(self, run_id: str, *, holds: bool) -> None:
         with self._ledger.read() as tx:
             run = reading.find_run(tx, run_id)
             if run is None:  # it was removed meanwhile
                 self._runs.discard(run_id)
                 return
             if reading.unfinished(tx, run_id):
+                if holds:
+                    self._look_at_budget(tx, run)
                 return
             counts = reading.request_counts(tx, run_id)
             stamp = reading.finished_at(tx, run_id)
             workspace = reading.workspace_row(tx, run.workspace_id)
         self._runs.discard(run_id)
+        self._held.pop(run_id, None)
         if run.kind != "run" or self._told.get(run_id) == stamp:
             return
         self._told[run_id] = stamp
@@ -133,3 +152,25 @@ class Noticing:
                 asked=run.created,
             )
         )
+
+    def _look_at_budget(self, tx: Transaction, run: Record) -> None:
+        held = held_of(tx, run.id, time.time())
+        if held is not None:
+            counts = reading.request_counts(tx, run.id)
+            if counts.get(RequestState.PACKED) or counts.get(RequestState.CONTINUING):
+                return  # what is under way may make room
+        before = self._held.pop(run.id, None)
+        if held is None:
+            return
+        now = self._held[run.id] = (held.scope, held.name, held.amount)
+        if now != before:
+            self._observers.tell(
+                RunHeld(
+                    ledger=self._observers.ledger,
+                    workspace=reading.workspace_row(tx, run.workspace_id).name,
+                    run_id=run.id,
+                    scope=held.scope,
+                    requests=held.requests,
+                    reason=held.describe(run.id),
+                )
+            )

@@ -9,7 +9,10 @@ from typing import Literal, Protocol
 
 from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.ledger import live, packing, reconciling
+from claude_batch.ledger.budgets import any_budget
 from claude_batch.ledger.store import Ledger, Record, Seat, Transaction
+from claude_batch.lifecycle.budgeting import Fitting, reserve_what_waits
+from claude_batch.money.prices import Prices, prices_of
 from claude_batch.wire.encoding import body_length
 from claude_batch.wire.limits import MAX_BODY_BYTES, MAX_REQUESTS
 
@@ -133,9 +136,12 @@ def goes_live(waiting: int, choices: Iterable[Choice]) -> bool:
     )
 
 
-def pack_due(ledger: Ledger, seat: Seat, now: float) -> tuple[list[int], float | None]:
-    """Pack every lane whose time has come, each as far as one batch reaches.
+def pack_due(
+    ledger: Ledger, seat: Seat, now: float, prices: Prices | None = None
+) -> tuple[list[int], float | None]:
+    """Pack every lane whose time has come, each as far as one batch and the budgets reach.
 
+    ``prices`` tell what requests may cost, where a budget asks (by default the listed ones).
     Returns the new batches and the time at which the next lane is due (None: no lane waits).
     """
     with ledger.read() as tx:
@@ -147,6 +153,11 @@ def pack_due(ledger: Ledger, seat: Seat, now: float) -> tuple[list[int], float |
             later.append(due)
             continue
         reach(CrashPoint.BEFORE_PACK)
+        with ledger.read() as tx:
+            waiting = packing.policies(tx, lane_id, alone) if any_budget(tx) else {}
+        if waiting:
+            prices = prices or prices_of()
+            reserve_what_waits(ledger, seat, prices, lane_id, waiting, now, alone)
         with ledger.write(seat) as tx:
             # An unknown sending is looked for by its count: another batch shall not look like it.
             unknown = reconciling.unknown_batches(tx, seat.workspace_id)
@@ -156,7 +167,12 @@ def pack_due(ledger: Ledger, seat: Seat, now: float) -> tuple[list[int], float |
             if goes_live(totals[0], policies.values()):
                 live.choose(tx, lane_id, policies)
                 continue
-            cut, which = _cut_of(tx, lane_id, alone, totals, policies, avoid)
+            budget = Fitting.of(tx, lane_id, policies, now, alone)
+            cut, which, only = None, "first", None
+            if budget is None or budget.all_fit:
+                cut, which = _cut_of(tx, lane_id, alone, totals, policies, avoid)
+            else:
+                cut, only = _cut_that_fits(tx, lane_id, policies, avoid, budget)
             if cut is None:
                 continue
             packed.append(
@@ -171,6 +187,7 @@ def pack_due(ledger: Ledger, seat: Seat, now: float) -> tuple[list[int], float |
                     now=now,
                     alone=alone,
                     which=which,
+                    only=only,
                 )
             )
         reach(CrashPoint.AFTER_PACK)
@@ -200,3 +217,21 @@ def _cut_of(
         return plan_cut(queued, policies, avoid=avoid), "by_prefix"
     queued = packing.queued_of_lane(tx, lane_id, alone)
     return plan_cut(queued, policies, avoid=avoid), "first"
+
+
+def _cut_that_fits(
+    tx: Transaction,
+    lane_id: int,
+    policies: Mapping[str, Record],
+    avoid: Collection[int],
+    budget: Fitting,
+) -> tuple[Cut | None, list[int]]:
+    """`_cut_of` where not all fits into the budgets: which requests are meant, by row number."""
+    cut = None
+    if any(policy.prefixed for policy in policies.values()):
+        ahead = {seq for seq, _, _ in packing.queued_primers(tx, lane_id, budget.alone)}
+        if ahead:
+            cut = plan_cut(budget.fitting(tx, lane_id, ahead), policies, avoid=avoid)
+    if cut is None:
+        cut = plan_cut(budget.fitting(tx, lane_id), policies, avoid=avoid)
+    return cut, [seq for seq in budget.taken if cut is not None and seq <= cut.last_seq]

@@ -42,12 +42,20 @@ class Prices:
         ``model`` is the name in the answer, ``at`` the time that it was processed at (seconds since
         the epoch).
         """
-        key = (model, usage.speed, int(at // DAY))
+        tariff = self.tariff(model, at=at, speed=usage.speed)
+        return None if tariff is None else tariff.charge(usage, batch=batch)
+
+    def tariff(self, model: str, *, at: float, speed: str | None = None) -> Tariff | None:
+        """All prices of a model at a time (seconds since the epoch); None where they are unknown.
+
+        ``speed`` is as `Usage` has it.
+        """
+        key = (model, speed, int(at // DAY))
         try:
-            tariff = self._known[key]
+            return self._known[key]
         except KeyError:
             tariff = self._known[key] = self._find(*key)
-        return None if tariff is None else tariff.charge(usage, batch=batch)
+            return tariff
 
     def _find(self, model: str, speed: str | None, day: int) -> Tariff | None:
         fast = speed not in (None, "standard")

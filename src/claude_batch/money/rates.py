@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from claude_batch.core.usage import Usage
 
@@ -26,7 +26,6 @@ __all__ = [
     "Rates",
     "Tariff",
     "femto_per_token",
-    "usd",
 ]
 
 # Anthropic's pricing page (https://platform.claude.com/docs/en/about-claude/pricing), read on
@@ -107,11 +106,6 @@ def _nano(femto: int) -> int:
     return (femto + _FEMTO_PER_NANO // 2) // _FEMTO_PER_NANO
 
 
-def usd(nano: int) -> Decimal:
-    """Nano-dollars as dollars, exactly."""
-    return Decimal(nano).scaleb(-9)
-
-
 @dataclass(frozen=True, slots=True)
 class Tariff:
     """All prices of one model."""
@@ -161,3 +155,33 @@ class Tariff:
         if plain == tokens:
             return Charge(cost, live, cost)
         return Charge(cost, live, _nano(plain // _BATCH_DIVISOR + fees))
+
+    def ceiling(
+        self,
+        *,
+        input: int,
+        output: int,
+        cache: Literal["5m", "1h"] | None = None,
+        searches: int = 0,
+        us_only: bool = False,
+        batch: bool,
+    ) -> int:
+        """The most that an answer can cost in nano-dollars, which `charge` never passes.
+
+        ``input`` and ``output`` are tokens, at most; ``cache`` is the longest life of what may be
+        written to the prompt cache; ``us_only``: it may be charged by `PRICED_GEO`.
+        """
+        ranges = [self.base, *(rates for above, rates in self.tiers if input > above)]
+        tokens = 0
+        for rates in ranges:
+            dearest = rates.input
+            if cache is not None:
+                dearest = max(dearest, rates.cache_write_5m)
+            if cache == "1h":
+                dearest = max(dearest, rates.cache_write_1h)
+            tokens = max(tokens, input * dearest + output * rates.output)
+        if us_only:
+            tokens = -(-tokens * _GEO_NUMERATOR // _GEO_DENOMINATOR)
+        if batch:
+            tokens = -(-tokens // _BATCH_DIVISOR)
+        return -(-(tokens + searches * self.search) // _FEMTO_PER_NANO)

@@ -5,15 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import (
-    AsyncIterable,
-    AsyncIterator,
-    Callable,
-    Iterable,
-    Iterator,
-    Mapping,
-)
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, InvalidStateError
+from decimal import Decimal
 from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -36,8 +30,10 @@ from claude_batch.lifecycle.doors import Door
 from claude_batch.lifecycle.engine import Engine
 from claude_batch.lifecycle.observers import Carriers, checked_observers
 from claude_batch.lifecycle.tooling import Talk
+from claude_batch.money.estimates import Estimate
 from claude_batch.money.prices import prices_of
 from claude_batch.providers.entrance import Entered, Entrance, find_credentials
+from claude_batch.providers.estimating import stored_estimate
 from claude_batch.providers.keywords import SettingKeywords, ledger_keywords, mode_keywords
 from claude_batch.providers.mapping import response_of
 from claude_batch.providers.opened import Opened
@@ -205,8 +201,11 @@ class ClaudeBatchProvider(Opened):
         self._entrance.opening().add_done_callback(ask)
         return future
 
-    def _mode(self, actor: ActorConfiguration) -> BatchProcessingMode:
-        return resolve_mode(actor.batch_processing or True, self.overrides)
+    def _mode(
+        self, actor: ActorConfiguration, budget_usd: Decimal | str | float | None = None
+    ) -> BatchProcessingMode:
+        asked = {} if budget_usd is None else {"budget_usd": budget_usd}
+        return resolve_mode(actor.batch_processing or True, {**self.overrides, **asked})
 
     # Runs ------------------------------------------------------------------------------------
 
@@ -219,7 +218,7 @@ class ClaudeBatchProvider(Opened):
         is a failed result; it is no part of the run.
         """
         refused: list[ActorResult] = []
-        run = await self._store(actor, requests, refused=refused)
+        run = await self._store(actor, requests, self._mode(actor), refused=refused)
         results = None if run is None else run.results(ordered=ordered)
         async for result in merge(results, refused, ordered=ordered):
             yield result
@@ -233,7 +232,7 @@ class ClaudeBatchProvider(Opened):
     ) -> Iterator[ActorResult]:
         """`respond_all`, with or without a running event loop."""
         refused: list[ActorResult] = []
-        run = self._store_sync(actor, requests, refused=refused)
+        run = self._store_sync(actor, requests, self._mode(actor), refused=refused)
         results = iter(()) if run is None else run.results_sync(ordered=ordered)
         yield from merge_sync(results, refused, ordered=ordered) if refused else results
 
@@ -245,15 +244,18 @@ class ClaudeBatchProvider(Opened):
         label: str | None = None,
         new: bool = False,
         output: str | None = None,
+        budget_usd: Decimal | str | float | None = None,
     ) -> Run:
         """Store a run and send it; returns once every batch that the API's queue admits is taken.
 
         The process may end then: any process that opens the run goes on. The same requests find
         the run they made before, unless ``new``. Raises `InvalidRequestError` for the first
         request that would be refused, with nothing sent, `MiddlewareError` likewise, and
-        `AccountHaltedError`.
+        `AccountHaltedError`. ``budget_usd``: what it may cost in dollars; what does not fit is
+        held, and is no reason to wait here.
         """
-        run = await self._store(actor, requests, label=label, new=new, output=output)
+        mode = self._mode(actor, budget_usd)
+        run = await self._store(actor, requests, mode, label=label, new=new, output=output)
         assert run is not None
         await run.wait_until_sent()
         return run
@@ -266,9 +268,11 @@ class ClaudeBatchProvider(Opened):
         label: str | None = None,
         new: bool = False,
         output: str | None = None,
+        budget_usd: Decimal | str | float | None = None,
     ) -> Run:
         """`submit`, with or without a running event loop."""
-        run = self._store_sync(actor, requests, label=label, new=new, output=output)
+        mode = self._mode(actor, budget_usd)
+        run = self._store_sync(actor, requests, mode, label=label, new=new, output=output)
         assert run is not None
         run.wait_until_sent_sync()
         return run
@@ -284,23 +288,29 @@ class ClaudeBatchProvider(Opened):
         on_invalid: Callable[[InvalidRequestError], None] | None = None,
         on_stored: Callable[[int], None] | None = None,
         spare_single: bool = False,
+        on_estimate: Callable[[Estimate], None] | None = None,
+        budget_usd: Decimal | str | float | None = None,
     ) -> Run:
         """Store a run without waiting for its sending; what drives the ledger sends it.
 
         ``on_invalid`` is told of each request that is left out because it would be refused; without
         it the first one raises, with nothing stored. ``on_stored`` is told, again and again, how
         many requests are stored by now. ``spare_single``: what the API dislikes in one request's
-        own messages does not refuse the run.
+        own messages does not refuse the run. ``on_estimate`` is told what a new run will come to
+        before anything of it is sent; what it raises leaves nothing stored. ``budget_usd``: what
+        it may cost in dollars.
         """
         run = self._store_sync(
             actor,
             requests,
+            self._mode(actor, budget_usd),
             label=label,
             new=new,
             output=output,
             on_invalid=on_invalid,
             on_stored=on_stored,
             spare_single=spare_single,
+            on_estimate=on_estimate,
         )
         assert run is not None
         return run
@@ -308,6 +318,7 @@ class ClaudeBatchProvider(Opened):
     def _writer(
         self,
         actor: ActorConfiguration,
+        mode: BatchProcessingMode,
         label: str | None,
         output: str | None,
         on_stored: Callable[[int], None] | None = None,
@@ -315,7 +326,7 @@ class ClaudeBatchProvider(Opened):
         *,
         spare_single: bool = False,
     ) -> RunWriter:
-        door, mode = self._door(), self._mode(actor)
+        door = self._door()
         encoder = self._encoders.of(actor)
         uploads = Uploads(self._engine, door) if self._drive else None
         preflight = preflight_of(
@@ -335,9 +346,10 @@ class ClaudeBatchProvider(Opened):
             middleware=self.middleware,
             refused=refused,
             on_stored=on_stored,
+            preflight=preflight,
+            prices=prices_of(self.settings.prices),
             workbench=self._engine.workbench,
             talk=talk_of(actor),
-            preflight=preflight,
         )
         if uploads is not None:
             uploads.run_id = writer.run_id
@@ -347,7 +359,7 @@ class ClaudeBatchProvider(Opened):
         self,
         actor: ActorConfiguration,
         requests: _Requests,
-        *,
+        mode: BatchProcessingMode,
         label: str | None = None,
         new: bool = False,
         output: str | None = None,
@@ -355,13 +367,12 @@ class ClaudeBatchProvider(Opened):
     ) -> Run | None:
         check_requests(requests)
         engine, _ = await asyncio.wrap_future(self._entrance.opening())
-        writer = await asyncio.to_thread(self._writer, actor, label, output, refused=refused)
+        writer = await asyncio.to_thread(self._writer, actor, mode, label, output, refused=refused)
 
-        # Encoded on this thread, where the caller's iterator belongs; stored on another.
         async def add(given: str | ActorRequest) -> None:
+            # Encoded on this thread, the iterator's own; files are read, and all stored, on others.
             request = ActorRequest.of(given)
             if actor.documents or request.documents:
-                # Files are read, and some are uploaded.
                 await asyncio.wrap_future(engine.read(lambda: writer.add(request)))
             else:
                 writer.add(request)
@@ -388,6 +399,7 @@ class ClaudeBatchProvider(Opened):
         self,
         actor: ActorConfiguration,
         requests: Iterable[str | ActorRequest],
+        mode: BatchProcessingMode,
         *,
         label: str | None = None,
         new: bool = False,
@@ -395,10 +407,13 @@ class ClaudeBatchProvider(Opened):
         on_invalid: Callable[[InvalidRequestError], None] | None = None,
         on_stored: Callable[[int], None] | None = None,
         spare_single: bool = False,
+        on_estimate: Callable[[Estimate], None] | None = None,
         refused: list[ActorResult] | None = None,
     ) -> Run | None:
         check_requests(requests)
-        writer = self._writer(actor, label, output, on_stored, refused, spare_single=spare_single)
+        writer = self._writer(
+            actor, mode, label, output, on_stored, refused, spare_single=spare_single
+        )
         try:
             for request in requests:
                 try:
@@ -409,6 +424,8 @@ class ClaudeBatchProvider(Opened):
                     on_invalid(error)
                 if writer.is_full:
                     writer.flush()
+            if on_estimate is not None and writer.count and (new or not writer.is_known()):
+                on_estimate(stored_estimate(writer, prices_of(self.settings.prices)))
             run_id = writer.finish(new=new)
         except BaseException:
             writer.abort()

@@ -7,12 +7,12 @@ from dataclasses import asdict, dataclass
 from decimal import Decimal
 from typing import Any
 
+from claude_batch.core.dollars import usd
 from claude_batch.core.states import RequestState
 from claude_batch.ledger import costs, reading
 from claude_batch.ledger.costs import Grouping, Priced, Sums
 from claude_batch.ledger.store import Ledger
 from claude_batch.money.prices import Prices
-from claude_batch.money.rates import usd
 from claude_batch.wire.messages import UnreadableLine, decode_line
 
 __all__ = ["CostReport", "CostShare", "Tokens", "cost_of", "price_unpriced"]

@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
 from datetime import datetime
+from decimal import Decimal
 from typing import Any, Literal, TypedDict, cast
 
 from claude_batch.core.durations import parse_deadline, parse_duration
@@ -17,6 +18,8 @@ from claude_batch.core.settings import BatchProcessingMode, LedgerSettings, reso
 __all__ = ["SettingKeywords", "ledger_keywords", "mode_keywords"]
 
 _Duration = str | float | int
+
+_Dollars = Decimal | str | float | int
 
 _PARSERS: Mapping[str, Callable[[Any], Any]] = {
     **dict.fromkeys(
@@ -57,6 +60,8 @@ class SettingKeywords(TypedDict, total=False):
     deadline: _Duration | datetime | None
     deadline_margin: _Duration | None
     fallback: Literal["live", "none"] | None
+    budget_usd: _Dollars | None
+    actor_budget_usd: _Dollars | None
     max_turns: int | None
     turn_linger: _Duration | None
     validation_attempts: int | None
@@ -75,6 +80,7 @@ class SettingKeywords(TypedDict, total=False):
     exclusive_workspace: bool | None
     probe_interval: _Duration | None
     prices: str | os.PathLike[str] | None
+    daily_budget_usd: _Dollars | None
 
 
 def mode_keywords(settings: SettingKeywords) -> dict[str, Any]:

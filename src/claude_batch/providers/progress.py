@@ -9,10 +9,10 @@ from decimal import Decimal
 from statistics import median
 from typing import Any
 
+from claude_batch.core.dollars import usd
 from claude_batch.core.states import BatchState, RunState
-from claude_batch.ledger import costs, reading
+from claude_batch.ledger import budgets, costs, reading
 from claude_batch.ledger.store import Ledger
-from claude_batch.money.rates import usd
 from claude_batch.providers.status import RunStatus
 
 __all__ = ["Progress", "ProgressReader", "expected_end"]
@@ -31,6 +31,8 @@ class Progress:
     """Nano-dollars (10⁻⁹ USD) of the batches that are collected, as far as prices are known."""
     unpriced: int
     """Answers that are not in it, since the price of their model is not known."""
+    budget: int | None
+    """What the run may cost, in nano-dollars; None for one without a budget of its own."""
     failures: dict[str, int]
     """Failed requests by the API's type of error, else by state; the most frequent first."""
     expected_end: float | None
@@ -44,7 +46,8 @@ class Progress:
 
     def to_dict(self) -> dict[str, Any]:
         """The same as plain values, for JSON."""
-        return {**asdict(self), "cost_usd": self.cost / 1e9}
+        budget = None if self.budget is None else self.budget / 1e9
+        return {**asdict(self), "cost_usd": self.cost / 1e9, "budget_usd": budget}
 
 
 class ProgressReader:
@@ -67,6 +70,7 @@ class ProgressReader:
             if status.failed != self._failed:
                 self._failed = status.failed
                 self._failures = costs.failures(tx, self._run_id)
+            budget = budgets.amounts(tx, self._run_id, status.actor).get("run")
             took: list[float] = []
             if status.state is RunState.RUNNING:
                 row = reading.run_row(tx, self._run_id)
@@ -76,6 +80,7 @@ class ProgressReader:
             done=final / status.total if status.total else 0.0,
             cost=sum(cost for cost, _ in self._costs.values()),
             unpriced=sum(unpriced for _, unpriced in self._costs.values()),
+            budget=budget,
             failures=self._failures,
             expected_end=_end_of(status, took),
         )

@@ -7,21 +7,26 @@ import itertools
 import time
 from collections.abc import AsyncIterator, Generator, Iterable, Iterator
 from concurrent.futures import Future
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
 from claude_batch.actor.output import OutputFormat, output_format_of
 from claude_batch.actor.response import ActorResult, OutputT
+from claude_batch.core.dollars import nano_dollars
 from claude_batch.core.errors import BatchTimeoutError, RunNotFoundError
 from claude_batch.core.events import RequestsRetried, RunCancelled
 from claude_batch.core.states import BatchState
-from claude_batch.ledger import collecting, delivery, halting, reading
+from claude_batch.ledger import collecting, conversing, delivery, halting, reading
 from claude_batch.ledger.costs import Grouping
 from claude_batch.ledger.delivery import Forms, Outstanding
 from claude_batch.ledger.reading import Answer
 from claude_batch.ledger.retrying import Retried
-from claude_batch.lifecycle.doors import Door, halted_error, other_key_error
+from claude_batch.lifecycle.budgeting import Held, held_error, held_of
+from claude_batch.lifecycle.doors import Door, halted_error, other_key_error, run_timed_out_error
 from claude_batch.lifecycle.engine import Engine
 from claude_batch.lifecycle.seat import seat_is_taken
+from claude_batch.money.prices import prices_of
+from claude_batch.providers.budgets import set_budget
 from claude_batch.providers.costs import CostReport, cost_of
 from claude_batch.providers.mapping import result_of
 from claude_batch.providers.progress import Progress, ProgressReader
@@ -48,6 +53,7 @@ CANCEL_GRACE = 600.0
 """Seconds that a run which timed out with ``on_timeout: cancel`` waits for its batches to end."""
 
 _AT_API = (BatchState.SUBMITTING, BatchState.IN_PROGRESS, BatchState.CANCELING, BatchState.ENDED)
+_UNDER_WAY = (BatchState.PACKED, BatchState.UNKNOWN, *_AT_API)
 
 
 class Run:
@@ -149,7 +155,8 @@ class Run:
     async def wait(self) -> RunStatus:
         """Wait until every request has its final state.
 
-        Raises `AccountHaltedError` where sending halts and nothing of the run is at the API, and
+        Raises `AccountHaltedError` where sending halts and nothing of the run is at the API,
+        `BudgetExceededError` where it is held and only another budget would change that, and
         `BatchTimeoutError` after ``max_wait``.
         """
         async for _ in step_async(self._until_final()):
@@ -228,6 +235,21 @@ class Run:
         engine.observers.tell(RunCancelled(ledger=engine.observers.ledger, run_id=self.id))
         engine.noticing.follow([self.id])
         engine.wake()
+
+    async def set_budget(self, usd: Decimal | str | float | None) -> None:
+        """Set, raise or lower what the run may cost, in dollars; None takes its budget away.
+
+        What was held goes on where it fits now. What is under way stays, whatever it may cost.
+        Raises ``ValueError`` for what is no sum.
+        """
+        await _first(step_async(self._read(lambda: self.set_budget_sync(usd))))
+
+    def set_budget_sync(self, usd: Decimal | str | float | None) -> None:
+        """`set_budget`, with or without a running event loop."""
+        amount = None if usd is None else nano_dollars(usd)
+        prices = prices_of(self._provider.settings.prices)
+        set_budget(self._engine.ledger, "run", self.id, amount, prices)
+        self._engine.wake()
 
     async def retry_failed(self, only: Iterable[str] | None = None) -> int:
         """Ask again what failed; returns how many requests. What succeeded is not asked again.
@@ -335,8 +357,8 @@ class Run:
         while True:
             version = self._engine.version
             self._engine.check()
-            unsent, workspace = yield Pause(self._engine.read(self._sending))
-            if not unsent:
+            unsent, workspace, held = yield Pause(self._engine.read(self._sending))
+            if unsent <= held:
                 return
             if halting.halt_stands(workspace, time.time()):
                 raise halted_error(workspace)
@@ -391,11 +413,17 @@ class Run:
         with self._engine.ledger.read() as tx:
             return reading.unfinished(tx, self.id)
 
-    def _sending(self) -> tuple[int, Any]:
+    def _sending(self) -> tuple[int, Any, int]:
+        """Unsent requests of the run, its workspace, and how many of the former are held."""
         own = self._untried()
         with self._engine.ledger.read() as tx:
             row = reading.run_row(tx, self.id)
-            return reading.unsent(tx, self.id), reading.workspace_row(tx, own or row.workspace_id)
+            held = held_of(tx, self.id, time.time())
+            return (
+                reading.unsent(tx, self.id),
+                reading.workspace_row(tx, own or row.workspace_id),
+                0 if held is None else held.requests,
+            )
 
     def _untried(self) -> int | None:
         """The workspace of our own key as long as it was not tried: until then, what an earlier
@@ -404,17 +432,21 @@ class Run:
         own = door.workspace_id
         return own if self._provider.drives and not door.driver.contact.made else None
 
-    def _at_api(self) -> tuple[Any, tuple[str, ...], bool, int]:
+    def _at_api(self) -> tuple[Any, tuple[str, ...], bool, int, Held | None]:
         self._check_key()
         own = self._untried()
         with self._engine.ledger.read() as tx:
             row = reading.run_row(tx, self.id)
             batches = reading.batches_of_run(tx, self.id)
             workspace = reading.workspace_row(tx, own or row.workspace_id)
+            under_way = any(batch.state in _UNDER_WAY for batch in batches)
+            held = None if under_way else held_of(tx, self.id, time.time())
+            if held is not None and conversing.continuing_counts(tx, self.id)[0]:
+                held = None  # a conversation still goes on
         waiting = [batch for batch in batches if batch.state in _AT_API]
         ids = tuple(batch.remote_id for batch in waiting if batch.remote_id)
         unknown = sum(batch.request_count for batch in batches if batch.state == BatchState.UNKNOWN)
-        return workspace, ids, bool(waiting), unknown
+        return workspace, ids, bool(waiting), unknown, held
 
     def _check_key(self) -> None:
         """Nobody goes on with the run where it waits for another key than ours."""
@@ -435,9 +467,11 @@ class Run:
     def _check_patience(
         self, cancelled_at: float | None
     ) -> Generator[Pause | Any, Any, float | None]:
-        workspace, batch_ids, at_api, unknown = yield Pause(self._engine.read(self._at_api))
+        workspace, batch_ids, at_api, unknown, held = yield Pause(self._engine.read(self._at_api))
         if halting.halt_stands(workspace, time.time()) and not at_api:
             raise halted_error(workspace)
+        if held is not None and held.for_good:
+            raise held_error(self.id, held)
         if time.time() < self._deadline:
             return None
         if self._on_timeout == "cancel":
@@ -449,20 +483,9 @@ class Run:
         raise self._timed_out(batch_ids, unknown)
 
     def _timed_out(self, batch_ids: tuple[str, ...], unknown: int) -> BatchTimeoutError:
-        kept = (
-            "it was cancelled; what had finished is kept"
-            if self._on_timeout == "cancel"
-            else f"everything is kept; `claude-batch resume {self.id}` goes on"
-        )
-        if unknown:
-            kept += (
-                f". Of {unknown} requests it is unknown whether the API took them; they are not "
-                "sent again, since they may have been paid for"
-            )
-        return BatchTimeoutError(
-            f"run {self.id} did not finish within max_wait ({self._max_wait:g} s): {kept}",
-            run_id=self.id,
-            batch_ids=batch_ids,
+        cancelled = self._on_timeout == "cancel"
+        return run_timed_out_error(
+            self.id, batch_ids, unknown, max_wait=self._max_wait, cancelled=cancelled
         )
 
 

@@ -13,6 +13,7 @@ from claude_batch.core.errors import RunNotFoundError
 from claude_batch.core.states import BatchState, RequestState, RunState
 from claude_batch.ledger import conversing, costs, deadlines, reading, reconciling
 from claude_batch.ledger.store import Ledger, Transaction
+from claude_batch.lifecycle.budgeting import Held, held_of
 from claude_batch.lifecycle.deadlines import margin_of
 from claude_batch.lifecycle.seat import seat_is_taken
 from claude_batch.wire.limits import RESULTS_KEPT_DAYS, WARN_FROM_DAY
@@ -102,6 +103,8 @@ class RunStatus:
     mode: str = "batch"
     """``batch``, ``live`` or ``auto``, as it was asked."""
     deadline: Deadline | None = None
+    held: Held | None = None
+    """What holds requests of it back, where they do not fit into a budget."""
     waiting_since: float | None = None
     """Since when it waits for that; None for a finished run."""
 
@@ -123,6 +126,7 @@ class RunStatus:
         """The same as plain values, for JSON."""
         values = asdict(self)
         values["counts"] = {str(state): count for state, count in self.counts.items()}
+        values["held"] = None if self.held is None else self.held._asdict()
         return values
 
 
@@ -156,6 +160,7 @@ def status_of(ledger: Ledger, run_id: str, *, driven: bool | None = None) -> Run
         workspace = reading.workspace_row(tx, run.workspace_id)
         strange = reading.strange_count(tx, run.id)
         deadline = _deadline(tx, run, counts)
+        held = held_of(tx, run.id, time.time()) if counts.get(RequestState.QUEUED) else None
         turning = ""
         if counts.get(RequestState.CONTINUING):
             turning = _turning_words(run, *conversing.continuing_counts(tx, run.id))
@@ -170,7 +175,9 @@ def status_of(ledger: Ledger, run_id: str, *, driven: bool | None = None) -> Run
     still_open = any(not state.is_final for state in counts)
     if still_open and driven is None:
         driven = seat_is_taken(ledger, run.workspace_id)
-    state = _state(run, still_open, halt, bool(driven))
+    moves = counts.get(RequestState.PACKED) or counts.get(RequestState.CONTINUING)
+    held_up = held is not None and not moves
+    state = _state(run, still_open, halt, held_up, bool(driven))
     return RunStatus(
         run_id=run.id,
         state=state,
@@ -185,22 +192,27 @@ def status_of(ledger: Ledger, run_id: str, *, driven: bool | None = None) -> Run
         batches=batches,
         halt=halt if still_open else None,
         waiting_for=(
-            _waiting_for(state, counts, batches, workspace, deadline, turning) if still_open else ""
+            _waiting_for(run, state, counts, batches, workspace, deadline, turning, held)
+            if still_open
+            else ""
         ),
         strange_lines=strange,
         mode=run.mode,
         deadline=deadline,
+        held=held,
         waiting_since=_waiting_since(run, batches, halt) if still_open else None,
     )
 
 
-def _state(run: Any, still_open: bool, halt: Halt | None, driven: bool) -> RunState:
+def _state(run: Any, still_open: bool, halt: Halt | None, held_up: bool, driven: bool) -> RunState:
     if run.stored is None:
         return RunState.STORING
     if not still_open:
         return RunState.CANCELLED if run.cancelled is not None else RunState.FINISHED
     if halt is not None:
         return RunState.HALTED
+    if held_up:
+        return RunState.HELD
     return RunState.RUNNING if driven else RunState.PARKED
 
 
@@ -243,12 +255,14 @@ def _deadline_words(deadline: Deadline) -> str:
 
 
 def _waiting_for(
+    run: Any,
     state: RunState,
     counts: Mapping[RequestState, int],
     batches: tuple[BatchStatus, ...],
     workspace: Any,
     deadline: Deadline | None,
     turning: str,
+    held: Held | None,
 ) -> str:
     words: list[str] = []
     if state is RunState.HALTED:
@@ -257,6 +271,8 @@ def _waiting_for(
             "once the cause is gone, `claude-batch resume`"
         )
         words.append(_probe_words(workspace))
+    if held is not None:
+        words.append(held.describe(run.id))
     unknown = [batch for batch in batches if batch.state is BatchState.UNKNOWN]
     if unknown:
         words.append(_unknown_words(unknown))
@@ -288,8 +304,8 @@ def _waiting_for(
             "its requests are still being stored; nothing of it is sent before all are, and what "
             "is not wholly stored when its process ends is removed"
         )
-    if held := counts.get(RequestState.HELD):
-        words.append(f"{held:,} request(s) are held until others of the run have ended")
+    if waiting := counts.get(RequestState.HELD):
+        words.append(f"{waiting:,} request(s) are held until others of the run have ended")
     if turning:
         words.append(turning)
     if state is RunState.PARKED:

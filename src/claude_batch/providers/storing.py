@@ -21,12 +21,16 @@ from claude_batch.core.events import RequestsQueued
 from claude_batch.core.ids import new_request_id
 from claude_batch.core.settings import BatchProcessingMode
 from claude_batch.ledger import counting, delivery, digests, enqueue, holding
+from claude_batch.ledger.budgets import budgets_of
 from claude_batch.ledger.calling import digest_of
 from claude_batch.ledger.enqueue import NewRequest, NewRun
 from claude_batch.ledger.store import Ledger, Transaction
+from claude_batch.lifecycle.budgeting import most_cost, today, unbounded_error
 from claude_batch.lifecycle.engine import Engine
 from claude_batch.lifecycle.tooling import Talk, Workbench
+from claude_batch.money.prices import Prices, prices_of
 from claude_batch.providers.preflight import Preflight
+from claude_batch.wire.bounds import Unbounded
 from claude_batch.wire.caching import PAYS_AFTER, PRIMED_PAYS_AFTER, CacheMarks
 from claude_batch.wire.encoding import EncodedRequest, LaneHeaders
 
@@ -35,6 +39,10 @@ __all__ = ["RunWriter", "run_identity"]
 CHUNK_REQUESTS = 4000
 CHUNK_BYTES = 8 << 20
 """Requests and bytes that are stored in one transaction."""
+
+
+_Pending = tuple[str | None, EncodedRequest, bytes | None, int | None, int | None]
+"""Key, what is sent, the digest by which an equal request is known, prefix and reservation."""
 
 
 def run_identity(
@@ -65,6 +73,7 @@ class RunWriter:
         refused: list[ActorResult] | None = None,
         on_stored: Callable[[int], None] | None = None,
         preflight: Preflight | None = None,
+        prices: Prices | None = None,
         workbench: Workbench | None = None,
         talk: Talk | None = None,
     ) -> None:
@@ -72,8 +81,9 @@ class RunWriter:
 
         ``refused`` gets a failed result for each request at which middleware fails; without it
         such a request raises. ``on_stored`` is told after each `flush` how many requests are
-        stored by now. ``preflight`` looks at them before they can be sent. ``talk`` makes the
-        requests conversations, and ``workbench`` is given what it has.
+        stored by now. ``preflight`` looks at them before they can be sent. ``prices`` tell what a
+        request can cost, where there is a budget. ``talk`` makes the requests conversations, and
+        ``workbench`` is given what it has.
         """
         self._preflight = preflight
         self._marks = (
@@ -86,7 +96,7 @@ class RunWriter:
         self._on_stored = on_stored
         self._workbench = workbench
         self._talk = talk
-        self._ledger = ledger
+        self.ledger: Ledger = ledger
         self._encode = encode
         self._output = output
         self._actor = actor
@@ -98,28 +108,31 @@ class RunWriter:
         self._lanes: dict[LaneHeaders, int] = {}
         self._keys: set[str] = set()
         self._prefixed = self._known_apart = False
-        self._pending: list[tuple[str | None, EncodedRequest, bytes | None, int | None]] = []
+        self._pending: list[_Pending] = []
         self._pending_bytes = 0
         self._count = 0
+        self.size: int = 0
+        """Bytes of the params added so far."""
         self._stored = 0
         self._now = time.time()
+        self.asked: NewRun = NewRun(
+            kind="run",
+            actor=actor,
+            workspace_id=workspace_id,
+            mode=mode,
+            created=self._now,
+            label=label,
+            output=output,
+            process=process,
+            converses=talk is not None,
+            tools=None if talk is None else talk.remembered,
+            trace=trace,
+        )
+        self._prices: Prices | None = None
         with ledger.write() as tx:
-            self.run_id: str = enqueue.begin_run(
-                tx,
-                NewRun(
-                    kind="run",
-                    actor=actor,
-                    workspace_id=workspace_id,
-                    mode=mode,
-                    created=self._now,
-                    label=label,
-                    output=output,
-                    process=process,
-                    converses=talk is not None,
-                    tools=None if talk is None else talk.remembered,
-                    trace=trace,
-                ),
-            )
+            self.run_id: str = enqueue.begin_run(tx, self.asked)
+            if budgets_of(tx, self.run_id, actor, today(self._now)):
+                self._prices = prices or prices_of()
 
     @property
     def count(self) -> int:
@@ -148,6 +161,7 @@ class RunWriter:
                 return
         encoded = self._encode(request)
         key = request.key
+        reserve = self._most_cost(encoded, key)
         if key is not None:
             if key in self._keys:
                 raise InvalidRequestError("this key stands twice in the same run", key=key)
@@ -171,26 +185,42 @@ class RunWriter:
             marked, prefix = self._marks.mark(encoded, own)
             if prefix is not None and same_as is None:
                 same_as = digest_of(asked)
+            if reserve is not None and marked is not encoded:
+                # What is marked may be written to the cache, which costs more.
+                reserve = self._most_cost(marked, key)
             encoded = marked
             self._prefixed = self._prefixed or prefix is not None
         self._known_apart = self._known_apart or (same_as is not None)
-        self._pending.append((key, encoded, same_as, prefix))
+        self._pending.append((key, encoded, same_as, prefix, reserve))
         self._pending_bytes += len(encoded.params)
+        self.size += len(encoded.params)
+
+    def _most_cost(self, encoded: EncodedRequest, key: str | None) -> int | None:
+        """What a budget reserves for a request; None where there is no budget."""
+        if self._prices is None:
+            return None
+        try:
+            in_batches = self._mode.mode != "live"
+            return most_cost(self._prices, encoded.params, self._now, batch=in_batches)
+        except Unbounded as error:
+            raise unbounded_error(error, key) from None
 
     def flush(self) -> None:
         """Store what was added since the last flush."""
         if not self._pending:
             return
         pending, self._pending, self._pending_bytes = self._pending, [], 0
-        with self._ledger.write() as tx:
+        with self.ledger.write() as tx:
             new: list[NewRequest] = []
             headers, lane_id = None, 0
-            for position, (key, encoded, _, prefix) in enumerate(pending, self._stored):
+            for position, (key, encoded, _, prefix, reserve) in enumerate(pending, self._stored):
                 if encoded.headers is not headers:  # neighbours mostly share theirs
                     headers = encoded.headers
                     lane_id = self._lane(tx, headers)
                 new.append(
-                    NewRequest(new_request_id(), position, key, lane_id, encoded.params, prefix)
+                    NewRequest(
+                        new_request_id(), position, key, lane_id, encoded.params, prefix, reserve
+                    )
                 )
             first = enqueue.add_requests(
                 tx,
@@ -201,7 +231,7 @@ class RunWriter:
                 prefixed=self._prefixed,
             )
             if self._known_apart:
-                kept = [(seq, same) for seq, (_, _, same, _) in enumerate(pending, first) if same]
+                kept = [(seq, each[2]) for seq, each in enumerate(pending, first) if each[2]]
                 digests.add_digests(tx, kept)
         self._stored += len(pending)
         if self._on_stored is not None:
@@ -219,6 +249,11 @@ class RunWriter:
                 headers.user_profile or "",
             )
         return lane_id
+
+    def is_known(self) -> bool:
+        """Whether the same was asked before; stores what was added, and sends nothing."""
+        self.flush()
+        return self._is_known(self._digest.hexdigest())
 
     def finish(self, *, new: bool = False) -> str | None:
         """Make it a run that can be sent; returns its id; None where middleware refused all of it.
@@ -238,7 +273,7 @@ class RunWriter:
             self._look_ahead()
             self._spare(anew=new)
         reach(CrashPoint.BEFORE_STORED)
-        with self._ledger.write() as tx:
+        with self.ledger.write() as tx:
             known = None if new else enqueue.run_by_digest(tx, digest)
             if known is None:
                 enqueue.finish_storing(
@@ -250,6 +285,7 @@ class RunWriter:
                 )
             else:
                 enqueue.drop_run(tx, self.run_id)
+                enqueue.declare_budgets(tx, known.id, self.asked)
                 if self._output is not None:
                     # Who asks again may want the answers elsewhere.
                     delivery.set_output(tx, known.id, self._output)
@@ -275,7 +311,7 @@ class RunWriter:
         engine.wake()
 
     def _is_known(self, digest: str) -> bool:
-        with self._ledger.read() as tx:
+        with self.ledger.read() as tx:
             return enqueue.run_by_digest(tx, digest) is not None
 
     def _look_ahead(self) -> None:
@@ -283,7 +319,7 @@ class RunWriter:
         if self._preflight is None:
             return
         if counted := self._preflight.check(self._count):
-            with self._ledger.write() as tx:
+            with self.ledger.write() as tx:
                 counting.add_token_counts(tx, counted, time.time())
 
     def _spare(self, *, anew: bool) -> None:
@@ -293,16 +329,16 @@ class RunWriter:
         ``anew``: what was answered before is asked again all the same.
         """
         if self._mode.reuse and not anew:
-            digests.index_answers(self._ledger)
-            with self._ledger.read() as tx:
-                holding.take_all_answers(self._ledger, digests.answered_before(tx, self.run_id))
+            digests.index_answers(self.ledger)
+            with self.ledger.read() as tx:
+                holding.take_all_answers(self.ledger, digests.answered_before(tx, self.run_id))
         if self._mode.dedupe:
-            with self._ledger.read() as tx:
-                holding.hold_doubles(self._ledger, digests.doubled(tx, self.run_id))
+            with self.ledger.read() as tx:
+                holding.hold_doubles(self.ledger, digests.doubled(tx, self.run_id))
         if self._mode.prime and self._prefixed:
-            holding.hold_back(self._ledger, self.run_id)
+            holding.hold_back(self.ledger, self.run_id)
 
     def abort(self) -> None:
         """Forget what was stored; nothing of it was sent."""
-        with self._ledger.write() as tx:
+        with self.ledger.write() as tx:
             enqueue.drop_run(tx, self.run_id)

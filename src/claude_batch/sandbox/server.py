@@ -240,6 +240,10 @@ class SandboxServer:
         """The API calls seen, oldest first."""
         return cast(list[dict[str, Any]], self._call("GET", "/sandbox/log"))
 
+    def now(self) -> float:
+        """Server time, in seconds since the epoch."""
+        return float(self._call("GET", "/sandbox/clock")["now"])
+
     def advance_clock(self, seconds: float) -> None:
         """Move server time on: batches end, expire and are archived as if it had passed."""
         self._call("POST", "/sandbox/clock", {"advance": seconds})

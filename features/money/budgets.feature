@@ -1,0 +1,317 @@
+Feature: What a run, an actor or a day may cost is never passed
+  Before a request is packed the most that it can cost is reserved; what does not fit is held.
+
+  Scenario: What does not fit is held, and goes on when the budget is raised
+    Given an API that bills what it is told to
+    And a command's file "asks.jsonl" of 12 requests that use {"input_tokens": 10, "output_tokens": 200}
+    When a command runs: run --model claude-haiku-4-5 --max-tokens 1000 --budget 0.0045 asks.jsonl -o out.jsonl
+    Then the command line exits with 3 and says
+      """
+      is held.
+      requests are held: the run's budget is $0.0045
+      `claude-batch budget RUN USD` goes on
+      """
+    And the command line has left no "out.jsonl"
+    And the API's bill is within $0.0045, and has answers
+    When a command runs: status RUN --json
+    Then the command line's status as JSON has
+      | field | value  |
+      | state | "held" |
+    When a command runs: budget RUN 1
+    Then the command line exits with 0 and says
+      """
+      RUN: the budget is $1 now
+      """
+    When a command runs: run --model claude-haiku-4-5 --max-tokens 1000 --budget 0.0045 asks.jsonl -o out.jsonl
+    Then the command line exits with 0
+    And the file "out.jsonl" has 12 answers
+    And the API has processed each of 12 requests once
+    When a command runs: cost RUN --json
+    Then the cost is what the API's bill comes to
+    When a command runs: budget RUN
+    Then the command line prints
+      """
+      RUN: budget $1, spent $0.006060, reserved $0.000000, left $0.9939
+      """
+
+  Scenario: A single call that alone can cost more than the budget is refused, and another is not
+    Given an API that bills what it is told to
+    And a provider with the settings {"budget_usd": "0.004"}
+    When somebody asks {"input_tokens": 10, "output_tokens": 200} with 2000 tokens at most
+    Then the call is refused with BudgetExceededError: the call can cost up to
+    When somebody asks {"input_tokens": 10, "output_tokens": 200} with 1000 tokens at most
+    Then the call has its answer
+    When somebody asks {"input_tokens": 10, "output_tokens": 1000} with 1000 tokens at most
+    Then the call has its answer
+    When somebody asks {"input_tokens": 11, "output_tokens": 200} with 1000 tokens at most
+    Then the call is refused with BatchTimeoutError: 1 requests are held: the run's budget is $0.004
+    And the API's bill is within $0.004, and has answers
+
+  Scenario: A single call that is held is told to observers
+    Given an API that bills what it is told to
+    And an observer that remembers
+    And a batch provider that is observed with {"budget_usd": "0.003", "max_wait": "3s"}
+    When somebody asks {"input_tokens": 10, "output_tokens": 900} with 1000 tokens at most
+    Then the call has its answer
+    When somebody asks {"input_tokens": 11, "output_tokens": 900} with 1000 tokens at most
+    Then the call is refused with BatchTimeoutError: 1 requests are held: the run's budget is $0.003
+    And the event RunHeld has scope "run"
+    And the event RunHeld has requests 1
+
+  Scenario: Each turn of a conversation is reserved by itself, and what they all cost is spent
+    Given an API
+    And a batch provider with {"budget_usd": "1"}
+    When the actor is asked: "Search [[sandbox:pause:2]]"
+    Then it is answered in 3 turns, each in a batch of its own
+    And what is reserved of each request is what its last turn can cost
+    And the budgets account for the API's bill
+
+  Scenario: A budget that comes after conversations counts what each of their turns has cost
+    Given an API
+    And a batch provider
+    When the actor is asked: "Search [[sandbox:pause:2]]"
+    Then it is answered in 3 turns, each in a batch of its own
+    When a command runs: budget --actor tests/asker 1
+    Then the command line exits with 0
+    And the budgets account for the API's bill
+
+  Scenario: A conversation whose next turn does not fit is held, and goes on when the budget is raised
+    Given a command's API
+    And a command's file "asks.jsonl"
+      """
+      "Search [[sandbox:pause:1]]"
+      """
+    When a command runs: run --model claude-haiku-4-5 --max-tokens 1000 --budget 0.0029 asks.jsonl -o out.jsonl
+    Then the command line exits with 3 and says
+      """
+      1 requests are held: the run's budget is $0.0029
+      """
+    And the API's bill is within $0.0029, and has 1 answers
+    When a command runs: budget RUN 1
+    And a command runs: resume RUN
+    Then the command line exits with 0
+    And the API's bill is within $1, and has 2 answers
+    And the budgets account for the API's bill
+
+  Scenario: Under a budget it must be known what a request can cost
+    Given an API that bills what it is told to
+    And a command's file "asks.jsonl"
+      """
+      {"id": "plain", "prompt": "{\"input_tokens\": 5, \"output_tokens\": 5}"}
+      {"id": "unpriced", "params": {"model": "claude-nobody-9", "max_tokens": 5, "messages": [{"role": "user", "content": "hi"}]}}
+      {"id": "searches", "params": {"model": "claude-haiku-4-5", "max_tokens": 5, "messages": [{"role": "user", "content": "hi"}], "tools": [{"type": "web_search_20250305", "name": "web_search"}]}}
+      {"id": "runs", "params": {"model": "claude-haiku-4-5", "max_tokens": 5, "messages": [{"role": "user", "content": "hi"}], "tools": [{"type": "code_execution_20250825", "name": "code_execution"}]}}
+      """
+    When a command runs: run --model claude-haiku-4-5 --budget 1 asks.jsonl -o out.jsonl
+    Then the command line exits with 2 and says
+      """
+      the price of the model claude-nobody-9 is not known
+      """
+    And the command line has sent nothing
+    When a command runs: run --model claude-haiku-4-5 --budget 1 --skip-invalid asks.jsonl -o out.jsonl
+    Then the command line exits with 0 and says
+      """
+      'searches': under a budget it must be known what it can cost at most: the tool web_search_20250305 may search as often as it likes
+      'runs': under a budget it must be known what it can cost at most: what the tool code_execution_20250825 reads and costs has no known bound
+      skipped 3 of 4 items
+      """
+
+  Scenario: A budget of a day and one of an actor bound what several runs cost together
+    Given an API that bills what it is told to
+    And a command's file "one.jsonl" of 3 requests that use {"input_tokens": 10, "output_tokens": 900}
+    And a command's file "two.jsonl" of 3 requests that use {"input_tokens": 11, "output_tokens": 900}
+    When a command runs: run --model claude-haiku-4-5 --max-tokens 1000 --daily-budget 0.01 one.jsonl -o one.out
+    Then the command line exits with 0
+    When a command runs: run --model claude-haiku-4-5 --max-tokens 1000 --max-wait 2s two.jsonl -o two.out
+    Then the command line exits with 3 and says
+      """
+      timed out
+      requests are held: the budget of this day (UTC) is $0.01
+      the next day, or `claude-batch budget --daily USD`, goes on
+      """
+    And the API's bill is within $0.01, and has answers
+    When a command runs: budget --daily none --actor local/command-line 0.0125
+    Then the command line exits with 0
+    When a command runs: resume RUN
+    Then the command line exits with 3 and says
+      """
+      the budget of the actor local/command-line is $0.0125
+      """
+    And the API's bill is within $0.0125, and has answers
+    When a command runs: budget --actor local/command-line none
+    And a command runs: resume RUN
+    Then the command line exits with 0
+    And the API has processed each of 6 requests once
+
+  Scenario: What may have been paid keeps its reservation, and is reserved again when it is sent again
+    Given an API that bills what it is told to
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "nth": [1], "action": {"type": "drop_after", "listed_after": 3600}}]}
+      """
+    And a command's environment has CLAUDE_BATCH_SETTLING = 1h
+    And a command's file "asks.jsonl" of 1 requests that use {"input_tokens": 10, "output_tokens": 1000}
+    When a command runs: submit --model claude-haiku-4-5 --max-tokens 1000 --budget 0.004 asks.jsonl -o out.jsonl
+    And a command runs: unknown RUN --resubmit
+    Then the command line exits with 0
+    When a command runs: resume RUN --max-wait 2s
+    Then the command line exits with 3 and says
+      """
+      1 requests are held: the run's budget is $0.004, $0 of it spent, $0.00285
+      """
+    When a command runs: budget RUN 0.006
+    And a command runs: resume RUN
+    Then the command line exits with 0
+    And the API's bill is within $0.006, and has 2 answers
+    And the budgets account for the API's bill
+
+  Scenario: A sending that is disproved gives its reservation back
+    Given an API that bills what it is told to
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "nth": [1], "action": {"type": "hang", "seconds": 0.4}}]}
+      """
+    And a command's environment has CLAUDE_BATCH_SETTLING = 1s
+    And a command's file "asks.jsonl" of 1 requests that use {"input_tokens": 10, "output_tokens": 1000}
+    When a command runs: run --model claude-haiku-4-5 --max-tokens 1000 --budget 0.004 asks.jsonl -o out.jsonl
+    Then the command line exits with 0
+    And the API's bill is within $0.004, and has 1 answers
+    And the budgets account for the API's bill
+
+  Scenario: A line that is lost counts as spent, until the request is sent again and after
+    Given an API that bills what it is told to
+    And the API has the faults
+      """
+      {"rules": [{"route": "results", "times": 5, "action": {"type": "missing_lines", "after_lines": 0, "count": 1}}]}
+      """
+    And a command's file "asks.jsonl" of 2 requests that use {"input_tokens": 10, "output_tokens": 200}
+    When a command runs: run --model claude-haiku-4-5 --max-tokens 1000 --budget 0.006 asks.jsonl -o out.jsonl
+    Then the command line exits with 1
+    When a command runs: budget RUN
+    Then the command line prints
+      """
+      spent $0.000505, reserved $0.000000, in doubt $0.00
+      """
+    When a command runs: unknown RUN --resubmit
+    And a command runs: resume RUN
+    Then the command line exits with 3 and says
+      """
+      1 requests are held: the run's budget is $0.006
+      """
+    When a command runs: budget RUN 1
+    And a command runs: resume RUN
+    Then the command line exits with 0
+    And the API's bill is within $0.006, and has 3 answers
+    And the budgets account for the API's bill
+
+  Scenario Outline: What is kept of a batch of three that is collected with one success and one failure: <how>
+    Given a batch of 3 requests that was sent under a budget, each with a reservation of 100
+    When it is collected with a success that cost 7, a failure and a missing line, <how>
+    Then <spent> is spent of it, and <kept> is kept
+
+    Examples:
+      | how                                           | spent | kept |
+      | where the missing line was not paid           | 7     | 0    |
+      | where the missing line may be paid            | 7     | 100  |
+      | where a line hides a success                  | 7     | 200  |
+      | where the success has no price                | 0     | 100  |
+      | where the price of the success comes later    | 7     | 0    |
+      | where its price comes after the next turn     | 7     | 100  |
+
+  Scenario: A budget that comes later counts what was spent, and what is under way
+    Given an API that bills what it is told to, with {"latency": 3}
+    And a command's file "one.jsonl" of 2 requests that use {"input_tokens": 10, "output_tokens": 900}
+    And a command's file "two.jsonl" of 3 requests that use {"input_tokens": 11, "output_tokens": 900}
+    And a command's file "three.jsonl" of 2 requests that use {"input_tokens": 12, "output_tokens": 900}
+    When a command runs: run --model claude-haiku-4-5 --max-tokens 1000 one.jsonl -o one.out
+    And a command runs: submit --model claude-haiku-4-5 --max-tokens 1000 two.jsonl -o two.out
+    Then the command line exits with 0
+    When a command runs: budget --actor local/command-line 0.0145
+    Then the command line prints
+      """
+      actor local/command-line: budget $0.0145, spent $0.004510, reserved $0.00
+      """
+    When a command runs: submit --model claude-haiku-4-5 --max-tokens 1000 three.jsonl -o three.out
+    Then the command line exits with 3 and says
+      """
+      2 requests are held: the budget of the actor local/command-line is $0.0145, $0.00451 of it spent
+      """
+    When a command runs: resume RUN
+    Then the command line exits with 3
+    And the API's bill is within $0.0145, and has 6 answers
+    And the command line says
+      """
+      80 % of the budget of the actor local/command-line is spent
+      """
+    And the budgets account for the API's bill
+
+  Scenario: What a run has cost stays spent when the run is removed
+    Given an API that bills what it is told to
+    And a command's file "one.jsonl" of 2 requests that use {"input_tokens": 10, "output_tokens": 900}
+    When a command runs: run --model claude-haiku-4-5 --max-tokens 1000 --budget 1 one.jsonl -o one.out
+    And a command runs: budget --actor local/command-line 1 --daily 2
+    And a command runs: ledger prune --older-than 0s
+    Then the command line exits with 0
+    When a command runs: budget
+    Then the command line prints
+      """
+      actor local/command-line: budget $1, spent $0.004510, reserved $0.000000, left
+      today (UTC): budget $2, spent $0.004510, reserved $0.000000, left
+      """
+
+  Scenario: An answer that had no price when it came is spent once it has one
+    Given an API that bills what it is told to
+    And a file of prices "own.yaml"
+      """
+      claude-nobody-9: {input: 1, output: 5}
+      """
+    And a command's file "asks.jsonl" of 2 requests that use {"input_tokens": 10, "output_tokens": 200}
+    When a command runs: submit --prices own.yaml --model claude-nobody-9 --max-tokens 1000 --budget 1 asks.jsonl -o out.jsonl
+    And a command runs: resume RUN
+    And a command runs: budget RUN
+    Then the command line prints
+      """
+      spent $0.000000, reserved $0.000000, in doubt $0.00
+      """
+    When a command runs: cost RUN --prices own.yaml
+    And a command runs: budget RUN
+    Then the command line prints
+      """
+      spent $0.001010, reserved $0.000000, left
+      """
+
+  Scenario: A run that was packed before its budget keeps it in mind when its batch is parted
+    Given an API that bills what it is told to
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "nth": [1, 2], "action": {"type": "proxy_413"}}]}
+      """
+    And a command's file "asks.jsonl" of 4 requests that use {"input_tokens": 10, "output_tokens": 200}
+    When a command runs: run --model claude-haiku-4-5 --max-tokens 1000 --daily-budget 1 asks.jsonl -o out.jsonl
+    Then the command line exits with 0
+    And the API has processed each of 4 requests once
+    And the budgets account for the API's bill
+
+  Scenario Outline: What is no sum is refused: <words>
+    Given a command's API
+    And a command's file "asks.jsonl" of 1 prompts
+    When a command runs: <words>
+    Then the command line exits with 2 and says
+      """
+      <told>
+      """
+
+    Examples:
+      | words                                   | told                                          |
+      | run actor.yaml asks.jsonl --budget much | 'much' is no sum of dollars                   |
+      | run actor.yaml asks.jsonl --budget -1   | -1 is no sum from 0 to 1,000,000,000 dollars  |
+      | budget --daily 0.0000000001             | has more than nine decimal places             |
+      | budget run-nothing                      | there is no ledger at                         |
+
+  Scenario: Under a budget too one request of each shared prefix goes ahead
+    Given an API
+    And a batch provider with {"cache": "auto", "prime": true, "daily_budget_usd": "0.12", "max_wait": "60s"}
+    When 8 requests about each of the documents A B are asked in a run, in turn
+    Then every request of it was answered once
+    And the first batch had one request of each prefix
+    And the budgets account for the API's bill

@@ -1,0 +1,122 @@
+Feature: What a run will come to is told before it is sent
+  Tokens are counted by the API on a few requests, else by what was seen before, else by a rule.
+
+  Scenario: An estimate counts a few requests at the API, and sends and stores nothing
+    Given an API that bills what it is told to
+    And a command's file "asks.jsonl" of 100 requests that use {"input_tokens": 10, "output_tokens": 200}
+    When a command runs: estimate --model claude-haiku-4-5 --max-tokens 1000 --max-requests 30 asks.jsonl
+    Then the command line exits with 0
+    And the command line prints
+      """
+      100 requests
+      4 batches at least
+      (by the API's count of a few)
+      tokens out: 5,000 low, 25,000 expected, 100,000 at most (max_tokens)
+      which a budget reserves
+      batches save
+      """
+    And the command line has sent nothing
+    And there is no ledger yet
+    And the API has counted 8 requests
+
+  Scenario: Without a key an estimate goes by a rule, and after a run by what was seen
+    Given an API that bills what it is told to
+    And a command's file "asks.jsonl" of 20 requests that use {"input_tokens": 40, "output_tokens": 100}
+    And a command's environment lacks ANTHROPIC_API_KEY
+    When a command runs: estimate --model claude-haiku-4-5 asks.jsonl --json
+    Then the command line exits with 0 and says
+      """
+      tokens are not counted by the API (there is no API key), but by a rule
+      """
+    Then the command line's status as JSON has
+      | field           | value  |
+      | requests        | 20     |
+      | counted         | "rule" |
+      | output_expected | 20480  |
+      | output_most     | 81920  |
+    Given a command's environment has ANTHROPIC_API_KEY = sk-ant-x
+    When a command runs: run --model claude-haiku-4-5 asks.jsonl -o out.jsonl
+    Then the command line exits with 0 and says
+      """
+      estimate: about $0.
+      (by a rule)
+      """
+    When a command runs: estimate --offline --model claude-haiku-4-5 asks.jsonl --json
+    Then the command line's status as JSON has
+      | field           | value   |
+      | counted         | "seen"  |
+      | input_tokens    | 800     |
+      | output_low      | 2000    |
+      | output_expected | 2000    |
+      | cost            | 5400000 |
+      | cost_low        | 5400000 |
+      | live_cost       | 10800000 |
+      | saved_by_batch  | 5400000 |
+    When a command runs: cost RUN --json
+    Then the command line's status as JSON has
+      | field | value   |
+      | cost  | 5400000 |
+
+  Scenario: What the API counted before a run was sent tells an estimate that cannot ask it
+    Given an API that bills what it is told to
+    And a command's file "asks.jsonl" of 2 requests that use {"input_tokens": 40, "output_tokens": 100}
+    When a command runs: run --preflight --model claude-haiku-4-5 asks.jsonl -o out.jsonl
+    Then the command line exits with 0
+    When a command runs: estimate --offline --model claude-haiku-4-5 asks.jsonl --json
+    Then the command line's status as JSON has
+      | field           | value     |
+      | counted         | "counted" |
+      | output_expected | 2048      |
+
+  Scenario: A shared prefix that is marked for the cache is told to save
+    Given an API that bills what it is told to
+    And a command's file "asks.jsonl" of 50 requests that share a cached prefix
+    When a command runs: estimate --model claude-haiku-4-5 asks.jsonl
+    Then the command line exits with 0
+    And the command line prints
+      """
+      the prompt cache may save up to $0.0
+      """
+
+  Scenario: What is not priced, and what has no bound, is told beside the sums
+    Given an API that bills what it is told to
+    And a command's file "asks.jsonl"
+      """
+      "plain"
+      {"params": {"model": "claude-nobody-9", "max_tokens": 5, "messages": [{"role": "user", "content": "hi"}]}}
+      {"params": {"model": "claude-haiku-4-5", "max_tokens": 5, "messages": [{"role": "user", "content": "hi"}], "tools": [{"type": "web_search_20250305", "name": "web_search"}]}}
+      {"params": {"model": "claude-haiku-4-5"}}
+      """
+    When a command runs: estimate --model claude-haiku-4-5 asks.jsonl
+    Then the command line exits with 2 and says
+      """
+      asks.jsonl:4: 
+      """
+    When a command runs: estimate --skip-invalid --model claude-haiku-4-5 asks.jsonl
+    Then the command line exits with 0
+    And the command line prints
+      """
+      3 requests
+      2 requests have no known bound
+      requests without a price: 1 of claude-nobody-9 (name one with --prices)
+      """
+
+  Scenario: A run that can cost more than is confirmed is not sent
+    Given an API that bills what it is told to
+    And a command's file "asks.jsonl" of 10 requests that use {"input_tokens": 10, "output_tokens": 200}
+    When a command runs: run --model claude-haiku-4-5 --max-tokens 1000 --confirm-above 0.01 asks.jsonl -o out.jsonl
+    Then the command line exits with 2 and says
+      """
+      estimate: about $0.00
+      more than the $0.01 of --confirm-above, and nobody can be asked
+      """
+    And the command line has sent nothing
+    And the command line's ledger has 0 runs
+    When a command runs: run --model claude-haiku-4-5 --max-tokens 1000 --confirm-above 1 asks.jsonl -o out.jsonl
+    Then the command line exits with 0
+    When a command runs: run --model claude-haiku-4-5 --max-tokens 1000 --confirm-above 0.01 asks.jsonl -o out.jsonl
+    Then the command line exits with 0 and says
+      """
+      delivered again at no cost
+      """
+    And the command line does not say: estimate

@@ -1,0 +1,183 @@
+"""`claude-batch estimate`: what a run would come to, before anything is stored or sent."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from claude_batch.cli.asking import find_actor, input_options
+from claude_batch.cli.cost import dollars
+from claude_batch.cli.exits import EXIT_CODES
+from claude_batch.cli.faults import BadInput, say
+from claude_batch.cli.options import ProviderOptions, provider_options
+from claude_batch.core.errors import ActorConfigurationError, InvalidRequestError
+
+if TYPE_CHECKING:
+    from claude_batch.money.estimates import Estimate, Rule
+    from claude_batch.providers.estimating import Estimator
+
+__all__ = ["confirm", "estimate_command", "estimate_line"]
+
+
+@click.command("estimate", epilog=EXIT_CODES)
+@input_options
+@click.option("--offline", is_flag=True, help="Do not have the API count a few of the requests.")
+@click.option("--json", "as_json", is_flag=True, help="For programs.")
+@provider_options
+def estimate_command(
+    arguments: tuple[str, ...],
+    model: str | None,
+    system: str | None,
+    max_tokens: int | None,
+    prompt_column: str,
+    documents: tuple[str, ...],
+    citations: bool,
+    skip_invalid: bool,
+    offline: bool,
+    as_json: bool,
+    options: ProviderOptions,
+) -> None:
+    """Tell what `run` with the same ACTOR and INPUT would cost; nothing is stored or sent.
+
+    Tokens in are counted by the API on a few of the requests, which is free; without a key, or with
+    --offline, by what the ledger has seen of the model, else by a rule. So are tokens out.
+    """
+    from claude_batch.actor.request import RequestEncoders
+    from claude_batch.cli.inputs import Inputs
+    from claude_batch.core.settings import resolve_mode
+    from claude_batch.money.prices import prices_of
+    from claude_batch.providers.estimating import Estimator
+
+    actor, given = find_actor(arguments, model, system, max_tokens)
+    inputs = Inputs(
+        given,
+        prompt_column=prompt_column,
+        documents=documents,
+        citations=citations,
+        on_invalid=(lambda message: say(f"skipped: {message}")) if skip_invalid else None,
+    )
+    mode = resolve_mode(actor.batch_processing or True, {"max_requests": options.max_requests})
+    estimator = Estimator(prices_of(options.prices), mode)
+    encoder = RequestEncoders({}).of(actor)
+    for request in inputs:
+        try:
+            estimator.add(encoder.encode(request))
+        except InvalidRequestError as error:
+            inputs.refuse(error)
+    if not estimator.loads:
+        raise BadInput(inputs.nothing())
+    found = estimator.estimate(_rules(estimator, actor.name, options, offline=offline))
+    if as_json:
+        import msgspec
+
+        click.echo(msgspec.json.format(msgspec.json.encode(found.to_dict())).decode())
+        return
+    for line in _details(found):
+        click.echo(line)
+
+
+def _rules(
+    estimator: Estimator, actor: str, options: ProviderOptions, *, offline: bool
+) -> dict[str, Rule]:
+    from claude_batch.cli.looking import has_ledger
+    from claude_batch.ledger.store import Ledger
+    from claude_batch.money.estimates import UNKNOWN
+    from claude_batch.providers.entrance import find_credentials
+    from claude_batch.providers.estimating import count_tokens, rules_seen
+    from claude_batch.wire.client import ApiError, BatchesClient, CredentialFault, Unreachable
+
+    rules: dict[str, Rule] = {}
+    if has_ledger(options.location):
+        store = Ledger(options.location)
+        try:
+            rules = rules_seen(store, actor, estimator.loads)
+        finally:
+            store.close()
+    if offline:
+        return rules
+
+    def client() -> BatchesClient:
+        found = find_credentials(options.base_url, None, options.api_key_env)
+        base_url, api_key = found.get("base_url"), found.get("api_key")
+        made = BatchesClient(base_url=base_url, api_key=api_key, attempts=2)
+        if not made.has_credential:
+            raise ActorConfigurationError("there is no API key")
+        return made
+
+    try:
+        counted = count_tokens(client, estimator.sample)
+    except (ApiError, Unreachable, CredentialFault, ActorConfigurationError) as error:
+        say(f"tokens are not counted by the API ({error}), but by a rule")
+        return rules
+    for model, ratio in counted.items():
+        known = rules.get(model, UNKNOWN)
+        rules[model] = known._replace(tokens_per_byte=ratio, source="counted")
+    return rules
+
+
+_COUNTED = {
+    "counted": "by the API's count of a few",
+    "seen": "by what the ledger has seen",
+    "rule": "by a rule",
+}
+
+
+def estimate_line(found: Estimate) -> str:
+    """What a run will come to, in one line."""
+    if len(found.unpriced) and not found.cost:
+        return "estimate: unknown, " + _unpriced(found)
+    words = (
+        f"estimate: about {dollars(found.cost)}, at most {dollars(found.cost_most)}; live "
+        f"{dollars(found.live_cost)}; tokens: {found.input_tokens:,} in ({_COUNTED[found.counted]})"
+        f", {found.output_expected:,} out"
+    )
+    return f"{words}; {_unpriced(found)}" if found.unpriced else words
+
+
+def _unpriced(found: Estimate) -> str:
+    models = ", ".join(f"{count:,} of {model}" for model, count in found.unpriced.items())
+    return f"requests without a price: {models} (name one with --prices)"
+
+
+def _details(found: Estimate) -> list[str]:
+    low, expected, most = map(dollars, (found.cost_low, found.cost, found.cost_most))
+    saved, live = dollars(found.saved_by_batch), dollars(found.live_cost)
+    outputs = (found.output_low, found.output_expected, found.output_most)
+    lines = [
+        f"{found.requests:,} requests, {found.size:,} bytes, {found.batches:,} batches at least",
+        f"tokens in: about {found.input_tokens:,} ({_COUNTED[found.counted]})",
+        "tokens out: {:,} low, {:,} expected, {:,} at most (max_tokens)".format(*outputs),
+        f"cost in batches: {low} low, {expected} expected, {most} at most, which a budget reserves",
+        f"live, the same would cost {live}: batches save {saved}",
+    ]
+    if found.saved_by_cache:
+        lines.append(
+            f"the prompt cache may save up to {dollars(found.saved_by_cache)} of it; hits in "
+            "batches are not sure"
+        )
+    if found.unbounded:
+        lines.append(
+            f"{found.unbounded:,} requests have no known bound, and are in no sum of what it costs "
+            "at most"
+        )
+    if found.unpriced:
+        lines.append(_unpriced(found))
+    return lines
+
+
+def confirm(found: Estimate, above: Any) -> None:
+    """Ask before a run that can cost more; raises `BadInput` where nobody agrees, or can."""
+    import sys
+
+    from claude_batch.core.dollars import nano_dollars, write_usd
+
+    limit = nano_dollars(above)
+    if found.cost_most <= limit and not found.unpriced and not found.unbounded:
+        return
+    most = "an unknown sum" if found.unpriced or found.unbounded else dollars(found.cost_most)
+    words = f"it can cost {most}, more than the {write_usd(limit)} of --confirm-above"
+    if sys.stdin is None or not sys.stdin.isatty():
+        raise BadInput(f"{words}, and nobody can be asked. Raise it, or set a --budget")
+    if not click.confirm(f"{words}. Send it?", err=True):
+        raise BadInput(f"{words}; it was not confirmed")

@@ -1,0 +1,458 @@
+"""Budgets: what may be spent, what is, and what is set aside for requests that are under way.
+
+Money is counted by batch and run, in the row of `batch_runs`: its ``reserved`` is the most that the
+run's requests in the batch can still cost. It is set when they are packed, and goes only when it is
+known what became of the sending: once the batch is collected, ``spent`` is what the run's results
+cost, and ``reserved`` keeps what may have been paid without being known (a lost line, an answer
+without a price). What is packed again is reserved again, in its new batch.
+
+So what a budget has left is its amount less two sums over a few rows, which are read in the very
+transaction that packs. Both columns are None where no budget has asked yet.
+
+The live calls of a run and a day have such a row too (of a batch that is ``live``), which changes
+with each call: what it reserves when it leaves, at the live price, goes when it has ended, for what
+its answer cost; ``kept`` is what lost calls may have cost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from sqlalchemy import (
+    Connection,
+    Integer,
+    and_,
+    bindparam,
+    case,
+    cast,
+    delete,
+    func,
+    insert,
+    or_,
+    select,
+    union,
+    update,
+)
+
+from claude_batch.core.errors import BudgetScope
+from claude_batch.core.states import BatchState, RequestState
+from claude_batch.ledger.schema import (
+    batch_runs,
+    batches,
+    budgets,
+    former_members,
+    removed_costs,
+    requests,
+    results,
+    runs,
+)
+from claude_batch.ledger.store import Record
+
+__all__ = [
+    "DAY",
+    "UNBOUNDED",
+    "Budget",
+    "all_budgets",
+    "amounts",
+    "any_budget",
+    "budgets_of",
+    "declare",
+    "members_of",
+    "note_warned",
+    "price_later",
+    "reserved_sum",
+    "set_amount",
+    "settle",
+]
+
+DAY = 86400.0
+"""Seconds; a sending belongs to the day on which its batch was packed."""
+
+UNBOUNDED = 10**12
+"""Nano-dollars set aside for a request that was packed before a budget, and has no known bound."""
+
+_UNDER_WAY = (
+    BatchState.PACKED,
+    BatchState.SUBMITTING,
+    BatchState.IN_PROGRESS,
+    BatchState.CANCELING,
+    BatchState.ENDED,
+    BatchState.UNKNOWN,
+)
+_OPEN = (*_UNDER_WAY, BatchState.UNRESOLVED)
+_SETTLED = (BatchState.COLLECTED, BatchState.UNRESOLVED)
+
+_ORDER = {"run": 0, "actor": 1, "day": 2}
+
+
+class Budget(NamedTuple):
+    """A budget and where it stands, in nano-dollars."""
+
+    scope: BudgetScope
+    name: str
+    """The run's id, the actor's name, or "" for the day's."""
+    amount: int
+    spent: int
+    """What known answers have cost."""
+    kept: int
+    """What may have been paid without being known: it comes back only where it is disproved."""
+    reserved: int
+    """The most that requests under way can cost."""
+    warned: int = 0
+
+    @property
+    def left(self) -> int:
+        """What may be reserved now; below 0 where the budget was lowered."""
+        return self.amount - self.spent - self.kept - self.reserved
+
+
+def any_budget(tx: Connection) -> bool:
+    """Whether the ledger has a budget at all; mostly it has none, and nothing is counted."""
+    return tx.scalar(select(budgets.c.scope).limit(1)) is not None
+
+
+def set_amount(tx: Connection, scope: BudgetScope, name: str, amount: int | None) -> None:
+    """Set, raise or lower a budget (nano-dollars); None removes it."""
+    mine = and_(budgets.c.scope == scope, budgets.c.name == name)
+    if amount is None:
+        tx.execute(delete(budgets).where(mine))
+    elif not tx.execute(update(budgets).where(mine).values(amount=amount, warned=0)).rowcount:
+        tx.execute(insert(budgets).values(scope=scope, name=name, amount=amount, warned=0))
+
+
+def declare(tx: Connection, scope: BudgetScope, name: str, amount: int | None) -> None:
+    """A flag, a keyword or an actor's YAML asks for a budget; None: it says nothing.
+
+    Who says the same as the last time changes nothing: it may have been raised since.
+    """
+    mine = and_(budgets.c.scope == scope, budgets.c.name == name)
+    if amount is None or tx.scalar(select(budgets.c.declared).where(mine)) == amount:
+        return
+    set_amount(tx, scope, name, amount)
+    tx.execute(update(budgets).where(mine).values(declared=amount))
+
+
+# Sums ------------------------------------------------------------------------------------------
+
+
+def _sums(*of: Any) -> Any:
+    reserved, spent = func.coalesce(batch_runs.c.reserved, 0), func.coalesce(batch_runs.c.spent, 0)
+    return (
+        select(
+            func.coalesce(
+                func.sum(case((batches.c.state.in_((*_SETTLED, BatchState.LIVE)), spent), else_=0)),
+                0,
+            ),
+            func.coalesce(
+                func.sum(
+                    case(
+                        (batches.c.state.in_(_SETTLED), reserved),
+                        else_=func.coalesce(batch_runs.c.kept, 0),
+                    )
+                ),
+                0,
+            ),
+            func.coalesce(
+                func.sum(
+                    case((batches.c.state.in_((*_UNDER_WAY, BatchState.LIVE)), reserved), else_=0)
+                ),
+                0,
+            ),
+        )
+        .select_from(batch_runs)
+        .join(batches, batches.c.id == batch_runs.c.batch_id)
+        .where(*of)
+    )
+
+
+def _concerned(scope: str, name: str, day: int) -> Any:
+    """Of the rows of `batch_runs` and their batches, those that a budget has to pay for."""
+    if scope == "run":
+        return batch_runs.c.run_id == name
+    if scope == "actor":
+        return batch_runs.c.run_id.in_(select(runs.c.id).where(runs.c.actor == name))
+    return batches.c.day == day
+
+
+def _rows(tx: Connection, run_id: str | None, actor: str) -> Sequence[Record]:
+    return tx.execute(
+        select(budgets).where(
+            or_(
+                and_(budgets.c.scope == "run", budgets.c.name == run_id),
+                and_(budgets.c.scope == "actor", budgets.c.name == actor),
+                budgets.c.scope == "day",
+            )
+        )
+    ).all()
+
+
+def amounts(tx: Connection, run_id: str | None, actor: str) -> dict[BudgetScope, int]:
+    """What a run, its actor and a day may cost in all; those without a budget are left out."""
+    return {row.scope: row.amount for row in _rows(tx, run_id, actor)}
+
+
+def _removed(tx: Connection, scope: str, name: str, day: int) -> int:
+    """What runs have cost that are no longer there."""
+    if scope == "run":
+        return 0
+    mine = removed_costs.c.actor == name if scope == "actor" else removed_costs.c.day == day
+    return int(
+        tx.scalar(select(func.coalesce(func.sum(removed_costs.c.spent), 0)).where(mine)) or 0
+    )
+
+
+def remember_run(tx: Connection, run_id: str) -> None:
+    """A run is about to be removed: what it has cost stays spent, in the budgets of others."""
+    set_amount(tx, "run", run_id, None)
+    actor: str = tx.execute(select(runs.c.actor).where(runs.c.id == run_id)).scalar_one()
+    day = func.coalesce(batches.c.day, cast(batches.c.created / DAY, Integer))
+    paid = (
+        select(day, func.coalesce(func.sum(results.c.cost), 0))
+        .join(requests, requests.c.seq == results.c.request_seq)
+        .join(batches, batches.c.id == results.c.batch_id)
+        .where(requests.c.run_id == run_id)
+        .group_by(day)
+    )
+    of_run = batch_runs.c.run_id == run_id
+    kept = (
+        select(
+            day,
+            func.coalesce(func.sum(batch_runs.c.reserved), 0)
+            + func.coalesce(func.sum(batch_runs.c.kept), 0),
+        )
+        .join(batches, batches.c.id == batch_runs.c.batch_id)
+        .where(of_run, batches.c.state.in_((*_SETTLED, BatchState.LIVE)))
+        .group_by(day)
+    )
+    for found in (*tx.execute(paid).all(), *tx.execute(kept).all()):
+        mine = and_(removed_costs.c.actor == actor, removed_costs.c.day == found[0])
+        more = {"spent": removed_costs.c.spent + found[1]}
+        if not tx.execute(update(removed_costs).where(mine).values(**more)).rowcount:
+            row = {"actor": actor, "day": found[0], "spent": found[1]}
+            tx.execute(insert(removed_costs).values(**row))
+    nothing_kept = case((batch_runs.c.kept.is_not(None), 0))
+    tx.execute(update(batch_runs).where(of_run).values(reserved=0, spent=0, kept=nothing_kept))
+
+
+def _stand(tx: Connection, row: Record, day: int) -> Budget:
+    sums: Record = tx.execute(_sums(_concerned(row.scope, row.name, day))).one()
+    spent: int = sums[0] + _removed(tx, row.scope, row.name, day)
+    return Budget(row.scope, row.name, row.amount, spent, sums[1], sums[2], row.warned)
+
+
+def budgets_of(tx: Connection, run_id: str, actor: str, day: int) -> list[Budget]:
+    """The budgets that a run's requests have to fit into; mostly none."""
+    rows = _rows(tx, run_id, actor)
+    return [_stand(tx, row, day) for row in sorted(rows, key=lambda row: _ORDER[row.scope])]
+
+
+def all_budgets(tx: Connection, day: int) -> list[Budget]:
+    """Every budget of the ledger."""
+    rows = tx.execute(select(budgets).order_by(budgets.c.scope, budgets.c.name)).all()
+    return [_stand(tx, row, day) for row in rows]
+
+
+# Reservations ----------------------------------------------------------------------------------
+
+
+def reserved_sum(reserve: Any, counts: Any) -> Any:
+    """The sum of reservations where ``counts``; None as long as one of them is not known."""
+    unknown = func.sum(case((and_(counts, reserve.is_(None)), 1), else_=0))
+    total = func.sum(case((and_(counts, reserve < 0), UNBOUNDED), (counts, reserve), else_=0))
+    return case((unknown > 0, None), else_=total)
+
+
+def _members(batch_id: int) -> Any:
+    """The requests of a batch, those included that left it undecided: seq, run and reserve."""
+    columns = (requests.c.seq, requests.c.run_id, requests.c.reserve)
+    return union(
+        select(*columns).where(requests.c.batch_id == batch_id),
+        select(*columns)
+        .join(former_members, former_members.c.request_seq == requests.c.seq)
+        .where(former_members.c.batch_id == batch_id),
+    ).subquery()
+
+
+def _answered(batch_id: int) -> Any:
+    """As `_members`: the requests that have a result of a batch, wherever they are now."""
+    return (
+        select(requests.c.seq, requests.c.run_id, requests.c.reserve)
+        .join(results, results.c.request_seq == requests.c.seq)
+        .where(results.c.batch_id == batch_id)
+        .distinct()
+        .subquery()
+    )
+
+
+def settle(tx: Connection, batch_id: int, *, lost: bool, contradicted: bool) -> None:
+    """All is known of a batch that can be: its results' cost is spent, what is in doubt is kept.
+
+    ``lost``: a request without a line may have been paid for. ``contradicted``: so may one whose
+    line tells of a failure. Called before the requests leave the batch. Costs nothing where no
+    budget has asked for the batch's reservations.
+    """
+    _settle(tx, batch_id, _members(batch_id), lost=lost, contradicted=contradicted)
+
+
+def _settle(tx: Connection, batch_id: int, mine: Any, *, lost: bool, contradicted: bool) -> None:
+    asked = batch_runs.c.batch_id == batch_id, batch_runs.c.reserved.is_not(None)
+    if tx.scalar(select(batch_runs.c.run_id).where(*asked).limit(1)) is None:
+        return
+    reserve = case((mine.c.reserve < 0, UNBOUNDED), else_=func.coalesce(mine.c.reserve, 0))
+    succeeded = results.c.outcome == RequestState.SUCCEEDED
+    doubts = [and_(succeeded, results.c.cost.is_(None))]
+    if lost:
+        doubts.append(results.c.request_seq.is_(None))
+    if contradicted:
+        doubts.append(and_(results.c.request_seq.is_not(None), ~succeeded))
+    rows = tx.execute(
+        select(
+            mine.c.run_id,
+            func.coalesce(func.sum(results.c.cost), 0).label("cost"),
+            func.coalesce(func.sum(case((or_(*doubts), reserve), else_=0)), 0).label("kept"),
+        )
+        .outerjoin(
+            results, and_(results.c.request_seq == mine.c.seq, results.c.batch_id == batch_id)
+        )
+        .group_by(mine.c.run_id)
+    ).all()
+    tx.execute(update(batch_runs).where(*asked).values(reserved=0, spent=0))
+    if rows:
+        tx.execute(
+            update(batch_runs)
+            .where(
+                batch_runs.c.batch_id == batch_id,
+                batch_runs.c.run_id == bindparam("of_run"),
+                batch_runs.c.reserved.is_not(None),
+            )
+            .values(spent=bindparam("of_cost"), reserved=bindparam("of_kept")),
+            [{"of_run": row.run_id, "of_cost": row.cost, "of_kept": row.kept} for row in rows],
+        )
+
+
+def price_later(tx: Connection, priced: Sequence[tuple[int, int, int]]) -> None:
+    """Answers that were collected without a price have one now: request, sending, nano-dollars.
+
+    What was kept for them is spent. Called before their rows have the price.
+    """
+    if tx.scalar(select(batch_runs.c.run_id).where(batch_runs.c.spent.is_not(None)).limit(1)):
+        tx.execute(
+            _PRICE_LATER,
+            [{"of_seq": seq, "of_sending": sent, "of_cost": cost} for seq, sent, cost in priced],
+        )
+
+
+_ANSWER = (
+    results.c.request_seq == bindparam("of_seq"),
+    results.c.sending == bindparam("of_sending"),
+    results.c.cost.is_(None),
+)
+_OF_SEQ = requests.c.seq == bindparam("of_seq")
+_WAS_KEPT = (
+    select(
+        case(
+            # A conversation that has gone on has reserved anew: what was kept stays kept.
+            (requests.c.answered_by.is_distinct_from(bindparam("of_sending")), 0),
+            (requests.c.reserve < 0, UNBOUNDED),
+            else_=func.coalesce(requests.c.reserve, 0),
+        )
+    )
+    .where(_OF_SEQ)
+    .scalar_subquery()
+)
+_PRICE_LATER = (
+    update(batch_runs)
+    .where(
+        batch_runs.c.batch_id == select(results.c.batch_id).where(*_ANSWER).scalar_subquery(),
+        batch_runs.c.run_id == select(requests.c.run_id).where(_OF_SEQ).scalar_subquery(),
+        batch_runs.c.spent.is_not(None),
+    )
+    .values(
+        spent=batch_runs.c.spent + bindparam("of_cost"),
+        reserved=batch_runs.c.reserved - case((batch_runs.c.kept.is_(None), _WAS_KEPT), else_=0),
+        kept=batch_runs.c.kept - _WAS_KEPT,
+    )
+)
+
+
+def members_of(tx: Connection, batch_id: int) -> list[tuple[str, str]]:
+    """The runs, each with its actor, for which a batch has counted what it reserved."""
+    rows = tx.execute(
+        select(runs.c.id, runs.c.actor)
+        .join(batch_runs, batch_runs.c.run_id == runs.c.id)
+        .where(batch_runs.c.batch_id == batch_id, batch_runs.c.reserved.is_not(None))
+    )
+    return [(row[0], row[1]) for row in rows]
+
+
+def note_warned(tx: Connection, budget: Budget, percent: int) -> None:
+    """It was said that so much of a budget is gone."""
+    mine = and_(budgets.c.scope == budget.scope, budgets.c.name == budget.name)
+    tx.execute(update(budgets).where(mine).values(warned=percent))
+
+
+def recount(tx: Connection, batch_id: int) -> None:
+    """Sum up anew what a batch has reserved that is not collected, those included that left it."""
+    if tx.scalar(select(batches.c.state).where(batches.c.id == batch_id)) not in _OPEN:
+        return  # it was collected, or parted, since somebody looked
+    former = and_(
+        former_members.c.request_seq == requests.c.seq, former_members.c.batch_id == batch_id
+    )
+    mine = _members(batch_id)
+    rows = tx.execute(
+        select(
+            requests.c.run_id,
+            reserved_sum(
+                requests.c.reserve,
+                or_(
+                    requests.c.state == RequestState.PACKED,
+                    former_members.c.request_seq.is_not(None),
+                ),
+            ).label("reserved"),
+        )
+        .join(mine, mine.c.seq == requests.c.seq)
+        .outerjoin(former_members, former)
+        .group_by(requests.c.run_id)
+    ).all()
+    tx.execute(delete(batch_runs).where(batch_runs.c.batch_id == batch_id))
+    if rows:
+        tx.execute(
+            insert(batch_runs),
+            [{"batch_id": batch_id, "run_id": each.run_id, "reserved": each[1]} for each in rows],
+        )
+
+
+def uncounted(tx: Connection, of: Sequence[tuple[str, str]], day: int) -> list[tuple[int, str]]:
+    """Batches that these budgets (scope, name) have to pay for, and that no budget has asked about.
+
+    Each with its state.
+    """
+    concerned = or_(*(_concerned(scope, name, day) for scope, name in of))
+    rows = tx.execute(
+        select(batches.c.id, batches.c.state)
+        .join(batch_runs, batch_runs.c.batch_id == batches.c.id)
+        .where(
+            concerned,
+            or_(
+                and_(batches.c.state == BatchState.COLLECTED, batch_runs.c.spent.is_(None)),
+                and_(
+                    batches.c.state.in_((*_OPEN, BatchState.LIVE)),
+                    batch_runs.c.reserved.is_(None),
+                ),
+            ),
+        )
+        .distinct()
+    )
+    return [(row.id, row.state) for row in rows]
+
+
+def count_collected(tx: Connection, batch_id: int) -> None:
+    """Sum up what a batch has cost that was collected before a budget asked."""
+    tx.execute(
+        update(batch_runs)
+        .where(batch_runs.c.batch_id == batch_id, batch_runs.c.reserved.is_(None))
+        .values(reserved=0)
+    )
+    # A conversation has left the batch that a turn of it was answered in.
+    _settle(tx, batch_id, _answered(batch_id), lost=False, contradicted=False)

@@ -1,0 +1,153 @@
+"""Estimates: from requests, the free count of a few of them, and what the ledger has seen."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Callable, Iterable, Sequence
+
+from claude_batch.core.settings import BatchProcessingMode
+from claude_batch.ledger import costs, counting
+from claude_batch.ledger.store import Ledger
+from claude_batch.lifecycle.budgeting import most_cost
+from claude_batch.money.estimates import Estimate, Load, Rule, estimate
+from claude_batch.money.prices import Prices
+from claude_batch.providers.storing import RunWriter
+from claude_batch.wire.bounds import Unbounded, named_and_longest
+from claude_batch.wire.client import BatchesClient
+from claude_batch.wire.encoding import EncodedRequest, LaneHeaders, body_length
+from claude_batch.wire.limits import MAX_BODY_BYTES
+from claude_batch.wire.prefixes import marked_prefix
+from claude_batch.wire.shapes import counted_params
+
+__all__ = ["Estimator", "count_tokens", "rules_seen", "stored_estimate"]
+
+SAMPLE = 8
+"""Requests whose tokens the API counts."""
+
+STORED_SAMPLE = 20
+"""Requests of a stored run that are looked at for its estimate."""
+
+_FEW = 5
+"""Answers of a model from which on they say something about the next ones."""
+
+
+class Estimator:
+    """Adds up requests as they come; keeps a few of them, and of the others only sums."""
+
+    def __init__(self, prices: Prices, mode: BatchProcessingMode) -> None:
+        self.loads: dict[str, Load] = {}
+        self.sample: list[tuple[str, EncodedRequest]] = []
+        """Some of the requests, each as likely as any other, with the name of their model."""
+        self._prices = prices
+        self._mode = mode
+        self._now = time.time()
+        self._lanes: dict[LaneHeaders, list[int]] = {}
+        self._seen = 0
+        # The same sample for the same input, so that an estimate can be repeated.
+        self._random = random.Random(0)
+
+    def add(self, encoded: EncodedRequest, times: int = 1) -> None:
+        """Count a request; ``times`` where it stands for so many like it."""
+        model, longest = named_and_longest(encoded.params)
+        load = self.loads.setdefault(model, Load())
+        load.requests += times
+        load.size += len(encoded.params) * times
+        load.max_tokens += longest * times
+        try:
+            load.most += most_cost(self._prices, encoded.params, self._now) * times
+        except Unbounded:
+            load.unbounded += times
+        prefix = marked_prefix(encoded.params)
+        if prefix is not None:
+            load.prefixes.setdefault(prefix.digest, [prefix.size, 0])[1] += times
+            load.hour |= prefix.hour
+        lane = self._lanes.setdefault(encoded.headers, [0, 0])
+        lane[0] += times
+        lane[1] += len(encoded.params) * times
+        self._seen += 1
+        if len(self.sample) < SAMPLE:
+            self.sample.append((model, encoded))
+        elif (place := self._random.randrange(self._seen)) < SAMPLE:
+            self.sample[place] = (model, encoded)
+
+    def estimate(self, rules: dict[str, Rule]) -> Estimate:
+        """What all of them come to, by these rules."""
+        batches = sum(
+            max(
+                -(-count // self._mode.max_requests), -(-body_length(count, size) // MAX_BODY_BYTES)
+            )
+            for count, size in self._lanes.values()
+        )
+        return estimate(self.loads, rules, self._prices, batches=batches, now=self._now)
+
+
+def rules_seen(ledger: Ledger, actor: str, models: Iterable[str]) -> dict[str, Rule]:
+    """How long prompts and answers of these models were lately, those of the actor first.
+
+    Where too few were seen, what the API counted before a run was sent tells of prompts alone.
+    """
+    with ledger.read() as tx:
+        seen = costs.recent_usage(tx)
+        counted = {model: counting.tokens_per_byte(tx, model) for model in models}
+    rules: dict[str, Rule] = {}
+    for model, ratio in counted.items():
+        of_model = [row for row in seen if row.model.startswith(model)]
+        rows = [row for row in of_model if row.actor == actor]
+        rows = rows if len(rows) >= _FEW else of_model
+        if len(rows) < _FEW:
+            if ratio is not None:
+                rules[model] = Rule(ratio, "counted")
+            continue
+        outputs = sorted(row.output_tokens for row in rows)
+        rules[model] = Rule(
+            sum(row.input_tokens for row in rows) / sum(row.size for row in rows),
+            "seen",
+            outputs[len(outputs) // 10],
+            sum(outputs) / len(outputs),
+        )
+    return rules
+
+
+def count_tokens(
+    client: Callable[[], BatchesClient], sample: Sequence[tuple[str, EncodedRequest]]
+) -> dict[str, float]:
+    """Tokens a byte of each model in the sample, as the API counts them, which is free.
+
+    Raises `ApiError` and `Unreachable`. Not for a thread that runs an event loop.
+    """
+    return asyncio.run(_count(client, sample))
+
+
+async def _count(
+    client: Callable[[], BatchesClient], sample: Sequence[tuple[str, EncodedRequest]]
+) -> dict[str, float]:
+    sums: dict[str, tuple[int, int]] = {}
+    connected = client()
+    try:
+        for model, encoded in sample:
+            tokens = await connected.count_tokens(counted_params(encoded.params), encoded.headers)
+            known = sums.get(model, (0, 0))
+            sums[model] = (known[0] + tokens, known[1] + len(encoded.params))
+    finally:
+        await connected.close()
+    return {model: tokens / size for model, (tokens, size) in sums.items()}
+
+
+def stored_estimate(writer: RunWriter, prices: Prices) -> Estimate:
+    """What a run that is stored and not yet sent will come to, by a look at a few of it."""
+    writer.flush()
+    requests, ledger = writer.count, writer.ledger
+    places = sorted({requests * each // STORED_SAMPLE for each in range(STORED_SAMPLE)})
+    with ledger.read() as tx:
+        bodies = costs.params_at(tx, writer.run_id, places)
+    estimator = Estimator(prices, writer.asked.mode)
+    for number, body in enumerate(bodies):
+        # Each stands for those up to the next one.
+        times = requests * (number + 1) // len(bodies) - requests * number // len(bodies)
+        estimator.add(EncodedRequest(body, LaneHeaders()), times)
+    looked_at = sum(load.size for load in estimator.loads.values())
+    for load in estimator.loads.values():
+        load.size = round(load.size * writer.size / looked_at)
+    return estimator.estimate(rules_seen(ledger, writer.asked.actor, estimator.loads))

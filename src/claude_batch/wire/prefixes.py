@@ -1,0 +1,57 @@
+"""What of Messages params is marked for the prompt cache."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from typing import Any, NamedTuple, cast
+
+import msgspec
+
+__all__ = ["MarkedPrefix", "marked_prefix"]
+
+_MARK = "cache_control"
+
+
+class MarkedPrefix(NamedTuple):
+    """The longest prefix that is marked."""
+
+    digest: bytes
+    """Equal for equal prefixes."""
+    size: int
+    """Bytes of its JSON."""
+    hour: bool
+    """Whether some mark asks for an hour, and not for five minutes."""
+
+
+def marked_prefix(params: bytes) -> MarkedPrefix | None:
+    """The longest prefix of encoded params that a ``cache_control`` marks; None without a mark."""
+    if b'"cache_control"' not in params:
+        return None  # inside of texts its quotes would be escaped
+    read = cast("dict[str, Any]", msgspec.json.decode(params))
+    parts = list(_parts(read))
+    marks = [(at, part[_MARK]) for at, part in enumerate(parts) if part.get(_MARK)]
+    if read.get(_MARK):
+        marks.append((len(parts) - 1, read[_MARK]))
+    if not marks:
+        return None
+    last = max(at for at, _ in marks)
+    encoded = msgspec.json.encode([read.get("model"), parts[: last + 1]])
+    hour = any(isinstance(mark, dict) and "1h" in mark.values() for _, mark in marks)
+    return MarkedPrefix(hashlib.blake2b(encoded, digest_size=16).digest(), len(encoded), hour)
+
+
+def _parts(params: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Tools, system and content blocks, in the order in which they form the prefix."""
+    yield from params.get("tools") or ()
+    yield from _blocks(params.get("system"))
+    for message in params.get("messages") or ():
+        yield from ({"role": message.get("role"), **each} for each in _blocks(message["content"]))
+
+
+def _blocks(content: Any) -> Iterator[dict[str, Any]]:
+    if isinstance(content, str):
+        yield {"type": "text", "text": content}
+    elif isinstance(content, list):
+        yield from (cast("dict[str, Any]", each) for each in cast("list[object]", content)
+                    if isinstance(each, dict))  # fmt: skip
