@@ -49,7 +49,10 @@ def play(count: int = HISTORIES, *, mutant: str | None = None) -> str | None:
     machine = type("Histories", (LifecycleMachine,), {})
     if REPLAY and mutant is None:
         machine = hypothesis.reproduce_failure(hypothesis.__version__, REPLAY.encode())(machine)
-    broken = nullcontext() if mutant is None else MUTANTS[mutant]()
+    broken = nullcontext()
+    if mutant is not None:
+        broken = MUTANTS[mutant].breaking()
+        hypothesis.seed(MUTANTS[mutant].seed)(machine)
     with _quiet(), in_memory() as folder, staged(Path(folder)) as template, broken:
         machine.template = template
         try:
@@ -62,7 +65,7 @@ def play(count: int = HISTORIES, *, mutant: str | None = None) -> str | None:
                     phases=[Phase.generate],
                     # The suite plays the same ones each time, so that it fails for a change and
                     # nothing else; `nox -s storms` plays new ones.
-                    derandomize="HISTORIES" not in os.environ,
+                    derandomize=mutant is None and "HISTORIES" not in os.environ,
                     deadline=None,
                     database=None,
                     print_blob=True,

@@ -167,8 +167,8 @@ Feature: One engine for each ledger of a process, shared by all and owned by non
     And the API has processed 3 requests, none twice
     And the API has seen 1 batch
 
-  Scenario: A call that is stored before its caller knows it is planned holds up no other
+  Scenario: A call that is stored before the one who made it goes on leaves no later call waiting
     Given an API
     And a batch provider
-    When the engine does at once what it is handed, and 2 prompts are asked one after the other
-    Then each of them is answered
+    When two prompts are asked, each stored while it is still being handed over
+    Then neither call is forgotten

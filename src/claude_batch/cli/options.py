@@ -213,6 +213,22 @@ run_options: tuple[Callable[[Any], Any], ...] = (
         default=None,
         help="Send equal requests of a run once (--no-dedupe).",
     ),
+    _option(
+        "--max-attempts",
+        type=click.IntRange(min=1),
+        help="Outcomes of a request until a passing failure is final (3).",
+    ),
+    _option(
+        "--max-turns",
+        type=click.IntRange(min=1),
+        help="Answers that a conversation with tools or pauses may have (10).",
+    ),
+    _option("--turn-linger", type=DURATION, help="How long a ready turn waits for others (30s)."),
+    _option(
+        "--validation-attempts",
+        type=click.IntRange(min=1),
+        help="Answers until one is of the shape that was asked for (1).",
+    ),
 )
 """Options of the commands that make a run; `ProviderOptions` holds them too."""
 
@@ -246,6 +262,10 @@ _COMMON = (
     "prime",
     "reuse",
     "dedupe",
+    "max_attempts",
+    "max_turns",
+    "turn_linger",
+    "validation_attempts",
 )
 
 
@@ -282,6 +302,10 @@ class ProviderOptions:
     prime: bool | None = None
     reuse: bool | None = None
     dedupe: bool | None = None
+    max_attempts: int | None = None
+    max_turns: int | None = None
+    turn_linger: float | None = None
+    validation_attempts: int | None = None
     sandbox: bool = False
     """Whether all happens in a sandbox that ends with the command."""
     flags: str = ""

@@ -342,7 +342,7 @@ class Engine:
             if not self._loop.closed:
                 self._inbox.append(call)
                 if not self._flush_planned:
-                    # Before it is planned: it may have run when `soon` returns.
+                    # Before it is: the flush may run, and take it back, at any moment from then on.
                     self._flush_planned = True
                     self._loop.soon(self._flush)
                 return
