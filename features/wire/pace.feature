@@ -19,6 +19,15 @@ Feature: Live calls leave as fast as the API allows, and no faster
     When 2 calls ask to leave at second 1
     Then 1 of them left, and the others wait 1 seconds
 
+  Scenario: calls that left before a limit was known may not be counted in what is left
+    Given a pace, and callers that have at most 8 calls under way
+    When 3 calls ask to leave at second 0
+    And a call leaves at second 0, and is answered at second 0 with the limits
+      | name     | limit | remaining |
+      | requests | 60    | 4         |
+    And 4 calls ask to leave at second 0
+    Then 1 of them left, and the others wait 1 seconds
+
   Scenario: the tokens of a call are guessed before it, and corrected after it
     Given a pace, and callers that have at most 100 calls under way
     When a call leaves at second 0, and is answered at second 0 with the limits

@@ -233,8 +233,10 @@ class Pace:
                 continue
             bucket = self._buckets.get(name)
             if bucket is None:
-                # What left before its limit was known is counted by the API, not here.
                 bucket = self._buckets[name] = _Bucket(limit, limit, now)
+                if name == "requests" and left is not None:
+                    # Those that left before the limit was known may not be counted in this yet.
+                    left -= self.under_way - 1
             bucket.refill(now)
             bucket.limit = limit
             if left is None:
