@@ -72,9 +72,14 @@ _Group = tuple[int, str, BatchProcessingMode, Talk | None]
 """Workspace, actor, mode and what makes conversations: what the calls of one run share."""
 
 
+def _asked(call: Call) -> bytes:
+    """What was asked, in whatever way its documents travel: by that an equal request is known."""
+    return call.encoded.params if call.encoded.identity is None else call.encoded.identity
+
+
 def _digest(call: Call) -> bytes:
     """What equal calls have in common; one whose caller goes on by itself equals no other."""
-    body = call.encoded.params
+    body = _asked(call)
     return calling.digest_of(body if call.talk is not None else body + b"\n")
 
 
@@ -240,7 +245,7 @@ class CallStore:
                 calling.remember_call(tx, call.actor, call.key, pair[1].seq)
                 flush.waiting.append(pair)
             return
-        if known.body != call.encoded.params:
+        if known.body != call.encoded.params and not _asks_the_same(tx, known.seq, call):
             conflict = KeyConflictError(
                 f"the actor {call.actor} was asked something else under this key before; "
                 "choose another key",
@@ -254,6 +259,17 @@ class CallStore:
         else:
             waiter = Waiter(call.future, known.seq, known.run_id, call.workspace)
             flush.waiting.append((call, waiter))
+
+    def run_of(
+        self, workspace_id: int, actor: str, mode: BatchProcessingMode, talk: Talk | None
+    ) -> str:
+        """The run that holds, or will hold, such calls of this process. Raises `LedgerError`."""
+        group, flush = (workspace_id, actor, mode, talk), _Flush()
+        if group not in self._runs:
+            with self._ledger.write() as tx:
+                run_id = self._run(tx, group, time.time(), flush)
+            self._runs[group] = _CallsRun(run_id)
+        return self._runs[group].run_id
 
     def _lane(self, tx: Transaction, workspace_id: int, headers: LaneHeaders, flush: _Flush) -> int:
         lane_id = flush.lanes.get((workspace_id, headers))
@@ -388,6 +404,7 @@ class CallStore:
             )
 
 
-def _asked(call: Call) -> bytes:
-    """What was asked, by which an equal request is known."""
-    return call.encoded.params if call.encoded.identity is None else call.encoded.identity
+def _asks_the_same(tx: Transaction, seq: int, call: Call) -> bool:
+    """Whether a call differs from a stored one in nothing but how its documents travel."""
+    identity = call.encoded.identity
+    return identity is not None and digests.digest_in(tx, seq) == calling.digest_of(identity)

@@ -348,6 +348,16 @@ class Engine:
                 return
         settle(future, EngineStoppedError("the provider is closed; make a new one"))
 
+    def calls_run(
+        self, door: Door, actor: str, mode: BatchProcessingMode, talk: Talk | None
+    ) -> Future[str]:
+        """The id of the run that holds such calls, whose documents it keeps."""
+
+        async def find() -> str:
+            return self._calls.run_of(door.workspace_id, actor, mode, talk)
+
+        return self._loop.run(find())
+
     def _flush(self) -> None:
         # All calls that came in since the last flush share one transaction, and one fsync.
         self._flush_planned = False
