@@ -423,11 +423,10 @@ class Driver:
                 await sleep_or_wake(self._wake_turns, 1.0)
 
     def _tool_has_ended(self) -> None:
-        loop = self._loop
-        if loop is not None:
-            # Where the loop is closed nobody waits for it any more.
-            with contextlib.suppress(RuntimeError):
-                loop.call_soon_threadsafe(self._wake_turns.set)
+        assert self._loop is not None, "tools are started by a pass"
+        # Where the loop is closed nobody waits for it any more.
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._wake_turns.set)
 
     def _keep_log_short(self) -> float:
         """Move a long log into the file; returns the seconds until it should be looked at again."""
