@@ -205,7 +205,7 @@ class Reconciliation:
             return False
         with self._ledger.write(seat) as tx:
             # Where it may be another sending of ours as well, only its results can tell.
-            if reconciling.rivals(tx, row.id) or not reconciling.is_unknown(tx, row.id):
+            if reconciling.rivals(tx, row.id):
                 return False
             self._adopt(tx, row.id, remote, "assumed")
         self._tell(row.id, row.request_count, "assumed", remote.id)
@@ -295,8 +295,7 @@ class Reconciliation:
         outcome: UnknownOutcome
         count = row.request_count
         with self._ledger.write(seat) as tx:
-            if not reconciling.is_unknown(tx, batch_id):
-                return False
+            # Nobody but who has the seat decides, so it is as unknown as it was.
             if decision is Decision.WAIT:
                 outcome = "resubmitted"
                 count = reconciling.resubmit(tx, batch_id, now=now)
