@@ -128,7 +128,7 @@ def _(context: Context, text: str, reason: str, schema: dict[str, Any], words: s
 @then("the bytes {written} are of type {kind}, and their size is not known")
 def _(context: Context, written: str, kind: str) -> None:
     found = media_of(bytes.fromhex(written))
-    assert (found.media_type, found.size) == (kind, None), found
+    assert (found.type, found.size) == (kind, None), found
 
 
 @then("a PDF with {written} has {pages:d} pages")
