@@ -11,7 +11,7 @@ Feature: `claude-batch run` asks, waits, and writes the answers in input order
       RUN finished: 25 succeeded of 25
       """
     And the command line has written 25 answers in order to "out.jsonl"
-    And the command line's successes in "out.jsonl" have the fields id, ok, text, content, stop_reason, model, usage, batch_id, attempt, cost_usd
+    And the command line's successes in "out.jsonl" have the fields id, ok, text, content, stop_reason, model, usage, batch_id, attempt, via, cost_usd
     And the command line has left nothing half-written
     And the command line has noted that the run is delivered
     And the command line has put the key nowhere
@@ -151,6 +151,25 @@ Feature: `claude-batch run` asks, waits, and writes the answers in input order
       | nothing     |                    | 4       |
       | 2           |                    | 2       |
       | 2           | --max-requests 100 | 1       |
+
+  Scenario Outline: How many turns a conversation may have can be said: <flags>
+    Given a command's API
+    When a command runs: run actor.yaml - <flags>
+      """
+      {"id": "a", "prompt": "think [[sandbox:pause]]"}
+      """
+    Then the command line exits with <code> and says
+      """
+      RUN finished: <outcome> of 1
+      """
+    And the command line has written to "standard output"
+      | id | ok   | says   |
+      | a  | <ok> | <says> |
+
+    Examples:
+      | flags                        | code | outcome     | ok  | says           |
+      | --max-turns 1                | 1    | 1 stopped   | no  | max_turns is 1 |
+      | --max-turns 2 --max-attempts 1 --turn-linger 0 --validation-attempts 2 | 0 | 1 succeeded | yes | searching |
 
   Scenario: --sandbox needs no key, pays nothing and leaves the user's ledger alone
     Given a command's folder

@@ -166,3 +166,9 @@ Feature: One engine for each ledger of a process, shared by all and owned by non
     Then there are 3 results in the order of the prompts
     And the API has processed 3 requests, none twice
     And the API has seen 1 batch
+
+  Scenario: A call that is stored before the one who made it goes on leaves no later call waiting
+    Given an API
+    And a batch provider
+    When two prompts are asked, each stored while it is still being handed over
+    Then neither call is forgotten

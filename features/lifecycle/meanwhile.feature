@@ -106,7 +106,7 @@ Feature: What happens between two steps of the driver is heeded by the next one
     And the API has paid for each once
 
   Scenario: A driver that is stopped after one of two batches leaves the other for the next
-    Given an API
+    Given an API that takes 3600 seconds for a batch
     And a batch provider with {"drive": false, "max_requests": 1}
     When a run of 2 prompts is stored without driving
     And the ledger is advanced

@@ -106,3 +106,37 @@ Feature: A document that many requests of a run share is uploaded once
 
   Scenario: a workspace that is found to be another one brings its files along
     Then files of a workspace follow it, but for those that are there already
+
+  Scenario Outline: single calls share it too
+    When 20 calls about "long.txt" are made, <how>
+    Then the API has 1 file, uploaded once
+    And less than 1 MB was posted as batches
+    And all 20 answers cite the beginning of "long.txt", 19 of them from the file
+
+    Examples:
+      | how                               |
+      | at the same time                  |
+      | at the same time, with an answer looked for |
+
+  Scenario: A call is known again, in whatever way its document travels
+    When 3 calls about "long.txt" are made, with keys
+    And the provider is made anew
+    And 3 calls about "long.txt" are made, with keys, in the other order
+    Then all 3 answers cite the beginning of "long.txt", 2 of them from the file
+    And the API was paid for 3 requests
+    When a call about "long.txt" asks something else under the key of the last one
+    Then it fails as KeyConflictError and says "choose another key"
+
+  Scenario: Calls whose process was killed are taken over, in whatever way their document travels
+    When a process makes 3 calls about "long.txt", and is killed once they are stored
+    And 3 calls about "long.txt" are made, at the same time
+    Then the API was paid for 3 requests
+
+  Scenario: A call whose documents cannot be placed is told why
+    When a call about "long.txt" is made while the ledger fails
+    Then it fails as LedgerError and says "the disk is gone"
+
+  Scenario: calls that are only stored upload nothing
+    Given a batch provider with {"drive": false, "max_wait": 0.5}
+    When 3 calls about "long.txt" wait in vain
+    Then 0 uploads were made

@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Callable
 from typing import Any
+from unittest import mock
 
 from behave import then, when
 from behave.runner import Context
@@ -18,6 +19,8 @@ from filelock import FileLock
 from staging import QUICK, make_provider, until
 
 import claude_batch as cb
+from claude_batch.lifecycle.loops import EngineLoop
+from claude_batch.wire.encoding import EncodedRequest, LaneHeaders
 
 
 def configuration() -> cb.ActorConfiguration:
@@ -364,3 +367,32 @@ def _(context: Context) -> None:
             assert "often" in str(error), error
         else:
             raise AssertionError(f"{wrong!r} was taken for a mode")
+
+
+@when("two prompts are asked, each stored while it is still being handed over")
+def _(context: Context) -> None:
+    context.provider.resume()
+    soon = EngineLoop.soon
+
+    def at_once(self: EngineLoop, work: Callable[..., object], *arguments: object) -> bool:
+        taken = soon(self, work, *arguments)
+        if getattr(work, "__name__", "") == "_flush":
+            flushed = threading.Event()
+            soon(self, flushed.set)
+            assert flushed.wait(20)
+        return taken
+
+    with mock.patch.object(EngineLoop, "soon", at_once):
+        asked = [context.provider.call(_encoded(n), actor="tests/asker") for n in range(2)]
+        context.answers = [each.result(20) for each in asked]
+
+
+def _encoded(number: int) -> EncodedRequest:
+    messages = [{"role": "user", "content": f"prompt {number}"}]
+    body = {"model": "claude-haiku-4-5", "max_tokens": 10, "messages": messages}
+    return EncodedRequest(json.dumps(body).encode(), LaneHeaders())
+
+
+@then("neither call is forgotten")
+def _(context: Context) -> None:
+    assert [answer.state for answer in context.answers] == ["succeeded"] * 2, context.answers

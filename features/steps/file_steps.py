@@ -6,21 +6,29 @@ import asyncio
 import json
 import logging
 import os
+import subprocess
+import sys
 import time
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
+from unittest import mock
 
 import anthropic
 from behave import given, then, use_step_matcher, when
 from behave.runner import Context
+from engine_steps import attempt
 from sandbox_steps import HOUR, MODEL, call, create, end, results, sdk, start
 from sqlalchemy import func, insert, select, update
 from staging import KEY, ledger_values, make_provider, until
 
 import claude_batch as cb
+from claude_batch.core.errors import LedgerError
 from claude_batch.ledger import files, schema
 from claude_batch.ledger.schema import files as file_table
 from claude_batch.ledger.schema import leaving_files, workspaces
 from claude_batch.ledger.store import Ledger
+from claude_batch.lifecycle.calls import CallStore
 from claude_batch.providers.uploading import is_uploaded
 
 use_step_matcher("parse")
@@ -233,6 +241,113 @@ def _(context: Context, count: int, name: str) -> None:
 def _(context: Context, count: int, name: str) -> None:
     configuration = context.actor.configuration
     context.provider.store(configuration, questions(context, count, name))
+
+
+def in_calls(context: Context, asked: Sequence[cb.ActorRequest]) -> None:
+    async def work() -> list[cb.ActorResponse]:
+        return await asyncio.gather(*map(context.actor.respond, asked))
+
+    context.answers = asyncio.run(work())
+
+
+def keyless(context: Context, count: int, name: str) -> list[cb.ActorRequest]:
+    return [replace(each, key=None) for each in questions(context, count, name)]
+
+
+@when('{count:d} calls about "{name}" are made, at the same time')
+def _(context: Context, count: int, name: str) -> None:
+    in_calls(context, keyless(context, count, name))
+
+
+@when('{count:d} calls about "{name}" are made, at the same time, with an answer looked for')
+def _(context: Context, count: int, name: str) -> None:
+    context.provider.close()
+    make_provider(context, reuse=True)
+    in_calls(context, keyless(context, count, name))
+
+
+@when('{count:d} calls about "{name}" are made, with keys')
+def _(context: Context, count: int, name: str) -> None:
+    in_calls(context, questions(context, count, name))
+
+
+@when('{count:d} calls about "{name}" are made, with keys, in the other order')
+def _(context: Context, count: int, name: str) -> None:
+    # The first call of a process carries the document inside: now it is another one.
+    for each in reversed(questions(context, count, name)):
+        context.actor.respond_sync(each)
+    in_calls(context, questions(context, count, name))
+
+
+@when('a call about "{name}" asks something else under the key of the last one')
+def _(context: Context, name: str) -> None:
+    [*_, last] = questions(context, 3, name)
+    attempt(context, lambda: context.actor.respond_sync(replace(last, prompt="Something else?")))
+
+
+DIES = """
+import asyncio, os, sys
+from pathlib import Path
+
+import claude_batch as cb
+from claude_batch.core import crash_points
+from claude_batch.core.crash_points import CrashPoint
+
+count, path = int(sys.argv[1]), Path(sys.argv[2])
+stored = 0
+
+def die(point):
+    global stored
+    stored += point is CrashPoint.AFTER_CALLS_STORED
+    if stored == count:
+        os._exit(77)
+
+crash_points.on_reach = die
+provider = cb.ClaudeBatchProvider(linger=5)
+configuration = cb.ActorConfiguration(
+    name="tests/asker", provider="anthropic", model=sys.argv[3], batch_processing=True
+)
+actor = cb.Actor(configuration, provider)
+
+async def ask() -> None:
+    calls = []
+    for number in range(count):
+        asked = cb.ActorRequest(f"Question {number}?", documents=[path], citations=True)
+        calls.append(asyncio.ensure_future(actor.respond(asked)))
+        while stored < number + 1:
+            await asyncio.sleep(0.01)
+
+asyncio.run(ask())
+"""
+
+
+@when('a process makes {count:d} calls about "{name}", and is killed once they are stored')
+def _(context: Context, count: int, name: str) -> None:
+    context.provider.close()
+    command = [sys.executable, "-c", DIES, str(count), str(context.tmp / name), MODEL]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 77, done
+    make_provider(context)
+
+
+@when('a call about "{name}" is made while the ledger fails')
+def _(context: Context, name: str) -> None:
+    def fail(*_: object) -> None:
+        raise LedgerError("the disk is gone")
+
+    with mock.patch.object(CallStore, "run_of", fail):
+        [asked] = questions(context, 1, name)
+        attempt(context, lambda: context.actor.respond_sync(asked))
+
+
+@when('{count:d} calls about "{name}" wait in vain')
+def _(context: Context, count: int, name: str) -> None:
+    async def work() -> list[object]:
+        waiting = map(context.actor.respond, keyless(context, count, name))
+        return await asyncio.gather(*waiting, return_exceptions=True)
+
+    ended = asyncio.run(work())
+    assert all(isinstance(each, cb.BatchTimeoutError) for each in ended), ended
 
 
 def sent(context: Context, route: str) -> list[dict[str, Any]]:

@@ -142,7 +142,7 @@ def _(context: Context) -> None:
 
 @when("both batches have ended")
 def _(context: Context) -> None:
-    context.api.advance_clock(3600)
+    context.api.advance_clock(3601)
 
 
 @when("the API has these faults from now on")

@@ -26,7 +26,15 @@ from claude_batch.ledger.calling import digest_of
 from claude_batch.ledger.schema import conversations, digests, meta, params, requests, results, runs
 from claude_batch.ledger.store import Ledger, insert_many, plain_rows
 
-__all__ = ["Pair", "add_digests", "answered_before", "answered_calls", "doubled", "index_answers"]
+__all__ = [
+    "Pair",
+    "add_digests",
+    "answered_before",
+    "answered_calls",
+    "digest_in",
+    "doubled",
+    "index_answers",
+]
 
 Pair = tuple[int, int]
 """A request, and the one whose answer is its own too; row numbers."""
@@ -44,6 +52,11 @@ def add_digests(tx: Connection, new: Sequence[tuple[int, bytes]]) -> None:
     """Remember the digests of requests that were just stored: row number and digest."""
     if new:
         insert_many(tx, _INSERT, list(new))
+
+
+def digest_in(tx: Connection, seq: int) -> bytes | None:
+    """The digest of a request; None where it is known by its params alone."""
+    return tx.scalar(select(digests.c.digest).where(digests.c.request_seq == seq))
 
 
 _first = (

@@ -18,7 +18,7 @@ from claude_batch.core.errors import ActorError, KeyConflictError
 from claude_batch.core.events import RequestsQueued
 from claude_batch.core.ids import new_request_id
 from claude_batch.core.settings import BatchProcessingMode
-from claude_batch.ledger import calling, digests, enqueue, holding, reading
+from claude_batch.ledger import calling, deadlines, digests, enqueue, holding, reading
 from claude_batch.ledger.calling import NewCall, Orphan
 from claude_batch.ledger.enqueue import NewRequest, NewRun
 from claude_batch.ledger.processes import is_alive
@@ -32,6 +32,9 @@ from claude_batch.money.prices import Prices, prices_of
 from claude_batch.wire.encoding import EncodedRequest, LaneHeaders
 
 __all__ = ["Call", "CallStore"]
+
+SHARED_DEADLINE = 0.05
+"""The part of a call's time until its deadline in which others join its run."""
 
 
 class _Workspace(Protocol):
@@ -61,15 +64,22 @@ class Call:
 class _CallsRun:
     run_id: str
     next_position: int = 0
+    until: float = float("inf")
+    """Calls that begin later go into another run, since theirs has a deadline."""
 
 
 _Group = tuple[int, str, BatchProcessingMode, Talk | None]
 """Workspace, actor, mode and what makes conversations: what the calls of one run share."""
 
 
+def _asked(call: Call) -> bytes:
+    """What was asked, in whatever way its documents travel: by that an equal request is known."""
+    return call.encoded.params if call.encoded.identity is None else call.encoded.identity
+
+
 def _digest(call: Call) -> bytes:
     """What equal calls have in common; one whose caller goes on by itself equals no other."""
-    body = call.encoded.params
+    body = _asked(call)
     return calling.digest_of(body if call.talk is not None else body + b"\n")
 
 
@@ -94,6 +104,16 @@ class _Flush:
     done: list[tuple[Call, Answer | ActorError]] = field(
         default_factory=list[tuple[Call, "Answer | ActorError"]]
     )
+
+
+def _until(mode: BatchProcessingMode) -> float:
+    """How long calls share a run: those with a deadline from their beginning on, a twentieth of it.
+
+    The later ones of them have that much less time, and share batches with the first.
+    """
+    if not isinstance(mode.deadline, float):
+        return float("inf")
+    return time.time() + mode.deadline * SHARED_DEADLINE
 
 
 class CallStore:
@@ -163,7 +183,9 @@ class CallStore:
         self._stored, self.bounded = flush.stored, flush.bounded
         reach(CrashPoint.AFTER_CALLS_STORED)
         for group, run_id in flush.runs.items():
-            known = self._runs.setdefault(group, _CallsRun(run_id))
+            known = self._runs.get(group)
+            if known is None or known.run_id != run_id:
+                known = self._runs[group] = _CallsRun(run_id, until=_until(group[2]))
             known.next_position = max(known.next_position, flush.positions[run_id])
         for call, outcome in flush.done:
             if settle(call.future, outcome) and isinstance(outcome, Answer):
@@ -223,7 +245,7 @@ class CallStore:
                 calling.remember_call(tx, call.actor, call.key, pair[1].seq)
                 flush.waiting.append(pair)
             return
-        if known.body != call.encoded.params:
+        if known.body != call.encoded.params and not _asks_the_same(tx, known.seq, call):
             conflict = KeyConflictError(
                 f"the actor {call.actor} was asked something else under this key before; "
                 "choose another key",
@@ -237,6 +259,17 @@ class CallStore:
         else:
             waiter = Waiter(call.future, known.seq, known.run_id, call.workspace)
             flush.waiting.append((call, waiter))
+
+    def run_of(
+        self, workspace_id: int, actor: str, mode: BatchProcessingMode, talk: Talk | None
+    ) -> str:
+        """The run that holds, or will hold, such calls of this process. Raises `LedgerError`."""
+        group, flush = (workspace_id, actor, mode, talk), _Flush()
+        if group not in self._runs:
+            with self._ledger.write() as tx:
+                run_id = self._run(tx, group, time.time(), flush)
+            self._runs[group] = _CallsRun(run_id)
+        return self._runs[group].run_id
 
     def _lane(self, tx: Transaction, workspace_id: int, headers: LaneHeaders, flush: _Flush) -> int:
         lane_id = flush.lanes.get((workspace_id, headers))
@@ -257,7 +290,9 @@ class CallStore:
             return run_id
         workspace_id, actor, mode, talk = group
         known = self._runs.get(group)
-        if known is not None:
+        if known is not None and begun <= known.until:
+            if mode.deadline is not None:
+                deadlines.reopen(tx, known.run_id)
             run_id, position = known.run_id, known.next_position
         else:
             run = NewRun(
@@ -287,7 +322,13 @@ class CallStore:
         reserved: list[tuple[Call, int | None]] = []
         for call in calls:
             try:
-                reserve = reserve_call(self._prices, call.encoded.params, limits, call.begun)
+                reserve = reserve_call(
+                    self._prices,
+                    call.encoded.params,
+                    limits,
+                    call.begun,
+                    batch=group[2].mode != "live",
+                )
             except ActorError as error:
                 flush.done.append((call, error))
             else:
@@ -363,6 +404,7 @@ class CallStore:
             )
 
 
-def _asked(call: Call) -> bytes:
-    """What was asked, by which an equal request is known."""
-    return call.encoded.params if call.encoded.identity is None else call.encoded.identity
+def _asks_the_same(tx: Transaction, seq: int, call: Call) -> bool:
+    """Whether a call differs from a stored one in nothing but how its documents travel."""
+    identity = call.encoded.identity
+    return identity is not None and digests.digest_in(tx, seq) == calling.digest_of(identity)

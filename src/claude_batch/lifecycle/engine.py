@@ -337,16 +337,30 @@ class Engine:
             if not self._loop.closed:
                 self._inbox.append(call)
                 if not self._flush_planned:
-                    self._flush_planned = self._loop.soon(self._flush)
+                    # Before it is: the flush may run, and take it back, at any moment from then on.
+                    self._flush_planned = True
+                    self._loop.soon(self._flush)
                 return
         settle(future, EngineStoppedError("the provider is closed; make a new one"))
 
+    def calls_run(
+        self, door: Door, actor: str, mode: BatchProcessingMode, talk: Talk | None
+    ) -> Future[str]:
+        """The id of the run that holds such calls, whose documents it keeps."""
+
+        async def find() -> str:
+            return self._calls.run_of(door.workspace_id, actor, mode, talk)
+
+        return self._loop.run(find())
+
     def _flush(self) -> None:
         # All calls that came in since the last flush share one transaction, and one fsync.
-        with self._loop.gate:
-            self._flush_planned = False
-            calls = list(self._inbox)
-            self._inbox.clear()
+        self._flush_planned = False
+        calls: list[Call] = []
+        while self._inbox:
+            calls.append(self._inbox.popleft())
+        if not calls:
+            return
         if self._failure is not None:
             for call in calls:
                 settle(call.future, self._failure)

@@ -5,7 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import (
+    AsyncIterable,
+    AsyncIterator,
+    Callable,
+    Generator,
+    Iterable,
+    Iterator,
+    Mapping,
+)
 from concurrent.futures import Future, InvalidStateError
 from decimal import Decimal
 from functools import partial
@@ -37,6 +45,7 @@ from claude_batch.providers.estimating import stored_estimate
 from claude_batch.providers.keywords import SettingKeywords, ledger_keywords, mode_keywords
 from claude_batch.providers.mapping import response_of
 from claude_batch.providers.opened import Opened
+from claude_batch.providers.placing import CallDocuments
 from claude_batch.providers.preflight import preflight_of
 from claude_batch.providers.protocol import ProviderCapabilities
 from claude_batch.providers.refused import merge, merge_sync
@@ -113,6 +122,7 @@ class ClaudeBatchProvider(Opened):
         super().__init__(entrance, drive=drive)
         self._carriers = Carriers(told)
         self._encoders = RequestEncoders(self.default_options)
+        self._documents = CallDocuments()
 
     # Opening and closing ---------------------------------------------------------------------
 
@@ -156,14 +166,26 @@ class ClaudeBatchProvider(Opened):
         self, actor: ActorConfiguration, request: str | ActorRequest, key: str | None
     ) -> Future[Answer]:
         asked = self.middleware.before(actor.name, ActorRequest.of(request, key=key))
-        encoded = self._encoders.of(actor).encode(asked)
-        return self.call(
-            encoded, actor=actor.name, key=asked.key, mode=self._mode(actor), talk=talk_of(actor)
-        )
+        encoder = self._encoders.of(actor)
+        encoded, mode, talk = encoder.encode(asked), self._mode(actor), talk_of(actor)
+        if encoded.identity is None or not self._drive:
+            return self.call(encoded, actor=actor.name, key=asked.key, mode=mode, talk=talk)
+
+        def placed(engine: Engine, door: Door) -> EncodedRequest:
+            return self._documents.encode(
+                engine,
+                door,
+                lambda placing: encoder.encode(asked, placing),
+                actor=actor.name,
+                mode=mode,
+                talk=talk,
+            )
+
+        return self.call(placed, actor=actor.name, key=asked.key, mode=mode, talk=talk)
 
     def call(
         self,
-        encoded: EncodedRequest,
+        encoded: EncodedRequest | Callable[[Engine, Door], EncodedRequest],
         *,
         actor: str,
         key: str | None = None,
@@ -173,30 +195,36 @@ class ClaudeBatchProvider(Opened):
         """Ask with encoded params: the entrance for integrations that need no actor.
 
         Without ``talk`` the API's answer is the answer, also where it asks for another turn.
-        Never blocks: the first call opens the ledger on a thread of its own.
+        Never blocks: the first call opens the ledger on a thread of its own, and a function in the
+        place of params runs on one too.
         """
         future: Future[Answer] = Future()
         # Here, where the caller's own context is.
         trace = self._carriers.carried()
         chosen = mode or resolve_mode(True, self.overrides)
 
-        def store(engine: Engine, door: Door) -> None:
+        def store(engine: Engine, door: Door, encoded: EncodedRequest) -> None:
             engine.call(
                 door, encoded, future, actor=actor, key=key, mode=chosen, talk=talk, trace=trace
             )
 
+        def prepare(engine: Engine, door: Door) -> EncodedRequest:
+            if chosen.reuse:
+                index_answers(engine.ledger)  # what was answered since the last look
+            return encoded if isinstance(encoded, EncodedRequest) else encoded(engine, door)
+
         def ask(opening: Future[Entered]) -> None:
-            try:
+            with _told(future):
                 engine, door = opening.result()
-                if chosen.reuse:
-                    # What was answered since the last look is looked at on a thread of its own.
-                    looked = engine.read(lambda: index_answers(engine.ledger))
-                    looked.add_done_callback(lambda _: store(engine, door))
-                else:
-                    store(engine, door)
-            except Exception as error:
-                with contextlib.suppress(InvalidStateError):  # the caller has gone
-                    future.set_exception(error)
+                if isinstance(encoded, EncodedRequest) and not chosen.reuse:
+                    store(engine, door, encoded)
+                    return
+
+                def prepared(done: Future[EncodedRequest]) -> None:
+                    with _told(future):
+                        store(engine, door, done.result())
+
+                engine.read(lambda: prepare(engine, door)).add_done_callback(prepared)
 
         self._entrance.opening().add_done_callback(ask)
         return future
@@ -449,3 +477,13 @@ class ClaudeBatchProvider(Opened):
         from claude_batch.integrations.langchain import create_chat_model
 
         return create_chat_model(self, model, temperature=temperature, **kwargs)
+
+
+@contextlib.contextmanager
+def _told(caller: Future[Answer]) -> Generator[None]:
+    """What fails in the block is the caller's to know, unless it has gone."""
+    try:
+        yield
+    except Exception as error:
+        with contextlib.suppress(InvalidStateError):
+            caller.set_exception(error)

@@ -24,7 +24,7 @@ MOST_REPEATED = 1_000_000
 """Bytes that a document may take up in the requests of a run, before it is uploaded instead."""
 
 CHECKED_EVERY = 60.0
-"""Seconds after which a run that needs a file asks whether the API still has it: one short call, so
+"""Seconds after which whoever needs a file asks whether the API still has it: one short call, so
 that whoever deleted a file there can ask again soon."""
 
 _ENDINGS = {
@@ -55,12 +55,13 @@ class Uploads:
         """The run whose documents they are; to be set before the first one is placed."""
         # By half a digest: a run may have a million documents, each used once.
         self._uses: dict[int, int] = {}
-        self._known: dict[str, str | None] = {}
+        self._known: dict[str, tuple[str | None, float]] = {}
 
     def place(self, content: Content) -> str | None:
         """The id of the uploaded file that stands for a document; None: it travels inside."""
-        if content.digest in self._known:
-            return self._known[content.digest]
+        known, until = self._known.get(content.digest, (None, 0.0))
+        if time.monotonic() < until:
+            return known
         place = int(content.digest[:16], 16)
         uses = self._uses[place] = self._uses.get(place, 0) + 1
         if not is_uploaded(content.size, uses):
@@ -75,7 +76,8 @@ class Uploads:
                 error,
                 extra={"for_people": True},
             )
-        self._known[content.digest] = found
+        # Calls of a process may share it for days; whoever deletes it meanwhile is noticed then.
+        self._known[content.digest] = (found, time.monotonic() + CHECKED_EVERY)
         return found
 
     def _remembered(self, content: Content) -> str | None:
