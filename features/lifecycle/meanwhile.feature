@@ -17,8 +17,8 @@ Feature: What happens between two steps of the driver is heeded by the next one
     Given an API that takes 1 seconds for a batch
     And the API has the faults
       """
-      {"rules": [{"route": "create", "nth": [1], "action": {"type": "drop_before"}},
-                 {"route": "create", "nth": [2], "action": {"type": "drop_after"}}]}
+      {"rules": [{"route": "create", "nth": [1], "action": {"type": "drop_after"}},
+                 {"route": "create", "nth": [2], "action": {"type": "drop_before"}}]}
       """
     And a batch provider with {"settling": 1.5, "max_requests": 2, "exclusive_workspace": true}
     When a run of 4 prompts is submitted
