@@ -18,7 +18,7 @@ KEY = "sk-ant-marked-for-the-search-0123456789"
 QUICK: dict[str, Any] = {"linger": 0.3, "poll_interval": 0.05}
 
 
-def until(what: Callable[[], Any], seconds: float = 20.0) -> Any:
+def until(what: Callable[[], Any], seconds: float = 60.0) -> Any:
     """Wait for a condition with a deadline; returns what made it true."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:

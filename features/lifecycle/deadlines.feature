@@ -39,12 +39,12 @@ Feature: A deadline is met at full price where batches leave no time for it
     And the run's deadline was met
 
   Scenario: a sending that may have been accepted is not asked live, whatever the deadline is
-    Given an API that takes 6 seconds for a batch
+    Given an API that takes 8 seconds for a batch
     And the API has the faults
       """
       {"rules": [{"route": "create", "action": {"type": "drop_after"}}]}
       """
-    And a batch provider with {"deadline": "2s", "deadline_margin": "1s", "settling": "4s"}
+    And a batch provider with {"deadline": "6s", "deadline_margin": "2s", "settling": "8s"}
     When a run of 5 prompts is stored at once
     And the results are read in order
     Then 5 answers came from batches and 0 live, each paid once

@@ -122,7 +122,7 @@ Feature: What a run, an actor or a day may cost is never passed
     And a command's file "two.jsonl" of 3 requests that use {"input_tokens": 11, "output_tokens": 900}
     When a command runs: run --model claude-haiku-4-5 --max-tokens 1000 --daily-budget 0.01 one.jsonl -o one.out
     Then the command line exits with 0
-    When a command runs: run --model claude-haiku-4-5 --max-tokens 1000 --max-wait 2s two.jsonl -o two.out
+    When a command runs: run --model claude-haiku-4-5 --max-tokens 1000 --max-wait 6s two.jsonl -o two.out
     Then the command line exits with 3 and says
       """
       timed out
@@ -154,7 +154,7 @@ Feature: What a run, an actor or a day may cost is never passed
     When a command runs: submit --model claude-haiku-4-5 --max-tokens 1000 --budget 0.004 asks.jsonl -o out.jsonl
     And a command runs: unknown RUN --resubmit
     Then the command line exits with 0
-    When a command runs: resume RUN --max-wait 2s
+    When a command runs: resume RUN --max-wait 4s
     Then the command line exits with 3 and says
       """
       1 requests are held: the run's budget is $0.004, $0 of it spent, $0.00285

@@ -291,8 +291,8 @@ Feature: An actor without batch_processing is answered live
     And no live call came within 0.25 seconds of the last refusal
 
   Scenario: a 429 that does not pass is given up when the patience for it ends
-    Given a live provider with {"refusal_patience": "50ms"}
-    And the live server answers with the fault {"type": "error", "status": 429, "retry_after": 0.1}
+    Given a live provider with {"refusal_patience": "1s"}
+    And the live server answers with the fault {"type": "error", "status": 429, "retry_after": 1.2}
     When the live actor is asked "Say hello"
     Then the live call failed with the words "429 rate_limit_error"
     And the live server has refused 2 calls
