@@ -50,7 +50,7 @@ Spoiled Evidence Is Found Out
 
 Spoiled Evidence Of Conversations Is Found Out
     [Documentation]    What a real storm of conversations left, with one thing changed.
-    [Setup]    Play The Storm Whose Evidence Is Spoiled    talks    3
+    [Setup]    Play The Storm Whose Evidence Is Spoiled    talks    2
     [Template]    Forgery Should Be Found Out
     run a tool again    ran 2 times, and is not repeatable
     run a recorded tool again    ran again after its result was recorded
@@ -60,6 +60,7 @@ Spoiled Evidence Of Conversations Is Found Out
     run a tool unnoted    no call of it is in the ledger
     answer without a result    is answered without what record gave
     interrupt without a death    no death has interrupted a tool
+    blame the death of another    no death has interrupted a tool
     interrupt without need    no tool was interrupted that must not be run again
     give up what may be repeated    no tool was interrupted that must not be run again
     pay a turn twice    processed again after a success

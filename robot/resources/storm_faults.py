@@ -202,6 +202,10 @@ class _Draw:
         if self.family == "talks":
             kinds = self.random.choice((("run",), ("run",), ("cron",), ("calls",), ("run", "run"),
                                         ("run", "cron"), ("cron", "calls")))  # fmt: skip
+            chance = random.Random(f"cancel:{self.family}:{self.seed}")
+            if kinds in (("run",), ("cron",)) and chance.random() < 0.3:
+                cancel = chance.choice(("between", "during"))
+                return [self._role("one", kinds[0], cancel=cancel)]
             # With fewer names than kinds there is one role.
             return [
                 self._role(name, kind) for name, kind in zip(("one", "two"), kinds, strict=False)

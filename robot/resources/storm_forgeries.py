@@ -229,6 +229,12 @@ def interrupt_without_a_death(evidence: Json) -> None:
     evidence["processes"] = [{**each, "killed": False} for each in evidence["processes"]]
 
 
+def blame_the_death_of_another(evidence: Json) -> None:
+    """A conversation ends since its tool was interrupted, and another process has died."""
+    interrupt_without_a_death(evidence)
+    evidence["processes"].append({"pid": 1, "killed": True, "began": 0.0, "ended": 9e9})
+
+
 def interrupt_without_need(evidence: Json) -> None:
     """A conversation ends since its tool was interrupted, whose result was recorded."""
     _interrupt(evidence, "record")
@@ -290,7 +296,7 @@ FORGERIES: dict[str, Callable[[Json], None]] = {
         make_a_run_twice, pass_the_budget, forget_what_was_spent, run_a_tool_again,
         run_a_recorded_tool_again, repeat_a_tool_for_nothing, invent_a_result, forget_a_result,
         run_a_tool_unnoted, answer_without_a_result, interrupt_without_a_death,
-        interrupt_without_need, give_up_what_may_be_repeated, pay_a_turn_twice,
-        go_on_before_the_answer, go_on_from_nothing, stop_between_two_turns,
+        blame_the_death_of_another, interrupt_without_need, give_up_what_may_be_repeated,
+        pay_a_turn_twice, go_on_before_the_answer, go_on_from_nothing, stop_between_two_turns,
     )
 }  # fmt: skip

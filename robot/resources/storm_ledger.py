@@ -41,8 +41,8 @@ def read_ledger(path: Path) -> Json:
             ),
             "batches": rows("SELECT id, remote_id, state, adopted, silent FROM batches"),
             "tool_calls": rows(
-                "SELECT r.id AS request, c.sending, c.tool_use_id, c.name, c.started, c.finished, "
-                "CAST(c.output AS TEXT) AS output FROM tool_calls c "
+                "SELECT r.id AS request, c.sending, c.tool_use_id, c.name, c.process, c.started, "
+                "c.finished, CAST(c.output AS TEXT) AS output FROM tool_calls c "
                 "JOIN requests r ON r.seq = c.request_seq"
             ),
             "candidates": [row["remote_id"] for row in rows("SELECT remote_id FROM candidates")],

@@ -18,6 +18,7 @@ Json = dict[str, Any]
 REPEATABLE = {"record": False, "measure": True}
 """The tools, and whether they may be run again where they were interrupted."""
 
+_PAUSES = re.compile(r"\[\[sandbox:pause:?(\d*)\]\]")
 _MARKS = re.compile(r"\s*\[\[[^\]]*\]\]")
 
 
@@ -29,6 +30,13 @@ def subject_of(prompt: str) -> str:
 def calls_tools(prompt: str) -> bool:
     """Whether the sandbox calls each tool once before it answers this prompt."""
     return "[[sandbox:tools" in prompt
+
+
+def turns_of(prompt: str) -> int:
+    """How many turns the sandbox's model takes for a prompt, the last answer included."""
+    pauses = sum(int(count or 1) for count in _PAUSES.findall(prompt))
+    calls = 1 if "[[sandbox:tools:all]]" in prompt else len(REPEATABLE)
+    return pauses + (calls if calls_tools(prompt) else 0) + 1
 
 
 class ToolTrial:
@@ -43,11 +51,19 @@ class ToolTrial:
         self.calls: dict[tuple[str, str], list[Json]] = defaultdict(list)
         for call in evidence["tool_calls"]:
             self.calls[call["name"], subject_of(prompts[call["request"]])].append(call)
-        self.interrupted = {
+        # A process tells its own number only by the notes whose results it has recorded.
+        marks = {note["mark"]: note["pid"] for note in evidence["notes"]}
+        self.pids = {
+            call["process"]: pid
+            for call in evidence["tool_calls"]
+            for mark, pid in marks.items()
+            if mark in (call["output"] or "")
+        }
+        self.stopped = {
             subject_of(asked["prompt"])
             for role, lines in evidence["outputs"].items()
             for asked, line in zip(evidence["asked"][role], lines, strict=False)
-            if not line["ok"] and line["error"]["type"] == "tool_interrupted"
+            if not line["ok"] and line["error"]["type"] in ("tool_interrupted", "canceled")
         }
 
     def findings(self) -> Iterator[str]:
@@ -75,7 +91,7 @@ class ToolTrial:
         self, told: str, call: Json, runs: list[Json], subject: str
     ) -> Iterator[str]:
         if call["finished"] is None:
-            if subject not in self.interrupted:
+            if subject not in self.stopped:
                 yield f"{told} has no result, and its conversation went on"
             return
         marked = [at for at, run in enumerate(runs, 1) if run["mark"] in call["output"]]
@@ -95,9 +111,12 @@ class ToolTrial:
         if not broken:
             yield f"no tool was interrupted that must not be run again: {told}"
         for call in broken:
-            deaths = (each["began"] <= call["started"] <= each["ended"] for each in self.killed)
-            if not any(deaths):
+            if not any(self._may_have_run(each, call) for each in self.killed):
                 yield f"no death has interrupted a tool: {told}"
+
+    def _may_have_run(self, process: Json, call: Json) -> bool:
+        there = process["began"] <= call["started"] <= process["ended"]
+        return there and self.pids.get(call["process"], process["pid"]) == process["pid"]
 
     def answer_findings(self, prompt: str, text: str) -> Iterator[str]:
         """An answer, after all its tools: it tells of the results that were recorded."""

@@ -14,7 +14,7 @@ from itertools import pairwise
 from typing import Any
 
 from storm_faults import PASSING
-from storm_talks import ToolTrial, subject_of
+from storm_talks import ToolTrial, subject_of, turns_of
 
 Json = dict[str, Any]
 
@@ -163,6 +163,10 @@ class _Trial:
         wanted = turn or self.turns[prompt]
         return [each for each in self.processings[prompt] if each.turn == wanted]
 
+    def _is_whole(self, prompt: str) -> bool:
+        """Whether a conversation has come to its last turn."""
+        return self.turns[prompt] == turns_of(prompt)
+
     def _next_turn(
         self, told: str, earlier: list[Processing], later: list[Processing]
     ) -> Iterator[str]:
@@ -273,6 +277,8 @@ class _Trial:
         elif processed[0].outcome != "succeeded":
             if batch not in self.contradicted:
                 yield f"{prompt!r} is answered, but it ended otherwise: {processed[0]}"
+        elif not self._is_whole(prompt):
+            yield f"{prompt!r} is answered by turn {processed[0].turn} of {turns_of(prompt)}"
         elif subject_of(prompt) not in line["text"]:
             yield f"{prompt!r} has another prompt's answer: {line['text']!r}"
         else:
@@ -291,6 +297,8 @@ class _Trial:
                 yield f"no model has called a tool: {told}; {_list(history)}"
             yield from self.tools.interruption_findings(told, prompt)
             return
+        if kind == "canceled" and self.evidence["cancelled"] and not self._is_whole(prompt):
+            return  # what was paid for was no last answer
         paid = [each for each in history if each.outcome == "succeeded"]
         for each in paid:
             if not self._gapped(each.batch):
