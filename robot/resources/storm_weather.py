@@ -41,6 +41,9 @@ LONGEST = 150.0
 FROZEN = 1.5
 """Seconds for which a process is stopped."""
 
+LONGEST_TALK = 4.0
+"""Seconds for which a cancellation waits for the first tool of a conversation."""
+
 LONGEST_CHASE = 6.0
 """Seconds for which a stranger looks out for batches to delete."""
 
@@ -246,6 +249,7 @@ class Weather:
                 command = ["claude-batch", "resume", run_id]
             running = self._start(role.name, command, deaths)
             if cancel == "during" and (run_id := self._hear_run_id(running)):
+                self._let_talk(running)
                 self._cancel(role, run_id, deaths)
                 cancel = ""
             code = self._end(running)
@@ -308,6 +312,18 @@ class Weather:
                 return ""
             time.sleep(0.01)
         return ""
+
+    def _let_talk(self, running: Running) -> None:
+        """Conversations are cancelled while they use tools; without any, or too late, at once."""
+        until = time.monotonic() + LONGEST_TALK
+        while (
+            self.storm.family == "talks"
+            and running.process.poll() is None
+            and not self._noted()
+            and time.monotonic() < until
+            and not self.over
+        ):
+            time.sleep(0.02)
 
     def _cancel(self, role: Role, run_id: str, deaths: list[Death]) -> None:
         self._cancelled = True
