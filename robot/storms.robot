@@ -50,7 +50,7 @@ Spoiled Evidence Is Found Out
 
 Spoiled Evidence Of Conversations Is Found Out
     [Documentation]    What a real storm of conversations left, with one thing changed.
-    [Setup]    Play The Storm Whose Evidence Is Spoiled    talks    2
+    [Setup]    Play The Storm Whose Evidence Is Spoiled    talks    270
     [Template]    Forgery Should Be Found Out
     run a tool again    ran 2 times, and is not repeatable
     run a recorded tool again    ran again after its result was recorded

@@ -215,7 +215,7 @@ class _Draw:
     def _role(self, name: str, kind: Any, *, cancel: str = "") -> Role:
         most = self.max_requests * 6 if self.family != "pair" else self.max_requests * 3
         # A conversation takes a few batches, one after another.
-        most = min(60 if self.family != "talks" else 16, most)
+        most = min(60, most) if self.family != "talks" else min(16, self.max_requests * 2)
         count = self.random.randint(5, max(5, most))
         prompts = [f"Storm {self.seed} {name} prompt {at:03d}." for at in range(1, count + 1)]
         if self.family == "talks":
