@@ -38,7 +38,7 @@ Feature: An answer shows what the API said
     And the actor response's message is the SDK's, with 4 blocks and a tool call
 
   Scenario: an answer becomes plain values for an output line
-    Then the actor response's plain values have the keys "text, content, stop_reason, model, usage, batch_id, attempt, reused, cost_usd"
+    Then the actor response's plain values have the keys "text, content, stop_reason, model, usage, batch_id, attempt, via, reused, cost_usd"
     And the actor response's plain values survive JSON
 
   Scenario: answers are equal by value, and survive pickling

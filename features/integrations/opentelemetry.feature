@@ -42,6 +42,19 @@ Feature: OpenTelemetry sees batches and requests, in the trace of who asked
       | claude_batch.batch.age    |
     And the cost that was measured is that of the answers
 
+  Scenario: A live call is a span in its caller's trace, and counts in the metrics
+    Given an API
+    And a program that traces, and asks live
+    When 2 prompts are asked in a span of the program, and the provider is closed
+    Then there are 2 spans "chat claude-haiku-4-5" in the program's trace, linked to none
+    And the request spans have the conventions' attributes
+    And the metrics have
+      | gen_ai.client.token.usage |
+      | claude_batch.tokens       |
+      | claude_batch.requests     |
+      | claude_batch.cost         |
+    And the cost that was measured is that of the answers
+
   Scenario: Without spans of requests nothing is made for each
     Given an API
     And a program that traces batches alone

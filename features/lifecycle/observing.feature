@@ -150,6 +150,16 @@ Feature: Every step is told to observers, none of which can harm a run
     Then it was told of 5 answers one by one, with what was asked and what answered
     And it was told how much waits
 
+  Scenario: Live calls are told to who wants them, and a live run's end to all
+    Given an API
+    And the API answers live calls with the first {"type": "error", "status": 500}
+    And an observer that wants everything
+    And a batch provider that is observed with {"mode": "live"}
+    When 3 requests are submitted, waited for, and the provider is closed
+    Then it was told of the live calls, of the 3 answers and of the one that failed
+    And the event RequestsRetried has requests 1
+    And the event RunFinished has counts {"succeeded": 3}
+
   Scenario: The log has one line for each event, with its fields
     Given an API
     And a program that logs

@@ -120,3 +120,30 @@ Feature: What a run will come to is told before it is sent
       delivered again at no cost
       """
     And the command line does not say: estimate
+
+  Scenario Outline: What is asked live, or may have to be, is estimated at its price: <flags>
+    Given an API that bills what it is told to
+    And a command's file "asks.jsonl" of 20 requests that use {"input_tokens": 40, "output_tokens": 100}
+    When a command runs: run --model claude-haiku-4-5 --max-tokens 1000 asks.jsonl -o out.jsonl
+    And a command runs: estimate --offline --model claude-haiku-4-5 --max-tokens 1000 asks.jsonl --json <flags>
+    Then the command line's status as JSON has
+      | field     | value     |
+      | way       | <way>     |
+      | cost      | <cost>    |
+      | live_cost | 10800000  |
+      | batches   | <batches> |
+    And at most it costs <times> times as much as: estimate --offline --model claude-haiku-4-5 --max-tokens 1000 asks.jsonl --json
+    When a command runs: estimate --offline --model claude-haiku-4-5 --max-tokens 1000 asks.jsonl <flags>
+    Then the command line prints
+      """
+      <says>
+      """
+
+    Examples:
+      | flags                          | way      | cost     | batches | times | says                                |
+      | --mode batch                   | "batch"  | 5400000  | 1       | 1     | which a budget reserves             |
+      | --mode live                    | "live"   | 10800000 | 0       | 2     | all is asked live, at full price    |
+      | --mode auto                    | "either" | 5400000  | 1       | 2     | where all of it has to be asked live |
+      | --mode auto --auto-threshold 20 | "live"  | 10800000 | 0       | 2     | cost live                           |
+      | --deadline 2h                  | "either" | 5400000  | 1       | 2     | where all of it has to be asked live |
+      | --deadline 2h --fallback none  | "batch"  | 5400000  | 1       | 1     | batches save                        |

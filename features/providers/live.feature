@@ -272,3 +272,44 @@ Feature: An actor without batch_processing is answered live
 
   Scenario: the chat model is made by the integration, with the provider's server and key
     Then the live provider's chat model is made with its server, its key and the caller's words
+
+  Scenario Outline: calls keep to the limits that the API tells of, whoever makes them
+    Given the live server allows 600 messages a minute, of which 10 are left
+    When 2 live providers with the same key are asked for all of 15 prompts each <how>
+    Then all live results have text, and the live server has refused at most <refused> calls
+
+    Examples:
+      | how       | refused |
+      | in turn   | 0       |
+      | at once   | 8       |
+
+  Scenario: a 429 is waited out by all, as long as it says, whatever max_retries is
+    Given a live provider with {"concurrency": 4, "max_retries": 1}
+    And the live server answers the first 4 calls with the fault {"type": "error", "status": 429, "retry_after": 0.3}
+    When the live actor is asked for all of 8 prompts in order
+    Then all live results have text, and the live server has refused at most 4 calls
+    And no live call came within 0.25 seconds of the last refusal
+
+  Scenario: a 429 that does not pass is given up when the patience for it ends
+    Given a live provider with {"refusal_patience": "50ms"}
+    And the live server answers with the fault {"type": "error", "status": 429, "retry_after": 0.1}
+    When the live actor is asked "Say hello"
+    Then the live call failed with the words "429 rate_limit_error"
+    And the live server has refused 2 calls
+
+  Scenario: without retries a 429 is told at once
+    Given a live provider with {"max_retries": 0}
+    And the live server answers with the fault {"type": "error", "status": 429, "retry_after": 60}
+    When the live actor is asked "Say hello"
+    Then the live call failed with status 429, type "rate_limit_error" and the words "429"
+
+  Scenario: single calls keep to the bound of concurrency too
+    Given a live provider with {"concurrency": 2}
+    And the live server takes 20 ms to answer
+    When the live actor is asked 12 prompts at once
+    Then never more than 2 live calls were at the server
+
+  Scenario: an answer that trickles for ever ends when its time is over
+    Given a server that sends a byte of its answer now and then
+    When the live actor is asked "Say hello"
+    Then the live call failed with the words "the answer took longer than 0.2 s"

@@ -132,3 +132,27 @@ Feature: The sandbox answers live messages
       """
     When the sandbox is sent a live prompt "Hello"
     Then the sandbox answers 200
+
+  Scenario: Limits of a minute are told with each answer, and kept
+    Given a sandbox
+    When the sandbox is given the fault plan
+      """
+      {"rate_limits": {"requests": 60, "input_tokens": 60000, "output_tokens": 600, "requests_left": 3, "output_tokens_left": 2}}
+      """
+    And the sandbox is sent the live params
+      """
+      {"model": "claude-haiku-4-5", "max_tokens": 100, "messages": [{"role": "user", "content": "Tell me something long"}]}
+      """
+    Then the sandbox tells that of 60 requests 2 remain, of 60000 input-tokens some, of 600 output-tokens 0
+    When the sandbox is sent the live params
+      """
+      {"model": "claude-haiku-4-5", "max_tokens": 100, "messages": [{"role": "user", "content": "x"}]}
+      """
+    Then the sandbox answers 429 rate_limit_error saying "600 output tokens per minute"
+    And the sandbox says to wait for some seconds
+    When the sandbox's clock is moved on by as long
+    And the sandbox is sent the live params
+      """
+      {"model": "claude-haiku-4-5", "max_tokens": 100, "messages": [{"role": "user", "content": "x"}]}
+      """
+    Then the sandbox tells that of 60 requests 2 remain, of 60000 input-tokens some, of 600 output-tokens 0

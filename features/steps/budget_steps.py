@@ -10,6 +10,7 @@ from pathlib import Path
 
 from behave import given, then, when
 from behave.runner import Context
+from cli_steps import command
 from money_steps import bill
 from sqlalchemy import func, select
 from staging import ledger_values, make_provider
@@ -176,3 +177,10 @@ def _(context: Context, spent: int, kept: int) -> None:
     with context.store.read() as tx:
         found = tx.execute(select(batch_runs.c.spent, batch_runs.c.reserved)).all()
     assert [tuple(row) for row in found] == [(spent, kept)], found
+
+
+@then("at most it costs {times:d} times as much as: {words}")
+def _(context: Context, times: int, words: str) -> None:
+    most = json.loads(context.ended.stdout)["cost_most"]
+    command(context, words, None)
+    assert most == times * json.loads(context.ended.stdout)["cost_most"], most

@@ -293,6 +293,28 @@ def _(context: Context, count: int) -> None:
         assert answer.asked <= answered.submitted and answered.ended is not None
 
 
+@then("it was told of the live calls, of the {count:d} answers and of the one that failed")
+def _(context: Context, count: int) -> None:
+    sums = [event for event in context.told if isinstance(event, events.CallsAnswered)]
+    assert sum(event.requests for event in sums) == count + 1
+    assert sum(event.outcomes.get("succeeded", 0) for event in sums) == count
+    assert [event.errors for event in sums if event.errors] == [{"api_error": 1}]
+    assert sum(event.models.get("claude-haiku-4-5", 0) for event in sums) == count
+    cost = sum(result.response.cost for result in context.results)
+    assert sum(event.cost for event in sums) == cost > 0
+    assert all(event.run_ids == (context.run.id,) and not event.unpriced for event in sums)
+    told = [event for event in context.told if isinstance(event, events.RequestsAnswered)]
+    assert {event.batch_id for event in told} == {None}
+    answers = [answer for event in told for answer in event.answers]
+    good = sorted(answer.position for answer in answers if answer.outcome == "succeeded")
+    assert good == list(range(count)), answers
+    assert sum(answer.output_tokens for answer in answers) == sum(
+        result.response.usage.output_tokens for result in context.results
+    )
+    [bad] = [answer for answer in answers if answer.outcome != "succeeded"]
+    assert bad.error_type == "api_error" and bad.cost is None, bad
+
+
 @then("it was told how much waits")
 def _(context: Context) -> None:
     measured = _one(context, "QueueMeasured")

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
+import socket
 import sys
 import threading
 import time
 import types
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 from behave import given, then, use_step_matcher, when
@@ -37,9 +39,11 @@ class _Responder:
     def __init__(self) -> None:
         self.params: list[dict[str, Any]] = []
         self.delay = 0.0
+        self.look: Callable[[], None] = lambda: None
 
     def __call__(self, params: dict[str, Any]) -> str:
         self.params.append(params)
+        self.look()
         prompt = params["messages"][-1]["content"]
         time.sleep(self.delay)
         return f"answer to {prompt}"
@@ -429,6 +433,121 @@ def _(context: Context) -> None:
     assert _calls(context) == []
 
 
+# --- limits and refusals --------------------------------------------------------------------------
+
+
+@given("the live server allows {limit:d} messages a minute, of which {left:d} are left")
+def _(context: Context, limit: int, left: int) -> None:
+    limits = {"requests": limit, "requests_left": left}
+    context.live_server.set_faults({"rate_limits": limits})
+
+
+@given("the live server answers the first {count:d} calls with the fault {fault}")
+def _(context: Context, count: int, fault: str) -> None:
+    _faults(context, fault, times=count)
+
+
+@when(
+    "{count:d} live providers with the same key are asked for all of {prompts:d} prompts each {how}"
+)
+def _(context: Context, count: int, prompts: int, how: str) -> None:
+    providers = [context.live_provider]
+    while len(providers) < count:
+        _provide(context)
+        providers.append(context.live_provider)
+    found: list[ActorResult] = []
+
+    def ask(provider: ClaudeProvider) -> None:
+        found.extend(
+            provider.respond_all_sync(context.live_actor, [f"p{n}" for n in range(prompts)])
+        )
+
+    threads = [threading.Thread(target=ask, args=(provider,)) for provider in providers]
+    for thread in threads:
+        thread.start()
+        if how == "in turn":
+            thread.join()
+    for thread in threads:
+        thread.join()
+    assert len(found) == count * prompts
+    context.live_results = found
+
+
+@then("all live results have text, and the live server has refused at most {count:d} calls")
+def _(context: Context, count: int) -> None:
+    assert all(result.unwrap().text for result in context.live_results)
+    refused = [call for call in _calls(context) if call["status"] == 429]
+    assert len(refused) <= count, len(refused)
+
+
+@then("the live server has refused {count:d} calls")
+def _(context: Context, count: int) -> None:
+    assert [call["status"] for call in _calls(context)] == [429] * count
+
+
+@then("no live call came within {seconds:g} seconds of the last refusal")
+def _(context: Context, seconds: float) -> None:
+    calls = _calls(context)
+    last = max(call["at"] for call in calls if call["status"] == 429)
+    after = min(call["at"] for call in calls if call["status"] == 200)
+    assert after - last >= seconds, (last, after)
+
+
+@when("the live actor is asked {count:d} prompts at once")
+def _(context: Context, count: int) -> None:
+    seen: list[int] = []
+
+    def look() -> None:
+        live = context.live_provider._live
+        assert live is not None
+        seen.append(live.pace(context.live_actor.resolved_model).under_way)
+
+    context.live_responder.look = look
+
+    async def run() -> None:
+        ask = context.live_provider.respond
+        await asyncio.gather(*(ask(context.live_actor, f"p{n}") for n in range(count)))
+
+    asyncio.run(run())
+    context.live_seen = seen
+
+
+@then("never more than {count:d} live calls were at the server")
+def _(context: Context, count: int) -> None:
+    assert max(context.live_seen) == count, context.live_seen
+
+
+@given("a server that sends a byte of its answer now and then")
+def _(context: Context) -> None:
+    import claude_batch.wire.live as wire
+
+    listener = socket.create_server(("127.0.0.1", 0))
+    ended = threading.Event()
+
+    def trickle() -> None:
+        connection, _ = listener.accept()
+        with connection:
+            connection.recv(65536)
+            connection.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 100000\r\n\r\n")
+            with contextlib.suppress(OSError):
+                while not ended.wait(0.02):
+                    connection.sendall(b" ")
+
+    thread = threading.Thread(target=trickle)
+    thread.start()
+    before, wire.CONNECT_SECONDS = wire.CONNECT_SECONDS, 0.3
+
+    def stop() -> None:
+        wire.CONNECT_SECONDS = before
+        ended.set()
+        thread.join()
+        listener.close()
+
+    context.add_cleanup(stop)
+    url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    _provide(context, base_url=url, max_retries=0, timeout="200ms")
+
+
 # --- failures -------------------------------------------------------------------------------------
 
 
@@ -515,7 +634,7 @@ def _(context: Context, model: str, tokens: int, seconds: int) -> None:
     actor = context.live_actor.model_copy(update=changes)
 
     async def run() -> None:
-        sdk = context.live_provider._client()
+        sdk = context.live_provider._client()._sdk
 
         async def post(*_: Any, options: Any, **__: Any) -> Any:
             seen.append(options["timeout"])

@@ -36,6 +36,12 @@ def _trace(context: Context, **settings: Any) -> None:
         make_provider(context, observers=[context.observer])
 
 
+@given("a program that traces, and asks live")
+def _(context: Context) -> None:
+    _trace(context)
+    make_provider(context, observers=[context.observer], mode="live")
+
+
 @given("a program that traces")
 def _(context: Context) -> None:
     _trace(context)
@@ -155,6 +161,16 @@ def _(context: Context, count: int, name: str) -> None:
         assert span.context.trace_id == context.work.trace_id
         assert span.parent.span_id == context.work.span_id
         assert [link.context.span_id for link in span.links] == [batch.context.span_id]
+
+
+@then('there are {count:d} spans "{name}" in the program\'s trace, linked to none')
+def _(context: Context, count: int, name: str) -> None:
+    assert not _spans(context, "batch")
+    context.requests = _spans(context, name)
+    assert len(context.requests) == count
+    for span in context.requests:
+        assert span.parent.span_id == context.work.span_id
+        assert not span.links and "claude_batch.batch.id" not in span.attributes
 
 
 @then("the request spans have the conventions' attributes")

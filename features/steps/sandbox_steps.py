@@ -1125,3 +1125,37 @@ def _(context: Context) -> None:
     equal(drawn[0], drawn[1])
     assert drawn[0] != drawn[2], "the same chances under another seed"
     equal(set(drawn[0]), {200, 500})
+
+
+# Limits of a minute
+
+
+@then(
+    "the sandbox tells that of {requests:d} requests {left:d} remain, of {given:d} input-tokens "
+    "some, of {told:d} output-tokens {told_left:d}"
+)
+def _(context: Context, requests: int, left: int, given: int, told: int, told_left: int) -> None:
+    answer = context.sandbox_answer
+    assert answer.status_code == 200, answer.text
+    seen = {
+        name: (
+            int(answer.headers[f"anthropic-ratelimit-{name}-limit"]),
+            int(answer.headers[f"anthropic-ratelimit-{name}-remaining"]),
+        )
+        for name in ("requests", "input-tokens", "output-tokens")
+    }
+    assert seen["requests"] == (requests, left), seen
+    assert seen["output-tokens"] == (told, told_left), seen
+    assert seen["input-tokens"][0] == given and given - 200 < seen["input-tokens"][1] < given, seen
+    assert answer.headers["anthropic-ratelimit-requests-reset"].endswith("Z")
+
+
+@then("the sandbox says to wait for some seconds")
+def _(context: Context) -> None:
+    context.sandbox_wait = float(context.sandbox_answer.headers["retry-after"])
+    assert 0.1 < context.sandbox_wait < 10, context.sandbox_wait
+
+
+@when("the sandbox's clock is moved on by as long")
+def _(context: Context) -> None:
+    context.sandbox.advance_clock(context.sandbox_wait)

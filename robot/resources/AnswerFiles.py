@@ -15,7 +15,18 @@ from typing import Any
 from robot.api.deco import keyword, library
 from robot.libraries.BuiltIn import BuiltIn
 
-SUCCESS = ("id", "ok", "text", "content", "stop_reason", "model", "usage", "batch_id", "attempt")
+SUCCESS = (
+    "id",
+    "ok",
+    "text",
+    "content",
+    "stop_reason",
+    "model",
+    "usage",
+    "batch_id",
+    "attempt",
+    "via",
+)
 PRICED = (*SUCCESS, "cost_usd")
 FAILURE = ("id", "ok", "error", "batch_id", "attempt")
 ANSWERED = (*FAILURE, "text", "stop_reason", "cost_usd")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, Generic
+from typing import TYPE_CHECKING, Any, Generic, Literal
 
 import msgspec
 import msgspec.structs
@@ -38,7 +38,8 @@ class ActorResponse(Generic[OutputT_co]):
 
     ``ActorResponse[Invoice]`` is one that was asked for with ``output_format=Invoice``.
 
-    Every property but ``raw``, ``batch_id``, ``attempt`` and the cost raises `MissingResultError`
+    Every property but ``raw``, ``batch_id``, ``via``, ``attempt`` and the cost raises
+    `MissingResultError`
     where the bytes are no Message (they can still be had as ``raw``).
     """
 
@@ -88,6 +89,11 @@ class ActorResponse(Generic[OutputT_co]):
     def batch_id(self) -> str | None:
         """The API's id of the batch that it came from; None for a live answer."""
         return self._batch_id
+
+    @property
+    def via(self) -> Literal["batch", "live"]:
+        """Which way it came: in a batch, or as the answer to a live call, at the full price."""
+        return "live" if self._batch_id is None else "batch"
 
     @property
     def attempt(self) -> int:
@@ -197,6 +203,7 @@ class ActorResponse(Generic[OutputT_co]):
             "usage": msgspec.structs.asdict(message.usage),
             "batch_id": self._batch_id,
             "attempt": self._attempt,
+            "via": self.via,
             "reused": self._reused,
             "cost_usd": None if self._cost is None else self._cost / 1e9,
         }

@@ -201,6 +201,8 @@ def run_details(status: RunStatus, trouble: str = "", more: Iterable[str] = ()) 
         lines.append(f"output: {status.output}{written}")
     if words := trouble or status.waiting_for:
         lines.append(f"waiting for: {words}")
+    elif status.deadline is not None and status.deadline.outcome is not None:
+        lines.append(f"its deadline was {status.deadline.outcome}")
     if status.strange_lines:
         lines.append(f"{status.strange_lines} lines of its results are no results; they are kept")
     lines += more

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
@@ -16,6 +16,7 @@ from claude_batch.core.errors import ActorConfigurationError, InvalidRequestErro
 if TYPE_CHECKING:
     from claude_batch.money.estimates import Estimate, Rule
     from claude_batch.providers.estimating import Estimator
+    from claude_batch.providers.keywords import SettingKeywords
 
 __all__ = ["confirm", "estimate_command", "estimate_line"]
 
@@ -48,6 +49,7 @@ def estimate_command(
     from claude_batch.core.settings import resolve_mode
     from claude_batch.money.prices import prices_of
     from claude_batch.providers.estimating import Estimator
+    from claude_batch.providers.keywords import mode_keywords
 
     actor, given = find_actor(arguments, model, system, max_tokens)
     inputs = Inputs(
@@ -57,7 +59,8 @@ def estimate_command(
         citations=citations,
         on_invalid=(lambda message: say(f"skipped: {message}")) if skip_invalid else None,
     )
-    mode = resolve_mode(actor.batch_processing or True, {"max_requests": options.max_requests})
+    keywords = mode_keywords(cast("SettingKeywords", options.common()))
+    mode = resolve_mode(actor.batch_processing or True, keywords)
     estimator = Estimator(prices_of(options.prices), mode)
     encoder = RequestEncoders({}).of(actor)
     for request in inputs:
@@ -127,10 +130,11 @@ def estimate_line(found: Estimate) -> str:
     """What a run will come to, in one line."""
     if len(found.unpriced) and not found.cost:
         return "estimate: unknown, " + _unpriced(found)
+    live = "live" if found.way == "live" else f"live {dollars(found.live_cost)}"
     words = (
-        f"estimate: about {dollars(found.cost)}, at most {dollars(found.cost_most)}; live "
-        f"{dollars(found.live_cost)}; tokens: {found.input_tokens:,} in ({_COUNTED[found.counted]})"
-        f", {found.output_expected:,} out"
+        f"estimate: about {dollars(found.cost)}, at most {dollars(found.cost_most)}; {live}; "
+        f"tokens: {found.input_tokens:,} in ({_COUNTED[found.counted]}), "
+        f"{found.output_expected:,} out"
     )
     return f"{words}; {_unpriced(found)}" if found.unpriced else words
 
@@ -144,12 +148,18 @@ def _details(found: Estimate) -> list[str]:
     low, expected, most = map(dollars, (found.cost_low, found.cost, found.cost_most))
     saved, live = dollars(found.saved_by_batch), dollars(found.live_cost)
     outputs = (found.output_low, found.output_expected, found.output_most)
+    way, compared = "in batches", f"live, the same would cost {live}: batches save {saved}"
+    most_is = ", which a budget reserves"
+    if found.way == "live":
+        way, compared = "live", "all is asked live, at full price"
+    elif found.way == "either":
+        most_is = " where all of it has to be asked live"
     lines = [
         f"{found.requests:,} requests, {found.size:,} bytes, {found.batches:,} batches at least",
         f"tokens in: about {found.input_tokens:,} ({_COUNTED[found.counted]})",
         "tokens out: {:,} low, {:,} expected, {:,} at most (max_tokens)".format(*outputs),
-        f"cost in batches: {low} low, {expected} expected, {most} at most, which a budget reserves",
-        f"live, the same would cost {live}: batches save {saved}",
+        f"cost {way}: {low} low, {expected} expected, {most} at most{most_is}",
+        compared,
     ]
     if found.saved_by_cache:
         lines.append(

@@ -11,6 +11,8 @@ from contextlib import contextmanager, suppress
 
 import click
 
+from claude_batch.lifecycle.logbook import LOGGER
+
 __all__ = [
     "BadInput",
     "BadOutput",
@@ -49,15 +51,19 @@ class _Notices(logging.Handler):
 def telling_notices() -> Generator[None]:
     """While the block lasts, what the ledger and the engine must tell people is said."""
     handler, logger = _Notices(), logging.getLogger("claude_batch")
-    level = logger.level
+    events = logging.getLogger(LOGGER)
+    levels = logger.level, events.level
     if logger.getEffectiveLevel() > logging.INFO:
+        # None of the events is for people: what nobody reads shall not be summed up.
+        events.setLevel(events.getEffectiveLevel())
         logger.setLevel(logging.INFO)
     logger.addHandler(handler)
     try:
         yield
     finally:
         logger.removeHandler(handler)
-        logger.setLevel(level)
+        logger.setLevel(levels[0])
+        events.setLevel(levels[1])
 
 
 def tell(text: str) -> None:

@@ -32,6 +32,7 @@ CSV_COLUMNS = (
     "error_message",
     "batch_id",
     "attempt",
+    "via",
 )
 
 
@@ -70,7 +71,8 @@ def csv_line(
         error = result_of(answer).error
         assert error is not None
         row = [identifier, "false", *[None] * 8, error_type(error), str(error)]
-    return csv_row([*row, answer.batch_id, answer.attempt])
+    via = answer.via if answer.state is RequestState.SUCCEEDED else None
+    return csv_row([*row, answer.batch_id, answer.attempt, via])
 
 
 def csv_row(values: list[Any]) -> bytes:

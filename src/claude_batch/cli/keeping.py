@@ -187,6 +187,11 @@ def _tell(found: Recovered) -> Exit:
         say("nothing is sent until all is known: `claude-batch ledger recover` again, then")
         return Exit.PARKED
     say("the ledger knows again what was sent, and may send; `claude-batch resume` goes on")
+    if found.lost:
+        say(
+            f"{found.lost} requests may have been asked live since, of which the API keeps no "
+            "list: they are lost, and `claude-batch unknown RUN --resubmit` asks them again"
+        )
     if found.elsewhere:
         say(f"workspaces of other keys wait to be recovered, at {', '.join(found.elsewhere)}")
     return Exit.OK

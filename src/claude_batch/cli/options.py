@@ -131,6 +131,24 @@ _SHARED: tuple[Callable[[Any], Any], ...] = (
         help="After --max-wait: leave the batches to a later resume, or cancel them (park).",
     ),
     _option(
+        "--mode",
+        type=click.Choice(["batch", "live", "auto"]),
+        help="In batches, by the live API at full price, or live where few requests wait (batch).",
+    ),
+    _option("--auto-threshold", type=int, help="The most requests that auto asks live (10)."),
+    _option("--deadline", metavar="TIME", help="When all is wanted: 2h, or 2026-11-22T08:00Z."),
+    _option(
+        "--deadline-margin",
+        type=DURATION,
+        help="How long before the deadline batches are cancelled; by default learned.",
+    ),
+    _option(
+        "--fallback",
+        type=click.Choice(["live", "none"]),
+        help="What did not run before the margin: asked live, or expired (live).",
+    ),
+    _option("--live-concurrency", type=int, help="Live calls under way at once (8)."),
+    _option(
         "--settling",
         type=DURATION,
         help="How long a batch whose sending had no answer may take to appear (15m).",
@@ -223,6 +241,12 @@ _COMMON = (
     "max_wait",
     "max_requests",
     "on_timeout",
+    "mode",
+    "auto_threshold",
+    "deadline",
+    "deadline_margin",
+    "fallback",
+    "live_concurrency",
     "settling",
     "arm_window",
     "lookback",
@@ -257,6 +281,12 @@ class ProviderOptions:
     max_wait: float | None = None
     max_requests: int | None = None
     on_timeout: Literal["park", "cancel"] | None = None
+    mode: Literal["batch", "live", "auto"] | None = None
+    auto_threshold: int | None = None
+    deadline: str | None = None
+    deadline_margin: float | None = None
+    fallback: Literal["live", "none"] | None = None
+    live_concurrency: int | None = None
     settling: float | None = None
     arm_window: float | None = None
     lookback: float | None = None

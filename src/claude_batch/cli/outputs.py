@@ -48,6 +48,7 @@ class _Success(msgspec.Struct, gc=False):
     usage: msgspec.Raw
     batch_id: str | None
     attempt: int
+    via: str
     cost_usd: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     reused: bool | msgspec.UnsetType = msgspec.UNSET
 
@@ -97,6 +98,7 @@ def output_line(answer: Answer) -> bytes:
                 message.usage,
                 answer.batch_id,
                 answer.attempt,
+                answer.via,
                 msgspec.UNSET if answer.cost is None else msgspec.Raw(cost_usd(answer.cost)),
                 bool(answer.reused) or msgspec.UNSET,
             )

@@ -161,6 +161,8 @@ def _conclude(
     if write:
         deliver(provider, run, output)
     say(f"{run.id} {status.state}: {counts_line(status)}")
+    if status.deadline is not None and status.deadline.outcome is not None:
+        say(f"its deadline was {status.deadline.outcome}")
     say(cost_line(run.cost()))
     if error is not None:
         return Exit.PARKED

@@ -42,6 +42,11 @@ class CrashPoint(StrEnum):
     DURING_COLLECT_CHUNK = "during_collect_chunk"  # some result lines are stored, others not
     BETWEEN_RESULTS_AND_STATE = "between_results_and_state"  # all are stored, none is judged
     AFTER_COLLECTED = "after_collected"
+    # Live calls and deadlines
+    AFTER_LIVE_CLAIM = "after_live_claim"  # calls are on disk as under way, none has left
+    AFTER_LIVE_ANSWER = "after_live_answer"  # an answer is here and nowhere else
+    AFTER_LIVE_RECORD = "after_live_record"
+    AFTER_MARGIN = "after_margin"  # a run is past its margin, nothing was cancelled at the API
     # Conversations
     AFTER_TOOL_STARTED = "after_tool_started"  # it is noted that a tool starts, it has not
     AFTER_TOOL_RUN = "after_tool_run"  # it has run, its result is nowhere else

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import re
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
-__all__ = ["format_duration", "parse_duration"]
+__all__ = ["format_deadline", "format_duration", "parse_deadline", "parse_duration"]
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _SHORT = re.compile(r"(\d+(?:\.\d+)?|\.\d+)\s*(ms|s|m|h|d)")
@@ -83,3 +83,42 @@ def format_duration(seconds: float) -> str:
         if seconds >= size and (seconds / size).is_integer():
             return f"{int(seconds / size)}{unit}"
     return f"{seconds:.15g}s"
+
+
+def parse_deadline(value: object) -> float | datetime:
+    """Return seconds for a duration, as `parse_duration` reads it, or the time that is meant.
+
+    A time is ISO 8601 (``2026-11-22T08:00:00Z``, ``2026-11-22 08:00``) or a ``datetime``; without
+    an offset it is this machine's local time. Raises ``ValueError`` for anything else.
+    """
+    moment: datetime | None = None
+    if isinstance(value, datetime):
+        moment = value
+    elif isinstance(value, str):
+        try:
+            return parse_duration(value)
+        except ValueError:
+            pass
+        try:
+            moment = datetime.fromisoformat(value.strip())
+        except ValueError:
+            moment = None
+        # A day without an hour could mean its beginning or its end.
+        if moment is not None and len(value.strip()) <= len("2026-11-22"):
+            moment = None
+    else:
+        try:
+            return parse_duration(value)
+        except ValueError:
+            pass
+    if moment is None:
+        raise ValueError(
+            f"{value!r} is neither a duration nor a time; write 2h, PT2H, or "
+            "2026-11-22T08:00:00+01:00"
+        )
+    return moment.astimezone(UTC)
+
+
+def format_deadline(value: float | datetime) -> str:
+    """Write a deadline so that `parse_deadline` reads the same back."""
+    return value.isoformat() if isinstance(value, datetime) else format_duration(value)

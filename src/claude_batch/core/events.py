@@ -23,6 +23,7 @@ __all__ = [
     "BatchEnded",
     "BatchSubmitted",
     "BatchUnknown",
+    "CallsAnswered",
     "Event",
     "Observer",
     "ObserverLike",
@@ -156,6 +157,29 @@ class ResultsCollected(_OfBatch):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CallsAnswered(Event):
+    """Live calls have come to an end, a few at a time, and what came of them is in the ledger.
+
+    Only for an observer whose ``wants`` asks for it.
+    """
+
+    requests: int
+    run_ids: tuple[str, ...]
+    outcomes: Mapping[str, int]
+    """As in `ResultsCollected`, likewise what follows; ``lost`` is what has no answer."""
+    errors: Mapping[str, int]
+    models: Mapping[str, int]
+    input_tokens: int
+    output_tokens: int
+    cache_read_tokens: int
+    cache_write_tokens: int
+    cost: int
+    unpriced: int
+
+    on_request: ClassVar[bool] = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RequestsRetried(Event):
     """Requests wait to be sent once more."""
 
@@ -255,10 +279,12 @@ class AnsweredRequest(NamedTuple):
 class RequestsAnswered(_OfBatch):
     """Some results of a collected batch, one by one; follows its `ResultsCollected`.
 
-    Only for an observer whose ``wants`` asks for it.
+    Likewise those of live calls, with `CallsAnswered`. Only for an observer whose ``wants`` asks
+    for it.
     """
 
-    batch_id: str
+    batch_id: str | None
+    """The API's id of the batch; None for live calls, which are of none."""
     actor: str
     answers: tuple[AnsweredRequest, ...]
     submitted: float | None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
+from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, cast
@@ -27,7 +28,12 @@ from pydantic import (
 )
 
 from claude_batch.core.dollars import nano_dollars, usd
-from claude_batch.core.durations import format_duration, parse_duration
+from claude_batch.core.durations import (
+    format_deadline,
+    format_duration,
+    parse_deadline,
+    parse_duration,
+)
 from claude_batch.core.errors import ActorConfigurationError
 
 __all__ = [
@@ -52,6 +58,14 @@ Duration = Annotated[
     WithJsonSchema({"type": ["string", "number"], "examples": ["30s", "10m", "24h", "PT10M"]}),
 ]
 """Seconds, written as `claude_batch.core.durations` says."""
+
+Deadline = Annotated[
+    float | datetime,
+    BeforeValidator(parse_deadline),
+    PlainSerializer(format_deadline, return_type=str, when_used="json"),
+    WithJsonSchema({"type": ["string", "number"], "examples": ["2h", "2026-11-22T08:00:00Z"]}),
+]
+"""Seconds from the submission on, or a time with its offset."""
 
 Dollars = Annotated[
     Decimal,
@@ -86,6 +100,21 @@ class BatchProcessingMode(BaseModel):
     """After `max_wait`: leave the batches to a later ``resume``, or cancel them."""
     max_attempts: int = Field(default=3, ge=1)
     """How many outcomes a request may have before a passing failure becomes final."""
+    mode: Literal["batch", "live", "auto"] = "batch"
+    """How requests are answered: in batches, by the live API at full price, or ``auto``: live where
+    no more than `auto_threshold` wait when they would be packed, and in batches where more do. A
+    run counts whole: a few of its requests that are tried again do not go live for it."""
+    auto_threshold: int = Field(default=10, ge=0)
+    """The most requests that ``auto`` asks live."""
+    live_concurrency: int = Field(default=8, ge=1)
+    """Live calls to a model that are under way at once; the API's limits may allow fewer."""
+    deadline: Deadline | None = None
+    """When all answers are wanted: a time, or a duration from the submission on."""
+    deadline_margin: Duration | None = None
+    """How long before `deadline` what is unfinished is cancelled at the API, in seconds; by default
+    learned from the ledger: how long cancelled batches took to end, and live calls to be made."""
+    fallback: Literal["live", "none"] = "live"
+    """What becomes of requests that did not run before the margin: asked live, or ``expired``."""
     budget_usd: Dollars | None = None
     """What a run may cost; what does not fit is held. The single calls of a process are one run."""
     actor_budget_usd: Dollars | None = None
@@ -151,6 +180,12 @@ class BatchProcessingMode(BaseModel):
         if seconds > cls.model_fields["max_poll_interval"].default:
             return {**values, "max_poll_interval": seconds}
         return values
+
+    def deadline_after(self, submitted: float) -> float | None:
+        """The time of the deadline, as seconds since the epoch; None where there is none."""
+        if isinstance(self.deadline, datetime):
+            return self.deadline.timestamp()
+        return None if self.deadline is None else submitted + self.deadline
 
     @model_validator(mode="after")
     def _check_intervals(self) -> BatchProcessingMode:

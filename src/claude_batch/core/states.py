@@ -17,7 +17,7 @@ class RequestState(StrEnum):
     SUCCEEDED = "succeeded"  # the API answered with a message
     ERRORED = "errored"  # the API (or a check before sending) refused it for good
     CANCELED = "canceled"  # withdrawn before sending, or canceled at the API
-    EXPIRED = "expired"  # did not run within the batch's 24 hours, as often as was allowed
+    EXPIRED = "expired"  # did not run within the batch's 24 hours, or before its run's deadline
     LOST = "lost"  # it may have been paid for, and has no answer
     REFUSED = "refused"  # the model declined to answer
     WINDOW_EXCEEDED = "window_exceeded"  # the answer ends where the model's context window does
@@ -45,6 +45,7 @@ class BatchState(StrEnum):
     COLLECTED = "collected"  # every result that can be had is in the ledger
     REJECTED = "rejected"  # dissolved: the API refused it for good, its requests went elsewhere
     UNKNOWN = "unknown"  # the POST may have been accepted; never sent again unproven
+    LIVE = "live"  # no batch: what holds a run's live calls together, those under way are packed
     UNRESOLVED = "unresolved"  # it can no longer be learned whether the POST was accepted
 
 

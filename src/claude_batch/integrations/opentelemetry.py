@@ -20,6 +20,7 @@ from claude_batch._version import __version__
 from claude_batch.core.events import (
     AnsweredRequest,
     BatchUnknown,
+    CallsAnswered,
     Event,
     QueueMeasured,
     RequestsAnswered,
@@ -110,6 +111,8 @@ class OpenTelemetryObserver:
         match event:
             case ResultsCollected():
                 self._collected(event)
+            case CallsAnswered():
+                self._count(event)
             case RequestsAnswered():
                 for answer in event.answers:
                     self._answered(event, answer)
@@ -139,7 +142,6 @@ class OpenTelemetryObserver:
             (attributes[_RESPONSE_MODEL],) = event.models
         for outcome, count in event.outcomes.items():
             attributes[f"claude_batch.batch.{outcome}"] = count
-            self._requests.add(count, {**_CHAT, "claude_batch.outcome": outcome})
         found = (trace.get_current_span(_context(each)) for each in event.traces[:_LINKS])
         span = self._tracer.start_span(
             f"batch {event.batch_id}",
@@ -155,6 +157,11 @@ class OpenTelemetryObserver:
         self._batches[event.batch] = span.get_span_context()
         if len(self._batches) > KEPT_BATCHES:
             self._batches.popitem(last=False)
+        self._count(event)
+
+    def _count(self, event: ResultsCollected | CallsAnswered) -> None:
+        for outcome, count in event.outcomes.items():
+            self._requests.add(count, {**_CHAT, "claude_batch.outcome": outcome})
         for kind, count in (
             ("input", event.input_tokens),
             ("output", event.output_tokens),
@@ -173,11 +180,12 @@ class OpenTelemetryObserver:
             **_CHAT,
             **known,
             "gen_ai.agent.name": event.actor,
-            "claude_batch.batch.id": event.batch_id,
             "claude_batch.run.id": answer.run_id,
             "claude_batch.request.position": answer.position,
             "claude_batch.request.attempt": answer.attempt,
         }
+        if event.batch_id is not None:
+            attributes["claude_batch.batch.id"] = event.batch_id
         if answer.key is not None:
             attributes["claude_batch.request.key"] = answer.key
         if answer.cost is not None:

@@ -8,6 +8,10 @@ without a price). What is packed again is reserved again, in its new batch.
 
 So what a budget has left is its amount less two sums over a few rows, which are read in the very
 transaction that packs. Both columns are None where no budget has asked yet.
+
+The live calls of a run and a day have such a row too (of a batch that is ``live``), which changes
+with each call: what it reserves when it leaves, at the live price, goes when it has ended, for what
+its answer cost; ``kept`` is what lost calls may have cost.
 """
 
 from __future__ import annotations
@@ -136,9 +140,25 @@ def _sums(*of: Any) -> Any:
     reserved, spent = func.coalesce(batch_runs.c.reserved, 0), func.coalesce(batch_runs.c.spent, 0)
     return (
         select(
-            func.coalesce(func.sum(case((batches.c.state.in_(_SETTLED), spent), else_=0)), 0),
-            func.coalesce(func.sum(case((batches.c.state.in_(_SETTLED), reserved), else_=0)), 0),
-            func.coalesce(func.sum(case((batches.c.state.in_(_UNDER_WAY), reserved), else_=0)), 0),
+            func.coalesce(
+                func.sum(case((batches.c.state.in_((*_SETTLED, BatchState.LIVE)), spent), else_=0)),
+                0,
+            ),
+            func.coalesce(
+                func.sum(
+                    case(
+                        (batches.c.state.in_(_SETTLED), reserved),
+                        else_=func.coalesce(batch_runs.c.kept, 0),
+                    )
+                ),
+                0,
+            ),
+            func.coalesce(
+                func.sum(
+                    case((batches.c.state.in_((*_UNDER_WAY, BatchState.LIVE)), reserved), else_=0)
+                ),
+                0,
+            ),
         )
         .select_from(batch_runs)
         .join(batches, batches.c.id == batch_runs.c.batch_id)
@@ -196,9 +216,13 @@ def remember_run(tx: Connection, run_id: str) -> None:
     )
     of_run = batch_runs.c.run_id == run_id
     kept = (
-        select(day, func.coalesce(func.sum(batch_runs.c.reserved), 0))
+        select(
+            day,
+            func.coalesce(func.sum(batch_runs.c.reserved), 0)
+            + func.coalesce(func.sum(batch_runs.c.kept), 0),
+        )
         .join(batches, batches.c.id == batch_runs.c.batch_id)
-        .where(of_run, batches.c.state.in_(_SETTLED))
+        .where(of_run, batches.c.state.in_((*_SETTLED, BatchState.LIVE)))
         .group_by(day)
     )
     for found in (*tx.execute(paid).all(), *tx.execute(kept).all()):
@@ -207,7 +231,8 @@ def remember_run(tx: Connection, run_id: str) -> None:
         if not tx.execute(update(removed_costs).where(mine).values(**more)).rowcount:
             row = {"actor": actor, "day": found[0], "spent": found[1]}
             tx.execute(insert(removed_costs).values(**row))
-    tx.execute(update(batch_runs).where(of_run).values(reserved=0, spent=0))
+    nothing_kept = case((batch_runs.c.kept.is_not(None), 0))
+    tx.execute(update(batch_runs).where(of_run).values(reserved=0, spent=0, kept=nothing_kept))
 
 
 def _stand(tx: Connection, row: Record, day: int) -> Budget:
@@ -324,6 +349,18 @@ _ANSWER = (
     results.c.cost.is_(None),
 )
 _OF_SEQ = requests.c.seq == bindparam("of_seq")
+_WAS_KEPT = (
+    select(
+        case(
+            # A conversation that has gone on has reserved anew: what was kept stays kept.
+            (requests.c.answered_by.is_distinct_from(bindparam("of_sending")), 0),
+            (requests.c.reserve < 0, UNBOUNDED),
+            else_=func.coalesce(requests.c.reserve, 0),
+        )
+    )
+    .where(_OF_SEQ)
+    .scalar_subquery()
+)
 _PRICE_LATER = (
     update(batch_runs)
     .where(
@@ -333,17 +370,8 @@ _PRICE_LATER = (
     )
     .values(
         spent=batch_runs.c.spent + bindparam("of_cost"),
-        reserved=batch_runs.c.reserved
-        - select(
-            case(
-                # A conversation that has gone on has reserved anew: what was kept stays kept.
-                (requests.c.answered_by.is_distinct_from(bindparam("of_sending")), 0),
-                (requests.c.reserve < 0, UNBOUNDED),
-                else_=func.coalesce(requests.c.reserve, 0),
-            )
-        )
-        .where(_OF_SEQ)
-        .scalar_subquery(),
+        reserved=batch_runs.c.reserved - case((batch_runs.c.kept.is_(None), _WAS_KEPT), else_=0),
+        kept=batch_runs.c.kept - _WAS_KEPT,
     )
 )
 
@@ -395,10 +423,10 @@ def recount(tx: Connection, batch_id: int) -> None:
         )
 
 
-def uncounted(tx: Connection, of: Sequence[tuple[str, str]], day: int) -> list[tuple[int, bool]]:
+def uncounted(tx: Connection, of: Sequence[tuple[str, str]], day: int) -> list[tuple[int, str]]:
     """Batches that these budgets (scope, name) have to pay for, and that no budget has asked about.
 
-    Each with whether it is collected.
+    Each with its state.
     """
     concerned = or_(*(_concerned(scope, name, day) for scope, name in of))
     rows = tx.execute(
@@ -409,14 +437,14 @@ def uncounted(tx: Connection, of: Sequence[tuple[str, str]], day: int) -> list[t
             or_(
                 and_(batches.c.state == BatchState.COLLECTED, batch_runs.c.spent.is_(None)),
                 and_(
-                    batches.c.state.in_(_OPEN),
+                    batches.c.state.in_((*_OPEN, BatchState.LIVE)),
                     batch_runs.c.reserved.is_(None),
                 ),
             ),
         )
         .distinct()
     )
-    return [(row.id, row.state == BatchState.COLLECTED) for row in rows]
+    return [(row.id, row.state) for row in rows]
 
 
 def count_collected(tx: Connection, batch_id: int) -> None:

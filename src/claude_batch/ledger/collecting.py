@@ -52,6 +52,7 @@ __all__ = [
     "members",
     "next_check_of",
     "note_fetch",
+    "request_cancels",
     "stored_counts",
     "to_cancel",
 ]
@@ -276,6 +277,15 @@ def stored_counts(tx: Connection, batch_id: int) -> Stored:
     )
 
 
+_NOT_RUN = (RequestState.CANCELED, RequestState.EXPIRED)
+
+
+def _any_past_margin(tx: Connection, batch_id: int) -> bool:
+    query = select(runs.c.id).join(batch_runs, batch_runs.c.run_id == runs.c.id)
+    late = and_(batch_runs.c.batch_id == batch_id, runs.c.past_margin.is_not(None))
+    return tx.scalar(query.where(late).limit(1)) is not None
+
+
 @dataclass(frozen=True, slots=True)
 class Collected:
     """What became of a batch's requests when it was collected."""
@@ -330,6 +340,15 @@ def finish_collection(
     }
     account_line: bytes | None = None
     account = retried = 0
+    if not contradicted and _any_past_margin(tx, batch_id):
+        # It did not run, and shall not wait for another batch: what becomes of it is decided where
+        # deadlines are.
+        past = exists().where(runs.c.id == requests.c.run_id, runs.c.past_margin.is_not(None))
+        retried = tx.execute(
+            update(requests)
+            .where(joined, results.c.outcome.in_(_NOT_RUN), past, ~stopped)
+            .values(**again)
+        ).rowcount
     # What no line asks for is not looked for, line by line.
     if "account" in stored.dispositions and not contradicted:
         account_line = tx.scalar(
@@ -343,7 +362,7 @@ def finish_collection(
             .values(**again)
         ).rowcount
     if "retry" in stored.dispositions and not contradicted:
-        retried = tx.execute(
+        retried += tx.execute(
             update(requests)
             .where(
                 joined,
@@ -407,7 +426,7 @@ def cancel_run(tx: Connection, run_id: str, now: float) -> None:
         )
         .values(state=RequestState.CANCELED, finished=next_stamp(tx))
     )
-    _request_cancels(tx, select(batch_runs.c.batch_id).where(batch_runs.c.run_id == run_id), now)
+    request_cancels(tx, select(batch_runs.c.batch_id).where(batch_runs.c.run_id == run_id), now)
 
 
 def cancel_request(tx: Connection, seq: int, now: float) -> None:
@@ -418,17 +437,18 @@ def cancel_request(tx: Connection, seq: int, now: float) -> None:
         .where(requests.c.seq == seq, requests.c.state == RequestState.QUEUED)
         .values(state=RequestState.CANCELED, finished=next_stamp(tx))
     )
-    _request_cancels(tx, select(requests.c.batch_id).where(requests.c.seq == seq), now)
+    request_cancels(tx, select(requests.c.batch_id).where(requests.c.seq == seq), now)
 
 
-def _request_cancels(tx: Connection, of: Any, now: float) -> None:
-    # Only a batch in which nobody else's request waits is cancelled at the API.
+def request_cancels(tx: Connection, of: Any, now: float) -> None:
+    """Have batches cancelled at the API in which nobody waits any more; ``of`` selects ids."""
     others = exists().where(
         requests.c.batch_id == batches.c.id,
         requests.c.state == RequestState.PACKED,
         ~requests.c.cancelled,
         runs.c.id == requests.c.run_id,
         runs.c.cancelled.is_(None),
+        runs.c.past_margin.is_(None),
     )
     tx.execute(
         update(batches)

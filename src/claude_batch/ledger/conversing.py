@@ -207,9 +207,9 @@ def continuing(
 ) -> list[Record]:
     """Requests of a workspace that are between two turns, in order, without their texts.
 
-    Its ``seq``, ``run_id``, ``answered_by``, ``disposition``, ``turns``, ``rejected`` and
-    ``cancelled``; its run's ``tools``, ``max_turns``, ``turn_linger``, ``linger`` and
-    ``validation_attempts``.
+    Its ``seq``, ``run_id``, ``answered_by``, ``disposition``, ``turns``, ``rejected``,
+    ``goes_live`` (its next turn is asked live) and ``cancelled``; its run's ``tools``,
+    ``max_turns``, ``turn_linger``, ``linger`` and ``validation_attempts``.
     """
     return list(
         tx.execute(
@@ -220,6 +220,7 @@ def continuing(
                 results.c.disposition,
                 func.coalesce(conversations.c.turns, 0).label("turns"),
                 func.coalesce(conversations.c.rejected, 0).label("rejected"),
+                or_(requests.c.live.is_not(None), runs.c.live.is_not(None)).label("goes_live"),
                 or_(requests.c.cancelled, runs.c.cancelled.is_not(None)).label("cancelled"),
                 runs.c.tools,
                 runs.c.max_turns,

@@ -8,7 +8,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal, NamedTuple
 
-from sqlalchemy import Connection, Integer, bindparam, case, cast, func, select, update
+from sqlalchemy import (
+    Connection,
+    Integer,
+    bindparam,
+    case,
+    cast,
+    func,
+    literal_column,
+    select,
+    update,
+)
 
 from claude_batch.core.states import BatchState, RequestState
 from claude_batch.ledger.budgets import price_later
@@ -25,6 +35,7 @@ __all__ = [
     "collected_batches",
     "cost_in_batch",
     "failures",
+    "live_holders",
     "params_at",
     "put_costs",
     "recent_usage",
@@ -151,6 +162,17 @@ def collected_batches(tx: Connection, run_id: str) -> list[int]:
     )
 
 
+def live_holders(tx: Connection, run_id: str) -> list[int]:
+    """What holds a run's live calls, some of which may be answered still."""
+    return list(
+        tx.scalars(
+            select(batches.c.id)
+            .join(batch_runs, batch_runs.c.batch_id == batches.c.id)
+            .where(batch_runs.c.run_id == run_id, batches.c.state == BatchState.LIVE)
+        )
+    )
+
+
 def cost_in_batch(tx: Connection, run_id: str, batch_id: int) -> tuple[int, int]:
     """What a run's results in one batch have cost (nano-dollars), and how many have no price."""
     row = tx.execute(
@@ -204,7 +226,13 @@ def _unpriced(*of: Any) -> Any:
         (results.c.request_seq == bindparam("seq")) & (results.c.sending > bindparam("sending"))
     )
     return (
-        select(results.c.request_seq, results.c.sending, results.c.raw, batches.c.ended)
+        select(
+            results.c.request_seq,
+            results.c.sending,
+            results.c.raw,
+            batches.c.ended,
+            (batches.c.state != literal_column("'live'")).label("of_batch"),
+        )
         .join(batches, batches.c.id == results.c.batch_id)
         .join(requests, requests.c.seq == results.c.request_seq)
         .where(_SUCCEEDED, results.c.cost.is_(None), after, *of)
@@ -218,7 +246,8 @@ _UNPRICED_OF_RUN = _unpriced(requests.c.run_id == bindparam("run"))
 
 
 def unpriced_answers(ledger: Ledger, run_id: str | None = None) -> Iterator[list[Record]]:
-    """Pages of answers without a price: request, sending, raw line, and when its batch ended."""
+    """Pages of answers without a price: request, sending, raw line, when its batch ended, and
+    whether it is of a batch (and not of a live call)."""
     values: dict[str, Any] = {"seq": 0, "sending": 0}
     if run_id is not None:
         values["run"] = run_id

@@ -59,6 +59,7 @@ _INSERT_ALL = insert(requests).values(
     answered_by=null(),
     trace=null(),
     finished=null(),
+    live=null(),
 )
 _INSERTS = {
     (True, True): _INSERT_ALL,
@@ -271,8 +272,10 @@ def begin_run(tx: Connection, run: NewRun) -> str:
             **{
                 name: value
                 for name, value in run.mode.model_dump(mode="python").items()
-                if name in runs.c
+                if name in runs.c and name != "deadline"
             },
+            deadline=run.mode.deadline_after(run.created),
+            live=run.created if run.mode.mode == "live" else None,
         )
     )
     declare_budgets(tx, run_id, run)

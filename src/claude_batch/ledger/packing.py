@@ -25,6 +25,8 @@ from claude_batch.ledger.schema import batch_runs, batches, lanes, primers, requ
 from claude_batch.ledger.store import Record, next_stamp, plain_rows
 
 __all__ = [
+    "ALONE",
+    "ELIGIBLE",
     "batch",
     "due_lanes",
     "forget_refusal",
@@ -46,63 +48,79 @@ __all__ = [
 ]
 
 _QUEUED = requests.c.state == RequestState.QUEUED
-_ELIGIBLE = (_QUEUED, runs.c.stored.is_not(None))
+# What goes to the live API, and what came too near to its deadline, is in no batch any more.
+_PACKABLE = (runs.c.stored.is_not(None), runs.c.live.is_(None), runs.c.past_margin.is_(None))
+ELIGIBLE: tuple[Any, ...] = (_QUEUED, requests.c.live.is_(None), *_PACKABLE)
+"""What may be packed at all, of requests joined to their runs."""
+# A batch that is shared cannot be cancelled for one of its runs alone: a run with a deadline gets
+# batches of its own.
+ALONE: Any = case((runs.c.deadline.is_not(None), runs.c.id), else_="")
+"""The run whose requests travel alone; "" for those without a deadline."""
 
 
-def due_lanes(tx: Connection, workspace_id: int, now: float) -> list[tuple[int, float]]:
-    """Lanes with queued requests, each with the earliest time that one asks to be packed at."""
+def due_lanes(tx: Connection, workspace_id: int, now: float) -> list[tuple[int, str, float]]:
+    """Lanes with queued requests, each with the earliest time that one asks to be packed at.
+
+    A lane stands there once for its requests without a deadline (run ""), and once for each run
+    that has one.
+    """
     # One that is due later than its linger lasts was queued before the clock jumped back.
     due = case((requests.c.due > now + runs.c.linger + 1, now), else_=requests.c.due)
     rows = tx.execute(
-        select(requests.c.lane_id, func.min(due))
+        select(requests.c.lane_id, ALONE, func.min(due))
         .join(runs, runs.c.id == requests.c.run_id)
         .join(lanes, lanes.c.id == requests.c.lane_id)
-        .where(*_ELIGIBLE, lanes.c.workspace_id == workspace_id)
-        .group_by(requests.c.lane_id)
+        .where(*ELIGIBLE, lanes.c.workspace_id == workspace_id)
+        .group_by(requests.c.lane_id, ALONE)
     )
-    return [(int(lane), float(due)) for lane, due in rows]
+    return [(int(lane), str(run), float(due)) for lane, run, due in rows]
 
 
 _QUEUED_OF_LANE = (
     select(requests.c.seq, requests.c.size, requests.c.run_id)
     .join(runs, runs.c.id == requests.c.run_id)
-    .where(*_ELIGIBLE, requests.c.lane_id == bindparam("lane"))
+    .where(*ELIGIBLE, requests.c.lane_id == bindparam("lane"), bindparam("alone") == ALONE)
     .order_by(requests.c.seq)
 )
 
 
-def queued_of_lane(tx: Connection, lane_id: int) -> Iterator[tuple[int, int, str]]:
-    """Queued requests of a lane in the order they came: row number, size and run id."""
-    yield from plain_rows(tx, _QUEUED_OF_LANE, {"lane": lane_id})
+def queued_of_lane(tx: Connection, lane_id: int, alone: str = "") -> Iterator[tuple[int, int, str]]:
+    """Queued requests of a lane in the order they came: row number, size and run id.
+
+    ``alone`` is the run with a deadline that they are of; "" for those without one.
+    """
+    yield from plain_rows(tx, _QUEUED_OF_LANE, {"lane": lane_id, "alone": alone})
 
 
 _by_prefix = (func.coalesce(requests.c.prefix, literal_column("-1")), requests.c.seq)
 _QUEUED_BY_PREFIX = (
     select(requests.c.seq, requests.c.size, requests.c.run_id)
     .join(runs, runs.c.id == requests.c.run_id)
-    .where(*_ELIGIBLE, requests.c.lane_id == bindparam("lane"))
+    .where(*ELIGIBLE, requests.c.lane_id == bindparam("lane"), bindparam("alone") == ALONE)
     .order_by(*_by_prefix)
 )
 
 
-def queued_by_prefix(tx: Connection, lane_id: int) -> Iterator[tuple[int, int, str]]:
+def queued_by_prefix(
+    tx: Connection, lane_id: int, alone: str = ""
+) -> Iterator[tuple[int, int, str]]:
     """`queued_of_lane`, but those that share a prefix follow each other."""
-    yield from plain_rows(tx, _QUEUED_BY_PREFIX, {"lane": lane_id})
+    yield from plain_rows(tx, _QUEUED_BY_PREFIX, {"lane": lane_id, "alone": alone})
 
 
-def queued_primers(tx: Connection, lane_id: int) -> list[tuple[int, int, str]]:
+def queued_primers(tx: Connection, lane_id: int, alone: str = "") -> list[tuple[int, int, str]]:
     """The queued requests of a lane that go ahead of others for the first time."""
     rows = tx.execute(
         select(requests.c.seq, requests.c.size, requests.c.run_id)
         .join(runs, runs.c.id == requests.c.run_id)
         .join(primers, primers.c.request_seq == requests.c.seq)
-        .where(*_ELIGIBLE, requests.c.lane_id == lane_id, requests.c.attempts == 0)
+        .where(*ELIGIBLE, requests.c.lane_id == lane_id, alone == ALONE, requests.c.attempts == 0)
         .order_by(requests.c.seq)
     )
     return [(row.seq, row.size, row.run_id) for row in rows]
 
 
-def queue_totals(tx: Connection, lane_id: int) -> tuple[int, int, int]:
+def queue_totals(tx: Connection, lane_id: int, alone: str = "") -> tuple[int, int, int]:
     """Of a lane's queued requests: their number, the bytes of their params, the last row number."""
     count, size, last = tx.execute(
         select(
@@ -112,15 +130,20 @@ def queue_totals(tx: Connection, lane_id: int) -> tuple[int, int, int]:
         )
         .select_from(requests)
         .join(runs, runs.c.id == requests.c.run_id)
-        .where(*_ELIGIBLE, requests.c.lane_id == lane_id)
+        .where(*ELIGIBLE, requests.c.lane_id == lane_id, alone == ALONE)
     ).one()
     return count, size, last
 
 
-def policies(tx: Connection, lane_id: int) -> dict[str, Record]:
+def policies(tx: Connection, lane_id: int, alone: str = "") -> dict[str, Record]:
     """The runs that have queued requests in a lane, with their policies, by run id."""
-    queued = exists().where(requests.c.run_id == runs.c.id, _QUEUED, requests.c.lane_id == lane_id)
-    rows = tx.execute(select(runs).where(runs.c.stored.is_not(None), queued))
+    queued = exists().where(
+        requests.c.run_id == runs.c.id,
+        _QUEUED,
+        requests.c.live.is_(None),
+        requests.c.lane_id == lane_id,
+    )
+    rows = tx.execute(select(runs).where(*_PACKABLE, alone == ALONE, queued))
     return {row.id: row for row in rows}
 
 
@@ -145,6 +168,7 @@ def pack(
     poll_interval: float,
     max_poll_interval: float,
     now: float,
+    alone: str = "",
     which: Literal["first", "by_prefix", "primers"] = "first",
     only: Sequence[int] | None = None,
 ) -> int:
@@ -164,11 +188,11 @@ def pack(
         )
         _note_runs(tx, batch_id)
         return batch_id
-    eligible_runs = select(runs.c.id).where(runs.c.stored.is_not(None))
+    eligible_runs = select(runs.c.id).where(*_PACKABLE, alone == ALONE)
     mine: Any = requests.c.seq <= last_seq
     if which == "by_prefix":
         chosen = _QUEUED_BY_PREFIX.with_only_columns(requests.c.seq).limit(count).subquery()
-        mine = requests.c.seq.in_(select(chosen.c.seq).params(lane=lane_id))
+        mine = requests.c.seq.in_(select(chosen.c.seq).params(lane=lane_id, alone=alone))
     elif which == "primers":
         ahead = exists().where(primers.c.request_seq == requests.c.seq)
         mine = and_(mine, ahead, requests.c.attempts == 0)
@@ -176,6 +200,7 @@ def pack(
         update(requests)
         .where(
             _QUEUED,
+            requests.c.live.is_(None),
             requests.c.lane_id == lane_id,
             mine,
             requests.c.run_id.in_(eligible_runs),
@@ -328,9 +353,10 @@ def part_off(tx: Connection, batch_id: int, seq: int, now: float) -> int:
 
 
 def withdraw_cancelled(tx: Connection, batch_id: int) -> bool:
-    """Take cancelled requests out of a batch that was not sent; False where none is left.
+    """Take out of a batch that was not sent what shall not be; False where nothing is left.
 
-    Its count and bytes are counted again.
+    Cancelled requests end; those whose deadline is too near are queued again, for what becomes of
+    them there. Count and bytes of the batch are counted again.
     """
     mine = requests.c.batch_id == batch_id
     cancelled = select(runs.c.id).where(runs.c.cancelled.is_not(None))
@@ -343,7 +369,24 @@ def withdraw_cancelled(tx: Connection, batch_id: int) -> bool:
         )
         .values(state=RequestState.CANCELED, batch_id=None, finished=next_stamp(tx))
     )
-    if not gone.rowcount:
+    late = select(runs.c.id).where(
+        runs.c.past_margin.is_not(None),
+        runs.c.id.in_(select(batch_runs.c.run_id).where(batch_runs.c.batch_id == batch_id)),
+    )
+    left = 0
+    # Mostly there is none, and a hundred thousand requests need not be looked at for it.
+    if tx.scalar(late.limit(1)) is not None:
+        posts = select(batches.c.posts).where(batches.c.id == batch_id).scalar_subquery()
+        left = tx.execute(
+            update(requests)
+            .where(mine, requests.c.state == RequestState.PACKED, requests.c.run_id.in_(late))
+            .values(
+                state=RequestState.QUEUED,
+                batch_id=None,
+                sendings=requests.c.sendings + posts,
+            )
+        ).rowcount
+    if not gone.rowcount and not left:
         return True
     return recount(tx, batch_id)
 

@@ -32,7 +32,7 @@ from claude_batch.ledger.schema import (
 
 __all__ = ["Removed", "begin_pruning", "delivered_runs", "remove_some", "why_kept"]
 
-_CLOSED = (BatchState.COLLECTED, BatchState.REJECTED)
+_CLOSED = (BatchState.COLLECTED, BatchState.REJECTED, BatchState.LIVE)
 
 
 class Removed(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, and_, bindparam, case, func, or_, select
+from sqlalchemy import Connection, and_, bindparam, case, func, literal_column, or_, select
 
 from claude_batch.core.states import BatchState, RequestState
 from claude_batch.ledger.holding import REUSED
@@ -50,6 +50,8 @@ class Answer(NamedTuple):
     """The API's id of the batch that answered."""
     cost: int | None = None
     """Nano-dollars, of all its turns; None where there is no answer, or no price."""
+    via: str = "batch"
+    """``live`` where it is of a live call, and of no batch."""
     reused: int | None = None
     """1 where the answer was another request's, and cost nothing."""
     turns: int = 1
@@ -80,6 +82,7 @@ def _answers() -> Any:
                 (conversations.c.request_seq.is_(None), results.c.cost),
                 else_=results.c.cost + conversations.c.cost,
             ),
+            case((batches.c.state == literal_column("'live'"), "live"), else_="batch"),
             requests.c.answered_by == REUSED,
             func.coalesce(conversations.c.turns, 0) + 1,
             conversations.c.stopped,

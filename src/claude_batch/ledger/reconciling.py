@@ -25,6 +25,7 @@ from sqlalchemy import (
 )
 
 from claude_batch.core.states import BatchState, CandidateState, RequestState
+from claude_batch.ledger import deadlines
 from claude_batch.ledger.conversing import of_this_turn, state_after_answer, wants_a_turn
 from claude_batch.ledger.holding import is_double
 from claude_batch.ledger.packing import batch, recount, withdraw_cancelled
@@ -355,6 +356,7 @@ def resubmit_lost(tx: Connection, run_id: str, now: float) -> int:
     if count:
         # What was delivered says "lost"; what comes now is worth another delivery.
         tx.execute(update(runs).where(runs.c.id == run_id).values(delivered=None))
+        deadlines.forget(tx, run_id)
     return count
 
 
@@ -405,6 +407,8 @@ def give_answers(tx: Connection, batch_id: int) -> int:
 
     Returns how many got one. The others keep the line, and its cost is counted.
     """
+    if tx.scalar(select(former_members.c.request_seq).limit(1)) is None:
+        return 0  # nobody has ever left a batch
     stamp = next_stamp(tx)
     line = and_(
         results.c.request_seq == requests.c.seq,

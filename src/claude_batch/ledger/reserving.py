@@ -8,6 +8,7 @@ from typing import Any, Literal, NamedTuple
 from sqlalchemy import Connection, and_, bindparam, case, func, or_, select, update
 
 from claude_batch.core.states import RequestState
+from claude_batch.ledger.packing import ALONE, ELIGIBLE
 from claude_batch.ledger.schema import former_members, params, requests, runs
 from claude_batch.ledger.store import plain_rows
 
@@ -15,9 +16,11 @@ __all__ = [
     "Source",
     "Waiting",
     "lane_totals",
+    "put_call_reserves",
     "put_reserves",
     "reserved_of_lane",
     "unreserved",
+    "waiting_calls",
     "waiting_of",
 ]
 
@@ -35,18 +38,28 @@ _OF_BATCH = _BODIES.where(requests.c.batch_id == bindparam("of"))
 _FORMER = _BODIES.join(former_members, former_members.c.request_seq == requests.c.seq).where(
     former_members.c.batch_id == bindparam("of")
 )
-_QUEUED = _BODIES.where(
-    requests.c.lane_id == bindparam("of"), requests.c.state == RequestState.QUEUED
+_QUEUED = _BODIES.join(runs, runs.c.id == requests.c.run_id).where(
+    requests.c.lane_id == bindparam("of"), *ELIGIBLE
+)
+_CALLED = _OF_BATCH.where(
+    or_(requests.c.state == RequestState.PACKED, requests.c.state == RequestState.LOST)
 )
 
-Source = Literal["batch", "former", "lane"]
-_SOURCES: dict[str, Any] = {"batch": _OF_BATCH, "former": _FORMER, "lane": _QUEUED}
+Source = Literal["batch", "former", "lane", "calls"]
+"""Of a batch, those that left it, those queued in a lane, or live calls under way or lost."""
+
+_SOURCES: dict[str, Any] = {
+    "batch": _OF_BATCH,
+    "former": _FORMER,
+    "lane": _QUEUED,
+    "calls": _CALLED,
+}
 
 
 def unreserved(
     tx: Connection, source: Source, identifier: int, after: int
 ) -> list[tuple[int, bytes]]:
-    """A page of the requests of a batch, or of a lane's queue, whose reservations nobody knows.
+    """A page of the requests of a source whose reservations nobody knows.
 
     Row numbers above ``after``, and params; empty at the end.
     """
@@ -65,6 +78,43 @@ def put_reserves(tx: Connection, reserves: Sequence[tuple[int, int]]) -> None:
     """Note reservations (nano-dollars; -1 where there is no bound) of requests by row number."""
     if reserves:
         tx.execute(_PUT, [{"of_seq": seq, "of_reserve": amount} for seq, amount in reserves])
+
+
+_WAITING_CALLS = (
+    select(requests.c.seq, params.c.body)
+    .join(params, params.c.request_seq == requests.c.seq)
+    .join(runs, runs.c.id == requests.c.run_id)
+    .where(
+        requests.c.run_id == bindparam("of"),
+        requests.c.state == RequestState.QUEUED,
+        or_(requests.c.live.is_not(None), runs.c.live.is_not(None)),
+        requests.c.seq > bindparam("after"),
+    )
+    .order_by(requests.c.seq)
+    .limit(PAGE)
+)
+_NEW_CALLS = _WAITING_CALLS.where(requests.c.reserve.is_(None))
+
+
+def waiting_calls(
+    tx: Connection, run_id: str, after: int, *, anew: bool
+) -> list[tuple[int, bytes]]:
+    """As `unreserved`: those of a run that wait for a live call; ``anew``: the known ones too."""
+    query = _WAITING_CALLS if anew else _NEW_CALLS
+    return [(seq, body) for seq, body in plain_rows(tx, query, {"of": run_id, "after": after})]
+
+
+_PUT_ANEW = (
+    update(requests)
+    .where(requests.c.seq == bindparam("of_seq"), requests.c.state == RequestState.QUEUED)
+    .values(reserve=bindparam("of_reserve"))
+)
+
+
+def put_call_reserves(tx: Connection, reserves: Sequence[tuple[int, int]]) -> None:
+    """`put_reserves` of those that wait, in the place of what they reserved for a batch."""
+    if reserves:
+        tx.execute(_PUT_ANEW, [{"of_seq": seq, "of_reserve": amount} for seq, amount in reserves])
 
 
 # What waits ------------------------------------------------------------------------------------
@@ -93,16 +143,12 @@ _TOTALS = (
 )
 
 
-def lane_totals(tx: Connection, lane_id: int) -> dict[str, Waiting]:
-    """What waits in a lane, by run."""
+def lane_totals(tx: Connection, lane_id: int, alone: str) -> dict[str, Waiting]:
+    """What waits in a lane to be packed, by run; ``alone`` as in `packing.queued_of_lane`."""
     rows = tx.execute(
         select(requests.c.run_id, *_TOTALS)
         .join(runs, runs.c.id == requests.c.run_id)
-        .where(
-            requests.c.state == RequestState.QUEUED,
-            requests.c.lane_id == lane_id,
-            runs.c.stored.is_not(None),
-        )
+        .where(*ELIGIBLE, requests.c.lane_id == lane_id, alone == ALONE)
         .group_by(requests.c.run_id)
     )
     return {str(run_id): Waiting(*rest) for run_id, *rest in rows}
@@ -120,7 +166,7 @@ def waiting_of(tx: Connection, run_id: str) -> Waiting:
 
 
 def reserved_of_lane(
-    tx: Connection, lane_id: int, bounded: Sequence[str], most: int, free: Sequence[str]
+    tx: Connection, lane_id: int, alone: str, bounded: Sequence[str], most: int, free: Sequence[str]
 ) -> Iterator[tuple[int, int, str, int]]:
     """Queued requests of a lane, in order: row number, size, run and reservation.
 
@@ -133,9 +179,11 @@ def reserved_of_lane(
             requests.c.run_id,
             func.coalesce(requests.c.reserve, 0),
         )
+        .join(runs, runs.c.id == requests.c.run_id)
         .where(
-            requests.c.state == RequestState.QUEUED,
+            *ELIGIBLE,
             requests.c.lane_id == lane_id,
+            alone == ALONE,
             or_(
                 and_(requests.c.run_id.in_(bounded), requests.c.reserve.between(0, most)),
                 requests.c.run_id.in_(free),

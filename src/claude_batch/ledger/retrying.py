@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, and_, case, exists, func, null, or_, select, update
 
 from claude_batch.core.states import RequestState
+from claude_batch.ledger import deadlines
 from claude_batch.ledger.conversing import of_this_turn, state_after_answer, wants_a_turn
 from claude_batch.ledger.holding import is_double
 from claude_batch.ledger.reading import unfinished
@@ -88,6 +89,7 @@ def retry_failed(
     if queued or answered:
         # What was delivered says "failed"; what comes now is worth another delivery.
         tx.execute(update(runs).where(runs.c.id == run_id).values(delivered=None, cancelled=None))
+        deadlines.forget(tx, run_id)
     return Retried(queued, answered, left)
 
 

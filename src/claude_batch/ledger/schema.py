@@ -6,6 +6,8 @@ once, in tables of their own, so that a change of state never rewrites them.
 
 from __future__ import annotations
 
+from typing import Any
+
 from sqlalchemy import (
     BigInteger,
     Boolean,
@@ -27,6 +29,12 @@ SCHEMA_VERSION = 2
 """Raised with every change of a table; a ledger of another version is not written to."""
 
 metadata: MetaData = MetaData()
+
+
+def _only(condition: str) -> dict[str, Any]:
+    """What makes an index one of some rows alone."""
+    return {"sqlite_where": text(condition), "postgresql_where": text(condition)}
+
 
 # SQLite's own row number needs the type INTEGER exactly; other databases want 64 bits.
 _Serial = BigInteger().with_variant(Integer, "sqlite")
@@ -124,6 +132,25 @@ runs: Table = Table(
     # Whether some of its requests have a prefix.
     Column("prefixed", Boolean, nullable=False, default=False, server_default=text("0")),
     Index("ix_runs_digest", "digest"),
+    # How and until when it is to be answered.
+    Column("mode", String, nullable=False, server_default=text("'batch'")),
+    Column("auto_threshold", Integer, nullable=False, server_default=text("0")),
+    Column("live_concurrency", Integer, nullable=False, server_default=text("8")),
+    Column("fallback", String, nullable=False, server_default=text("'live'")),
+    Column("deadline", Float),
+    Column("deadline_margin", Float),  # as it was set; None where it is learned
+    # Since when its requests are packed no more, since the deadline is near; and the margin then.
+    Column("past_margin", Float),
+    Column("margin", Float),
+    # Once it is known: "met", or why the deadline was missed; and when all had ended.
+    Column("deadline_outcome", Text),
+    Column("deadline_closed", Float),
+    # Since when what is queued of it goes to the live API; None where it goes into batches.
+    Column("live", Float),
+    Index("ix_runs_live", "live", **_only("live IS NOT NULL")),
+    Index(
+        "ix_runs_deadline", "deadline", **_only("deadline IS NOT NULL AND deadline_closed IS NULL")
+    ),
 )
 
 requests: Table = Table(
@@ -152,6 +179,9 @@ requests: Table = Table(
     Column("trace", String),
     # The ledger-wide stamp of the transaction that made it final: the order of completion.
     Column("finished", Integer),
+    # 1 where it goes to the live API while its run's others go into batches.
+    Column("live", Integer),
+    Index("ix_requests_live", "lane_id", **_only("live IS NOT NULL AND state = 'queued'")),
     # The same number for all that bear the same marks for the prompt cache; None for no marks.
     Column("prefix", BigInteger),
     # The most that one sending of it can cost, in nano-dollars; None as long as no budget has
@@ -159,31 +189,10 @@ requests: Table = Table(
     Column("reserve", BigInteger),
     UniqueConstraint("run_id", "position"),
     Index("ix_requests_batch", "batch_id"),
-    Index(
-        "ix_requests_queued",
-        "lane_id",
-        sqlite_where=text("state = 'queued'"),
-        postgresql_where=text("state = 'queued'"),
-    ),
-    Index(
-        "ix_requests_continuing",
-        "run_id",
-        sqlite_where=text("state = 'continuing'"),
-        postgresql_where=text("state = 'continuing'"),
-    ),
-    Index(
-        "ix_requests_held",
-        "lane_id",
-        sqlite_where=text("state = 'held'"),
-        postgresql_where=text("state = 'held'"),
-    ),
-    Index(
-        "ix_requests_finished",
-        "run_id",
-        "finished",
-        sqlite_where=text("finished IS NOT NULL"),
-        postgresql_where=text("finished IS NOT NULL"),
-    ),
+    Index("ix_requests_queued", "lane_id", **_only("state = 'queued'")),
+    Index("ix_requests_continuing", "run_id", **_only("state = 'continuing'")),
+    Index("ix_requests_held", "lane_id", **_only("state = 'held'")),
+    Index("ix_requests_finished", "run_id", "finished", **_only("finished IS NOT NULL")),
 )
 
 params: Table = Table(
@@ -240,18 +249,8 @@ calls: Table = Table(
     # The process whose caller waits; None where the caller has gone.
     Column("process", String),
     Column("taken", Float),  # when the answer reached its caller
-    Index(
-        "ix_calls_digest",
-        "digest",
-        sqlite_where=text("taken IS NULL"),
-        postgresql_where=text("taken IS NULL"),
-    ),
-    Index(
-        "ix_calls_process",
-        "process",
-        sqlite_where=text("taken IS NULL"),
-        postgresql_where=text("taken IS NULL"),
-    ),
+    Index("ix_calls_digest", "digest", **_only("taken IS NULL")),
+    Index("ix_calls_process", "process", **_only("taken IS NULL")),
 )
 """Single calls without a key: who waits for them, and whether their answers were taken."""
 
@@ -310,6 +309,8 @@ batch_runs: Table = Table(
     # Nano-dollars, of this run's requests in this batch; see `claude_batch.ledger.budgets`.
     Column("reserved", BigInteger),
     Column("spent", BigInteger),
+    # Of live calls: what may have been paid without being known.
+    Column("kept", BigInteger),
     Index("ix_batch_runs_run", "run_id"),
 )
 

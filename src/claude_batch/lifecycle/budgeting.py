@@ -13,16 +13,21 @@ from typing import Any, NamedTuple
 from claude_batch.core.dollars import nano_dollars, usd, write_usd
 from claude_batch.core.errors import BudgetExceededError, BudgetScope, InvalidRequestError
 from claude_batch.core.settings import BatchProcessingMode, LedgerSettings
+from claude_batch.core.states import BatchState
 from claude_batch.ledger import budgets, reading, reserving
 from claude_batch.ledger.budgets import Budget
+from claude_batch.ledger.call_budgets import count_calls
 from claude_batch.ledger.reserving import Waiting
 from claude_batch.ledger.store import Ledger, Seat, Transaction
 from claude_batch.money.prices import Prices
 from claude_batch.wire.bounds import Unbounded, token_bound
 
 __all__ = [
+    "CallRoom",
     "Fitting",
     "Held",
+    "NoRoom",
+    "count_for_calls",
     "count_under_way",
     "declare_daily",
     "held_error",
@@ -30,6 +35,7 @@ __all__ = [
     "limits_of",
     "most_cost",
     "reserve_call",
+    "reserve_held_calls",
     "reserve_what_waits",
     "today",
     "unbounded_error",
@@ -77,15 +83,21 @@ def most_cost(prices: Prices, params: bytes, now: float, *, batch: bool = True) 
     )
 
 
-def _most_cost_or_none(prices: Prices, params: bytes, now: float) -> int:
+def _most_cost_or_none(prices: Prices, params: bytes, now: float, *, batch: bool = True) -> int:
     try:
-        return most_cost(prices, params, now)
+        return most_cost(prices, params, now, batch=batch)
     except Unbounded:
         return NO_BOUND
 
 
 def reserve_what_waits(
-    ledger: Ledger, seat: Seat, prices: Prices, lane_id: int, runs: Mapping[str, Any], now: float
+    ledger: Ledger,
+    seat: Seat,
+    prices: Prices,
+    lane_id: int,
+    runs: Mapping[str, Any],
+    now: float,
+    alone: str = "",
 ) -> None:
     """Learn what those reserve that no budget has asked before, under way or queued in a lane.
 
@@ -99,7 +111,7 @@ def reserve_what_waits(
             for run in runs.values()
             for budget in budgets.budgets_of(tx, run.id, run.actor, today(now))
         }
-        waiting = reserving.lane_totals(tx, lane_id)
+        waiting = reserving.lane_totals(tx, lane_id, alone)
     if not concerned:
         return
     count_under_way(ledger, seat, prices, list(concerned), now)
@@ -120,12 +132,16 @@ def count_under_way(
     """
     with ledger.read() as tx:
         uncounted = budgets.uncounted(tx, of, today(now))
-    for batch_id, collected in uncounted:
-        if not collected:
+    for batch_id, state in uncounted:
+        if state == BatchState.LIVE:
+            _reserve_all(ledger, seat, prices, "calls", batch_id, now)
+        elif state != BatchState.COLLECTED:
             for source in ("batch", "former"):
                 _reserve_all(ledger, seat, prices, source, batch_id, now)
         with ledger.write(seat) as tx:
-            if collected:
+            if state == BatchState.LIVE:
+                count_calls(tx, batch_id)
+            elif state == BatchState.COLLECTED:
                 budgets.count_collected(tx, batch_id)
             else:
                 budgets.recount(tx, batch_id)
@@ -145,7 +161,8 @@ def _reserve_all(
             page = reserving.unreserved(tx, source, identifier, after)
         if not page:
             return
-        reserves = [(seq, _most_cost_or_none(prices, body, now)) for seq, body in page]
+        batch = source != "calls"
+        reserves = [(seq, _most_cost_or_none(prices, body, now, batch=batch)) for seq, body in page]
         with ledger.write(seat) as tx:
             reserving.put_reserves(tx, reserves)
         after = page[-1][0]
@@ -158,13 +175,15 @@ class Fitting:
     of_run: dict[str, list[Budget]]
     """The budgets of each run that has some."""
     waiting: dict[str, Waiting]
+    alone: str = ""
+    """The run with a deadline that they are of; "" for those without one."""
     _left: dict[tuple[str, str], int] = field(default_factory=dict[tuple[str, str], int])
     taken: list[int] = field(default_factory=list[int])
     """Row numbers of the requests that `fitting` gave, in order."""
 
     @classmethod
     def of(
-        cls, tx: Transaction, lane_id: int, runs: Mapping[str, Any], now: float
+        cls, tx: Transaction, lane_id: int, runs: Mapping[str, Any], now: float, alone: str = ""
     ) -> Fitting | None:
         """For the runs with queued requests in a lane; None where no budget concerns them."""
         if not budgets.any_budget(tx):
@@ -175,7 +194,7 @@ class Fitting:
         of_run = {run_id: each for run_id, each in found.items() if each}
         if not of_run:
             return None
-        fitting = cls(of_run, reserving.lane_totals(tx, lane_id))
+        fitting = cls(of_run, reserving.lane_totals(tx, lane_id, alone), alone)
         for each in of_run.values():
             for budget in each:
                 fitting._left[budget.scope, budget.name] = budget.left
@@ -212,7 +231,7 @@ class Fitting:
         if not rooms and not free:
             return
         most = max(rooms.values(), default=0)
-        rows = reserving.reserved_of_lane(tx, lane_id, list(rooms), most, free)
+        rows = reserving.reserved_of_lane(tx, lane_id, self.alone, list(rooms), most, free)
         for seq, size, run_id, reserve in rows:
             if among is not None and seq not in among:
                 continue
@@ -224,6 +243,85 @@ class Fitting:
                     self._left[budget.scope, budget.name] -= reserve
             self.taken.append(seq)
             yield seq, size, run_id
+
+
+class CallRoom:
+    """What budgets leave for live calls, as one transaction sees it. Costs a query where there is
+    no budget."""
+
+    def __init__(self, tx: Transaction, prices: Prices, now: float) -> None:
+        self._tx = tx
+        self._prices = prices
+        self._now = now
+        self.bounded: bool = budgets.any_budget(tx)
+        self._budgets: dict[str, list[Budget]] = {}
+        self._left: dict[tuple[str, str], int] = {}
+
+    def reserve(self, run_id: str, actor: str, params: bytes) -> int | None:
+        """What a call sets aside of the room; None where no budget of the ledger asks.
+
+        Nano-dollars at the live price; `NO_BOUND` where nothing tells. Raises `NoRoom` where it
+        does not fit into what its run's budgets leave.
+        """
+        if not self.bounded:
+            return None
+        reserve = _most_cost_or_none(self._prices, params, self._now, batch=False)
+        each = self._budgets.get(run_id)
+        if each is None:
+            each = budgets.budgets_of(self._tx, run_id, actor, today(self._now))
+            self._budgets[run_id] = each
+            for budget in each:
+                self._left.setdefault((budget.scope, budget.name), budget.left)
+        keys = [(budget.scope, budget.name) for budget in each]
+        if keys and (reserve == NO_BOUND or reserve > min(self._left[key] for key in keys)):
+            raise NoRoom(run_id)
+        for key in keys:
+            self._left[key] -= reserve
+        return reserve
+
+
+class NoRoom(Exception):
+    """The call of a run does not fit into what its budgets leave."""
+
+    def __init__(self, run_id: str) -> None:
+        super().__init__(run_id)
+        self.run_id = run_id
+
+
+def count_for_calls(
+    ledger: Ledger, seat: Seat, prices: Prices, runs: Collection[tuple[str, str]], now: float
+) -> None:
+    """Before live calls of runs (id, actor): count what their budgets have not counted yet."""
+    with ledger.read() as tx:
+        if not budgets.any_budget(tx):
+            return
+        concerned: set[tuple[BudgetScope, str]] = {
+            (budget.scope, budget.name)
+            for run_id, actor in runs
+            for budget in budgets.budgets_of(tx, run_id, actor, today(now))
+        }
+    if concerned:
+        count_under_way(ledger, seat, prices, list(concerned), now)
+
+
+def reserve_held_calls(
+    ledger: Ledger, seat: Seat, prices: Prices, run_id: str, now: float, *, anew: bool
+) -> bool:
+    """Learn what each request of a held run reserves that waits for a live call.
+
+    So that its status can tell what it is held by. ``anew``: what was reserved for a batch too.
+    False where there was nothing to learn.
+    """
+    after = 0
+    while True:
+        with ledger.read() as tx:
+            page = reserving.waiting_calls(tx, run_id, after, anew=anew)
+        if not page:
+            return after > 0
+        found = [(seq, _most_cost_or_none(prices, body, now, batch=False)) for seq, body in page]
+        with ledger.write(seat) as tx:
+            reserving.put_call_reserves(tx, found)
+        after = page[-1][0]
 
 
 def _whose(scope: BudgetScope, name: str) -> str:
@@ -352,15 +450,20 @@ def limits_of(
 
 
 def reserve_call(
-    prices: Prices, params: bytes, limits: Sequence[tuple[BudgetScope, int]], now: float
+    prices: Prices,
+    params: bytes,
+    limits: Sequence[tuple[BudgetScope, int]],
+    now: float,
+    *,
+    batch: bool = True,
 ) -> int:
-    """What a single call reserves, in nano-dollars.
+    """What a single call reserves, in nano-dollars; at the live price where not ``batch``.
 
     Raises `InvalidRequestError` where that is not known, and `BudgetExceededError` where it alone
     is more than a whole budget.
     """
     try:
-        reserve = most_cost(prices, params, now)
+        reserve = most_cost(prices, params, now, batch=batch)
     except Unbounded as error:
         raise unbounded_error(error) from None
     for scope, amount in limits:

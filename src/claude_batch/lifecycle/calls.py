@@ -18,7 +18,7 @@ from claude_batch.core.errors import ActorError, KeyConflictError
 from claude_batch.core.events import RequestsQueued
 from claude_batch.core.ids import new_request_id
 from claude_batch.core.settings import BatchProcessingMode
-from claude_batch.ledger import calling, digests, enqueue, holding, reading
+from claude_batch.ledger import calling, deadlines, digests, enqueue, holding, reading
 from claude_batch.ledger.calling import NewCall, Orphan
 from claude_batch.ledger.enqueue import NewRequest, NewRun
 from claude_batch.ledger.processes import is_alive
@@ -32,6 +32,9 @@ from claude_batch.money.prices import Prices, prices_of
 from claude_batch.wire.encoding import EncodedRequest, LaneHeaders
 
 __all__ = ["Call", "CallStore"]
+
+SHARED_DEADLINE = 0.05
+"""The part of a call's time until its deadline in which others join its run."""
 
 
 class _Workspace(Protocol):
@@ -61,6 +64,8 @@ class Call:
 class _CallsRun:
     run_id: str
     next_position: int = 0
+    until: float = float("inf")
+    """Calls that begin later go into another run, since theirs has a deadline."""
 
 
 _Group = tuple[int, str, BatchProcessingMode, Talk | None]
@@ -99,6 +104,16 @@ class _Flush:
     done: list[tuple[Call, Answer | ActorError]] = field(
         default_factory=list[tuple[Call, "Answer | ActorError"]]
     )
+
+
+def _until(mode: BatchProcessingMode) -> float:
+    """How long calls share a run: those with a deadline from their beginning on, a twentieth of it.
+
+    The later ones of them have that much less time, and share batches with the first.
+    """
+    if not isinstance(mode.deadline, float):
+        return float("inf")
+    return time.time() + mode.deadline * SHARED_DEADLINE
 
 
 class CallStore:
@@ -168,7 +183,9 @@ class CallStore:
         self._stored, self.bounded = flush.stored, flush.bounded
         reach(CrashPoint.AFTER_CALLS_STORED)
         for group, run_id in flush.runs.items():
-            known = self._runs.setdefault(group, _CallsRun(run_id))
+            known = self._runs.get(group)
+            if known is None or known.run_id != run_id:
+                known = self._runs[group] = _CallsRun(run_id, until=_until(group[2]))
             known.next_position = max(known.next_position, flush.positions[run_id])
         for call, outcome in flush.done:
             if settle(call.future, outcome) and isinstance(outcome, Answer):
@@ -273,7 +290,9 @@ class CallStore:
             return run_id
         workspace_id, actor, mode, talk = group
         known = self._runs.get(group)
-        if known is not None:
+        if known is not None and begun <= known.until:
+            if mode.deadline is not None:
+                deadlines.reopen(tx, known.run_id)
             run_id, position = known.run_id, known.next_position
         else:
             run = NewRun(
@@ -303,7 +322,13 @@ class CallStore:
         reserved: list[tuple[Call, int | None]] = []
         for call in calls:
             try:
-                reserve = reserve_call(self._prices, call.encoded.params, limits, call.begun)
+                reserve = reserve_call(
+                    self._prices,
+                    call.encoded.params,
+                    limits,
+                    call.begun,
+                    batch=group[2].mode != "live",
+                )
             except ActorError as error:
                 flush.done.append((call, error))
             else:

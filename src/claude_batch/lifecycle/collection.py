@@ -18,15 +18,15 @@ from claude_batch.lifecycle.budgeting import warn_after
 from claude_batch.lifecycle.proof import prove, split_lines
 from claude_batch.lifecycle.submission import backoff
 from claude_batch.lifecycle.telling import Telling
-from claude_batch.money.prices import prices_of
+from claude_batch.money.prices import Prices, prices_of
 from claude_batch.money.rates import FREE, UNPRICED
 from claude_batch.wire.client import ApiError, BatchesClient, Unreachable
 from claude_batch.wire.encoding import parse_custom_id
 from claude_batch.wire.errors import account_reason
 from claude_batch.wire.limits import RESULTS_KEPT_DAYS
-from claude_batch.wire.messages import UnreadableLine, decode_line
+from claude_batch.wire.messages import ResultLine, UnreadableLine, decode_line
 
-__all__ = ["Collection", "missing_state"]
+__all__ = ["Collection", "missing_state", "result_of"]
 
 _log = logging.getLogger(__name__)
 
@@ -45,6 +45,37 @@ def missing_state(stored: Stored, succeeded: int) -> RequestState:
     missing line may be a paid one.
     """
     return RequestState.QUEUED if stored.succeeded >= succeeded else RequestState.LOST
+
+
+def result_of(
+    line: ResultLine,
+    raw: bytes,
+    seq: int,
+    sending: int,
+    prices: Prices,
+    *,
+    batch: bool,
+    at: float,
+) -> NewResult:
+    """What is stored of a decoded line: the answer of a batch, or (not ``batch``) a live one.
+
+    ``at`` is when it was answered, whose prices it costs.
+    """
+    charge = FREE
+    if line.usage is not None:
+        found = prices.charge(line.model or "", line.usage, batch=batch, at=at)
+        charge = found or UNPRICED
+    return NewResult(
+        seq,
+        sending,
+        line.outcome,
+        line.disposition,
+        line.error.type if line.error else None,
+        raw,
+        line.usage,
+        line.model,
+        *charge,
+    )
 
 
 class Collection:
@@ -204,24 +235,7 @@ class Collection:
             if seq is None:
                 strange.append((raw, f"no request of this batch: {line.custom_id!r}"))
                 continue
-            error_type = line.error.type if line.error else None
-            charge = FREE
-            if line.usage is not None:
-                found = self._prices.charge(line.model or "", line.usage, batch=True, at=ended)
-                charge = found or UNPRICED
-            new.append(
-                NewResult(
-                    seq,
-                    parts[2],
-                    line.outcome,
-                    line.disposition,
-                    error_type,
-                    raw,
-                    line.usage,
-                    line.model,
-                    *charge,
-                )
-            )
+            new.append(result_of(line, raw, seq, parts[2], self._prices, batch=True, at=ended))
         # In the order of the requests: results come shuffled, and are read in order later.
         new.sort()
         with self._ledger.write(seat) as tx:

@@ -208,7 +208,7 @@ class Continuing:
         if row.cancelled:
             verdicts.ends.append((row.seq, row.answered_by, RequestState.CANCELED))
         elif known is not None and known.state != "elsewhere":
-            pass
+            known.row = row  # it may go live by now
         elif row.disposition == "tools":
             if seat is not None or self._workbench.was_given(row.run_id):
                 self._consider_calls(tx, row, known, verdicts)
@@ -390,8 +390,10 @@ class Continuing:
         for run_id, standings in ready.items():
             oldest = min(each.since for each in standings)
             if patient and run_id in busy and now < oldest + standings[0].row.turn_linger:
-                continue
-            self._queue(seat, standings)
+                # A live call has no use for company.
+                standings = [each for each in standings if each.row.goes_live]
+            if standings:
+                self._queue(seat, standings)
 
     def _queue(self, seat: Seat, standings: list[_Standing]) -> None:
         """Queue the next turns of conversations of one run, so that they travel together."""

@@ -18,13 +18,23 @@ from filelock import Timeout
 from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.errors import LedgerError
 from claude_batch.core.settings import LedgerSettings
-from claude_batch.ledger import collecting, enqueue, halting, holding, packing, reading, sending
+from claude_batch.ledger import (
+    collecting,
+    enqueue,
+    halting,
+    holding,
+    live,
+    packing,
+    reading,
+    sending,
+)
 from claude_batch.ledger.high_water import HighWater
 from claude_batch.ledger.store import Deposed, Ledger, Record, Seat, Transaction
 from claude_batch.lifecycle.behind import compare
 from claude_batch.lifecycle.collection import Collection
-from claude_batch.lifecycle.continuing import Continuing
-from claude_batch.lifecycle.loops import in_a_thread, sleep_or_wake
+from claude_batch.lifecycle.deadlines import Deadlines
+from claude_batch.lifecycle.live import LiveCalls
+from claude_batch.lifecycle.loops import sleep_or_wake
 from claude_batch.lifecycle.observers import Observers
 from claude_batch.lifecycle.packing import pack_due
 from claude_batch.lifecycle.polling import Polling
@@ -34,6 +44,7 @@ from claude_batch.lifecycle.seat import seat_is_taken, seat_lock
 from claude_batch.lifecycle.submission import LONGEST_WAIT, Submission, backoff
 from claude_batch.lifecycle.telling import Telling
 from claude_batch.lifecycle.tooling import Workbench
+from claude_batch.lifecycle.turning import Turning
 from claude_batch.money.prices import prices_of
 from claude_batch.wire.client import ApiError, BatchesClient, Unreachable
 
@@ -51,8 +62,6 @@ LONGEST_REST = 1.0
 CHECKPOINTS_APART = 1.0
 """Seconds between two moves of the log into the ledger's file, at least."""
 
-TOOL_GRACE = 30.0
-"""Seconds that a driver which stops leaves to the tools that run."""
 _INTERRUPTED = "the sending process ended before the API's answer"
 
 LONGEST_SLEEP = 60.0
@@ -115,17 +124,41 @@ class Driver:
         self._collection = Collection(ledger, client, settings, self.telling)
         self._reconciliation = Reconciliation(ledger, client, settings, self.telling)
         self._refusals = Refusals(ledger, settings)
+        self._deadlines = Deadlines(ledger)
+        self._live = LiveCalls(
+            ledger,
+            client,
+            settings,
+            stopping=lambda: self._stopping,
+            changed=self._live_changed,
+            telling=self.telling,
+        )
         self._high_water = HighWater(ledger)
-        self._workbench = workbench or Workbench()
-        self._wake_turns = asyncio.Event()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._turns = Continuing(ledger, self._workbench, self._tool_has_ended)
+        self._turning = Turning(
+            ledger,
+            workbench,
+            workspace=lambda: self.workspace_id,
+            stopping=lambda: self._stopping,
+            changed=self._turns_changed,
+        )
 
     def wake(self) -> None:
         """Look around now: something was queued, cancelled or resumed."""
         self._wake_send.set()
         self._wake_poll.set()
-        self._wake_turns.set()
+        self._live.wake()
+        self._turning.wake()
+
+    def _live_changed(self) -> None:
+        self._changed()
+        self._wake_poll.set()
+        self._wake_send.set()  # what ended may be what held others back
+        self._turning.wake()
+
+    def _turns_changed(self) -> None:
+        self._changed()
+        self._wake_send.set()
+        self._live.wake()
 
     def stop(self) -> None:
         """End soon: an upload under way is given up where it is still a definite no."""
@@ -148,7 +181,7 @@ class Driver:
             self._wake_poll.clear()
             with self._sit() as seat:
                 if seat is None:
-                    await self._run_given_tools()
+                    await self._turning.run_given_tools()
                     await self._sleep(self._wake_poll, SEAT_RETRY)
                     continue
                 try:
@@ -158,7 +191,7 @@ class Driver:
                 except* _KeyRefused:
                     # Another process may have a key that works: it shall have the seat.
                     self.contact.made = False
-        await self._let_tools_end()
+        await self._turning.let_tools_end()
 
     async def advance(self) -> bool:
         """One pass over everything that is due; False where another process holds the seat."""
@@ -168,11 +201,15 @@ class Driver:
             if seat is None:
                 return False
             await self._poll_pass(seat)
-            await self._finish_turns(seat)
+            await self._turning.finish(seat)
             while await self._send_pass(seat) == 0.0 and not self._stopping:
                 pass
             await self._poll_pass(seat)
-            await self._finish_turns(seat)
+            await self._turning.finish(seat)
+            # What is asked live has its answer at once, which may ask for another turn.
+            while await self._live.drain(seat):
+                await self._turning.finish(seat)
+            self._look_at_deadlines(seat)
         return True
 
     async def _make_contact(self) -> float:
@@ -262,6 +299,12 @@ class Driver:
 
     def _settle_interrupted(self, tx: Transaction, seat: Seat) -> list[Record]:
         # The last driver ended during a POST: without ``armed`` its tail never left.
+        if lost := live.interrupted(tx, seat.workspace_id):
+            _log.warning(
+                "%d live calls were under way when the last driver ended: they may have been paid "
+                "for, and are not made again by themselves",
+                lost,
+            )
         unknown: list[Record] = []
         for row in sending.interrupted(tx, seat.workspace_id):
             if row.armed is None:
@@ -275,7 +318,8 @@ class Driver:
         async with asyncio.TaskGroup() as group:
             self._send_task = group.create_task(self._heeding_the_disk(self._send_loop, seat))
             self._poll_task = group.create_task(self._heeding_the_disk(self._poll_loop, seat))
-            group.create_task(self._heeding_the_disk(self._turn_loop, seat))
+            group.create_task(self._heeding_the_disk(self._live.run, seat))
+            group.create_task(self._heeding_the_disk(self._turning.run, seat))
         if self._disk_fault is not None:
             raise self._disk_fault
 
@@ -315,6 +359,7 @@ class Driver:
         packed, next_due = pack_due(self._ledger, seat, now, self._prices)
         if packed:
             self._changed()
+        self._live.wake()  # a few may have been told to go live
         # A longer wait was planned before the clock jumped.
         if state.wait_until is not None and 0 < state.wait_until - now <= LONGEST_WAIT:
             return state.wait_until - now
@@ -357,6 +402,7 @@ class Driver:
 
     async def _poll_pass(self, seat: Seat) -> float:
         """Cancel, check and collect what is due; returns the seconds until the next pass."""
+        self._look_at_deadlines(seat)
         await self._polling.cancel_requested(seat)
         await self._polling.check_due(seat, time.time())
         if await self._reconciliation.reconcile(seat, time.time()):
@@ -369,65 +415,24 @@ class Driver:
                 break
             await self._collection.collect(seat, batch_id)
             self._changed()
+            self._live.wake()
+            self._turning.wake()
             self._wake_send.set()
             self._keep_log_short()
         self.telling.measure(seat.workspace_id)
-        again = self._keep_log_short()
+        # What was collected may have ended a run, or have something left for the live API.
+        again = min(self._keep_log_short(), self._look_at_deadlines(seat))
         with self._ledger.read() as tx:
             due = collecting.next_check_of(tx, seat.workspace_id)
         return again if due is None else max(0.0, min(again, due - time.time()))
 
-    # Conversations --------------------------------------------------------------------------------
-
-    async def _turn_loop(self, seat: Seat) -> None:
-        while not self._stopping:
-            self._wake_turns.clear()
-            await self._sleep(self._wake_turns, await self._turn_pass(seat))
-
-    async def _turn_pass(
-        self, seat: Seat | None, *, starting: bool = True, patient: bool = True
-    ) -> float:
-        """Do what conversations wait for; returns the seconds until the next pass."""
-        self._loop = asyncio.get_running_loop()
-        workspace_id = self.workspace_id
-        if not self._turns.concerns(workspace_id):
-            return LONGEST_SLEEP
-        # On a thread, since it judges answers with the caller's code and reads long conversations.
-        rest = await in_a_thread(
-            self._turns.look, workspace_id, seat, starting=starting, patient=patient
-        )
-        self._changed()
-        self._wake_send.set()
-        return rest
-
-    async def _finish_turns(self, seat: Seat) -> None:
-        """All that conversations wait for, and the tools that it takes, once."""
-        rest = await self._turn_pass(seat, patient=False)
-        while self._turns.running and not self._stopping:
-            await self._sleep(self._wake_turns, rest)
-            self._wake_turns.clear()
-            rest = await self._turn_pass(seat, patient=False)
-
-    async def _run_given_tools(self) -> None:
-        """Another process drives, and may not have the functions that callers gave to this one."""
-        if self._workbench.has_given or self._turns.running:
-            await self._turn_pass(None)
-
-    async def _let_tools_end(self) -> None:
-        """What has begun is given a while to end: what is cut off may never run again."""
-        end = time.monotonic() + TOOL_GRACE
-        while self._turns.running and time.monotonic() < end:
-            self._wake_turns.clear()
-            await self._turn_pass(None, starting=False)
-            if self._turns.running:
-                await sleep_or_wake(self._wake_turns, 1.0)
-
-    def _tool_has_ended(self) -> None:
-        loop = self._loop
-        if loop is not None:
-            # Where the loop is closed nobody waits for it any more.
-            with contextlib.suppress(RuntimeError):
-                loop.call_soon_threadsafe(self._wake_turns.set)
+    def _look_at_deadlines(self, seat: Seat) -> float:
+        changed, again = self._deadlines.look(seat, time.time())
+        if changed:
+            self._changed()
+            self._live.wake()
+            self._wake_poll.set()
+        return again
 
     def _keep_log_short(self) -> float:
         """Move a long log into the file; returns the seconds until it should be looked at again."""

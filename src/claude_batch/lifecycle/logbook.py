@@ -7,9 +7,10 @@ import logging
 from claude_batch.core import events
 from claude_batch.core.events import Event
 
-__all__ = ["Logbook", "words_of"]
+__all__ = ["LOGGER", "Logbook", "words_of"]
 
 LOGGER = "claude_batch.events"
+"""The name of the logger that has the events."""
 
 _LEVELS: dict[type[Event], int] = {
     events.BatchUnknown: logging.WARNING,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from claude_batch.core.crash_points import CrashPoint, reach
-from claude_batch.ledger import packing, reconciling
+from claude_batch.ledger import live, packing, reconciling
 from claude_batch.ledger.budgets import any_budget
 from claude_batch.ledger.store import Ledger, Record, Seat, Transaction
 from claude_batch.lifecycle.budgeting import Fitting, reserve_what_waits
@@ -16,7 +16,7 @@ from claude_batch.money.prices import Prices, prices_of
 from claude_batch.wire.encoding import body_length
 from claude_batch.wire.limits import MAX_BODY_BYTES, MAX_REQUESTS
 
-__all__ = ["Cut", "Policy", "Queued", "pack_due", "plan_cut", "whole_cut"]
+__all__ = ["Choice", "Cut", "Policy", "Queued", "goes_live", "pack_due", "plan_cut", "whole_cut"]
 
 
 Queued = tuple[int, int, str]
@@ -107,6 +107,35 @@ def whole_cut(
     return Cut(last_seq, count, params_bytes, poll, max(max_poll, poll))
 
 
+class Choice(Protocol):
+    """What of a run's `BatchProcessingMode` says whether its requests go live."""
+
+    @property
+    def kind(self) -> str: ...
+    @property
+    def mode(self) -> str: ...
+    @property
+    def auto_threshold(self) -> int: ...
+    @property
+    def request_count(self) -> int: ...
+
+
+def goes_live(waiting: int, choices: Iterable[Choice]) -> bool:
+    """Whether the requests that wait to be packed in a lane go to the live API instead.
+
+    So where all are of mode ``auto`` and no more of them wait than ``auto_threshold`` (the smallest
+    of any). A run counts with all its requests, so the few of a large one that are tried again stay
+    in batches.
+    """
+    found = list(choices)
+    return bool(found) and all(
+        choice.mode == "auto"
+        and max(waiting, choice.request_count if choice.kind == "run" else 0)
+        <= choice.auto_threshold
+        for choice in found
+    )
+
+
 def pack_due(
     ledger: Ledger, seat: Seat, now: float, prices: Prices | None = None
 ) -> tuple[list[int], float | None]:
@@ -119,24 +148,29 @@ def pack_due(
         lanes = packing.due_lanes(tx, seat.workspace_id, now)
     packed: list[int] = []
     later: list[float] = []
-    for lane_id, due in lanes:
+    for lane_id, alone, due in lanes:
         if due > now:
             later.append(due)
             continue
         reach(CrashPoint.BEFORE_PACK)
         with ledger.read() as tx:
-            waiting = packing.policies(tx, lane_id) if any_budget(tx) else {}
+            waiting = packing.policies(tx, lane_id, alone) if any_budget(tx) else {}
         if waiting:
-            reserve_what_waits(ledger, seat, prices or prices_of(), lane_id, waiting, now)
+            prices = prices or prices_of()
+            reserve_what_waits(ledger, seat, prices, lane_id, waiting, now, alone)
         with ledger.write(seat) as tx:
             # An unknown sending is looked for by its count: another batch shall not look like it.
             unknown = reconciling.unknown_batches(tx, seat.workspace_id)
             avoid = {row.request_count for row in unknown}
-            policies = packing.policies(tx, lane_id)
-            budget = Fitting.of(tx, lane_id, policies, now)
+            policies = packing.policies(tx, lane_id, alone)
+            totals = packing.queue_totals(tx, lane_id, alone)
+            if goes_live(totals[0], policies.values()):
+                live.choose(tx, lane_id, policies)
+                continue
+            budget = Fitting.of(tx, lane_id, policies, now, alone)
             cut, which, only = None, "first", None
             if budget is None or budget.all_fit:
-                cut, which = _cut_of(tx, lane_id, policies, avoid)
+                cut, which = _cut_of(tx, lane_id, alone, totals, policies, avoid)
             else:
                 cut, only = _cut_that_fits(tx, lane_id, policies, avoid, budget)
             if cut is None:
@@ -151,6 +185,7 @@ def pack_due(
                     poll_interval=cut.poll_interval,
                     max_poll_interval=cut.max_poll_interval,
                     now=now,
+                    alone=alone,
                     which=which,
                     only=only,
                 )
@@ -160,21 +195,28 @@ def pack_due(
 
 
 def _cut_of(
-    tx: Transaction, lane_id: int, policies: Mapping[str, Record], avoid: Collection[int]
+    tx: Transaction,
+    lane_id: int,
+    alone: str,
+    totals: tuple[int, int, int],
+    policies: Mapping[str, Record],
+    avoid: Collection[int],
 ) -> tuple[Cut | None, Literal["first", "by_prefix", "primers"]]:
     """What of a lane makes the next batch, and which of its requests are meant."""
     prefixed = any(policy.prefixed for policy in policies.values())
-    if prefixed and (ahead := packing.queued_primers(tx, lane_id)):
+    if prefixed and (ahead := packing.queued_primers(tx, lane_id, alone)):
         # For each prefix only one of them is sent: company would make all the others wait longer.
         return plan_cut(ahead, policies, avoid=avoid), "primers"
     # Mostly all of a lane fits into one batch, and need not be looked at one by one.
-    cut = whole_cut(*packing.queue_totals(tx, lane_id), policies, avoid=avoid)
+    cut = whole_cut(*totals, policies, avoid=avoid)
     if cut is not None:
         return cut, "first"
     if prefixed:
         # What shares a prefix travels together.
-        return plan_cut(packing.queued_by_prefix(tx, lane_id), policies, avoid=avoid), "by_prefix"
-    return plan_cut(packing.queued_of_lane(tx, lane_id), policies, avoid=avoid), "first"
+        queued = packing.queued_by_prefix(tx, lane_id, alone)
+        return plan_cut(queued, policies, avoid=avoid), "by_prefix"
+    queued = packing.queued_of_lane(tx, lane_id, alone)
+    return plan_cut(queued, policies, avoid=avoid), "first"
 
 
 def _cut_that_fits(
@@ -187,7 +229,7 @@ def _cut_that_fits(
     """`_cut_of` where not all fits into the budgets: which requests are meant, by row number."""
     cut = None
     if any(policy.prefixed for policy in policies.values()):
-        ahead = {seq for seq, _, _ in packing.queued_primers(tx, lane_id)}
+        ahead = {seq for seq, _, _ in packing.queued_primers(tx, lane_id, budget.alone)}
         if ahead:
             cut = plan_cut(budget.fitting(tx, lane_id, ahead), policies, avoid=avoid)
     if cut is None:

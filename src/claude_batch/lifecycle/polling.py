@@ -166,6 +166,9 @@ class Polling:
             collecting.checked(tx, row.id, state=state, next_check=now + self._wait(row, now))
 
     def _wait(self, row: Any, now: float) -> float:
+        if row.cancel_requested is not None:
+            # It ends soon, and somebody may wait for what becomes of it.
+            return row.poll_interval
         return next_check(age_of(row.submitted, now), row.poll_interval, row.max_poll_interval)
 
     async def cancel_requested(self, seat: Seat) -> None:

@@ -22,13 +22,14 @@ from claude_batch.ledger import (
     collecting,
     enqueue,
     halting,
+    live,
     packing,
     reading,
     reconciling,
     recovering,
     sending,
 )
-from claude_batch.ledger.high_water import HighWater
+from claude_batch.ledger.high_water import HighWater, is_known, posts_of
 from claude_batch.ledger.seats import every_seat
 from claude_batch.ledger.store import Ledger, Seat
 from claude_batch.lifecycle.collection import Collection
@@ -60,6 +61,9 @@ class Recovered:
     """Batches with answers to requests that the ledger does not know, and how many."""
     open: dict[str, str] = field(default_factory=dict[str, str])
     """Batches that cannot be judged yet, each with the reason."""
+    lost: int = 0
+    """Requests that may have been asked live since, which no list of the API tells: they are lost,
+    and asked again only on explicit order."""
     wait: float = 0.0
     """Seconds until a batch of the last sending must have appeared in the list."""
     elsewhere: list[str] = field(default_factory=list[str])
@@ -107,6 +111,7 @@ class _Recovery:
         with ledger.write() as tx:
             self._behind = recovering.begin(tx, workspace_id, time.time())
             self._seat = Seat(workspace_id, sending.take_seat(tx, workspace_id))
+            live.interrupted(tx, workspace_id)
             for row in sending.interrupted(tx, workspace_id):
                 note = "the ledger was restored"
                 if row.armed is None:
@@ -140,7 +145,7 @@ class _Recovery:
             since_last = max(0.0, time.time() - mark.written)
             self.found.wait = max(0.0, self._settings.settling - since_last)
         if force or not (self.found.open or self.found.wait):
-            self._finish()
+            self._finish(force)
         with self._ledger.read() as tx:
             self.found.elsewhere = reading.behind(tx)
         return self.found
@@ -223,9 +228,11 @@ class _Recovery:
         _log.info("batch %s had been forgotten: %d requests", remote.id, claim.known)
         await self._collect(claim.batch_id)
 
-    def _finish(self) -> None:
+    def _finish(self, force: bool) -> None:
         mark = self._high_water.read()
         with self._ledger.write(self._seat) as tx:
+            if not force and not is_known(mark, self._ledger.incarnations, posts_of(tx)):
+                self.found.lost = live.forgotten(tx, self._seat.workspace_id)
             posts = recovering.end(tx, self._seat.workspace_id, mark)
             if halting.halt_of(tx, self._seat.workspace_id).halt_reason == "ledger_behind":
                 halting.clear_halt(tx, self._seat.workspace_id)

@@ -6,13 +6,14 @@ import contextlib
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Iterator
-from typing import Any
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 from claude_batch.core.events import (
     AnsweredRequest,
     BatchSubmitted,
     BatchUnknown,
+    CallsAnswered,
     QueueMeasured,
     RequestsAnswered,
     RequestsRetried,
@@ -20,20 +21,38 @@ from claude_batch.core.events import (
     RunFinished,
 )
 from claude_batch.core.states import RequestState
+from claude_batch.core.usage import Usage
 from claude_batch.ledger import observing, reading
-from claude_batch.ledger.collecting import Collected
+from claude_batch.ledger.collecting import Collected, NewResult
+from claude_batch.ledger.live import Waiting
 from claude_batch.ledger.observing import Told
 from claude_batch.ledger.store import Ledger
 from claude_batch.lifecycle.observers import NOBODY, Observers
 from claude_batch.wire.client import BatchesClient
 from claude_batch.wire.encoding import model_at_beginning
 
-__all__ = ["Telling"]
+__all__ = ["CallEnd", "Telling"]
 
 _log = logging.getLogger(__name__)
 
 MEASURED_APART = 5.0
 """Seconds between two measurements of the queue, at least."""
+
+
+class CallEnd(NamedTuple):
+    """How a live call ended, as it is in the ledger now."""
+
+    request: Waiting
+    batch_id: int
+    """Of the ledger's batch that holds it."""
+    result: NewResult | None
+    """None where nothing of it is kept: it is lost, or its request waits as before."""
+    state: RequestState
+    """What its request is now: final, or ``queued``."""
+    is_accounts: bool
+    """Whether the account is at fault."""
+    left: float
+    """When it was made."""
 
 
 @contextlib.contextmanager
@@ -170,6 +189,90 @@ class Telling:
                     submitted=row.submitted,
                     ended=row.ended,
                 )
+
+    @_harmless()
+    def called(self, ended: Sequence[CallEnd]) -> None:
+        """Live calls have ended, and it is written down."""
+        wants = self.observers.wants
+        done = [end for end in ended if end.state is not RequestState.QUEUED]
+        if wants(RunFinished):
+            self.follow({end.request.run_id for end in done if end.request.kind == "run"})
+        if wants(RequestsRetried):
+            again = Counter(
+                (end.request.run_id, end.is_accounts)
+                for end in ended
+                if end.state is RequestState.QUEUED and (end.result is not None or end.is_accounts)
+            )
+            for (run_id, is_accounts), count in again.items():
+                reason = "account" if is_accounts else "passing"
+                self.observers.tell(
+                    RequestsRetried(**self.here, requests=count, reason=reason, run_id=run_id)
+                )
+        if wants(CallsAnswered):
+            self._call_sums(ended)
+        if wants(RequestsAnswered):
+            # Few, and here already: nothing is read for them.
+            for event in list(self._calls_answered(ended)):
+                self.observers.tell(event)
+
+    def _call_sums(self, ended: Sequence[CallEnd]) -> None:
+        found = [end.result for end in ended if end.result is not None]
+        outcomes = Counter(result.outcome for result in found)
+        outcomes.update("lost" for end in ended if end.state is RequestState.LOST)
+        if not outcomes:
+            return
+        usages = [result.usage for result in found if result.usage is not None]
+        answers = [result for result in found if result.outcome == RequestState.SUCCEEDED]
+        self.observers.tell(
+            CallsAnswered(
+                **self.here,
+                requests=sum(outcomes.values()),
+                run_ids=tuple(dict.fromkeys(end.request.run_id for end in ended)),
+                outcomes=dict(outcomes),
+                errors=dict(Counter(each.error_type for each in found if each.error_type)),
+                models=dict(Counter(each.model for each in answers if each.model)),
+                input_tokens=sum(usage.input_tokens for usage in usages),
+                output_tokens=sum(usage.output_tokens for usage in usages),
+                cache_read_tokens=sum(usage.cache_read_input_tokens for usage in usages),
+                cache_write_tokens=sum(usage.cache_creation_input_tokens for usage in usages),
+                cost=sum(each.cost or 0 for each in answers),
+                unpriced=sum(each.cost is None for each in answers),
+            )
+        )
+
+    def _calls_answered(self, ended: Sequence[CallEnd]) -> Iterator[RequestsAnswered]:
+        now = time.time()
+        for end in ended:
+            result, asked = end.result, end.request
+            if result is None:
+                continue
+            usage = result.usage or Usage()
+            answer = AnsweredRequest(
+                run_id=asked.run_id,
+                key=asked.key,
+                position=asked.position,
+                attempt=asked.attempts + 1,
+                outcome=result.outcome,
+                error_type=result.error_type,
+                request_model=model_at_beginning(asked.body[: observing.BEGINNING]),
+                model=result.model,
+                input_tokens=usage.input_tokens,
+                output_tokens=usage.output_tokens,
+                cache_read_tokens=usage.cache_read_input_tokens,
+                cache_write_tokens=usage.cache_creation_input_tokens,
+                cost=result.cost if result.outcome == RequestState.SUCCEEDED else None,
+                asked=asked.asked,
+                trace=asked.trace,
+            )
+            yield RequestsAnswered(
+                **self.here,
+                batch=end.batch_id,
+                batch_id=None,
+                actor=asked.actor,
+                answers=(answer,),
+                submitted=end.left,
+                ended=now,
+            )
 
     @_harmless()
     def measure(self, workspace_id: int) -> None:

@@ -61,6 +61,7 @@ class Estimate:
     size: int
     """Bytes of their encoded params."""
     batches: int
+    """At least; 0 where all are asked live."""
     input_tokens: int
     counted: Literal["counted", "seen", "rule"]
     """How they were: by the API on a sample, by what the ledger has seen, or by a rule."""
@@ -70,15 +71,18 @@ class Estimate:
     """The sum of ``max_tokens``."""
     cost_low: int
     cost: int
-    """In batches, with the expected output."""
+    """With the expected output: in batches, or live where all are asked live."""
     cost_most: int
-    """What a budget reserves for all of them at once: they cannot cost more."""
+    """They cannot cost more: at live prices where a mode or a deadline may have them asked live,
+    else what a budget reserves for all of them at once."""
     live_cost: int
     """What `cost` would be without batches."""
     saved_by_cache: int
     """What the prompt cache saves at best; below 0 where writing costs more. Hits are not sure."""
     unpriced: dict[str, int]
     """Requests to models whose price is not known, which are in no cost, by model."""
+    way: Literal["batch", "live", "either"]
+    """How they are asked; ``either``: in batches, and live what a deadline leaves no time for."""
     unbounded: int
     """Requests that are not in `cost_most`, since nothing tells what they cost at most."""
 
@@ -102,9 +106,11 @@ def estimate(
     prices: Prices,
     *,
     batches: int,
+    way: Literal["batch", "live", "either"] = "batch",
     now: float,
 ) -> Estimate:
     """Add up what is asked of each model; ``rules`` are those of the models that have some."""
+    batch = way != "live"
     tokens = low = expected = 0
     costs = [0, 0, 0, 0]
     unpriced: dict[str, int] = {}
@@ -125,17 +131,17 @@ def estimate(
         # By one request of average length, since prices depend on how long each prompt is.
         for place, output in ((0, short), (1, mean)):
             usage = Usage(input_tokens=round(each), output_tokens=round(output))
-            charge = tariff.charge(usage, batch=True)
+            charge = tariff.charge(usage, batch=batch)
             costs[place] += charge.cost * load.requests
             costs[2] += charge.live * load.requests * place
         costs[3] += sum(
-            _saved(tariff, round(size * rule.tokens_per_byte), count, load.hour)
+            _saved(tariff, round(size * rule.tokens_per_byte), count, load.hour, batch=batch)
             for size, count in load.prefixes.values()
         )
     return Estimate(
         requests=sum(load.requests for load in loads.values()),
         size=sum(load.size for load in loads.values()),
-        batches=batches,
+        batches=batches if batch else 0,
         input_tokens=tokens,
         counted=next(kind for kind in ("rule", "seen", "counted") if kind in sources),
         output_low=low,
@@ -147,16 +153,17 @@ def estimate(
         live_cost=costs[2],
         saved_by_cache=costs[3],
         unpriced=unpriced,
+        way=way,
         unbounded=sum(load.unbounded for load in loads.values()),
     )
 
 
-def _saved(tariff: Tariff, tokens: int, count: int, hour: bool) -> int:
+def _saved(tariff: Tariff, tokens: int, count: int, hour: bool, *, batch: bool) -> int:
     """What one write and ``count - 1`` reads of a prefix save against reading it each time."""
     writes = Usage(
         cache_creation_1h_input_tokens=tokens if hour else 0,
         cache_creation_5m_input_tokens=0 if hour else tokens,
     )
-    written = tariff.charge(writes, batch=True)
-    read = tariff.charge(Usage(cache_read_input_tokens=tokens), batch=True)
+    written = tariff.charge(writes, batch=batch)
+    read = tariff.charge(Usage(cache_read_input_tokens=tokens), batch=batch)
     return (written.uncached - written.cost) + (count - 1) * (read.uncached - read.cost)

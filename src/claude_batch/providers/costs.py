@@ -165,14 +165,16 @@ def price_unpriced(ledger: Ledger, prices: Prices, run_id: str | None = None) ->
     count = 0
     for page in costs.unpriced_answers(ledger, run_id):
         priced: list[Priced] = []
-        for seq, sending, raw, ended in page:
+        for seq, sending, raw, ended, of_batch in page:
             try:
                 line = decode_line(raw)
             except UnreadableLine:  # pragma: no cover - only lines that were read are stored
                 continue
             if line.usage is None:
                 continue
-            charge = prices.charge(line.model or "", line.usage, batch=True, at=ended or 0.0)
+            charge = prices.charge(
+                line.model or "", line.usage, batch=bool(of_batch), at=ended or 0.0
+            )
             if charge is not None:
                 priced.append((seq, sending, line.model, charge.cost, charge.live, charge.uncached))
         if priced:

@@ -6,6 +6,7 @@ import asyncio
 import random
 import time
 from collections.abc import Callable, Iterable, Sequence
+from typing import Literal
 
 from claude_batch.core.settings import BatchProcessingMode
 from claude_batch.ledger import costs, counting
@@ -42,6 +43,8 @@ class Estimator:
         """Some of the requests, each as likely as any other, with the name of their model."""
         self._prices = prices
         self._mode = mode
+        at_last = mode.deadline is not None and mode.fallback == "live"
+        self._may_be_live = mode.mode != "batch" or at_last
         self._now = time.time()
         self._lanes: dict[LaneHeaders, list[int]] = {}
         self._seen = 0
@@ -56,7 +59,8 @@ class Estimator:
         load.size += len(encoded.params) * times
         load.max_tokens += longest * times
         try:
-            load.most += most_cost(self._prices, encoded.params, self._now) * times
+            most = most_cost(self._prices, encoded.params, self._now, batch=not self._may_be_live)
+            load.most += most * times
         except Unbounded:
             load.unbounded += times
         prefix = marked_prefix(encoded.params)
@@ -80,7 +84,16 @@ class Estimator:
             )
             for count, size in self._lanes.values()
         )
-        return estimate(self.loads, rules, self._prices, batches=batches, now=self._now)
+        return estimate(
+            self.loads, rules, self._prices, batches=batches, way=self._way(), now=self._now
+        )
+
+    def _way(self) -> Literal["batch", "live", "either"]:
+        requests = sum(load.requests for load in self.loads.values())
+        few = self._mode.mode == "auto" and requests <= self._mode.auto_threshold
+        if few or self._mode.mode == "live":
+            return "live"
+        return "either" if self._may_be_live else "batch"
 
 
 def rules_seen(ledger: Ledger, actor: str, models: Iterable[str]) -> dict[str, Rule]:

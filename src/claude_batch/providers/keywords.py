@@ -6,12 +6,13 @@ They rank with the command line's flags: above environment variables and an acto
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
+from datetime import datetime
 from decimal import Decimal
 from typing import Any, Literal, TypedDict, cast
 
-from claude_batch.core.durations import parse_duration
+from claude_batch.core.durations import parse_deadline, parse_duration
 from claude_batch.core.settings import BatchProcessingMode, LedgerSettings, resolve_mode
 
 __all__ = ["SettingKeywords", "ledger_keywords", "mode_keywords"]
@@ -20,7 +21,20 @@ _Duration = str | float | int
 
 _Dollars = Decimal | str | float | int
 
-_DURATIONS = ("linger", "poll_interval", "max_poll_interval", "max_wait", "turn_linger")
+_PARSERS: Mapping[str, Callable[[Any], Any]] = {
+    **dict.fromkeys(
+        (
+            "linger",
+            "poll_interval",
+            "max_poll_interval",
+            "max_wait",
+            "deadline_margin",
+            "turn_linger",
+        ),
+        parse_duration,
+    ),
+    "deadline": parse_deadline,
+}
 
 _OF_MODE = frozenset(BatchProcessingMode.model_fields)
 _OF_LEDGER = frozenset(field.name for field in fields(LedgerSettings))
@@ -40,6 +54,12 @@ class SettingKeywords(TypedDict, total=False):
     max_wait: _Duration | None
     on_timeout: Literal["park", "cancel"] | None
     max_attempts: int | None
+    mode: Literal["batch", "live", "auto"] | None
+    auto_threshold: int | None
+    live_concurrency: int | None
+    deadline: _Duration | datetime | None
+    deadline_margin: _Duration | None
+    fallback: Literal["live", "none"] | None
     budget_usd: _Dollars | None
     actor_budget_usd: _Dollars | None
     max_turns: int | None
@@ -76,8 +96,7 @@ def mode_keywords(settings: SettingKeywords) -> dict[str, Any]:
     chosen = _given(given, _OF_MODE)
     resolve_mode(True, chosen)
     return {
-        name: parse_duration(value) if name in _DURATIONS else value
-        for name, value in chosen.items()
+        name: _PARSERS[name](value) if name in _PARSERS else value for name, value in chosen.items()
     }
 
 

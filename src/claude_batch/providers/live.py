@@ -2,7 +2,8 @@
 
 Calls run on an event loop of the provider's own, in a thread that starts with the first call: so
 one client with its connections serves every thread and event loop that asks, and the sync twins
-work whether or not a loop runs. Retries are the SDK's, which here cost nothing but patience.
+work whether or not a loop runs. How fast calls leave is learned from the API's answers, and shared
+by every provider of the process that has the same key (`claude_batch.wire.pace`).
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import asyncio
 import concurrent.futures
 import importlib
 import os
+import random
 import threading
 import time
 from collections import deque
@@ -43,7 +45,6 @@ from claude_batch.core.errors import (
     EngineStoppedError,
     InvalidRequestError,
     LiveRequestError,
-    MissingResultError,
 )
 from claude_batch.core.settings import from_environment, resolve_mode
 from claude_batch.money.prices import prices_of
@@ -52,19 +53,17 @@ from claude_batch.providers.closing import Closing
 from claude_batch.providers.conversing import converse
 from claude_batch.providers.protocol import ProviderCapabilities
 from claude_batch.wire.encoding import LaneHeaders
-from claude_batch.wire.errors import account_reason, fault_of_response
+from claude_batch.wire.errors import account_reason
 
 if TYPE_CHECKING:
-    import anthropic
+    from claude_batch.wire.live import LiveAnswer, LiveClient
 
 __all__ = ["ClaudeProvider"]
 
 _T = TypeVar("_T")
 
-_SHORTEST_TIMEOUT = 600.0
-_SECONDS_PER_TOKEN = 3600.0 / 128_000
-# The SDK's own expectation of an answer that is not streamed (`_calculate_nonstreaming_timeout`
-# in its `_base_client.py`), and its default below.
+_LONGEST_WAIT = 8.0
+"""Seconds between two tries of a call that failed for a reason of its own."""
 
 
 class ClaudeProvider(Closing):
@@ -86,6 +85,7 @@ class ClaudeProvider(Closing):
         concurrency: int = 8,
         timeout: str | float | None = None,
         max_retries: int = 2,
+        refusal_patience: str | float = 600.0,
         prices: str | os.PathLike[str] | None = None,
         default_options: Mapping[str, Any] | None = None,
         max_turns: int | None = None,
@@ -94,13 +94,16 @@ class ClaudeProvider(Closing):
     ) -> None:
         """``base_url`` and ``api_key`` default to the SDK's environment.
 
-        ``api_key_env`` names another variable for the key. ``concurrency`` bounds the calls that
-        one `respond_all` has under way. ``timeout``, a duration, bounds the silence of one call
-        (default: ten minutes, or the hour per 128,000 tokens that ``max_tokens`` may take, if that
-        is more). ``max_retries`` are the SDK's, for faults that pass. ``prices`` is a file of own
-        prices, which rank before the known ones. ``default_options`` are Messages parameters for
-        requests that do not set them. ``max_turns`` and ``validation_attempts`` are as in
-        `BatchProcessingMode`. ``middleware`` (see `Middleware`) changes requests and responses.
+        ``api_key_env`` names another variable for the key. ``concurrency`` bounds the calls to a
+        model that are under way at once; the API's own limits, and its refusals, may allow fewer.
+        ``timeout``, a duration, bounds the silence of one call (default: ten minutes, or the hour
+        per 128,000 tokens that ``max_tokens`` may take, if that is more). ``max_retries`` counts
+        for faults that pass, such as a 500 or a broken connection. A 429 or 529 is waited out
+        together with all other calls, for ``refusal_patience`` (a duration) at most; with
+        ``max_retries=0`` nothing is tried again. ``prices`` is a file of own prices, which rank
+        before the known ones. ``default_options`` are Messages parameters for requests that do
+        not set them. ``max_turns`` and ``validation_attempts`` are as in `BatchProcessingMode`.
+        ``middleware`` (see `Middleware`) changes requests and responses.
         Raises `ActorConfigurationError`.
         """
         if concurrency < 1:
@@ -111,6 +114,10 @@ class ClaudeProvider(Closing):
             self._timeout = None if timeout is None else parse_duration(timeout)
         except ValueError as error:
             raise ActorConfigurationError(f"timeout: {error}") from None
+        try:
+            self._refusal_patience = parse_duration(refusal_patience)
+        except ValueError as error:
+            raise ActorConfigurationError(f"refusal_patience: {error}") from None
         self._turns = {"max_turns": max_turns, "validation_attempts": validation_attempts}
         resolve_mode(True, self._turns)  # a wrong value is told here
         self._base_url = base_url or from_environment("base_url")
@@ -124,7 +131,7 @@ class ClaudeProvider(Closing):
         """What changes requests and responses on their way."""
         self._lock = threading.Lock()
         self._thread: LoopThread | None = None
-        self._sdk: anthropic.AsyncAnthropic | None = None
+        self._live: LiveClient | None = None
         self._closed = False
 
     # Opening and closing --------------------------------------------------------------------------
@@ -139,9 +146,9 @@ class ClaudeProvider(Closing):
         with self._lock:
             self._closed = True
             thread, self._thread = self._thread, None
-            sdk, self._sdk = self._sdk, None
+            live, self._live = self._live, None
         if thread is not None and thread.alive:
-            thread.stop(sdk.close if sdk is not None else None)
+            thread.stop(live.aclose if live is not None else None)
 
     # Single calls ---------------------------------------------------------------------------------
 
@@ -273,7 +280,7 @@ class ClaudeProvider(Closing):
                     raise ActorConfigurationError("the provider is closed; make a new one")
                 if self._thread is None or not self._thread.alive:
                     # Not alive: a fork left the thread, and the sockets, with the parent.
-                    self._thread, self._sdk = LoopThread(), None
+                    self._thread, self._live = LoopThread(), None
                 return self._thread.run(self._unless_closed(call))
         except BaseException:
             call.close()
@@ -305,10 +312,10 @@ class ClaudeProvider(Closing):
                 "`stream: true` asks for an answer in pieces, which no actor gives; remove it",
                 key=asked.key,
             )
-        patience = self._patience(params)
+        model, most = str(params["model"]), int(params["max_tokens"])
 
         async def ask(body: bytes) -> ActorResponse:
-            return await self._post(body, encoded.headers, patience)
+            return await self._call(model, most, body, encoded.headers)
 
         mode = resolve_mode(True, self._turns)
         answer = await converse(actor, encoded.params, ask, mode)
@@ -316,42 +323,36 @@ class ClaudeProvider(Closing):
             return await asyncio.to_thread(self.middleware.after, actor.name, asked.key, answer)
         return answer
 
-    async def _post(self, params: bytes, headers: LaneHeaders, patience: float) -> ActorResponse:
-        import anthropic
-        import httpx2
+    async def _call(
+        self, model: str, max_tokens: int, params: bytes, headers: LaneHeaders
+    ) -> ActorResponse:
+        """One turn: asked until it is answered, or fails for good."""
+        live = self._client()
+        timeout = self._patience(max_tokens)
+        begun, failures = time.monotonic(), 0
+        while True:
+            turn = await live.turn(model, len(params), max_tokens)
+            answer = await live.send(turn, model, params, headers, timeout=timeout)
+            if answer.message is not None:
+                break
+            if self._max_retries and answer.is_refusal:
+                # Everybody waits until the refusal has passed; this call stands first in the line.
+                if time.monotonic() - begun < self._refusal_patience:
+                    continue
+            elif failures < self._max_retries and _passes(answer):
+                failures += 1
+                await asyncio.sleep(_wait(answer, failures))
+                continue
+            raise self._translated(answer, live.base_url)
+        charge = self._prices.charge(
+            answer.message.model, answer.message.usage, batch=False, at=time.time()
+        )
+        return ActorResponse(answer.raw, cost=None if charge is None else charge.cost)
 
-        sdk = self._client()
-        try:
-            response = await sdk.post(
-                "/v1/messages",
-                cast_to=httpx2.Response,
-                content=params,
-                options={
-                    "headers": {**headers.as_headers(), "content-type": "application/json"},
-                    "timeout": httpx2.Timeout(patience, connect=10.0),
-                    # A redirect would carry the key to another host.
-                    "follow_redirects": False,
-                },
-            )
-        except anthropic.AnthropicError as error:
-            raise self._translated(error, sdk) from None
-        answer = ActorResponse(response.content)
-        try:
-            charge = self._prices.charge(answer.model, answer.usage, batch=False, at=time.time())
-        except MissingResultError:
-            words = " ".join(response.text[:200].split())
-            raise LiveRequestError(
-                f"the server answered {response.status_code} with something that is no Message: "
-                f"{words!r}; check the base URL",
-                status=response.status_code,
-                request_id=response.headers.get("request-id"),
-            ) from None
-        return ActorResponse(response.content, cost=None if charge is None else charge.cost)
+    def _patience(self, max_tokens: int) -> float:
+        from claude_batch.wire.live import longest_silence
 
-    def _patience(self, params: Mapping[str, Any]) -> float:
-        if self._timeout is not None:
-            return self._timeout
-        return max(_SHORTEST_TIMEOUT, params["max_tokens"] * _SECONDS_PER_TOKEN)
+        return longest_silence(max_tokens) if self._timeout is None else self._timeout
 
     # The client -----------------------------------------------------------------------------------
 
@@ -365,17 +366,19 @@ class ClaudeProvider(Closing):
             )
         return key
 
-    def _client(self) -> anthropic.AsyncAnthropic:
+    def _client(self) -> LiveClient:
         # Only ever called on the provider's own loop, so two calls cannot make two.
-        if self._sdk is None:
+        if self._live is None:
             import anthropic
             import httpx2
+
+            from claude_batch.wire.live import LiveClient
 
             try:
                 sdk = anthropic.AsyncAnthropic(
                     base_url=self._base_url,
                     api_key=self._key(),
-                    max_retries=self._max_retries,
+                    max_retries=0,
                     open_telemetry=False,
                 )
             except anthropic.AnthropicError as error:
@@ -396,32 +399,30 @@ class ClaudeProvider(Closing):
                     "has; set it again",
                     reason="credentials",
                 )
-            self._sdk = sdk
-        return self._sdk
+            self._live = LiveClient(sdk, concurrency=self._concurrency)
+        return self._live
 
-    def _translated(
-        self, error: anthropic.AnthropicError, sdk: anthropic.AsyncAnthropic
-    ) -> ActorError:
-        import anthropic
-
-        if isinstance(error, anthropic.APIStatusError):
-            response = error.response
-            fault = fault_of_response(response.status_code, response.headers, response.content)
-            words = fault.describe()
-            if fault.location is not None:
-                words = f"{words} (a redirect, which is not followed: check the base URL)"
-            reason = account_reason(fault.status, fault.error_type, fault.message, fault.details)
-            if reason is not None:
-                return AccountHaltedError(words, reason=reason, error_type=fault.error_type)
-            return LiveRequestError(
-                words,
-                status=fault.status,
-                error_type=fault.error_type,
-                request_id=fault.request_id,
-            )
-        if isinstance(error, anthropic.CredentialsError):
-            return AccountHaltedError(f"no API key: {error}", reason="credentials")
-        return LiveRequestError(f"no answer from {sdk.base_url}: {_reason(error)}")
+    def _translated(self, answer: LiveAnswer, base_url: str) -> ActorError:
+        fault = answer.fault
+        if answer.no_credential:
+            return AccountHaltedError(f"no API key: {answer.reason}", reason="credentials")
+        if fault is None:
+            words = answer.reason
+            if answer.status is None:
+                words = f"no answer from {base_url}: {words}"
+            return LiveRequestError(words, status=answer.status, request_id=answer.request_id)
+        words = fault.describe()
+        if fault.location is not None:
+            words = f"{words} (a redirect, which is not followed: check the base URL)"
+        reason = account_reason(fault.status, fault.error_type, fault.message, fault.details)
+        if reason is not None:
+            return AccountHaltedError(words, reason=reason, error_type=fault.error_type)
+        return LiveRequestError(
+            words,
+            status=fault.status,
+            error_type=fault.error_type,
+            request_id=fault.request_id,
+        )
 
 
 class _Many:
@@ -468,7 +469,14 @@ async def _as_async(requests: Requests) -> AsyncGenerator[RequestLike, None]:
             yield request
 
 
-def _reason(error: BaseException) -> str:
-    cause = error.__cause__ or error
-    text = str(cause)
-    return f"{type(cause).__name__}: {text}" if text else type(cause).__name__
+def _passes(answer: LiveAnswer) -> bool:
+    if answer.fault is not None:
+        return answer.fault.passes
+    return answer.status is None and not answer.no_credential
+
+
+def _wait(answer: LiveAnswer, failures: int) -> float:
+    """Seconds before a failed call is tried again: as the answer asks, or about 0.5, 1, 2 … 8."""
+    if answer.fault is not None and answer.fault.retry_after is not None:
+        return min(answer.fault.retry_after, _LONGEST_WAIT)
+    return min(_LONGEST_WAIT, 0.5 * 2.0 ** (failures - 1)) * random.uniform(0.75, 1.0)

@@ -61,6 +61,8 @@ def _outcome(answer: Answer) -> ActorResponse | ActorError:
         return _response(answer, answer.raw)
     who = f"request {answer.key!r}" if answer.key is not None else f"request {answer.position + 1}"
     batch = f" in batch {answer.batch_id}" if answer.batch_id else ""
+    if answer.via == "live":
+        batch = " asked live"
     if answer.state is RequestState.ERRORED and answer.raw is not None:
         error = decode_line(answer.raw).error
         assert error is not None
@@ -72,6 +74,16 @@ def _outcome(answer: Answer) -> ActorResponse | ActorError:
             error_message=error.message,
             request_id=error.request_id,
             batch_id=answer.batch_id,
+        )
+    if answer.state is RequestState.EXPIRED and answer.raw is None:
+        what, billed = who, "nothing was billed for it"
+        if answer.turns > 1:
+            what = f"turn {answer.turns} of the conversation of {who}"
+            billed = "nothing was billed for that turn"
+        return BatchRequestError(
+            f"{what} did not run before its run's deadline, and `fallback: none` asks nothing "
+            f"live; {billed}",
+            outcome="expired",
         )
     if answer.state is RequestState.EXPIRED:
         return BatchRequestError(
@@ -94,6 +106,12 @@ def _outcome(answer: Answer) -> ActorResponse | ActorError:
             f"{who}{batch} was canceled before it ran; nothing was billed for it",
             outcome="canceled",
             batch_id=answer.batch_id,
+        )
+    if answer.via == "live":
+        return SubmissionUnknownError(
+            f"{who}: a live call for it ended without an answer that can be understood, or its "
+            "process died. It may have been paid for, so it is not made again by itself; "
+            "`claude-batch unknown RUN --resubmit` makes it again"
         )
     if answer.batch_id is None:
         return SubmissionUnknownError(

@@ -63,8 +63,9 @@ class ProgressReader:
     def read(self, status: RunStatus) -> Progress:
         """The progress of the run, whose status was read just now."""
         with self._ledger.read() as tx:
-            for batch_id in costs.collected_batches(tx, self._run_id):
-                if batch_id not in self._costs:
+            live = costs.live_holders(tx, self._run_id)
+            for batch_id in (*costs.collected_batches(tx, self._run_id), *live):
+                if batch_id not in self._costs or batch_id in live:
                     self._costs[batch_id] = costs.cost_in_batch(tx, self._run_id, batch_id)
             if status.failed != self._failed:
                 self._failed = status.failed
@@ -89,7 +90,8 @@ def _end_of(status: RunStatus, took: Sequence[float]) -> float | None:
     if status.state is not RunState.RUNNING:
         return None
     states = [batch.state for batch in status.batches]
-    if BatchState.UNKNOWN in states:
+    if BatchState.UNKNOWN in states or BatchState.LIVE in states or status.mode == "live":
+        # How long live calls take, batches of the past do not tell.
         return None
     at_api = [
         batch.submitted

@@ -4,19 +4,29 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from claude_batch.core.durations import format_duration, roughly
 from claude_batch.core.errors import RunNotFoundError
 from claude_batch.core.states import BatchState, RequestState, RunState
-from claude_batch.ledger import conversing, reading, reconciling
+from claude_batch.ledger import conversing, costs, deadlines, reading, reconciling
 from claude_batch.ledger.store import Ledger, Transaction
 from claude_batch.lifecycle.budgeting import Held, held_of
+from claude_batch.lifecycle.deadlines import margin_of
 from claude_batch.lifecycle.seat import seat_is_taken
 from claude_batch.wire.limits import RESULTS_KEPT_DAYS, WARN_FROM_DAY
 
-__all__ = ["BatchStatus", "Halt", "RunStatus", "all_statuses", "find_run_id", "status_of"]
+__all__ = [
+    "BatchStatus",
+    "Deadline",
+    "Halt",
+    "RunStatus",
+    "all_statuses",
+    "find_run_id",
+    "status_of",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +62,23 @@ class Halt:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Deadline:
+    """When a run is wanted, and what is done for it."""
+
+    at: float
+    """Seconds since the epoch (UTC)."""
+    margin: float
+    """Seconds before it from which nothing more goes into batches: as set or learned, as it stood
+    when the run was withdrawn, or as it stands now."""
+    fallback: str
+    """``live``: what did not run in a batch by then is asked live. ``none``: it ends expired."""
+    withdrawn: float | None
+    """When the run was withdrawn from batches; None before."""
+    outcome: str | None
+    """``met``, or ``missed`` and why; None while that is open."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunStatus:
     """Where a run stands. Times are seconds since the epoch (UTC)."""
 
@@ -73,6 +100,9 @@ class RunStatus:
     """What the run waits for and what would change it, in words; empty for a finished run."""
     strange_lines: int
     """Lines of its batches' results that are no results; they are kept in the ledger."""
+    mode: str = "batch"
+    """``batch``, ``live`` or ``auto``, as it was asked."""
+    deadline: Deadline | None = None
     held: Held | None = None
     """What holds requests of it back, where they do not fit into a budget."""
     waiting_since: float | None = None
@@ -129,6 +159,7 @@ def status_of(ledger: Ledger, run_id: str, *, driven: bool | None = None) -> Run
         )
         workspace = reading.workspace_row(tx, run.workspace_id)
         strange = reading.strange_count(tx, run.id)
+        deadline = _deadline(tx, run, counts)
         held = held_of(tx, run.id, time.time()) if counts.get(RequestState.QUEUED) else None
         turning = ""
         if counts.get(RequestState.CONTINUING):
@@ -161,11 +192,13 @@ def status_of(ledger: Ledger, run_id: str, *, driven: bool | None = None) -> Run
         batches=batches,
         halt=halt if still_open else None,
         waiting_for=(
-            _waiting_for(run, state, counts, batches, workspace, turning, held)
+            _waiting_for(run, state, counts, batches, workspace, deadline, turning, held)
             if still_open
             else ""
         ),
         strange_lines=strange,
+        mode=run.mode,
+        deadline=deadline,
         held=held,
         waiting_since=_waiting_since(run, batches, halt) if still_open else None,
     )
@@ -183,12 +216,51 @@ def _state(run: Any, still_open: bool, halt: Halt | None, held_up: bool, driven:
     return RunState.RUNNING if driven else RunState.PARKED
 
 
+def _deadline(tx: Transaction, run: Any, counts: Mapping[RequestState, int]) -> Deadline | None:
+    if run.deadline is None:
+        return None
+    margin, outcome = run.margin, run.deadline_outcome
+    unfinished = sum(n for state, n in counts.items() if not state.is_final)
+    if outcome is None and not unfinished:
+        # Nobody has looked since it ended.
+        last = costs.answer_times(tx, run.id)[1]
+        outcome = "met" if last is None or last <= run.deadline else "missed"
+    if margin is None:
+        margin = margin_of(run, unfinished, deadlines.experience(tx, run.workspace_id))
+    return Deadline(
+        at=run.deadline,
+        margin=margin,
+        fallback=run.fallback,
+        withdrawn=run.past_margin,
+        outcome=outcome,
+    )
+
+
+def _about(seconds: float) -> str:
+    """A duration, in whole minutes from ten of them on."""
+    step = 60 if seconds >= 600 else 1
+    return format_duration(max(1, round(seconds / step) * step))
+
+
+def _deadline_words(deadline: Deadline) -> str:
+    now = time.time()
+    if deadline.outcome is not None:
+        return f"its deadline was {deadline.outcome}"
+    words = f"its deadline is in {_about(deadline.at - now)}"
+    what = "goes to the live API" if deadline.fallback == "live" else "ends as expired"
+    if deadline.withdrawn is not None:
+        return f"{words}: it was withdrawn from batches, and what did not run {what}"
+    left = _about(deadline.at - deadline.margin - now)
+    return f"{words}: what is unfinished in {left} is cancelled, and what did not run {what}"
+
+
 def _waiting_for(
     run: Any,
     state: RunState,
-    counts: dict[RequestState, int],
+    counts: Mapping[RequestState, int],
     batches: tuple[BatchStatus, ...],
     workspace: Any,
+    deadline: Deadline | None,
     turning: str,
     held: Held | None,
 ) -> str:
@@ -223,6 +295,10 @@ def _waiting_for(
                 f"the API keeps results for {RESULTS_KEPT_DAYS} days: {left} days are left to "
                 "fetch them"
             )
+    if any(batch.state is BatchState.LIVE for batch in batches) and counts.get(RequestState.QUEUED):
+        words.append("live calls are made, as fast as the API's limits allow")
+    if deadline is not None:
+        words.append(_deadline_words(deadline))
     if state is RunState.STORING:
         words.append(
             "its requests are still being stored; nothing of it is sent before all are, and what "

@@ -200,7 +200,8 @@ class RunWriter:
         if self._prices is None:
             return None
         try:
-            return most_cost(self._prices, encoded.params, self._now)
+            in_batches = self._mode.mode != "live"
+            return most_cost(self._prices, encoded.params, self._now, batch=in_batches)
         except Unbounded as error:
             raise unbounded_error(error, key) from None
 

@@ -187,8 +187,11 @@ class Sandbox:
         """`POST /v1/messages`, plain or streamed."""
         context = self.context(call)
         raw = await call.body(self.settings.max_body_bytes)
-        await asyncio.sleep(self.settings.live_latency)
         workspace = _known(call)
+        meter = self.plan.meter(workspace, self.clock.now())
+        if meter is not None:
+            meter.admit(self.clock.now(), len(raw) / 4)
+        await asyncio.sleep(self.settings.live_latency)
         ending = self.endings.decide(raw, None, context, workspace, call.now)
         message_id = f"msg_live_{call.request_id[4:]}"
         if ending is not None and ending.error is not None:
@@ -200,6 +203,9 @@ class Sandbox:
         given, usage = answer_and_usage(request, ending, self.settings.seed)
         message = message_json(message_id, request, given, usage, "standard")
         self._bill(message_id, raw, ending, message["usage"])
+        if meter is not None:
+            meter.answered(self.clock.now(), message["usage"])
+            call.told = meter.headers(self.clock.now())
         if request.params.stream:
             return StreamingResponse(stream(events(message)), media_type="text/event-stream")
         return json_response(message)

@@ -64,6 +64,8 @@ class Call:
     """Set once the caller is known."""
     tell_workspace: bool = True
     action: AnyAction | None = None
+    told: dict[str, str] = field(default_factory=dict[str, str])
+    """Further headers of the answer."""
     anonymous: bool = False
     """Whether the answer comes from a proxy in front, which gives no API headers."""
     status: int | None = None
@@ -147,7 +149,7 @@ class Call:
         ]
         if self.workspace is not None and self.tell_workspace:
             headers.append((b"anthropic-workspace-id", self.workspace.encode()))
-        return headers
+        return headers + [(name.encode(), value.encode()) for name, value in self.told.items()]
 
     async def answer(self, response: Response) -> None:
         """Send a response, as the fault plan leaves it."""

@@ -27,6 +27,7 @@ from typing import Any, Literal, get_args
 import msgspec
 
 from .errors import STATUS_OF
+from .limits import Meter, RateLimits
 
 Route = Literal[
     "create", "list", "retrieve", "cancel", "delete", "results",
@@ -252,6 +253,8 @@ class Plan(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, omit_defaul
     """API keys whose calls no rule counts or meets: a second client, in good health."""
     workspace_header: bool | None = None
     """Whether answers carry `anthropic-workspace-id`; replaces the settings' own."""
+    rate_limits: RateLimits | None = None
+    """Limits of each workspace's live messages, kept and told; without them there are none."""
 
 
 class Match:
@@ -295,11 +298,20 @@ class FaultPlan:
             for position, rule in enumerate(self.plan.requests)
         ]
         self._once: set[tuple[int, str]] = set()
+        self._meters: dict[str, Meter] = {}
 
     @property
     def about_requests(self) -> bool:
         """Whether any rule looks at single requests."""
         return bool(self._requests)
+
+    def meter(self, workspace: str, now: float) -> Meter | None:
+        """What counts a workspace's live messages; None where nothing limits them."""
+        if self.plan.rate_limits is None:
+            return None
+        if workspace not in self._meters:
+            self._meters[workspace] = Meter(self.plan.rate_limits, now)
+        return self._meters[workspace]
 
     def action(self, route: str, key: str | None = None) -> AnyAction | None:
         """What the plan has for this call of `route`; every rule about the route counts it."""

@@ -29,6 +29,7 @@ from tenacity import (
 from claude_batch.wire.encoding import LaneHeaders
 from claude_batch.wire.errors import ApiFault, fault_of_response, server_time
 from claude_batch.wire.limits import LIST_PAGE
+from claude_batch.wire.live import LiveClient
 
 __all__ = [
     "ApiError",
@@ -113,10 +114,8 @@ class RemoteBatch(msgspec.Struct, frozen=True):
 
 
 def _epoch(text: str | None) -> float | None:
-    if text is None:
-        return None
     try:
-        return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
+        return None if text is None else datetime.fromisoformat(text).timestamp()
     except ValueError:
         return None
 
@@ -227,6 +226,10 @@ class BatchesClient:
     def has_credential(self) -> bool:
         """False where the SDK found no key, token or profile to send."""
         return bool(self.credential) or self._sdk.credentials is not None
+
+    def live(self, *, concurrency: int) -> LiveClient:
+        """Live calls with the same credential, over the same connections."""
+        return LiveClient(self._sdk, concurrency=concurrency)
 
     def server_now(self) -> float:
         """The server's time, as seconds since the epoch, by the last ``Date`` header."""

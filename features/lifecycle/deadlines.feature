@@ -1,0 +1,159 @@
+Feature: A deadline is met at full price where batches leave no time for it
+  Only what did not run is asked live, and nothing is asked both ways.
+
+  Scenario: only what did not run in its batch is asked live
+    Given an API that takes 6 seconds for a batch
+    And a batch provider with {"deadline": "20s", "deadline_margin": "17s"}
+    When a run of 40 prompts is submitted
+    And the results are read in order
+    Then there are 40 results in the order of the prompts
+    And some of the 40 answers came from batches and the others live, each paid once at its price
+    And the run's deadline was met
+
+  Scenario: with no fallback the run ends with what there is
+    Given an API that takes 6 seconds for a batch
+    And a batch provider with {"deadline": "20s", "deadline_margin": "17s", "fallback": "none"}
+    When a run of 40 prompts is submitted
+    And the results are read in order
+    Then some of the 40 answers came from batches, and the others are expired at no cost
+    And the run's deadline was met
+
+  Scenario: what never left in a batch is asked live whole
+    Given an API
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "action": {"type": "error", "status": 529, "retry_after": 600}}]}
+      """
+    And a batch provider with {"deadline": "60s", "deadline_margin": "59s"}
+    When a run of 5 prompts is stored at once
+    And the results are read in order
+    Then there are 5 results in the order of the prompts
+    And 0 answers came from batches and 5 live, each paid once
+
+  Scenario: a run that ends in its batch in time is not asked live
+    Given an API
+    And a batch provider with {"deadline": "60s", "deadline_margin": "10s"}
+    When a run of 5 prompts is submitted
+    And the results are read in order
+    Then 5 answers came from batches and 0 live, each paid once
+    And the run's deadline was met
+
+  Scenario: a sending that may have been accepted is not asked live, whatever the deadline is
+    Given an API that takes 6 seconds for a batch
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "action": {"type": "drop_after"}}]}
+      """
+    And a batch provider with {"deadline": "2s", "deadline_margin": "1s", "settling": "4s"}
+    When a run of 5 prompts is stored at once
+    And the results are read in order
+    Then 5 answers came from batches and 0 live, each paid once
+    And the run's deadline was missed: 5 requests were sent, and it is not known yet whether the API took them
+
+  Scenario: a sending that has proved not to have been accepted is asked live
+    Given an API
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "action": {"type": "drop_before"}}]}
+      """
+    And a batch provider with {"deadline": "60s", "deadline_margin": "59s", "settling": "2s"}
+    When a run of 5 prompts is stored at once
+    And the results are read in order
+    Then 0 answers came from batches and 5 live, each paid once
+    And the run's deadline was met
+
+  @slow
+  Scenario: a run with a deadline shares no batch, and no other run is cancelled with it
+    Given an API that takes 15 seconds for a batch
+    And a batch provider
+    When a run of 4 prompts without a deadline and one of 3 with a deadline of "60s" and a margin of "59s" are stored at once
+    Then the run without a deadline is answered from one batch, and the other live or from another
+
+  Scenario: single calls have their deadline too, those of a moment in one batch
+    Given an API that takes 600 seconds for a batch
+    And a batch provider with {"deadline": "60s", "deadline_margin": "58s"}
+    When 6 prompts are asked at once
+    Then all 6 are answered
+    And the API has seen 1 batch
+    And 6 calls were paid for live, none twice
+
+  Scenario: a run that nobody drove in time says so, and is finished nevertheless
+    Given an API that takes 600 seconds for a batch
+    And a batch provider with {"deadline": "2s", "deadline_margin": "1s"}
+    When a run of 3 prompts is submitted
+    And the provider is closed
+    And the run's deadline passes
+    And another provider opens the run
+    And the results are read in order
+    Then 0 answers came from batches and 3 live, each paid once
+    And the run's deadline was missed: no process drove the ledger when it came near
+
+  Scenario: what is tried again after its deadline is asked in batches, without one
+    Given an API
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "nth": 1, "action": {"type": "error", "status": 529, "retry_after": 600}}]}
+      """
+    And a batch provider with {"deadline": "60s", "deadline_margin": "59s", "fallback": "none"}
+    When a run of 3 prompts is stored at once
+    And the results are read in order
+    Then 0 results are answers and 3 are errors
+    When sending need not wait any more, and the run's failures are tried again
+    And the results are read in order
+    Then 3 answers came from batches and 0 live, each paid once
+
+  Scenario: the status tells the deadline, its margin, and what will happen
+    Given an API that takes 600 seconds for a batch
+    And a batch provider with {"deadline": "1h", "deadline_margin": "10m"}
+    When a run of 3 prompts is submitted
+    Then the status says "its deadline is in 1h: what is unfinished in 50m is cancelled, and what did not run goes to the live API"
+    And the status has a deadline with the margin 600, the fallback live and no outcome
+
+  Scenario: a cancelled run has no deadline any more
+    Given an API that takes 600 seconds for a batch
+    And a batch provider with {"deadline": "4s", "deadline_margin": "2s"}
+    When a run of 3 prompts is submitted
+    And the run is cancelled
+    And the results are read in order
+    Then 0 results are answers and 3 are errors
+    And 0 calls were paid for live, none twice
+
+  Scenario Outline: the margin is set, or learned from what batches and live calls took
+    Then the margin of a run of <time> with <unfinished> unfinished, set to <set>, where cancelled batches took <cancel> and a call <call>, is <margin>
+
+    Examples:
+      | time  | unfinished | set  | cancel | call  | margin |
+      | 10h   | 1000       | none | none   | none  | 3360   |
+      | 10h   | 1000       | 5m   | 200    | 1     | 300    |
+      | 10h   | 1000       | 0    | 200    | 1     | 0      |
+      | 10h   | 1000       | none | 200    | 1     | 1440   |
+      | 10h   | 1          | none | 1      | 1     | 60     |
+      | 10m   | 1000       | none | 200    | 1     | 300    |
+      | 24h   | 100000     | none | 100    | 0.01  | 1320   |
+
+  Scenario: what the ledger has seen is what the margin is learned from
+    Given an API that takes 6 seconds for a batch
+    And a batch provider with {"deadline": "20s", "deadline_margin": "17s"}
+    When a run of 10 prompts is submitted
+    And the results are read in order
+    Then the ledger has learned how long a cancelled batch and a live call take
+
+  Scenario Outline: a reason for a missed deadline says where the requests stand
+    Then a run with <count> requests <state> in a batch that is <batch> has missed its deadline because "<words>"
+
+    Examples:
+      | count | state  | batch       | words                                                                  |
+      | 3     | packed | canceling   | 3 requests are in batches that were cancelled and have not ended       |
+      | 3     | packed | unknown     | 3 requests were sent, and it is not known yet whether the API took them |
+      | 3     | packed | live        | 3 requests are asked live just now                                     |
+      | 3     | queued | none        | 3 requests wait for their turn at the live API                         |
+      | 3     | packed | packed      | 3 requests wait to be withdrawn                                        |
+      | 3     | continuing | live    | 3 requests are between two turns of their conversation                 |
+
+  Scenario Outline: a deadline that cannot be read is refused when the provider is made
+    Then a batch provider with the deadline "<deadline>" is refused with "<words>"
+
+    Examples:
+      | deadline   | words                                   |
+      | soon       | is neither a duration nor a time        |
+      | 2026-11-22 | is neither a duration nor a time        |

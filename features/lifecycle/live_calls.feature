@@ -1,0 +1,183 @@
+Feature: Live calls of the ledger are made once, and survive the process
+
+  Scenario Outline: a run of mode live is answered live, and durable as any other
+    Given an API
+    And a batch provider with {"mode": "live"}
+    When a run of 12 prompts is submitted
+    And the results are read <how>
+    Then there are 12 results, each once
+    And 0 answers came from batches and 12 live, each paid once
+    And the API has seen 0 batches
+
+    Examples:
+      | how          |
+      | in order     |
+      | as they come |
+
+  Scenario: single calls of mode live do not linger
+    Given an API
+    And a batch provider with {"mode": "live", "linger": "30s"}
+    When 5 prompts are asked at once
+    Then all 5 are answered
+    And 5 calls were paid for live, none twice
+
+  Scenario Outline: a run of mode auto goes live where it is small
+    Given an API
+    And a batch provider with {"mode": "auto", "auto_threshold": 5}
+    When a run of <count> prompts is submitted
+    And the results are read in order
+    Then <batch> answers came from batches and <live> live, each paid once
+
+    Examples:
+      | count | batch | live |
+      | 5     | 0     | 5    |
+      | 6     | 6     | 0    |
+
+  Scenario Outline: single calls of mode auto go live where few wait when their linger ends
+    Given an API
+    And a batch provider with {"mode": "auto", "auto_threshold": 5, "linger": "500ms"}
+    When <count> prompts are asked at once
+    Then all <count> are answered
+    And <live> calls were paid for live, none twice
+
+    Examples:
+      | count | live |
+      | 5     | 5    |
+      | 6     | 0    |
+
+  Scenario Outline: whether a lane goes live is a rule that can be read
+    Then <waiting> waiting requests of <runs> go live: <live>
+
+    Examples:
+      | waiting | runs                                   | live |
+      | 5       | calls auto 5                           | yes  |
+      | 6       | calls auto 5                           | no   |
+      | 5       | calls batch 5                          | no   |
+      | 5       | calls auto 5, calls auto 4             | no   |
+      | 5       | calls auto 5, calls batch 5            | no   |
+      | 2       | run auto 5 of 100                      | no   |
+      | 2       | run auto 5 of 5                        | yes  |
+      | 0       | no run                                 | no   |
+
+  Scenario Outline: what the end of a call means
+    Given an API
+    And the API answers live calls with <fault>
+    And a batch provider with {"mode": "live", "max_attempts": 2}
+    When "hello" is asked with the key "k"
+    Then <end>
+    And the API got <calls> live calls, and was paid <paid> times
+
+    Examples:
+      | fault                                                                              | end                                                                     | calls | paid |
+      | the first {"type": "error", "status": 429, "retry_after": 0.1}                       | the call is answered live                                                 | 2     | 1    |
+      | the first {"type": "error", "status": 529, "retry_after": 0.1}                       | the call is answered live                                                 | 2     | 1    |
+      | the first {"type": "error", "status": 500}                                           | the call is answered live                                                 | 2     | 1    |
+      | each {"type": "error", "status": 500}                                                | outcome 1 is a BatchRequestError that was errored with api_error         | 2     | 0    |
+      | each {"type": "error", "status": 400, "message": "bad thing"}                        | outcome 1 is a BatchRequestError that was errored with invalid_request_error | 1  | 0    |
+      | each {"type": "proxy_413"}                                                           | outcome 1 is a BatchRequestError that was errored with http_413          | 1     | 0    |
+      | each {"type": "redirect", "location": "http://127.0.0.1:9/"}                         | outcome 1 is a BatchRequestError that was errored with http_307          | 1     | 0    |
+      | each {"type": "drop_after"}                                                          | the call may have been paid for                                          | 1     | 1    |
+      | each {"type": "html_200", "processed": true}                                         | the call may have been paid for                                          | 1     | 1    |
+      | each {"type": "error", "status": 502, "json": false}                                 | the call may have been paid for                                          | 1     | 0    |
+      | each {"type": "error", "status": 429, "json": false}                                 | the call may have been paid for                                          | 1     | 0    |
+
+  Scenario: what never left is no loss, and a missing key is the account's fault
+    Then a live call that never left is refused, one without a key is the account's, and one without an answer is lost
+
+  Scenario: where another copy of the ledger sends meanwhile no call leaves
+    Given an API
+    And a batch provider with {"mode": "live"}
+    When another copy of the ledger has sent as much, and a run of 3 prompts is stored at once
+    Then the run's state becomes halted
+    And the status shows 3 requests queued
+    And the API got 0 live calls, and was paid 0 times
+
+  Scenario: what may have been paid for is asked again only on explicit order
+    Given an API
+    And the API answers live calls with the first {"type": "drop_after"}
+    And a batch provider with {"mode": "live"}
+    When a run of 1 prompts is stored at once
+    And the results are read in order
+    Then result 1 failed with SubmissionUnknownError
+    And the API got 1 live calls, and was paid 1 times
+    When the run's lost requests are asked again
+    And the results are read in order
+    Then there are 1 results in the order of the prompts
+    And the API got 2 live calls, and was paid 2 times
+
+  Scenario: an account that has run dry halts live calls, and one call probes it
+    Given an API
+    And the API answers live calls with each {"type": "error", "status": 402}
+    And a batch provider with {"mode": "live", "probe_interval": "200ms"}
+    When a run of 5 prompts is stored at once
+    Then the run's state becomes halted
+    When the API has no faults any more
+    And the run is finished at last
+    And the results are read in order
+    Then there are 5 results in the order of the prompts
+    And 5 calls were paid for live, none twice
+
+  Scenario: limits that the API tells of are kept to
+    Given an API
+    And the API has the faults
+      """
+      {"rate_limits": {"requests": 1200, "requests_left": 10}}
+      """
+    And a batch provider with {"mode": "live", "live_concurrency": 4}
+    When a run of 30 prompts is submitted
+    And the results are read in order
+    Then there are 30 results in the order of the prompts
+    And the API got 30 live calls, and was paid 30 times
+
+  Scenario Outline: a process that dies with calls under way asks nothing twice
+    Given an API
+    When a process of its own asks a run of 6 prompts live, and dies <point>
+    And this process opens that run
+    And the results are read in order
+    Then no request was paid for twice, and <lost> of 6 are lost
+
+    Examples:
+      | point             | lost |
+      | after_live_claim  | some |
+      | after_live_answer | some |
+      | after_live_record | none or some |
+
+  Scenario: a run that is cancelled while its calls wait keeps what was answered
+    Given an API
+    And the API has the faults
+      """
+      {"rate_limits": {"requests": 60, "requests_left": 2}}
+      """
+    And a batch provider with {"mode": "live", "live_concurrency": 1}
+    When a run of 6 prompts is stored at once
+    And some of it is answered, and the run is cancelled
+    And the results are read in order
+    Then every answer was paid for once, and the others are canceled at no cost
+
+  Scenario: a disk that is full for a while loses no live answer
+    Given an API
+    And a batch provider with {"mode": "live"}
+    When a run of 3 prompts is stored at once, and the answers cannot be stored at first
+    And the results are read in order
+    Then there are 3 results in the order of the prompts
+    And the API got 3 live calls, and was paid 3 times
+
+  Scenario: without a driving process live calls are made pass by pass
+    Given an API
+    And a batch provider with {"mode": "live", "drive": false}
+    When a run of 4 prompts is stored at once
+    And everything that is due is advanced until the run is finished
+    And the results are read in order
+    Then 0 answers came from batches and 4 live, each paid once
+
+  Scenario: equal requests of a live run are asked once
+    Given an API
+    And a batch provider with {"mode": "live", "dedupe": true}
+    When a run of these prompts is submitted
+      | prompt |
+      | same   |
+      | same   |
+      | other  |
+    And the results are read in order
+    Then 3 results are answers and 0 are errors
+    And 2 calls were paid for live, none twice

@@ -1,0 +1,109 @@
+Feature: Conversations that are asked live go on as those in batches do
+
+  Scenario: A conversation of mode live has each of its turns live, and no batch
+    Given an API that remembers what it is asked
+    And a batch provider with {"mode": "live"}
+    And its actor has the tools "population,weather"
+    When the actor is asked: "Look [[sandbox:tools]] [[sandbox:pause]]"
+    Then the answer took 4 turns
+    And the answer's text has "rain in"
+    And its cost is that of all its turns
+    And each of its 4 turns was asked live, and paid for once
+    And each turn begins with the one before it, byte for byte
+
+  Scenario: A few conversations of mode auto stay live in all their turns
+    Given an API
+    And a batch provider with {"mode": "auto", "auto_threshold": 5}
+    And its actor has the tools "population,weather"
+    When 5 conversations are asked as one run: "Look at {n} [[sandbox:tools]]"
+    Then all conversations are answered
+    And each of its 15 turns was asked live, and paid for once
+
+  Scenario: A live turn waits for no company
+    Given an API
+    And a batch provider with {"mode": "live", "turn_linger": "1h"}
+    And its actor has the tool that is held
+    When a conversation whose tool is held and one that pauses are asked as one run
+    Then the one that pauses is answered while the tool is held
+
+  Scenario: What a restored ledger knows between two live turns is lost, not asked again
+    Given an API
+    And a batch provider with {"mode": "live"}
+    And its actor has the tool that is held
+    When the ledger is as if restored from a copy made before the tool's result
+    Then the conversation is lost, and its next turn is asked only on explicit order
+
+  Scenario Outline: What is no answer to rely on is none in the ledger's live calls either
+    Given an API
+    And a batch provider with <settings>
+    When the actor is asked in vain: "Look [[sandbox:<ending>]]"
+    Then it fails as <error> with "<text>"
+
+    Examples:
+      | settings                           | ending  | error                      | text                            |
+      | {"mode": "live"}                   | refused | AnswerRefusedError         |                                 |
+      | {"mode": "live"}                   | window  | ContextWindowExceededError | An answer that fills the window |
+      | {"mode": "live", "max_turns": 2}   | pause:2 | TurnLimitError             | Still searching (2).            |
+
+  Scenario: A live answer of another shape is asked for again in the ledger too
+    Given an API that remembers what it is asked
+    And a batch provider with {"mode": "live", "validation_attempts": 2}
+    When the actor is asked for a Flat: "an invoice [[sandbox:invalid]]"
+    Then the answer is an object of Flat
+    And the model was told 1 times what was wrong
+    When the actor is asked in vain for a Flat: "an invoice [[sandbox:invalid:2]]"
+    Then it fails as OutputValidationError with "This is not of the shape that was asked for (2)."
+
+  Scenario: A turn that fails and is tried again goes on from where it stood
+    Given an API that remembers what it is asked
+    And the API answers live calls with the first {"type": "error", "status": 500}
+    And a batch provider with {"mode": "live"}
+    When the actor is asked: "Search [[sandbox:pause:2]]"
+    Then the answer took 3 turns
+    And each of its 3 turns was asked live, and paid for once
+
+  Scenario: Past its margin a conversation that began in a batch goes on live
+    Given an API
+    And a batch provider with {"deadline": "60s", "deadline_margin": "56s"}
+    And its actor has the tool that ends when the margin has passed
+    When the run of a conversation is asked to its end
+    Then its first turn came from a batch and its second from a live call, each paid once
+    And the run's deadline was met
+
+  Scenario: Past its margin a conversation without a fallback ends between two turns
+    Given an API
+    And a batch provider with {"deadline": "60s", "deadline_margin": "56s", "fallback": "none"}
+    And its actor has the tool that ends when the margin has passed
+    When the run of a conversation is asked to its end
+    Then it has expired in its turn 2, and its first turn alone was paid for
+
+  Scenario: Without a driving process live conversations are had to their end in one pass
+    Given an API
+    And a batch provider with {"mode": "live", "drive": false}
+    And its actor has the tools "population,weather"
+    When the run of "Look [[sandbox:tools]]" advances once
+    Then the run's answer has "rain in"
+    And each of its 3 turns was asked live, and paid for once
+
+  Scenario: A run's progress and report count what its live turns cost
+    Given an API
+    And a batch provider with {"mode": "live"}
+    And its actor has the tools "population"
+    When 2 conversations are asked as one run: "Look at {n} [[sandbox:tools]]"
+    Then the progress and the report of the run have the cost of all 4 turns
+
+  Scenario Outline: A process that dies in a live conversation asks no turn twice
+    Given an API
+    When a process of its own has 4 live conversations, and dies <point>
+    And this process opens that run
+    And the results are read in order
+    Then no turn was paid for twice, and <lost> of 4 are lost
+
+    Examples:
+      | point               | lost |
+      | after_live_claim    | some |
+      | after_live_answer   | some |
+      | after_live_record   | none or some |
+      | after_tool_recorded | none or some |
+      | before_next_turn    | none or some |
+      | after_next_turn     | none or some |

@@ -1,0 +1,94 @@
+Feature: Live calls keep to budgets, each at the live price
+  Before a call leaves, the most that it can cost live is reserved; what does not fit is held.
+
+  Scenario: What does not fit is held, and goes on live when the budget is raised
+    Given an API that bills what it is told to
+    And a command's file "asks.jsonl" of 12 requests that use {"input_tokens": 10, "output_tokens": 200}
+    When a command runs: run --mode live --model claude-haiku-4-5 --max-tokens 1000 --budget 0.0085 asks.jsonl -o out.jsonl
+    Then the command line exits with 3 and says
+      """
+      is held.
+      requests are held: the run's budget is $0.0085
+      `claude-batch budget RUN USD` goes on
+      """
+    And the API's bill is within $0.0085, and has answers
+    When a command runs: status RUN --json
+    Then the command line's status as JSON has
+      | field | value  |
+      | state | "held" |
+    When a command runs: budget RUN 1
+    And a command runs: run --mode live --model claude-haiku-4-5 --max-tokens 1000 --budget 0.0085 asks.jsonl -o out.jsonl
+    Then the command line exits with 0
+    And the file "out.jsonl" has 12 answers
+    And the API's bill is within $1, and has 12 answers
+    And the budgets account for the API's bill
+
+  Scenario: Each live turn of a conversation is reserved by itself
+    Given an API
+    And a batch provider with {"mode": "live", "budget_usd": "1"}
+    When the actor is asked: "Search [[sandbox:pause:2]]"
+    Then the answer took 3 turns
+    And the API's bill is within $1, and has 3 answers
+    And the budgets account for the API's bill
+
+  Scenario: A single live call that alone can cost more than the budget is refused
+    Given an API that bills what it is told to
+    And a provider with the settings {"mode": "live", "budget_usd": "0.004"}
+    When somebody asks {"input_tokens": 10, "output_tokens": 200} with 1000 tokens at most
+    Then the call is refused with BudgetExceededError: the call can cost up to
+    When somebody asks {"input_tokens": 10, "output_tokens": 200} with 500 tokens at most
+    Then the call has its answer
+    And the budgets account for the API's bill
+
+  Scenario: What a lost live call may have cost stays set aside
+    Given an API
+    And the API answers live calls with the first {"type": "drop_after"}
+    And a batch provider with {"mode": "live", "budget_usd": "1"}
+    When a run of 1 prompts is stored at once
+    And the results are read in order
+    Then result 1 failed with SubmissionUnknownError
+    And what one call can cost live is kept, and nothing is reserved
+    When the run's lost requests are asked again
+    And the results are read in order
+    Then what one call can cost live is kept, and nothing is reserved
+
+  Scenario: What was under way when its process died stays set aside
+    Given an API
+    When a process of its own asks a run of 6 prompts live under a budget, and dies after_live_claim
+    And this process opens that run
+    And the results are read in order
+    Then what each lost call can cost live is kept, and nothing is reserved
+
+  Scenario: A passing failure gives back what its call had set aside
+    Given an API
+    And the API answers live calls with the first {"type": "error", "status": 500}
+    And a batch provider with {"mode": "live", "budget_usd": "1"}
+    When a run of 3 prompts is stored at once
+    And the results are read in order
+    Then the budgets account for the API's bill
+
+  Scenario: A budget that comes after live calls counts what they have cost
+    Given an API
+    And a batch provider with {"mode": "live"}
+    When a run of 4 prompts is stored at once
+    And the results are read in order
+    And a budget of $1 is set for the actor, and another run of 2 prompts is asked live
+    Then the API's bill is within $1, and has 6 answers
+    And the budgets account for the API's bill
+
+  Scenario: What fits in batches and not live is held past the margin, and is asked in neither way
+    Given an API that takes 600 seconds for a batch
+    And a batch provider with {"deadline": "120s", "deadline_margin": "118s", "budget_usd": "0.005"}
+    When a run with 1 request of 1500 tokens at most is stored
+    Then the run's state becomes held
+    And the API has seen 1 batch
+    And 0 calls were paid for live, none twice
+    When the run's budget is raised to $1
+    And the results are read in order
+    Then 0 answers came from batches and 1 live, each paid once
+
+  Scenario: What is held for the live API is packed by no batch that has room
+    Given an API
+    And a batch provider with {"mode": "live"}
+    When a live run is held by the actor's budget, and a run in batches of the same actor is not
+    Then the run in batches is answered from a batch, and the live one waits for its call

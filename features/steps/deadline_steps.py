@@ -1,0 +1,388 @@
+"""Steps for deadlines, modes and live calls of the ledger, against the sandbox over real HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import time
+from types import SimpleNamespace
+from typing import Any
+
+from behave import given, then, use_step_matcher, when
+from behave.runner import Context
+from sqlalchemy import select, update
+from staging import ledger_values, make_provider, until
+
+import claude_batch as cb
+from claude_batch.core.errors import LedgerError
+from claude_batch.ledger import deadlines
+from claude_batch.ledger import live as live_ledger
+from claude_batch.ledger.deadlines import Experience
+from claude_batch.ledger.high_water import HighWater
+from claude_batch.ledger.schema import runs, workspaces
+from claude_batch.ledger.store import Ledger
+from claude_batch.lifecycle.deadlines import margin_of, missed_because
+from claude_batch.lifecycle.live import Verdict, judge
+from claude_batch.lifecycle.packing import goes_live
+from claude_batch.wire.live import LiveAnswer
+
+use_step_matcher("parse")
+
+# --- the bill -------------------------------------------------------------------------------------
+
+
+def _paid(context: Context) -> dict[str, int]:
+    """How many requests were paid for, in batches and live."""
+    bill = context.api.billing()
+    return {
+        route: sum(each["route"] == route and each["outcome"] == "succeeded" for each in bill)
+        for route in ("batch", "live")
+    }
+
+
+def _never_twice(context: Context) -> None:
+    summary = context.api.billing_summary()
+    assert summary["paid_more_than_once"] == 0, summary
+
+
+def _via(results: list[Any]) -> dict[str, int]:
+    found = {"batch": 0, "live": 0}
+    for result in results:
+        if result.ok:
+            found[result.response.via] += 1
+    return found
+
+
+@then(
+    "some of the {count:d} answers came from batches and the others live, each paid once at its "
+    "price"
+)
+def _(context: Context, count: int) -> None:
+    paid, via = _paid(context), _via(context.results)
+    assert via == paid, (via, paid)
+    assert sum(paid.values()) == count and min(paid.values()) > 0, paid
+    _never_twice(context)
+    for result in context.results:
+        tokens = result.response.usage
+        live = tokens.input_tokens * 1000 + tokens.output_tokens * 5000
+        wanted = live if result.response.via == "live" else live // 2
+        assert result.response.cost == wanted, (result.response.cost, wanted)
+
+
+@then("some of the {count:d} answers came from batches, and the others are expired at no cost")
+def _(context: Context, count: int) -> None:
+    paid, via = _paid(context), _via(context.results)
+    assert via == paid and paid["live"] == 0 and 0 < paid["batch"] < count, (via, paid)
+    failed = [result.error for result in context.results if not result.ok]
+    assert len(failed) == count - paid["batch"]
+    for error in failed:
+        assert isinstance(error, cb.BatchRequestError) and error.outcome == "expired", error
+        assert "did not run before its run's deadline" in str(error), error
+
+
+@then("{batch:d} answers came from batches and {live:d} live, each paid once")
+def _(context: Context, batch: int, live: int) -> None:
+    wanted = {"batch": batch, "live": live}
+    assert _via(context.results) == wanted, context.results
+    assert _paid(context) == wanted, _paid(context)
+    _never_twice(context)
+
+
+@then("{count:d} calls were paid for live, none twice")
+def _(context: Context, count: int) -> None:
+    assert _paid(context)["live"] == count, _paid(context)
+    _never_twice(context)
+
+
+@then("the API got {calls:d} live calls, and was paid {paid:d} times")
+def _(context: Context, calls: int, paid: int) -> None:
+    seen = [each for each in context.api.log() if each["route"] == "messages"]
+    assert len(seen) == calls, seen
+    until(lambda: _paid(context)["live"] == paid)
+
+
+@then("every answer was paid for once, and the others are canceled at no cost")
+def _(context: Context) -> None:
+    good = [result for result in context.results if result.ok]
+    assert 0 < len(good) < len(context.results), context.results
+    assert _paid(context)["live"] == len(good)
+    for result in context.results:
+        assert result.ok or result.error.outcome == "canceled", result.error
+
+
+@then("no request was paid for twice, and {lost} of {count:d} are lost")
+def _(context: Context, lost: str, count: int) -> None:
+    _never_twice(context)
+    assert len(context.results) == count
+    good = [result for result in context.results if result.ok]
+    bad = [result for result in context.results if not result.ok]
+    assert all(isinstance(result.error, cb.SubmissionUnknownError) for result in bad), bad
+    assert bad or "none" in lost, context.results
+    # Whatever was not lost is answered, and was paid for.
+    assert _paid(context)["live"] >= len(good)
+
+
+# --- asking ---------------------------------------------------------------------------------------
+
+
+@given("the API answers live calls with the first {fault}")
+def _(context: Context, fault: str) -> None:
+    _live_fault(context, fault, nth=1)
+
+
+@given("the API answers live calls with each {fault}")
+def _(context: Context, fault: str) -> None:
+    _live_fault(context, fault)
+
+
+def _live_fault(context: Context, fault: str, **selector: Any) -> None:
+    rule = {"route": "messages", "action": json.loads(fault), **selector}
+    context.api.set_faults({"rules": [rule]})
+
+
+def _store(context: Context, count: int, provider: cb.ClaudeBatchProvider) -> cb.Run:
+    context.prompts = [f"prompt {n}" for n in range(count)]
+    return provider.store(context.actor.configuration, context.prompts)
+
+
+@when("a run of {count:d} prompts is stored at once")
+def _(context: Context, count: int) -> None:
+    context.run = _store(context, count, context.provider)
+
+
+@when("a run of {count:d} prompts is stored at once, and the answers cannot be stored at first")
+def _(context: Context, count: int) -> None:
+    before, failures = live_ledger.finish, []
+
+    def finish(*arguments: Any) -> None:
+        if len(failures) < 2:
+            failures.append(None)
+            raise LedgerError("the disk is full", fault="full")
+        before(*arguments)
+
+    live_ledger.finish = finish
+    context.add_cleanup(lambda: setattr(live_ledger, "finish", before))
+    context.run = _store(context, count, context.provider)
+    until(lambda: len(failures) == 2)
+
+
+@when(
+    "a run of {count:d} prompts without a deadline and one of {other:d} with a deadline of "
+    '"{deadline}" and a margin of "{margin}" are stored at once'
+)
+def _(context: Context, count: int, other: int, deadline: str, margin: str) -> None:
+    asked = context.actor.configuration
+    hurried = cb.ClaudeBatchProvider(deadline=deadline, deadline_margin=margin, poll_interval=0.05)
+    context.add_cleanup(hurried.close)
+    context.hurried = hurried.store(asked, [f"hurried {n}" for n in range(other)])
+    context.run = _store(context, count, context.provider)
+
+
+@then("the run without a deadline is answered from one batch, and the other live or from another")
+def _(context: Context) -> None:
+    async def read(run: Any) -> list[Any]:
+        return [result async for result in run.results()]
+
+    calm, hurried = asyncio.run(read(context.run)), asyncio.run(read(context.hurried))
+    assert all(result.response.via == "batch" for result in calm), calm
+    shared = {result.response.batch_id for result in calm}
+    assert len(shared) == 1, calm
+    assert any(result.response.via == "live" for result in hurried), hurried
+    assert not shared & {result.response.batch_id for result in hurried}, hurried
+    _never_twice(context)
+    assert context.api.billing_summary()["paid"] == len(calm) + len(hurried)
+
+
+@when("some of it is answered, and the run is cancelled")
+def _(context: Context) -> None:
+    until(lambda: context.run.status().counts.get(cb.RequestState.SUCCEEDED))
+    context.run.cancel_sync()
+
+
+@when("the run's lost requests are asked again")
+def _(context: Context) -> None:
+    assert context.run.resubmit_unknown_sync() == 1
+
+
+@when("sending need not wait any more, and the run's failures are tried again")
+def _(context: Context) -> None:
+    ledger = Ledger(os.environ["CLAUDE_BATCH_LEDGER"])
+    with ledger.write() as tx:
+        tx.execute(update(workspaces).values(wait_until=None))
+    ledger.close()
+    assert context.run.retry_failed_sync() == len(context.prompts)
+
+
+@when("the run's deadline passes")
+def _(context: Context) -> None:
+    [deadline] = ledger_values(select(runs.c.deadline))
+    until(lambda: time.time() > deadline)
+
+
+_DIES = """
+import os, sys
+import claude_batch as cb
+from claude_batch.core import crash_points
+actor = cb.ActorConfiguration(
+    name="tests/asker", provider="anthropic", model="claude-haiku-4-5", batch_processing=True
+)
+provider = cb.ClaudeBatchProvider(mode="live", live_concurrency=2)
+run = provider.store(actor, [f"prompt {n}" for n in range(int(sys.argv[2]))])
+print(run.id, flush=True)
+def die(point):
+    if point == sys.argv[1]:
+        os._exit(9)
+crash_points.on_reach = die
+provider.resume()
+run.wait_sync()
+"""
+
+
+@when("a process of its own asks a run of {count:d} prompts live, and dies {point}")
+def _(context: Context, count: int, point: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _DIES, point, str(count)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    # Where all were answered before the point was watched for, it ended by itself.
+    assert done.returncode == 9, (done.returncode, done.stderr)
+    context.run_id = done.stdout.strip()
+    make_provider(context)
+
+
+@then("the call is answered live")
+def _(context: Context) -> None:
+    [outcome] = context.outcomes
+    assert isinstance(outcome, cb.ActorResponse) and outcome.via == "live", outcome
+
+
+@then("the call may have been paid for")
+def _(context: Context) -> None:
+    [outcome] = context.outcomes
+    assert isinstance(outcome, cb.SubmissionUnknownError), repr(outcome)
+    assert "a live call for it ended without an answer" in str(outcome), outcome
+
+
+@then(
+    "a live call that never left is refused, one without a key is the account's, and one without "
+    "an answer is lost"
+)
+def _(context: Context) -> None:
+    assert judge(LiveAnswer(reason="no route", never_left=True)) is Verdict.REFUSED
+    assert judge(LiveAnswer(reason="no key", never_left=True, no_credential=True)) is (
+        Verdict.ACCOUNT
+    )
+    assert judge(LiveAnswer(reason="ReadTimeout")) is Verdict.LOST
+
+
+@when(
+    "another copy of the ledger has sent as much, and a run of {count:d} prompts is stored at once"
+)
+def _(context: Context, count: int) -> None:
+    before = HighWater.raise_to
+    HighWater.raise_to = lambda self, posts, *, sending=False: not sending
+    context.add_cleanup(lambda: setattr(HighWater, "raise_to", before))
+    context.run = _store(context, count, context.provider)
+
+
+@when("the run is finished at last")
+def _(context: Context) -> None:
+    until(lambda: context.run.status().finished)
+
+
+# --- deadlines ------------------------------------------------------------------------------------
+
+
+@then("the run's deadline was {outcome}")
+def _(context: Context, outcome: str) -> None:
+    found = until(lambda: ledger_values(select(runs.c.deadline_outcome))[0])
+    assert found.startswith(outcome), found
+
+
+@then(
+    "the status has a deadline with the margin {margin:g}, the fallback {fallback} and no outcome"
+)
+def _(context: Context, margin: float, fallback: str) -> None:
+    deadline = context.run.status().deadline
+    assert deadline is not None
+    assert (deadline.margin, deadline.fallback, deadline.outcome) == (margin, fallback, None)
+    assert deadline.withdrawn is None and deadline.at > time.time()
+
+
+def _seconds(text: str) -> float | None:
+    return None if text == "none" else cb.BatchProcessingMode(max_wait=text or "1s").max_wait
+
+
+@then(
+    "the margin of a run of {whole} with {unfinished:d} unfinished, set to {margin}, where "
+    "cancelled batches took {cancel} and a call {call}, is {wanted:g}"
+)
+def _(
+    context: Context,
+    whole: str,
+    unfinished: int,
+    margin: str,
+    cancel: str,
+    call: str,
+    wanted: float,
+) -> None:
+    run: Any = SimpleNamespace(
+        created=1000.0,
+        deadline=1000.0 + (_seconds(whole) or 0.0),
+        deadline_margin=0.0 if margin == "0" else _seconds(margin),
+        live_concurrency=8,
+    )
+    seen = Experience(_seconds(cancel), _seconds(call))
+    assert abs(margin_of(run, unfinished, seen) - wanted) < 0.01, margin_of(run, unfinished, seen)
+
+
+@then("the ledger has learned how long a cancelled batch and a live call take")
+def _(context: Context) -> None:
+    ledger = Ledger(os.environ["CLAUDE_BATCH_LEDGER"])
+    with ledger.read() as tx:
+        seen = deadlines.experience(tx, 1)
+    ledger.close()
+    assert seen.cancel_seconds is not None and 0 < seen.cancel_seconds < 20, seen
+    assert seen.live_seconds is not None and 0 < seen.live_seconds < 5, seen
+
+
+@then(
+    "a run with {count:d} requests {state} in a batch that is {batch} has missed its deadline "
+    'because "{words}"'
+)
+def _(context: Context, count: int, state: str, batch: str, words: str) -> None:
+    standing = {(state, "" if batch == "none" else batch): count}
+    assert missed_because(standing, None) == words
+    assert missed_because(standing, "no credit") == f"sending is halted (no credit); {words}"
+
+
+@then('a batch provider with the deadline "{deadline}" is refused with "{words}"')
+def _(context: Context, deadline: str, words: str) -> None:
+    try:
+        cb.ClaudeBatchProvider(deadline=deadline)
+    except cb.ActorConfigurationError as error:
+        assert words in str(error), error
+    else:
+        raise AssertionError("it was made")
+
+
+# --- the rule of auto -----------------------------------------------------------------------------
+
+
+@then("{waiting:d} waiting requests of {described} go live: {live}")
+def _(context: Context, waiting: int, described: str, live: str) -> None:
+    choices: list[Any] = []
+    for each in [] if described == "no run" else described.split(", "):
+        kind, mode, threshold, *rest = each.split()
+        count = int(rest[1]) if rest else 1000
+        choices.append(
+            SimpleNamespace(
+                kind=kind, mode=mode, auto_threshold=int(threshold), request_count=count
+            )
+        )
+    assert goes_live(waiting, choices) is (live == "yes")

@@ -1,0 +1,131 @@
+"""Steps about the budgets of live calls, judged by the API's bill and the ledger's sums."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from typing import Any
+
+from behave import then, use_step_matcher, when
+from behave.runner import Context
+from sqlalchemy import select
+from staging import QUICK, ledger_values, make_provider, until
+
+import claude_batch as cb
+from claude_batch.core.states import RequestState, RunState
+from claude_batch.ledger.schema import batch_runs, params, requests
+from claude_batch.lifecycle.budgeting import most_cost
+from claude_batch.money.prices import prices_of
+
+use_step_matcher("parse")
+
+
+def _sums() -> tuple[int, int]:
+    """What is kept and what is reserved, in nano-dollars."""
+    kept = ledger_values(select(batch_runs.c.kept))
+    reserved = ledger_values(select(batch_runs.c.reserved))
+    return sum(each or 0 for each in kept), sum(each or 0 for each in reserved)
+
+
+def _most_of(state: str | None = None) -> int:
+    """What the ledger's requests of a state, or all, can cost live."""
+    query = select(params.c.body).join(requests, requests.c.seq == params.c.request_seq)
+    if state is not None:
+        query = query.where(requests.c.state == state)
+    now = time.time()
+    return sum(most_cost(prices_of(), body, now, batch=False) for body in ledger_values(query))
+
+
+@then("what one call can cost live is kept, and nothing is reserved")
+def _(context: Context) -> None:
+    assert _sums() == (_most_of(), 0), (_sums(), _most_of())
+
+
+_DIES = """
+import os, sys
+import claude_batch as cb
+from claude_batch.core import crash_points
+actor = cb.ActorConfiguration(
+    name="tests/asker", provider="anthropic", model="claude-haiku-4-5", batch_processing=True
+)
+provider = cb.ClaudeBatchProvider(mode="live", live_concurrency=2, budget_usd="1")
+run = provider.store(actor, [f"prompt {n}" for n in range(int(sys.argv[2]))])
+print(run.id, flush=True)
+def die(point):
+    if point == sys.argv[1]:
+        os._exit(9)
+crash_points.on_reach = die
+provider.resume()
+run.wait_sync()
+"""
+
+
+@when("a process of its own asks a run of {count:d} prompts live under a budget, and dies {point}")
+def _(context: Context, count: int, point: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _DIES, point, str(count)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 9, (done.returncode, done.stderr)
+    context.run_id = done.stdout.strip()
+
+
+@then("what each lost call can cost live is kept, and nothing is reserved")
+def _(context: Context) -> None:
+    lost = _most_of(RequestState.LOST)
+    assert lost > 0 and _sums() == (lost, 0), (_sums(), lost)
+
+
+@when("a budget of $1 is set for the actor, and another run of {count:d} prompts is asked live")
+def _(context: Context, count: int) -> None:
+    context.provider.close()
+    make_provider(context, mode="live", actor_budget_usd="1")
+    prompts = [f"another {n}" for n in range(count)]
+    results = list(context.actor.respond_all_sync(prompts))
+    assert all(result.ok for result in results), results
+
+
+def _request(tokens: int, prompt: str) -> cb.ActorRequest:
+    messages = [{"role": "user", "content": prompt}]
+    return cb.ActorRequest(
+        params={"model": "claude-haiku-4-5", "max_tokens": tokens, "messages": messages}
+    )
+
+
+@when("a run with 1 request of {tokens:d} tokens at most is stored")
+def _(context: Context, tokens: int) -> None:
+    asked = [_request(tokens, "hello")]
+    context.prompts = ["hello"]
+    context.run = context.provider.store(context.actor.configuration, asked)
+
+
+@when("the run's budget is raised to ${amount}")
+def _(context: Context, amount: str) -> None:
+    context.run.set_budget_sync(amount)
+
+
+@when("a live run is held by the actor's budget, and a run in batches of the same actor is not")
+def _(context: Context) -> None:
+    settings: dict[str, Any] = {**QUICK, "actor_budget_usd": "0.004"}
+    provider = cb.ClaudeBatchProvider(**settings, mode="live")
+    context.add_cleanup(provider.close)
+    asked = context.actor.configuration
+    context.live = provider.store(asked, [_request(1500, "held")])
+    until(lambda: context.live.status().state is RunState.HELD)
+    batches = cb.ClaudeBatchProvider(**settings)
+    context.add_cleanup(batches.close)
+    context.in_batch = batches.store(asked, [_request(1000, "small")])
+
+
+@then("the run in batches is answered from a batch, and the live one waits for its call")
+def _(context: Context) -> None:
+    [result] = context.in_batch.results_sync()
+    assert result.unwrap().via == "batch", result
+    status = context.live.status()
+    assert status.state is RunState.HELD and status.held is not None, status
+    assert "1 requests are held: the budget of the actor tests/asker" in status.waiting_for
+    bill = context.api.billing()
+    assert [each["route"] for each in bill] == ["batch"], bill

@@ -1,0 +1,290 @@
+"""Steps for the pace of live calls: no server and no clock, but a simulated one."""
+
+from __future__ import annotations
+
+import gc
+import heapq
+import math
+import os
+from collections import deque
+from datetime import UTC, datetime
+from email.utils import formatdate
+from typing import Any
+
+from behave import given, then, use_step_matcher, when
+from behave.runner import Context
+
+from claude_batch.wire.live import pace_of
+from claude_batch.wire.pace import Pace, Turn
+
+NOW = 1_900_000_000.0
+
+use_step_matcher("parse")
+
+
+@given("a pace, and callers that have at most {most:d} calls under way")
+@given("a pace, and callers that have at most {most:d} call under way")
+def _(context: Context, most: int) -> None:
+    context.pace, context.pace_most = Pace(), most
+    context.pace_turns = deque()
+
+
+def _ask(context: Context, count: int, second: float, size: int = 0) -> None:
+    context.pace_left, context.pace_waits = 0, []
+    for _ in range(count):
+        cost = context.pace.cost_of(size)
+        found = context.pace.ask(second, cost, context.pace_most)
+        if isinstance(found, Turn):
+            context.pace_left += 1
+            context.pace_turns.append(found)
+        else:
+            context.pace_waits.append(found)
+
+
+@when("{count:d} calls ask to leave at second {second:g}")
+@when("{count:d} call asks to leave at second {second:g}")
+def _(context: Context, count: int, second: float) -> None:
+    _ask(context, count, second)
+
+
+@when("{count:d} calls of {size:d} bytes ask to leave at second {second:g}")
+@when("{count:d} call of {size:d} bytes asks to leave at second {second:g}")
+def _(context: Context, count: int, size: int, second: float) -> None:
+    _ask(context, count, second, size)
+
+
+@then("{count:d} of them left")
+def _(context: Context, count: int) -> None:
+    assert context.pace_left == count, (context.pace_left, context.pace_waits)
+
+
+@then("{count:d} of them left, and the others wait for a call to end")
+def _(context: Context, count: int) -> None:
+    assert context.pace_left == count, (context.pace_left, context.pace_waits)
+    assert context.pace_waits and set(context.pace_waits) == {math.inf}, context.pace_waits
+
+
+@then("{count:d} of them left, and the others wait {seconds:g} seconds")
+def _(context: Context, count: int, seconds: float) -> None:
+    assert context.pace_left == count, (context.pace_left, context.pace_waits)
+    assert context.pace_waits, "nobody waits"
+    for wait in context.pace_waits:
+        assert abs(wait - seconds) < 0.01, context.pace_waits
+
+
+def _answer(context: Context, second: float, headers: Any = None, **tokens: int) -> None:
+    turn = context.pace_turns.popleft()
+    context.pace.answered(second, turn, headers or {}, **tokens)
+
+
+@when("a call is answered at second {second:g}")
+def _(context: Context, second: float) -> None:
+    _answer(context, second)
+
+
+@when("{count:d} calls are answered at second {second:g}")
+@when("{count:d} call is answered at second {second:g}")
+def _(context: Context, count: int, second: float) -> None:
+    for _ in range(count):
+        _answer(context, second)
+
+
+@when("a call is answered at second {second:g} with {given:d} input and {told:d} output tokens")
+def _(context: Context, second: float, given: int, told: int) -> None:
+    _answer(context, second, input_tokens=given, output_tokens=told)
+
+
+def _headers(context: Context) -> dict[str, str]:
+    headers = {"date": formatdate(NOW, usegmt=True)}
+    for row in context.table:
+        for what in ("limit", "remaining"):
+            if row[what] != "none":
+                headers[f"anthropic-ratelimit-{row['name']}-{what}"] = row[what]
+        if "reset in" in row.headings:
+            at = datetime.fromtimestamp(NOW + float(row["reset in"]), UTC)
+            reset = at.strftime("%Y-%m-%dT%H:%M:%SZ")
+            headers[f"anthropic-ratelimit-{row['name']}-reset"] = reset
+    return headers
+
+
+@when("a call leaves at second {left:g}, and is answered at second {second:g} with the limits")
+def _(context: Context, left: float, second: float) -> None:
+    _leave_and_answer(context, left, second)
+
+
+@when(
+    "a call leaves at second {left:g}, and is answered at second {second:g} with {told:d} output "
+    "tokens and the limits"
+)
+def _(context: Context, left: float, second: float, told: int) -> None:
+    _leave_and_answer(context, left, second, output_tokens=told)
+
+
+def _leave_and_answer(context: Context, left: float, second: float, **tokens: int) -> None:
+    turn = context.pace.ask(left, context.pace.cost_of(0), context.pace_most)
+    context.pace_turns.append(turn)
+    if isinstance(turn, Turn):
+        _answer(context, second, _headers(context), **tokens)
+    else:
+        # Nothing is left to leave with: what others were answered is told to a call of before.
+        context.pace_turns.pop()
+        raise AssertionError(f"it had to wait {turn} s")
+
+
+@when("{count:d} calls are refused at second {second:g} with retry-after {seconds}")
+@when("{count:d} call is refused at second {second:g} with retry-after {seconds}")
+def _(context: Context, count: int, second: float, seconds: str) -> None:
+    wait = None if seconds == "none" else float(seconds)
+    for _ in range(count):
+        context.pace.refused(second, context.pace_turns.popleft(), {}, wait)
+
+
+@when("a call does not leave after all")
+def _(context: Context) -> None:
+    context.pace.unused(context.pace_turns.popleft())
+
+
+@when("a call fails")
+def _(context: Context) -> None:
+    context.pace_turns.popleft()
+    context.pace.failed()
+
+
+@then("refusals in a row pause for {seconds} seconds")
+def _(context: Context, seconds: str) -> None:
+    now = getattr(context, "pace_now", 0.0)
+    for wanted in map(float, seconds.split(",")):
+        _ask(context, 1, now)
+        assert context.pace_left == 1, context.pace_waits
+        context.pace.refused(now, context.pace_turns.popleft(), {}, None)
+        _ask(context, 1, now)
+        assert context.pace_waits == [wanted], (context.pace_waits, wanted)
+        now += wanted
+    context.pace_now = now
+
+
+@when("a call is answered after the pause")
+def _(context: Context) -> None:
+    _ask(context, 1, context.pace_now)
+    _answer(context, context.pace_now)
+
+
+# --- a simulated server ---------------------------------------------------------------------------
+
+
+class _Server:
+    """Allows so many calls a minute; others may take some of them. Answers after 2 seconds."""
+
+    def __init__(self, limit: float, left: float, others: float = 0.0) -> None:
+        self.limit, self.left, self.others, self.at = limit, left, others, 0.0
+
+    def call(self, now: float) -> tuple[int, dict[str, str], float | None]:
+        rate = self.limit * (1 - self.others) / 60
+        self.left = min(self.limit, self.left + (now - self.at) * rate)
+        self.at = now
+        refused = self.left < 1
+        if not refused:
+            self.left -= 1
+        headers = {
+            "anthropic-ratelimit-requests-limit": f"{self.limit:g}",
+            "anthropic-ratelimit-requests-remaining": str(math.floor(self.left)),
+        }
+        wait = (1 - self.left) / rate if refused else None
+        return (429 if refused else 200), headers, wait
+
+
+@given("a server that allows {limit:d} calls a minute, of which {left:d} are left")
+def _(context: Context, limit: int, left: int) -> None:
+    context.pace_server = _Server(limit, left)
+
+
+@given(
+    "a server that allows {limit:d} calls a minute, of which {left:d} are left, and others take "
+    "half"
+)
+def _(context: Context, limit: int, left: int) -> None:
+    context.pace_server = _Server(limit, left, others=0.5)
+
+
+@when("{count:d} calls of a pace with at most {most:d} under way are answered by it")
+def _(context: Context, count: int, most: int) -> None:
+    pace, server = Pace(), context.pace_server
+    now, answered, refused = 0.0, 0, 0
+    ends: list[tuple[float, int, Any]] = []
+    after_refusal: list[int] = []
+    waiting = count
+    while answered < count:
+        came, wait = 0, math.inf
+        while waiting:
+            found = pace.ask(now, pace.cost_of(400), most)
+            if not isinstance(found, Turn):
+                wait = found
+                break
+            waiting -= 1
+            came += 1
+            heapq.heappush(ends, (now + 2.0, len(ends) + answered * 1000 + came, (found, now)))
+        if came and refused and pace.refusals:
+            after_refusal.append(came)
+        step = min(now + wait, ends[0][0] if ends else math.inf)
+        assert step < math.inf, "it stands still"
+        now = step
+        while ends and ends[0][0] <= now:
+            _, _, (turn, _) = heapq.heappop(ends)
+            status, headers, retry = server.call(now)
+            if status == 200:
+                answered += 1
+                pace.answered(now, turn, headers)
+            else:
+                refused += 1
+                waiting += 1
+                pace.refused(now, turn, headers, retry)
+    context.pace_seconds, context.pace_refused = now, refused
+    context.pace_after_refusal = after_refusal
+
+
+@then(
+    "it refused at most {refused:d} of them, and they took at most {most:g} seconds, and at least "
+    "{least:g}"
+)
+def _(context: Context, refused: int, most: float, least: float) -> None:
+    assert context.pace_refused <= refused, context.pace_refused
+    assert least <= context.pace_seconds <= most, context.pace_seconds
+
+
+@then(
+    "it refused at most {refused:d} of them, and after a refusal never more than {most:d} call "
+    "came at once"
+)
+def _(context: Context, refused: int, most: int) -> None:
+    assert 1 <= context.pace_refused <= refused, context.pace_refused
+    assert context.pace_after_refusal and max(context.pace_after_refusal) <= most
+
+
+# --- whose a pace is ------------------------------------------------------------------------------
+
+
+@then("paces are the same for the same server, key and model, and for nothing else")
+def _(context: Context) -> None:
+    mine = pace_of("http://a", "key", "m")
+    context.pace_kept = mine
+    assert pace_of("http://a", "key", "m") is mine
+    others = [("http://b", "key", "m"), ("http://a", "other", "m"), ("http://a", "key", "n")]
+    assert all(pace_of(*each) is not mine for each in others)
+
+
+@then("a pace that nobody has any more is forgotten")
+def _(context: Context) -> None:
+    pace = pace_of("http://c", "key", "m")
+    pace.refusals = 7
+    del pace
+    gc.collect()
+    assert pace_of("http://c", "key", "m").refusals == 0
+
+
+@then("a forked child has paces of its own")
+def _(context: Context) -> None:
+    mine = context.pace_kept
+    child = os.fork()
+    if child == 0:  # pragma: no cover - another process
+        os._exit(0 if pace_of("http://a", "key", "m") is not mine else 1)
+    assert os.waitpid(child, 0)[1] == 0

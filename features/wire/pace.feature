@@ -1,0 +1,172 @@
+Feature: Live calls leave as fast as the API allows, and no faster
+  The pace is pure: these scenarios give it the time.
+
+  Scenario: without any answer only the bound of the caller holds
+    Given a pace, and callers that have at most 3 calls under way
+    When 5 calls ask to leave at second 0
+    Then 3 of them left, and the others wait for a call to end
+    When a call is answered at second 1
+    And 2 calls ask to leave at second 1
+    Then 1 of them left, and the others wait for a call to end
+
+  Scenario: what is left of a minute's requests is waited for
+    Given a pace, and callers that have at most 100 calls under way
+    When a call leaves at second 0, and is answered at second 0 with the limits
+      | name     | limit | remaining |
+      | requests | 60    | 2         |
+    And 4 calls ask to leave at second 0
+    Then 2 of them left, and the others wait 1 seconds
+    When 2 calls ask to leave at second 1
+    Then 1 of them left, and the others wait 1 seconds
+
+  Scenario: calls that left before a limit was known may not be counted in what is left
+    Given a pace, and callers that have at most 8 calls under way
+    When 3 calls ask to leave at second 0
+    And a call leaves at second 0, and is answered at second 0 with the limits
+      | name     | limit | remaining |
+      | requests | 60    | 4         |
+    And 4 calls ask to leave at second 0
+    Then 1 of them left, and the others wait 1 seconds
+
+  Scenario: the tokens of a call are guessed before it, and corrected after it
+    Given a pace, and callers that have at most 100 calls under way
+    When a call leaves at second 0, and is answered at second 0 with the limits
+      | name         | limit | remaining |
+      | input-tokens | 6000  | 1500      |
+    And 2 calls of 4000 bytes ask to leave at second 0
+    Then 1 of them left, and the others wait 5 seconds
+    When a call is answered at second 0 with 100 input and 0 output tokens
+    And 1 call of 4000 bytes asks to leave at second 0
+    Then 1 of them left
+
+  Scenario: the length of answers is learned from the last ones
+    Given a pace, and callers that have at most 100 calls under way
+    When a call leaves at second 0, and is answered at second 0 with 300 output tokens and the limits
+      | name          | limit | remaining |
+      | output-tokens | 600   | 600       |
+    And 4 calls ask to leave at second 0
+    Then 2 of them left, and the others wait 30 seconds
+
+  Scenario: a request that is larger than a whole limit leaves when the limit is free
+    Given a pace, and callers that have at most 100 calls under way
+    When a call leaves at second 0, and is answered at second 0 with the limits
+      | name         | limit | remaining |
+      | input-tokens | 600   | 0         |
+    And 1 call of 40000 bytes asks to leave at second 0
+    Then 0 of them left, and the others wait 60 seconds
+    When 1 call of 40000 bytes asks to leave at second 60
+    Then 1 of them left
+
+  Scenario: a limit is free again when the API says so, even if others were quicker than thought
+    Given a pace, and callers that have at most 100 calls under way
+    When a call leaves at second 0, and is answered at second 0 with the limits
+      | name     | limit | remaining | reset in |
+      | requests | 6     | 0         | 4        |
+    And 1 call asks to leave at second 0
+    Then 0 of them left, and the others wait 5 seconds
+    When 6 calls ask to leave at second 5
+    Then 6 of them left
+
+  Scenario: less that is left than thought is believed, more is not
+    Given a pace, and callers that have at most 100 calls under way
+    When a call leaves at second 0, and is answered at second 0 with the limits
+      | name     | limit | remaining |
+      | requests | 60    | 1         |
+    And a call leaves at second 0, and is answered at second 0 with the limits
+      | name     | limit | remaining |
+      | requests | 60    | 50        |
+    And 1 call asks to leave at second 0
+    Then 0 of them left, and the others wait 1 seconds
+
+  Scenario: where one limit holds for all tokens it is kept too
+    Given a pace, and callers that have at most 100 calls under way
+    When a call leaves at second 0, and is answered at second 0 with the limits
+      | name   | limit | remaining |
+      | tokens | 600   | 0         |
+    And 1 call of 40 bytes asks to leave at second 0
+    Then 0 of them left, and the others wait 1 seconds
+
+  Scenario Outline: headers that say nothing are passed over
+    Given a pace, and callers that have at most 100 calls under way
+    When a call leaves at second 0, and is answered at second 0 with the limits
+      | name     | limit   | remaining   |
+      | requests | <limit> | <remaining> |
+    And 3 calls ask to leave at second 0
+    Then 3 of them left
+
+    Examples:
+      | limit | remaining |
+      | none  | 0         |
+      | many  | 0         |
+      | 0     | 0         |
+      | inf   | 0         |
+      | 60    | none      |
+      | 60    | few       |
+
+  Scenario: after a 429 all pause together, and start again one by one
+    Given a pace, and callers that have at most 8 calls under way
+    When 8 calls ask to leave at second 0
+    And 8 calls are refused at second 1 with retry-after 10
+    And 8 calls ask to leave at second 2
+    Then 0 of them left, and the others wait 9 seconds
+    When 8 calls ask to leave at second 11
+    Then 1 of them left, and the others wait for a call to end
+    When a call is answered at second 12
+    And 8 calls ask to leave at second 12
+    Then 2 of them left, and the others wait for a call to end
+    When 2 calls are answered at second 13
+    And 8 calls ask to leave at second 13
+    Then 4 of them left, and the others wait for a call to end
+    When 4 calls are answered at second 14
+    And 8 calls ask to leave at second 14
+    Then 4 of them left, and the others wait for a call to end
+
+  Scenario: a refusal without retry-after pauses longer each time, and an answer ends that
+    Given a pace, and callers that have at most 8 calls under way
+    Then refusals in a row pause for 1, 2, 4, 8, 16, 32, 60, 60 seconds
+    When a call is answered after the pause
+    Then refusals in a row pause for 1, 2 seconds
+
+  Scenario: late refusals and answers of calls that left before a pause do not count for what follows
+    Given a pace, and callers that have at most 4 calls under way
+    When 4 calls ask to leave at second 0
+    And 1 call is refused at second 1 with retry-after 5
+    And 1 call is refused at second 2 with retry-after none
+    And 1 call is answered at second 3
+    And 4 calls ask to leave at second 4
+    Then 0 of them left, and the others wait for a call to end
+    When 1 call is answered at second 5
+    And 4 calls ask to leave at second 5
+    Then 0 of them left, and the others wait 1 seconds
+    When 4 calls ask to leave at second 6
+    Then 1 of them left, and the others wait for a call to end
+
+  Scenario: a call that fails otherwise makes room, and one that never left takes nothing
+    Given a pace, and callers that have at most 1 call under way
+    When a call leaves at second 0, and is answered at second 0 with the limits
+      | name     | limit | remaining |
+      | requests | 60    | 2         |
+    And 1 call asks to leave at second 0
+    And a call does not leave after all
+    And 1 call asks to leave at second 0
+    And a call fails
+    And 1 call asks to leave at second 0
+    Then 1 of them left
+    When a call fails
+    And 1 call asks to leave at second 0
+    Then 0 of them left, and the others wait 1 seconds
+
+  Scenario: against a server with limits a thousand calls lose neither time nor a turn
+    Given a server that allows 600 calls a minute, of which 60 are left
+    When 1000 calls of a pace with at most 50 under way are answered by it
+    Then it refused at most 0 of them, and they took at most 100 seconds, and at least 94
+
+  Scenario: where others use the same limits too, a refusal does not start a stampede
+    Given a server that allows 600 calls a minute, of which 20 are left, and others take half
+    When 500 calls of a pace with at most 50 under way are answered by it
+    Then it refused at most 60 of them, and after a refusal never more than 1 call came at once
+
+  Scenario: one pace serves all calls of a process to one model with one key
+    Then paces are the same for the same server, key and model, and for nothing else
+    And a pace that nobody has any more is forgotten
+    And a forked child has paces of its own

@@ -1,0 +1,408 @@
+"""Transactions of live calls: which requests go to the live API, and what became of each call.
+
+A call that is under way is on disk before it leaves: its request is ``packed``, in a batch of state
+``live`` that holds the calls of a run and a day together and is none of the API's. Whoever takes
+the driver's seat and finds one there knows that it may have been answered, and paid for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import NamedTuple
+
+from sqlalchemy import (
+    Connection,
+    and_,
+    bindparam,
+    func,
+    insert,
+    literal_column,
+    or_,
+    select,
+    update,
+)
+
+from claude_batch.core.states import BatchState, RequestState
+from claude_batch.ledger.budgets import any_budget
+from claude_batch.ledger.call_budgets import call_ended, call_left, calls_lost
+from claude_batch.ledger.collecting import NewResult, add_results
+from claude_batch.ledger.conversing import take_turns
+from claude_batch.ledger.holding import is_double, is_held
+from claude_batch.ledger.packing import recount
+from claude_batch.ledger.schema import (
+    batch_runs,
+    batches,
+    lanes,
+    params,
+    requests,
+    results,
+    runs,
+)
+from claude_batch.ledger.store import next_stamp
+
+__all__ = [
+    "Ended",
+    "Waiting",
+    "choose",
+    "claim",
+    "finish",
+    "forgotten",
+    "interrupted",
+    "put_back",
+    "waiting",
+]
+
+DAY = 86400.0
+
+# Written out, so that the index of what is queued can be used.
+_QUEUED = literal_column("requests.state") == literal_column("'queued'")
+
+
+class Waiting(NamedTuple):
+    """A request that waits for a live call."""
+
+    seq: int
+    id: str
+    run_id: str
+    lane_id: int
+    api_version: str
+    betas: str
+    user_profile: str
+    attempts: int
+    """Outcomes that count against ``max_attempts``."""
+    max_attempts: int
+    concurrency: int
+    body: bytes
+    kind: str
+    """Of its run: ``run``, or ``calls``."""
+    actor: str
+    key: str | None
+    position: int
+    asked: float
+    trace: str | None
+
+
+def choose(tx: Connection, lane_id: int, run_ids: Collection[str]) -> int:
+    """Send what is queued of these runs in a lane to the live API; returns how many."""
+    return tx.execute(
+        update(requests)
+        .where(
+            requests.c.lane_id == lane_id,
+            requests.c.state == RequestState.QUEUED,
+            requests.c.run_id.in_(run_ids),
+        )
+        # What it reserves of a budget is told anew, at the live price.
+        .values(live=1, reserve=None)
+    ).rowcount
+
+
+_OF_WORKSPACE = lanes.c.workspace_id == bindparam("workspace")
+_LIVE_RUNS = select(runs.c.id).where(
+    runs.c.live.is_not(None), runs.c.stored.is_not(None), runs.c.cancelled.is_(None)
+)
+_ANY_RUN = _LIVE_RUNS.limit(1)
+
+
+def waiting(
+    tx: Connection, workspace_id: int, limit: int, *, without: Collection[str] = ()
+) -> list[int]:
+    """The row numbers of requests that wait for a live call, oldest first; ``without`` runs."""
+    of_lanes = requests.c.lane_id.in_(select(lanes.c.id).where(_OF_WORKSPACE))
+    chosen = requests.c.live.is_not(None)
+    if tx.scalar(_ANY_RUN) is not None:
+        chosen = or_(chosen, requests.c.run_id.in_(_LIVE_RUNS))
+    if without:
+        chosen = and_(chosen, requests.c.run_id.not_in(without))
+    return list(
+        tx.scalars(
+            select(requests.c.seq)
+            .where(_QUEUED, of_lanes, chosen)
+            .order_by(requests.c.seq)
+            .limit(limit),
+            {"workspace": workspace_id},
+        )
+    )
+
+
+def waiting_runs(tx: Connection, seqs: Collection[int]) -> list[tuple[str, str]]:
+    """The runs, each with its actor, of requests by their row numbers."""
+    rows = tx.execute(
+        select(runs.c.id, runs.c.actor).where(
+            runs.c.id.in_(select(requests.c.run_id).where(requests.c.seq.in_(seqs)))
+        )
+    )
+    return [(row[0], row[1]) for row in rows]
+
+
+def request(tx: Connection, seq: int) -> Waiting | None:
+    """One that waits, with its params; None where it does not wait any more."""
+    row = tx.execute(
+        select(
+            requests.c.seq,
+            requests.c.id,
+            requests.c.run_id,
+            requests.c.lane_id,
+            lanes.c.api_version,
+            lanes.c.betas,
+            lanes.c.user_profile,
+            requests.c.attempts - requests.c.forgiven,
+            runs.c.max_attempts,
+            runs.c.live_concurrency,
+            params.c.body,
+            runs.c.kind,
+            runs.c.actor,
+            requests.c.key,
+            requests.c.position,
+            requests.c.created,
+            func.coalesce(requests.c.trace, runs.c.trace),
+        )
+        .join(runs, runs.c.id == requests.c.run_id)
+        .join(lanes, lanes.c.id == requests.c.lane_id)
+        .join(params, params.c.request_seq == requests.c.seq)
+        .where(
+            requests.c.seq == seq,
+            requests.c.state == RequestState.QUEUED,
+            ~requests.c.cancelled,
+            runs.c.cancelled.is_(None),
+            or_(requests.c.live.is_not(None), runs.c.live.is_not(None)),
+        )
+    ).first()
+    return None if row is None else Waiting(*row)
+
+
+def _holder(tx: Connection, lane_id: int, run_id: str, now: float) -> int:
+    """The batch that holds a run's live calls of a lane and a day (by which costs are told)."""
+    found = tx.scalar(
+        select(batches.c.id)
+        .join(batch_runs, batch_runs.c.batch_id == batches.c.id)
+        .where(
+            batch_runs.c.run_id == run_id,
+            batches.c.lane_id == lane_id,
+            batches.c.state == BatchState.LIVE,
+            batches.c.created >= now - now % DAY,
+            batches.c.created < now - now % DAY + DAY,
+        )
+        .limit(1)
+    )
+    if found is not None:
+        return found
+    key = tx.execute(
+        insert(batches).values(
+            lane_id=lane_id,
+            state=BatchState.LIVE,
+            request_count=0,
+            params_bytes=0,
+            poll_interval=0.0,
+            max_poll_interval=0.0,
+            created=now,
+            day=int(now // DAY),
+            submitted=now,
+            ended=now,
+        )
+    ).inserted_primary_key
+    assert key is not None
+    batch_id = int(key[0])
+    counted = {"reserved": 0, "spent": 0, "kept": 0} if any_budget(tx) else {}
+    tx.execute(insert(batch_runs).values(batch_id=batch_id, run_id=run_id, **counted))
+    return batch_id
+
+
+def claim(tx: Connection, found: Waiting, now: float, reserve: int | None) -> tuple[int, int]:
+    """Note that a call is about to leave: returns its sending, and the batch that holds it.
+
+    ``reserve``: what it sets aside of budgets, in nano-dollars (-1: no bound is known of it); None
+    where there is none.
+    """
+    seq = found.seq
+    batch_id = _holder(tx, found.lane_id, found.run_id, now)
+    sending = tx.execute(
+        update(requests)
+        .where(requests.c.seq == seq)
+        .values(
+            state=RequestState.PACKED,
+            batch_id=batch_id,
+            sendings=requests.c.sendings + 1,
+            reserve=reserve,
+        )
+        .returning(requests.c.sendings)
+    ).scalar_one()
+    tx.execute(
+        update(batches)
+        .where(batches.c.id == batch_id)
+        .values(request_count=batches.c.request_count + 1)
+    )
+    if reserve is not None:
+        call_left(tx, batch_id, seq)
+    return int(sending), batch_id
+
+
+def _under_way(seq: int, batch_id: int) -> list[object]:
+    return [
+        requests.c.seq == seq,
+        requests.c.batch_id == batch_id,
+        requests.c.state == RequestState.PACKED,
+    ]
+
+
+def put_back(tx: Connection, seq: int, batch_id: int, *, attempt: bool, note: str | None) -> bool:
+    """A call was not processed, or failed and may be tried again: its request waits once more.
+
+    ``attempt``: it had an outcome, which is kept, so that its sending keeps its number. False where
+    it was cancelled meanwhile, and has ended.
+    """
+    stopped = or_(
+        requests.c.cancelled,
+        requests.c.run_id.in_(select(runs.c.id).where(runs.c.cancelled.is_not(None))),
+    )
+    if any_budget(tx):
+        call_ended(tx, batch_id, seq, cost=None, answered=False, lost=False)
+    ends = {"state": RequestState.CANCELED, "finished": next_stamp(tx)}
+    left = {
+        "attempts": requests.c.attempts + (1 if attempt else 0),
+        "sendings": requests.c.sendings - (0 if attempt else 1),
+    }
+    mine = and_(*_under_way(seq, batch_id))  # pyright: ignore[reportArgumentType]
+    gone = tx.execute(update(requests).where(mine, stopped).values(**left, **ends))
+    if not gone.rowcount:
+        again = {"state": RequestState.QUEUED, "batch_id": None}
+        tx.execute(update(requests).where(mine).values(**left, **again))
+    tx.execute(
+        update(batches)
+        .where(batches.c.id == batch_id)
+        .values(request_count=batches.c.request_count - 1, note=note)
+    )
+    return not gone.rowcount
+
+
+class Ended(NamedTuple):
+    """The end of a call that stands."""
+
+    batch_id: int
+    state: RequestState
+    result: NewResult | None
+    """None where nothing is known of it: it is lost."""
+    seq: int
+
+
+def finish(tx: Connection, ended: Sequence[Ended], now: float) -> None:
+    """Give requests the state that follows from their answers, as those of a batch get it.
+
+    One whose answer asks for another turn is *continuing*; any other is final.
+    """
+    if not ended:
+        return
+    stamp = next_stamp(tx)
+    if any_budget(tx):
+        for end in ended:
+            call_ended(
+                tx,
+                end.batch_id,
+                end.seq,
+                cost=None if end.result is None else end.result.cost,
+                answered=end.state is RequestState.SUCCEEDED,
+                lost=end.state is RequestState.LOST,
+            )
+    by_batch: dict[int, list[NewResult]] = {}
+    for end in ended:
+        if end.result is not None:
+            by_batch.setdefault(end.batch_id, []).append(end.result)
+    for batch_id, answers in by_batch.items():
+        add_results(tx, batch_id, answers)
+        joined = and_(
+            requests.c.seq.in_([answer.request_seq for answer in answers]),
+            requests.c.batch_id == batch_id,
+            requests.c.state == RequestState.PACKED,
+            results.c.request_seq == requests.c.seq,
+            results.c.batch_id == batch_id,
+            # An earlier call may have failed, and have left its line here.
+            results.c.sending == requests.c.sendings,
+        )
+        take_turns(
+            tx,
+            batch_id,
+            joined,
+            {answer.disposition for answer in answers},
+            sendings=requests.c.sendings,
+            stamp=stamp,
+        )
+    for end in ended:
+        tx.execute(
+            update(requests)
+            .where(*_under_way(end.seq, end.batch_id))  # pyright: ignore[reportArgumentType]
+            .values(
+                state=end.state,
+                answered_by=None if end.result is None else end.result.sending,
+                attempts=requests.c.attempts + 1,
+                finished=stamp,
+            )
+        )
+    tx.execute(
+        update(batches)
+        .where(batches.c.id.in_({end.batch_id for end in ended}))
+        .values(ended=now, collected=now)
+    )
+
+
+def keep_attempt(tx: Connection, batch_id: int, result: NewResult) -> None:
+    """Keep an outcome after which the request is tried again."""
+    add_results(tx, batch_id, [result])
+
+
+def forgotten(tx: Connection, workspace_id: int) -> int:
+    """End as lost what a restored ledger may have asked live since; returns how many.
+
+    The API keeps no list of live calls, by which it could be learned.
+    """
+    of_lanes = requests.c.lane_id.in_(
+        select(lanes.c.id).where(lanes.c.workspace_id == workspace_id)
+    )
+    near = and_(runs.c.deadline.is_not(None), runs.c.fallback == "live")
+    may_be_live = select(runs.c.id).where(
+        or_(runs.c.mode != "batch", runs.c.live.is_not(None), near)
+    )
+    # The next turn of one that stands between two may have been asked.
+    between = requests.c.state == RequestState.CONTINUING
+    unsent = list(
+        tx.scalars(
+            select(batches.c.id)
+            .join(lanes, lanes.c.id == batches.c.lane_id)
+            .where(batches.c.state == BatchState.PACKED, lanes.c.workspace_id == workspace_id)
+        )
+    )
+    waits = or_(
+        requests.c.state == RequestState.QUEUED,
+        between,
+        and_(is_held(), ~is_double()),
+        and_(requests.c.state == RequestState.PACKED, requests.c.batch_id.in_(unsent)),
+    )
+    count = tx.execute(
+        update(requests)
+        .where(of_lanes, waits, requests.c.run_id.in_(may_be_live))
+        .values(state=RequestState.LOST, batch_id=None, answered_by=None, finished=next_stamp(tx))
+    ).rowcount
+    for batch_id in unsent if count else ():
+        recount(tx, batch_id)
+    return count
+
+
+def interrupted(tx: Connection, workspace_id: int) -> int:
+    """End the calls that were under way when their driver ended as lost; returns how many."""
+    held = (
+        select(batches.c.id)
+        .join(lanes, lanes.c.id == batches.c.lane_id)
+        .where(batches.c.state == BatchState.LIVE, lanes.c.workspace_id == workspace_id)
+    )
+    under_way = and_(requests.c.batch_id.in_(held), requests.c.state == RequestState.PACKED)
+    found = tx.scalars(select(requests.c.seq).where(under_way)).all()
+    if not found:
+        return 0
+    calls_lost(tx, found)
+    return tx.execute(
+        update(requests)
+        .where(under_way)
+        .values(
+            state=RequestState.LOST,
+            attempts=requests.c.attempts + 1,
+            finished=next_stamp(tx),
+        )
+    ).rowcount
