@@ -126,3 +126,16 @@ class Office:
     def address(self, street: str) -> str:
         """Where a street is."""
         return f"{street}, {self.city}"
+
+
+class _Refusal(Exception):
+    """As the SDK's own error of a tool, whose content is blocks for the model."""
+
+    def __init__(self, words: str) -> None:
+        super().__init__(words)
+        self.content = [{"type": "text", "text": words}]
+
+
+def refuses(city: str) -> str:
+    """Raises with blocks."""
+    raise _Refusal(f"not in {city}")

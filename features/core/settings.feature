@@ -59,6 +59,27 @@ Feature: A setting comes from the nearest place that names it
     When the core ledger settings are resolved with arm_window "1s"
     Then the core error says "CLAUDE_BATCH_SETTLING" and "is not a duration"
 
+  Scenario Outline: a ledger's setting that is no choice is told with its place: <value>
+    Given the core environment variable "<variable>" is "<value>"
+    When the core ledger settings are resolved with arm_window "1s"
+    Then the core error says "<variable>" and "<why>"
+
+    Examples:
+      | variable                         | value  | why                               |
+      | CLAUDE_BATCH_ON_UNKNOWN          | resend | 'resend' is neither wait nor resubmit |
+      | CLAUDE_BATCH_EXCLUSIVE_WORKSPACE | maybe  | 'maybe' is neither true nor false |
+
+  Scenario Outline: a ledger's setting may be written in words: <value>
+    Given the core environment variable "CLAUDE_BATCH_EXCLUSIVE_WORKSPACE" is "<value>"
+    When the core ledger settings are resolved with arm_window "1s"
+    Then the core ledger's workspace is exclusive: <exclusive>
+
+    Examples:
+      | value | exclusive |
+      | Yes   | True      |
+      | 1     | True      |
+      | off   | False     |
+
   Scenario: the ledger is named by argument, by environment, or lies in the data directory
     Given the core environment variable "CLAUDE_BATCH_LEDGER" is "/env/ledger.db"
     Then the core default ledger with argument "/arg/ledger.db" is "/arg/ledger.db"

@@ -24,8 +24,10 @@ Feature: The ledger is opened with care
     Examples:
       | location                  | words         |
       | /proc/none/ledger.db      | cannot be     |
-      | nosuchdriver://host/name  | URL           |
-      | postgresql+none://h/n     | URL           |
+      | nosuchdriver://host/name  | only ledgers in a file of SQLite |
+      | postgresql+none://h/n     | only ledgers in a file of SQLite |
+      | sqlite://                 | name a file   |
+      | sqlite+none:////proc/x   | be             |
 
   Scenario: A ledger can be named by an SQLite URL
     When a ledger is opened by its URL

@@ -353,6 +353,7 @@ Feature: Reconciliation finds out what became of a sending that had no answer
     Examples:
       | answer                           |
       | {"type": "error", "status": 404} |
+      | {"type": "error", "status": 400} |
       | {"type": "error", "status": 500} |
       | {"type": "drop_before"}          |
 

@@ -245,6 +245,19 @@ Feature: What a run, an actor or a day may cost is never passed
       """
     And the budgets account for the API's bill
 
+  Scenario: A budget that comes later counts what was lost, and may have been paid for
+    Given an API that bills what it is told to
+    And the API has the faults
+      """
+      {"rules": [{"route": "results", "action": {"type": "missing_lines", "count": 1}}]}
+      """
+    And a command's file "one.jsonl" of 2 requests that use {"input_tokens": 10, "output_tokens": 900}
+    When a command runs: run --model claude-haiku-4-5 --max-tokens 1000 one.jsonl -o one.out
+    Then the command line exits with 1
+    When a command runs: budget --actor local/command-line 1
+    Then the command line exits with 0
+    And the budgets account for the API's bill
+
   Scenario: What a run has cost stays spent when the run is removed
     Given an API that bills what it is told to
     And a command's file "one.jsonl" of 2 requests that use {"input_tokens": 10, "output_tokens": 900}

@@ -177,6 +177,11 @@ def _(context: Context, settling: float, window: float, gone: float) -> None:
     assert (found.settling, found.arm_window, found.not_found_after) == (settling, window, gone)
 
 
+@then("the core ledger's workspace is exclusive: {exclusive}")
+def _(context: Context, exclusive: str) -> None:
+    assert str(context.core_ledger.exclusive_workspace) == exclusive, context.core_ledger
+
+
 def _with_environ(context: Context, leave_out: str | None = None) -> None:
     """Put the scenario's variables into the process's environment."""
     os.environ.update(_variables(context))

@@ -89,4 +89,5 @@ Feature: What the API would refuse hours later is refused at once, with the item
       | {"tools": [{"name": "a"}], "tool_choice": {"type": "any"}} |
       | {"tools": [{"type": "mcp_toolset", "mcp_server_name": "s"}, {"type": "web_search_20260601", "name": "web_search"}], "tool_choice": {"type": "auto"}} |
       | {"messages": [{"role": "user", "content": [{"type": "of_tomorrow", "source": 5}, {"type": "document", "source": {"type": "file", "file_id": "f"}}]}]} |
+      | {"messages": [{"role": "user", "content": ["of tomorrow", {"type": "text", "text": "a"}]}], "output_config": {"format": {"type": "json_schema", "schema": {"type": "object", "properties": {}, "additionalProperties": false}}}} |
       | {"output_config": {"effort": "low", "format": null}, "stop_sequences": ["a"], "of_tomorrow": 1} |

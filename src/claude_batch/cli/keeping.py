@@ -75,7 +75,6 @@ def backup_command(file: str | None, ledger: str | None) -> None:
     opened = Ledger(location)
     try:
         target = Path(file) if file is not None else opened.sibling(time.strftime(".%Y%m%d-%H%M%S"))
-        assert target is not None, "require_ledger has found a file"
         try:
             opened.backup(target)
         except FileExistsError:

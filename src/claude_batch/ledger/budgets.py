@@ -456,3 +456,13 @@ def count_collected(tx: Connection, batch_id: int) -> None:
     )
     # A conversation has left the batch that a turn of it was answered in.
     _settle(tx, batch_id, _answered(batch_id), lost=False, contradicted=False)
+    # What was lost in it may have been paid for.
+    reserve = case((requests.c.reserve < 0, UNBOUNDED), else_=func.coalesce(requests.c.reserve, 0))
+    lost = (
+        select(requests.c.run_id, func.sum(reserve))
+        .where(requests.c.batch_id == batch_id, requests.c.state == RequestState.LOST)
+        .group_by(requests.c.run_id)
+    )
+    for run_id, kept in tx.execute(lost).all():
+        mine = and_(batch_runs.c.batch_id == batch_id, batch_runs.c.run_id == run_id)
+        tx.execute(update(batch_runs).where(mine).values(reserved=batch_runs.c.reserved + kept))

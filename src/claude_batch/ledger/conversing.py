@@ -466,20 +466,19 @@ _FINISH = (
 
 
 def finish_calls(tx: Connection, done: Sequence[ToolResult], *, process: str, now: float) -> None:
-    """Note what came of calls that this process has started."""
-    if done:
-        tx.execute(
-            _FINISH,
-            [
-                {
-                    "of_seq": each.seq,
-                    "of_sending": each.sending,
-                    "of_id": each.tool_use_id,
-                    "of_process": process,
-                    "at": now,
-                    "what": each.output,
-                    "whether_error": each.is_error,
-                }
-                for each in done
-            ],
-        )
+    """Note what came of calls, one at least, that this process has started."""
+    tx.execute(
+        _FINISH,
+        [
+            {
+                "of_seq": each.seq,
+                "of_sending": each.sending,
+                "of_id": each.tool_use_id,
+                "of_process": process,
+                "at": now,
+                "what": each.output,
+                "whether_error": each.is_error,
+            }
+            for each in done
+        ],
+    )

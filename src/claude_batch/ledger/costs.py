@@ -281,11 +281,10 @@ Priced = tuple[int, int, str | None, int, int, int]
 
 
 def put_costs(tx: Connection, priced: Sequence[Priced]) -> None:
-    """Note prices that were not known when the answers were collected."""
+    """Note prices, one at least, that were not known when the answers were collected."""
     names = ("seq", "sent", "of_model", "of_cost", "of_live", "of_uncached")
-    if priced:
-        price_later(tx, [(seq, sending, cost) for seq, sending, _, cost, _, _ in priced])
-        tx.execute(_PUT, [dict(zip(names, row, strict=True)) for row in priced])
+    price_later(tx, [(seq, sending, cost) for seq, sending, _, cost, _, _ in priced])
+    tx.execute(_PUT, [dict(zip(names, row, strict=True)) for row in priced])
 
 
 class Seen(NamedTuple):

@@ -25,9 +25,8 @@ class TokenCount(NamedTuple):
 
 
 def add_token_counts(tx: Connection, counts: Sequence[TokenCount], now: float) -> None:
-    """Remember what was counted; ``now`` is seconds since the epoch."""
-    if counts:
-        tx.execute(insert(token_counts), [{**each._asdict(), "counted": now} for each in counts])
+    """Remember what was counted, once at least; ``now`` is seconds since the epoch."""
+    tx.execute(insert(token_counts), [{**each._asdict(), "counted": now} for each in counts])
 
 
 def tokens_per_byte(tx: Connection, model: str) -> float | None:

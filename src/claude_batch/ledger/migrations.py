@@ -79,9 +79,7 @@ def migrate(
             "bring to its own; it was not changed. Name another ledger",
             fault="version",
         )
-    path = None if ledger.path is None else ledger.path.expanduser().resolve()
-    if path is None:
-        raise LedgerError(f"{ledger.location}: only a ledger in a file can be migrated")
+    path = ledger.sibling("")
     # The transaction comes first: from here on nobody writes, so nobody takes a new seat either.
     with writing() as tx:
         if tx.scalar(select(meta.c.value).where(meta.c.name == "schema_version")) != str(version):

@@ -129,12 +129,12 @@ def results_of_batch(ledger: Ledger, batch_id: int) -> Iterator[list[Told]]:
                 results.c.batch_id == batch_id
             )
         ).one()
-    after = -1 if first is None else first - 1
-    while last is not None and after < last:
+    after = (first or 0) - 1
+    while True:
         values = {"batch": batch_id, "after": after, "last": last}
         with ledger.read() as tx:
             page = [Told(*row) for row in plain_rows(tx, _RESULTS, values)]
-        if not page:
+        if not page:  # the end, or what was there when it began has been removed meanwhile
             return
         yield page
         # A request has two results in one batch only where its former sending was found late.

@@ -20,10 +20,7 @@ _SUFFIX = ".process-"
 
 
 def _path(ledger: Ledger, process: str) -> Path:
-    path = ledger.sibling(f"{_SUFFIX}{process}")
-    if path is None:
-        raise LedgerError(f"{ledger.location}: a process's lock needs a ledger in a file")
-    return path
+    return ledger.sibling(f"{_SUFFIX}{process}")
 
 
 class ProcessLock:
@@ -69,6 +66,5 @@ def is_alive(ledger: Ledger, process: str) -> bool:
 def sweep_locks(ledger: Ledger) -> None:
     """Remove the files of processes that are dead."""
     stem = ledger.sibling(_SUFFIX)
-    if stem is not None:
-        for path in stem.parent.glob(stem.name + "*"):
-            is_alive(ledger, path.name.removeprefix(stem.name))
+    for path in stem.parent.glob(stem.name + "*"):
+        is_alive(ledger, path.name.removeprefix(stem.name))

@@ -41,16 +41,19 @@ _FORMER = _BODIES.join(former_members, former_members.c.request_seq == requests.
 _QUEUED = _BODIES.join(runs, runs.c.id == requests.c.run_id).where(
     requests.c.lane_id == bindparam("of"), *ELIGIBLE
 )
+_LOST = _OF_BATCH.where(requests.c.state == RequestState.LOST)
 _CALLED = _OF_BATCH.where(
     or_(requests.c.state == RequestState.PACKED, requests.c.state == RequestState.LOST)
 )
 
-Source = Literal["batch", "former", "lane", "calls"]
-"""Of a batch, those that left it, those queued in a lane, or live calls under way or lost."""
+Source = Literal["batch", "former", "lost", "lane", "calls"]
+"""Of a batch, those that left it, those lost in it, those queued in a lane, or live calls under way
+or lost."""
 
 _SOURCES: dict[str, Any] = {
     "batch": _OF_BATCH,
     "former": _FORMER,
+    "lost": _LOST,
     "lane": _QUEUED,
     "calls": _CALLED,
 }

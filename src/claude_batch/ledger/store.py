@@ -90,7 +90,7 @@ class Ledger:
         Raises `LedgerError` where it cannot be opened, is no ledger, or has another schema.
         """
         self.location = location
-        self.path: Path | None = None
+        self.path: Path
         self._is_new = False
         self._engine = self._connect(location)
         try:
@@ -106,18 +106,17 @@ class Ledger:
         if "://" in location:
             try:
                 url = make_url(location)
-                if url.get_backend_name() == "sqlite" and url.database:
-                    self.path = Path(url.database)
-                    url = url.set(database=str(self._file(self.path)))
+                if url.get_backend_name() != "sqlite" or not url.database:
+                    raise LedgerError(
+                        f"{location}: only ledgers in a file of SQLite are supported; name a file"
+                    )
+                self.path = Path(url.database)
+                url = url.set(database=str(self._file(self.path)))
                 engine = create_engine(url, hide_parameters=True)
             except (ArgumentError, ImportError) as error:
                 raise LedgerError(
                     f"the ledger's URL {location!r} cannot be used: {error}"
                 ) from None
-            if engine.dialect.name != "sqlite":
-                raise LedgerError(
-                    f"{location}: only SQLite ledgers are supported so far; name a file"
-                )
         else:
             self.path = Path(location).expanduser()
             engine = create_engine(f"sqlite:///{self._file(self.path)}", hide_parameters=True)
@@ -202,7 +201,7 @@ class Ledger:
 
     def _check_empty(self) -> None:
         """A file without a table is new, unless a ledger has been driven here before."""
-        if self.path is not None and not self._is_new and seat_files(self.path):
+        if not self._is_new and seat_files(self.path):
             raise self._emptied(self.path)
 
     def _emptied(self, path: Path) -> LedgerError:
@@ -313,7 +312,7 @@ class Ledger:
         """
         log = self.sibling("-wal")
         try:
-            if log is None or log.stat().st_size < _LOG_BYTES:
+            if log.stat().st_size < _LOG_BYTES:
                 return False
         except FileNotFoundError:
             return False
@@ -322,10 +321,8 @@ class Ledger:
             driver.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
         return True
 
-    def sibling(self, suffix: str) -> Path | None:
-        """The path of a file that lies beside the ledger; None for one that is no file."""
-        if self.path is None:
-            return None
+    def sibling(self, suffix: str) -> Path:
+        """The path of a file that lies beside the ledger; with "" the ledger's own."""
         resolved = self.path.expanduser().resolve()
         return resolved.with_name(resolved.name + suffix)
 
@@ -382,8 +379,7 @@ def insert_many(tx: Connection, statement: Insert, rows: Sequence[tuple[Any, ...
         names = [column.name for column in statement.table.columns]
         compiled = statement.compile(dialect=tx.dialect, column_keys=names)
         order = compiled.positiontup or []
-        if not order or order != [name for name in names if name in order]:
-            raise AssertionError(f"columns in another order than the table's: {order}")
+        assert order == [name for name in names if name in order] != [], order
         known = _compiled[key] = (statement, str(compiled))
     tx.exec_driver_sql(known[1], list(rows))
 

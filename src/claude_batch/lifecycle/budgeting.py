@@ -135,7 +135,9 @@ def count_under_way(
     for batch_id, state in uncounted:
         if state == BatchState.LIVE:
             _reserve_all(ledger, seat, prices, "calls", batch_id, now)
-        elif state != BatchState.COLLECTED:
+        elif state == BatchState.COLLECTED:
+            _reserve_all(ledger, seat, prices, "lost", batch_id, now)
+        else:
             for source in ("batch", "former"):
                 _reserve_all(ledger, seat, prices, source, batch_id, now)
         with ledger.write(seat) as tx:

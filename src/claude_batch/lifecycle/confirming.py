@@ -7,7 +7,7 @@ workspace of its own until the API, or the user, says otherwise.
 
 from __future__ import annotations
 
-from claude_batch.core.errors import ActorConfigurationError, LedgerError
+from claude_batch.core.errors import ActorConfigurationError
 from claude_batch.ledger import enqueue, reading
 from claude_batch.ledger.seats import every_seat
 from claude_batch.ledger.store import Ledger
@@ -26,9 +26,7 @@ async def confirm_key(ledger: Ledger, client: BatchesClient, run_id: str) -> boo
     asked elsewhere; `AccountHaltedError` for a key that is refused, `EngineStoppedError` where the
     API cannot be reached, and `LedgerError` where a process drives either workspace.
     """
-    if ledger.path is None:
-        raise LedgerError(f"{ledger.location}: a key is confirmed for a ledger in a file")
-    path = ledger.path.expanduser().resolve()
+    path = ledger.sibling("")
     again = f"{_KEPT}; try `claude-batch ledger confirm-key {run_id}` again"
     with contact_faults(client, _KEPT, again):
         await client.list_page(limit=1)

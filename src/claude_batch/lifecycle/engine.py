@@ -216,8 +216,6 @@ class Engine:
                 "the provider was closed while the call waited; its request stays in the ledger"
             )
             self._waiting.fail(self._waiting.all(), lambda _: stopped)
-            for call in self._inbox:
-                settle(call.future, stopped)
             self._notify()
             for door in self._doors.values():
                 await door.client.close()
@@ -334,9 +332,6 @@ class Engine:
         trace: str | None = None,
     ) -> None:
         """Store a single request; ``future`` gets its answer. Never blocks."""
-        if self._failure is not None:
-            settle(future, self._failure)
-            return
         call = Call(door, encoded, actor, key, mode, time.time(), future, talk, trace)
         with self._loop.gate:
             if not self._loop.closed:
@@ -366,7 +361,7 @@ class Engine:
             calls.append(self._inbox.popleft())
         if not calls:
             return
-        if self._failure is not None:  # what failed did so between the call and now
+        if self._failure is not None:
             for call in calls:
                 settle(call.future, self._failure)
             return
@@ -470,5 +465,4 @@ def _after_fork() -> None:
 
 
 atexit.register(shutdown_all)
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+os.register_at_fork(after_in_child=_after_fork)

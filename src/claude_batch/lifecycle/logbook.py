@@ -110,7 +110,7 @@ def _decided(event: events.UnknownDecided) -> str:
                 f"{event.requests} requests: it can no longer be learned whether the API took "
                 "them; they are sent again only on your order: `claude-batch unknown --resubmit`"
             )
-        case "resubmitted":
+        case _:  # resubmitted
             return (
                 f"{event.requests} requests are sent again although it is unknown whether the API "
                 "took them: they may be paid for twice (on_unknown: resubmit)"

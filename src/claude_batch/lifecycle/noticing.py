@@ -111,14 +111,14 @@ class Noticing:
                     since=now[1],
                 )
             )
-        elif before is not None:
-            del self._halts[row.id]
+        else:
+            reason, since = self._halts.pop(row.id)
             self._observers.tell(
                 SendingResumed(
                     ledger=self._observers.ledger,
                     workspace=row.name,
-                    reason=before[0],
-                    since=before[1],
+                    reason=reason,
+                    since=since,
                 )
             )
 

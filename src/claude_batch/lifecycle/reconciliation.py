@@ -205,7 +205,7 @@ class Reconciliation:
             return False
         with self._ledger.write(seat) as tx:
             # Where it may be another sending of ours as well, only its results can tell.
-            if reconciling.rivals(tx, row.id) or not reconciling.is_unknown(tx, row.id):
+            if reconciling.rivals(tx, row.id):
                 return False
             self._adopt(tx, row.id, remote, "assumed")
         self._tell(row.id, row.request_count, "assumed", remote.id)
@@ -289,25 +289,32 @@ class Reconciliation:
                 return False
             states = [CandidateState(c.state) for c in reconciling.candidates_of(tx, batch_id)]
         decision = decide(states, settled=row.settled is not None)
-        if decision is Decision.WAIT:
-            return self._resubmit_overdue(seat, row, now)
+        if decision is Decision.WAIT and not self._is_overdue(row, now):
+            return False
         reach(CrashPoint.BEFORE_DISPROVED)
+        outcome: UnknownOutcome
+        count = row.request_count
         with self._ledger.write(seat) as tx:
-            if not reconciling.is_unknown(tx, batch_id):
-                return False
-            if decision is Decision.UNRESOLVED:
+            # Nobody but who has the seat decides, so it is as unknown as it was.
+            if decision is Decision.WAIT:
+                outcome = "resubmitted"
+                count = reconciling.resubmit(tx, batch_id, now=now)
+                if not count:
+                    return False
+            elif decision is Decision.UNRESOLVED:
+                outcome = "unresolved"
                 reconciling.unresolve(
                     tx,
                     batch_id,
                     note="a batch that may have been it is gone, and cannot be judged any more",
                 )
             else:
+                outcome = "not_accepted"
                 note = "the API's list proved that it was not accepted"
                 silent = reconciling.disprove(tx, batch_id, note=note)
                 if silent >= SILENT_SENDINGS:
                     self._too_silent(tx, seat, batch_id, silent)
-        unresolved = decision is Decision.UNRESOLVED
-        self._tell(batch_id, row.request_count, "unresolved" if unresolved else "not_accepted")
+        self._tell(batch_id, count, outcome)
         return True
 
     def _tell(
@@ -338,15 +345,7 @@ class Reconciliation:
             interval=self._settings.probe_interval,
         )
 
-    def _resubmit_overdue(self, seat: Seat, row: Record, now: float) -> bool:
-        """The user prefers time over money: do not wait for certainty any longer."""
+    def _is_overdue(self, row: Record, now: float) -> bool:
+        """Whether the user, who prefers time over money, waits for certainty no longer."""
         overdue = age_of(row.unknown_since, now) >= self._settings.resubmit_after
-        if self._settings.on_unknown != "resubmit" or not overdue:
-            return False
-        with self._ledger.write(seat) as tx:
-            if not reconciling.is_unknown(tx, row.id):
-                return False
-            count = reconciling.resubmit(tx, row.id, now=now)
-        if count:
-            self._tell(row.id, count, "resubmitted")
-        return bool(count)
+        return overdue and self._settings.on_unknown == "resubmit"

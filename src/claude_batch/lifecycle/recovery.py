@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from claude_batch.core.errors import LedgerError
 from claude_batch.core.settings import LedgerSettings
 from claude_batch.core.states import BatchState
 from claude_batch.ledger import (
@@ -80,9 +79,7 @@ async def recover(
     where the key is refused, and `EngineStoppedError` where the API cannot be reached; what was
     found until then stays found.
     """
-    if ledger.path is None:
-        raise LedgerError(f"{ledger.location}: only a ledger in a file can be recovered")
-    path = ledger.path.expanduser().resolve()
+    path = ledger.sibling("")
     with contact_faults(client, _NOT_RECOVERED, _AGAIN):
         await client.list_page(limit=1)
         with ledger.write() as tx:

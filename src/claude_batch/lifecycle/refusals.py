@@ -124,8 +124,6 @@ class Refusals:
         return True
 
     def _part(self, tx: Transaction, row: Any) -> None:
-        if row.state != BatchState.PACKED or row.refusal is None:
-            return
         if packing.split(tx, row.id, time.time()) is None:
             error_type, message, request_id = json.loads(row.refusal)
             self._fail(tx, row, 0, error_type or "invalid_request_error", message, request_id)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from filelock import FileLock, Timeout
 
-from claude_batch.core.errors import LedgerError
 from claude_batch.ledger.seats import seat_file
 from claude_batch.ledger.store import Ledger
 
@@ -12,10 +11,8 @@ __all__ = ["seat_is_taken", "seat_lock"]
 
 
 def seat_lock(ledger: Ledger, workspace_id: int) -> FileLock:
-    """The lock of a workspace's seat, not taken yet. Raises `LedgerError` without a file."""
-    if ledger.path is None:
-        raise LedgerError(f"{ledger.location}: a driver's seat needs a ledger in a file")
-    return FileLock(seat_file(ledger.path.expanduser().resolve(), workspace_id))
+    """The lock of a workspace's seat, not taken yet."""
+    return FileLock(seat_file(ledger.sibling(""), workspace_id))
 
 
 def seat_is_taken(ledger: Ledger, workspace_id: int) -> bool:

@@ -187,13 +187,12 @@ class Submission:
             )
             for piece in body_items(items, first=first):
                 buffer += piece
-                while len(buffer) >= CHUNK_BYTES:
+                while len(buffer) > CHUNK_BYTES:  # so that something is left for the end
                     yield bytes(buffer[:CHUNK_BYTES])
                     del buffer[:CHUNK_BYTES]
             first = False
             reach(CrashPoint.DURING_UPLOAD)
-        if buffer:
-            yield bytes(buffer)
+        yield bytes(buffer)
         reach(CrashPoint.BEFORE_ARMED)
         before = time.monotonic()
         with self._ledger.write(seat) as tx:

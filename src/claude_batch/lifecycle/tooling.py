@@ -177,9 +177,8 @@ class _Loop:
 
 
 _loop = _Loop()
-if hasattr(os, "register_at_fork"):
-    # The parent's thread does not exist in the child.
-    os.register_at_fork(after_in_child=_loop.__init__)
+# The parent's thread does not exist in the child.
+os.register_at_fork(after_in_child=_loop.__init__)
 
 
 def run_tool(tool: Tool, arguments: bytes, done: Callable[[ToolOutput], None]) -> None:

@@ -97,8 +97,7 @@ class Turning:
         await sleep_or_wake(self._wake, min(seconds, LONGEST_SLEEP))
 
     def _tool_has_ended(self) -> None:
-        loop = self._loop
-        if loop is not None:
-            # Where the loop is closed nobody waits for it any more.
-            with contextlib.suppress(RuntimeError):
-                loop.call_soon_threadsafe(self._wake.set)
+        assert self._loop is not None, "tools are started by a pass"
+        # Where the loop is closed nobody waits for it any more.
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._wake.set)

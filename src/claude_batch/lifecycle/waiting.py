@@ -40,7 +40,7 @@ class Waiter:
     run_id: str
     workspace: object
     """Who speaks for the account: a halt of it ends the wait."""
-    timer: asyncio.TimerHandle | None = None
+    timer: asyncio.TimerHandle = field(init=False, repr=False)
 
 
 @dataclass(slots=True)
@@ -105,9 +105,8 @@ class Waiting:
     def fail(self, waiters: Iterable[Waiter], error: Callable[[Waiter], ActorError]) -> None:
         """End waits with an error; the requests stay as they are."""
         for waiter in list(waiters):
-            if self._remove(waiter):
-                self._release(waiter)
-                settle(waiter.future, error(waiter))
+            self.leave(waiter)
+            settle(waiter.future, error(waiter))
 
     def _remove(self, waiter: Waiter) -> bool:
         mine = self._by_seq.get(waiter.seq)
@@ -128,8 +127,5 @@ class Waiting:
         return [waiter for waiters in self._by_seq.values() for waiter in waiters]
 
     def _release(self, waiter: Waiter) -> None:
-        if waiter.timer is not None:
-            waiter.timer.cancel()
-        cursor = self._cursors.get(waiter.run_id)
-        if cursor is not None:
-            cursor.waiting -= 1
+        waiter.timer.cancel()
+        self._cursors[waiter.run_id].waiting -= 1

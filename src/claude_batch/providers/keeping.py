@@ -75,11 +75,11 @@ def facts_of(location: str) -> LedgerFacts:
                 state = "above"
         path, log = ledger.sibling(""), ledger.sibling("-wal")
         return LedgerFacts(
-            path=str(path or location),
+            path=str(path),
             schema_version=SCHEMA_VERSION,
             incarnation=ledger.incarnation,
-            size=path.stat().st_size if path is not None else 0,
-            log_size=log.stat().st_size if log is not None and log.exists() else 0,
+            size=path.stat().st_size,
+            log_size=log.stat().st_size if log.exists() else 0,
             requests=requests,
             batches=batches,
             posts=posts,

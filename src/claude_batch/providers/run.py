@@ -159,28 +159,22 @@ class Run:
         `BudgetExceededError` where it is held and only another budget would change that, and
         `BatchTimeoutError` after ``max_wait``.
         """
-        async for _ in step_async(self._until_final()):
-            pass
-        return await _first(step_async(self._read(self.status)))
+        return await _first(step_async(self._finished()))
 
     def wait_sync(self) -> RunStatus:
         """`wait`, with or without a running event loop."""
-        for _ in step_sync(self._until_final()):
-            pass
-        return self.status()
+        return next(step_sync(self._finished()))[0]
 
     async def wait_until_sent(self) -> None:
         """Wait until the API has every batch of the run that its queue admits.
 
         Raises `AccountHaltedError`.
         """
-        async for _ in step_async(self._until_sent()):
-            pass
+        await _first(step_async(self._sent()))
 
     def wait_until_sent_sync(self) -> None:
         """`wait_until_sent`, with or without a running event loop."""
-        for _ in step_sync(self._until_sent()):
-            pass
+        next(step_sync(self._sent()))
 
     @overload
     def results(self, *, ordered: bool = True) -> AsyncIterator[ActorResult]: ...
@@ -332,6 +326,16 @@ class Run:
 
     def _read(self, work: Any) -> Generator[Pause | Any, Any, None]:
         yield [(yield Pause(self._engine.read(work)))]
+
+    def _finished(self) -> Generator[Pause | Any, Any, None]:
+        """The status, once every request has its final state."""
+        yield from self._until_final()
+        yield from self._read(self.status)
+
+    def _sent(self) -> Generator[Pause | Any, Any, None]:
+        """Something, once the API has all of the run that its queue admits."""
+        yield from self._until_sent()
+        yield [None]
 
     def _until_final(self) -> Generator[Pause | None, Any, None]:
         cancelled_at: float | None = None

@@ -1,0 +1,38 @@
+Feature: An answer is judged by the shape that was asked for, and says no more than the model can use
+
+  Scenario: Of many problems the first few are told, and how many there are besides
+    Given an actor response of the text '{"number": [], "issued": "x", "total": "x", "currency": [], "paid": "maybe", "tags": 5}', stopped by end_turn
+    Then the actor response read as Receipt is refused with "; and 1 more"
+
+  Scenario Outline: Whether an answer keeps its shape is asked of it when it is final: <reason>
+    Given an actor response of the text nothing, stopped by <reason>
+    Then its validation as a Flat is <what>
+
+    Examples:
+      | reason     | what     |
+      | end_turn   | refused  |
+      | tool_use   | put off  |
+      | pause_turn | put off  |
+
+  Scenario: An answer that was cut short is judged by that, and not by what is missing
+    Given an actor response of the text {, stopped by max_tokens
+    Then its judge says "it was cut short by max_tokens"
+
+  Scenario: A failure stays what it is, whatever shape is asked for
+    Then a result that failed is the same failure when it is read as a Flat
+
+  Scenario: A parameter that nobody knows here is told once and sent
+    Given a program that logs
+    Then raw params with "of_tomorrow" are sent as they are, and told once
+
+  Scenario: An actor is asked for more shapes than are kept
+    Given an API
+    And a batch provider
+    Then it can be asked for 70 shapes, each with its own schema
+
+  Scenario: What a tool raises with blocks for the model is shown as it is
+    Given an API whose model calls the tool refuses with {"city": "Ulm"}
+    And a batch provider
+    And its actor has the tools "refuses"
+    When the actor is asked: "Where is it?"
+    Then the model was shown an error [{"type": "text", "text": "not in Ulm"}]

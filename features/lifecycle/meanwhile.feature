@@ -1,0 +1,258 @@
+Feature: What happens between two steps of the driver is heeded by the next one
+
+  Scenario: A sending that was accepted is found although another one may be it too
+    Given an API that takes 1 seconds for a batch
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "nth": [1], "action": {"type": "drop_before"}},
+                 {"route": "create", "nth": [2], "action": {"type": "drop_after"}}]}
+      """
+    And a batch provider with {"settling": 1.5, "max_requests": 2}
+    When a run of 4 prompts is submitted
+    And the results are read in order
+    Then there are 4 results in the order of the prompts
+    And the API has processed 4 requests, none twice
+
+  Scenario: In an exclusive workspace too, what may be one of two sendings is told by its results
+    Given an API that takes 1 seconds for a batch
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "nth": [1], "action": {"type": "drop_after"}},
+                 {"route": "create", "nth": [2], "action": {"type": "drop_before"}}]}
+      """
+    And a batch provider with {"settling": 1.5, "max_requests": 2, "exclusive_workspace": true}
+    When a run of 4 prompts is submitted
+    And the results are read in order
+    Then there are 4 results in the order of the prompts
+    And the API has processed 4 requests, none twice
+
+  Scenario: In an exclusive workspace a lone batch is ours only once it counts as many requests
+    Given an API whose batches count nothing for 0.5 seconds and take 1
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "nth": [1], "action": {"type": "drop_after"}}]}
+      """
+    And a batch provider with {"settling": 3600, "exclusive_workspace": true}
+    When a run of 3 prompts is submitted
+    And the results are read in order
+    Then there are 3 results in the order of the prompts
+    And the API has processed 3 requests, none twice
+
+  Scenario: A batch that was taken for ours is judged later where its results cannot be read yet
+    Given an API
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "nth": [1], "action": {"type": "drop_after"}},
+                 {"route": "results", "nth": [1], "action": {"type": "error", "status": 400}}]}
+      """
+    And a batch provider with {"settling": 3600, "exclusive_workspace": true}
+    When a run of 2 prompts is submitted
+    And the results are read in order
+    Then there are 2 results in the order of the prompts
+    And the API has processed 2 requests, none twice
+
+  Scenario: What the ledger has forgotten is nobody's candidate
+    Given an API
+    And a batch provider with {"settling": 0, "drive": false}
+    When a sending of 2 prompts has become unknown
+    And a batch of 2 requests is made that the ledger has sent and forgotten
+    And everything that is due is advanced until the run is finished
+    And the results are read in order
+    Then there are 2 results in the order of the prompts
+    And the API has processed 4 requests, none twice
+
+  Scenario: Sending that is halted while the list is read sends no more than a probe
+    Given an API
+    And a batch provider with {"drive": false}
+    When a run of 3 prompts is stored without driving
+    And at before_intent sending is halted
+    And the ledger is advanced
+    Then the API was called 0 times by POST /v1/messages/batches
+    And the run's state becomes halted
+    When the provider resumes
+    And everything that is due is advanced until the run is finished
+    And the results are read in order
+    Then there are 3 results in the order of the prompts
+
+  Scenario: A copy of the ledger that sends in the same moment stops the sending
+    Given an API
+    And a batch provider with {"drive": false}
+    When a run of 2 prompts is stored without driving
+    And at before_high_water a copy of the ledger has sent as many batches
+    And the ledger is advanced
+    Then the API has seen 0 batches
+    And the status says "ledger recover"
+
+  Scenario: A ledger that falls behind its mark while the list is read sends nothing
+    Given an API
+    And a batch provider with {"drive": false}
+    When a run of 2 prompts is stored without driving
+    And at before_intent the ledger falls behind its mark
+    And the ledger is advanced in vain
+    Then the ledger error says "may not be sent: the ledger is behind its high-water mark"
+    And the API has seen 0 batches
+
+  Scenario: A driver that is stopped during an upload has sent nothing
+    Given an API
+    And a batch provider with {"drive": false}
+    When a run of large prompts of 3 MB is stored without driving
+    And at during_upload the driver is stopped
+    And the ledger is advanced
+    Then the API has seen 0 batches
+    When the provider is closed
+    And another provider opens the run
+    And the results are read in order
+    Then every result is an answer
+    And the API has paid for each once
+
+  Scenario: A driver that is stopped after one of two batches leaves the other for the next
+    Given an API that takes 3600 seconds for a batch
+    And a batch provider with {"drive": false, "max_requests": 1}
+    When a run of 2 prompts is stored without driving
+    And the ledger is advanced
+    And both batches have ended
+    And at after_collected the driver is stopped
+    And the ledger is advanced a few times
+    Then the status shows 1 requests succeeded
+    When the provider is closed
+    And another provider opens the run
+    And the results are read in order
+    Then there are 2 results in the order of the prompts
+    And the API has processed 2 requests, none twice
+
+  Scenario: What is cancelled as it is about to be packed is packed no more
+    Given an API
+    And a batch provider with {"drive": false}
+    When a run of 2 prompts is stored without driving
+    And at before_pack the run is cancelled
+    And the ledger is advanced
+    Then the status shows 2 requests canceled
+    And the API was called 0 times by POST /v1/messages/batches
+
+  Scenario: Three uploads in a row that broke are taken for a refusal of their size
+    Given an API
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "nth": [1], "action": {"type": "drop_before", "after_bytes": 70000}}]}
+      """
+    And a batch provider with {"drive": false}
+    When a run of large prompts of 24 MB is stored without driving
+    And it is packed, and its upload has broken twice
+    And everything that is due is advanced until the run is finished
+    And the results are read in order
+    Then every result is an answer
+    And the API has paid for each once
+    And the API has seen 2 batches
+
+  Scenario: A probe whose answer is lost is followed by another one
+    Given an API
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "nth": [1], "action": {"type": "error", "status": 402}},
+                 {"route": "create", "nth": [2], "action": {"type": "drop_before"}}]}
+      """
+    And a batch provider with {"probe_interval": 0.3, "settling": 0}
+    When a run of 2 prompts is stored without driving
+    Then the status shows 2 requests succeeded
+    And the API has processed 2 requests, none twice
+
+  Scenario: Where all is cancelled that a halted account could be probed with, nothing is sent
+    Given an API
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "nth": [1], "action": {"type": "error", "status": 402}}]}
+      """
+    And a batch provider with {"drive": false, "probe_interval": 0.1}
+    When a run of 2 prompts is stored without driving
+    And the ledger is advanced
+    And the run is cancelled
+    And the ledger is advanced a few times
+    Then the status shows 2 requests canceled
+    And the API was called 1 times by POST /v1/messages/batches
+
+  Scenario: A key that is refused between two sendings halts before anything is uploaded
+    Given an API
+    And the API has the faults
+      """
+      {"rules": [{"route": "list", "nth": [2], "action": {"type": "error", "status": 401}}]}
+      """
+    And a batch provider with {"drive": false}
+    When a run of 2 prompts is stored without driving
+    And the ledger is advanced, however its key is refused
+    Then the run's state becomes halted
+    And the API was called 0 times by POST /v1/messages/batches
+
+  Scenario: A refused key halts nobody while a process with another key drives
+    Given an API
+    And a batch provider with {"drive": false}
+    When another process holds the seat
+    And the API has these faults from now on
+      """
+      {"rules": [{"route": "list", "action": {"type": "error", "status": 401}}]}
+      """
+    And the ledger is advanced
+    Then the workspace is not halted
+
+  Scenario: A server that dislikes our first call is the API all the same
+    Given an API
+    And the API has the faults
+      """
+      {"rules": [{"route": "list", "nth": [1], "action": {"type": "error", "status": 400}}]}
+      """
+    And a batch provider
+    When 2 prompts are asked at once
+    Then all 2 are answered
+
+  Scenario Outline: A check that is refused is made again: <route>
+    Given an API that takes 0.3 seconds for a batch
+    And the API has the faults
+      """
+      {"rules": [{"route": "<route>", "nth": [1], "action": {"type": "error", "status": 400}}]}
+      """
+    And a batch provider
+    When 2 prompts are asked at once
+    Then all 2 are answered
+    And the API has processed 2 requests, none twice
+
+    Examples:
+      | route    |
+      | retrieve |
+      | results  |
+
+  Scenario: A 400 that names a request that is not in the batch is bisected like any other
+    Given an API
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "nth": [1], "action": {"type": "error", "status": 400,
+        "message": "requests.7.params: something is wrong with it"}}]}
+      """
+    And a batch provider
+    When a run of 2 prompts is submitted
+    And the results are read in order
+    Then there are 2 results in the order of the prompts
+    And the API has seen 2 batches
+
+  Scenario: Halves that were refused alike are parted on once the account is in order
+    Given an API
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "nth": [1, 2, 3], "action":
+        {"type": "error", "status": 400, "message": "the body is not valid"}}]}
+      """
+    And a batch provider with {"probe_interval": 0.3}
+    When a run of 6 prompts is stored without driving
+    Then the status shows 6 requests succeeded
+    And the API has processed 6 requests, none twice
+
+  Scenario: A pass that its caller cancels is no fault of the engine
+    Given an API
+    And the API has the faults
+      """
+      {"rules": [{"route": "list", "nth": [1], "action": {"type": "delay", "seconds": 30}}]}
+      """
+    And a batch provider with {"drive": false}
+    When a run of 2 prompts is stored without driving
+    And advancing is cancelled while the API is slow
+    And everything that is due is advanced until the run is finished
+    And the results are read in order
+    Then there are 2 results in the order of the prompts

@@ -1,0 +1,209 @@
+"""Steps of what encoded params come to at most, are marked for, and hold."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+import parse
+from behave import given, register_type, then, use_step_matcher, when
+from behave.runner import Context
+from caching_steps import LONG, as_bytes, look
+
+from claude_batch.actor.configuration import ActorConfiguration
+from claude_batch.actor.request import ActorRequest, RequestEncoder
+from claude_batch.core.errors import InvalidRequestError
+from claude_batch.wire import encoding
+from claude_batch.wire.bounds import TokenBound, Unbounded, named_and_longest, token_bound
+from claude_batch.wire.caching import CacheMarks
+from claude_batch.wire.encoding import PromptParams, encode_params
+from claude_batch.wire.media import media_of
+from claude_batch.wire.prefixes import marked_prefix
+from claude_batch.wire.turns import schema_problem
+
+use_step_matcher("parse")
+
+
+@parse.with_pattern(r"\{.*\}")
+def _object(text: str) -> Any:
+    return json.loads(text)
+
+
+register_type(Object=_object)
+
+BASE: dict[str, Any] = {
+    "model": "m",
+    "max_tokens": 10,
+    "messages": [{"role": "user", "content": "hello"}],
+}
+
+
+def _encoded(more: dict[str, Any]) -> bytes:
+    return msgspec.json.encode({**BASE, **more})
+
+
+def _bound(more: dict[str, Any]) -> TokenBound:
+    found = token_bound(_encoded(more))
+    assert (found.model, found.output) == ("m", 10), found
+    return found
+
+
+@then("params with {more:Object} come to their bytes and {tokens:d} tokens")
+def _(context: Context, more: dict[str, Any], tokens: int) -> None:
+    found = _bound(more)
+    assert found.input == len(_encoded(more)) + tokens, (found, len(_encoded(more)))
+    assert found.searches == 0
+
+
+@then("params with {more:Object} come to {tokens:d} tokens and {searches:d} searches")
+def _(context: Context, more: dict[str, Any], tokens: int, searches: int) -> None:
+    found = _bound(more)
+    assert (found.input, found.searches) == (tokens, searches), found
+
+
+@then("params with {more:Object} have no bound: {words}")
+def _(context: Context, more: dict[str, Any], words: str) -> None:
+    try:
+        found = token_bound(_encoded(more))
+    except Unbounded as error:
+        assert words in str(error), error
+    else:
+        raise AssertionError(found)
+
+
+@then(
+    "params with {more:Object} have a cache of {cache}, "
+    "and may be charged as run in one country: {us_only}"
+)
+def _(context: Context, more: dict[str, Any], cache: str, us_only: str) -> None:
+    found = _bound(more)
+    assert found.cache == (None if cache == "nothing" else cache), found
+    assert found.us_only == (us_only == "yes"), found
+
+
+@then('params with {more:Object} name "{model}" and {tokens:d} tokens')
+@then('params with {more:Object} name "" and {tokens:d} tokens')
+def _(context: Context, more: dict[str, Any], tokens: int, model: str = "") -> None:
+    assert named_and_longest(_encoded(more)) == (model, tokens)
+
+
+@then("params with {more:Object} have {blocks:d} of 3 blocks marked, for an hour: {hour}")
+def _(context: Context, more: dict[str, Any], blocks: int, hour: str) -> None:
+    messages: list[Any] = [
+        {"role": "user", "content": [{"type": "text", "text": each} for each in "abc"]}
+    ]
+    found = marked_prefix(_encoded({**more, "messages": messages}))
+    if not blocks:
+        assert found is None, found
+        return
+    assert found is not None and found.hour == (hour == "yes"), found
+    system = more.get("system")
+    parts = [
+        *more.get("tools", []),
+        *(each for each in (system if isinstance(system, list) else []) if isinstance(each, dict)),
+        *({"role": "user", **each} for each in messages[0]["content"]),
+    ]
+    assert found.size == len(msgspec.json.encode(["m", parts[:blocks]])), found
+
+
+# Answers in JSON
+
+
+@then(
+    "an answer {text} that stopped for {reason} is, by the schema {schema:Object}, wrong: {words}"
+)
+def _(context: Context, text: str, reason: str, schema: dict[str, Any], words: str) -> None:
+    params = _encoded({"output_config": {"format": {"type": "json_schema", "schema": schema}}})
+    block = {"type": "text", "text": text}
+    problem = schema_problem(
+        params, msgspec.json.encode({"stop_reason": reason, "content": [block]})
+    )
+    assert (problem or "nothing") == words, problem
+
+
+# Images and PDFs
+
+
+@then("the bytes {written} are of type {kind}, and their size is not known")
+def _(context: Context, written: str, kind: str) -> None:
+    found = media_of(bytes.fromhex(written))
+    assert (found.type, found.size) == (kind, None), found
+
+
+@then("a PDF with {written} has {pages:d} pages")
+def _(context: Context, written: str, pages: int) -> None:
+    assert media_of(f"%PDF-1.7\n{written}\n%%EOF".encode()).pages == pages
+
+
+# The prompt cache, and encoding
+
+
+@when("{count:d} prompts of an actor with a short system prompt are looked at")
+def _(context: Context, count: int) -> None:
+    _prompts(context, "Short.", count)
+
+
+@when("{count:d} prompts of an actor with a long system prompt are looked at")
+def _(context: Context, count: int) -> None:
+    _prompts(context, LONG, count)
+
+
+def _prompts(context: Context, system: str, count: int) -> None:
+    configuration = ActorConfiguration(
+        name="tests/marks", model="claude-opus-4-5", system_prompt=system
+    )
+    encoder, marks = RequestEncoder(configuration), CacheMarks()
+    prompts = [f"ask {number}" for number in range(count)]
+    context.before = [encoder.encode(ActorRequest(prompt)) for prompt in prompts]
+    seen = [marks.mark(*pair) for pair in zip(context.before, prompts, strict=True)]
+    context.after, context.numbers = [list(each) for each in zip(*seen, strict=True)]
+
+
+@when("{count:d} prompts are looked at whose params do not end with them")
+def _(context: Context, count: int) -> None:
+    marks = CacheMarks()
+    requests = [
+        as_bytes(
+            {
+                "model": "claude-opus-4-5",
+                "messages": [{"role": "user", "content": f"ask {number}"}],
+                "system": LONG,
+            }
+        )
+        for number in range(count)
+    ]
+    look(context, requests)
+    again = [marks.mark(each, f"ask {number}") for number, each in enumerate(requests)]
+    assert [request for request, _ in again] == context.after
+
+
+@given("a batch's body may have {size:d} bytes")
+def _(context: Context, size: int) -> None:
+    context.add_cleanup(setattr, encoding, "MAX_BODY_BYTES", encoding.MAX_BODY_BYTES)
+    encoding.MAX_BODY_BYTES = size
+
+
+@when("a prompt of {size:d} bytes is encoded as an actor's others are")
+def _(context: Context, size: int) -> None:
+    prompts = PromptParams(
+        lambda text: {
+            **BASE,
+            "model": "claude-haiku-4-5",
+            "messages": [{"role": "user", "content": text}],
+        }
+    )
+    context.error = None
+    try:
+        prompts.encode("x" * size)
+    except InvalidRequestError as error:
+        context.error = error
+
+
+@then("each of {count:d} user profiles keeps headers of its own")
+def _(context: Context, count: int) -> None:
+    params = {**BASE, "model": "claude-haiku-4-5"}
+    for number in range(count):
+        headers = encode_params(params, user_profile=f"profile_{number}").headers
+        assert headers.user_profile == f"profile_{number}", headers
+    assert len(encoding._common_headers) <= 1001

@@ -1,0 +1,61 @@
+"""Steps about judging answers by the shapes that were asked for."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import shapes
+from behave import then
+from behave.runner import Context
+from event_steps import _lines
+from pydantic import create_model
+
+import claude_batch as cb
+from claude_batch.actor.output import output_format_of
+from claude_batch.actor.request import RequestEncoder
+from claude_batch.actor.response import OutputJudge
+
+
+@then("its validation as a Flat is {what}")
+def _(context: Context, what: str) -> None:
+    response = context.actor_response.with_output(output_format_of(shapes.Flat))
+    try:
+        response.validate()
+    except cb.OutputValidationError:
+        assert what == "refused"
+    else:
+        assert what == "put off"
+
+
+@then('its judge says "{words}"')
+def _(context: Context, words: str) -> None:
+    assert OutputJudge(output_format_of(shapes.Flat))(context.actor_response.raw) == words
+
+
+@then("a result that failed is the same failure when it is read as a Flat")
+def _(context: Context) -> None:
+    error = cb.BatchRequestError("it expired", outcome="expired")
+    result = cb.ActorResult(key="k", position=3, error=error)
+    assert result.with_output(output_format_of(shapes.Flat)) == result
+
+
+@then('raw params with "{name}" are sent as they are, and told once')
+def _(context: Context, name: str) -> None:
+    configuration = cb.ActorConfiguration(name="tests/asker", model="claude-haiku-4-5")
+    encoder = RequestEncoder(configuration)
+    messages = [{"role": "user", "content": "hello"}]
+    asked = cb.ActorRequest(params={"messages": messages, name: 7})
+    for _ in range(2):
+        assert json.loads(encoder.encode(asked).params)[name] == 7
+    assert len(_lines(context, f"`{name}` is no Messages parameter that is known here")) == 1
+
+
+@then("it can be asked for {count:d} shapes, each with its own schema")
+def _(context: Context, count: int) -> None:
+    for number in range(count):
+        fields: dict[str, Any] = {f"field_{number}": (int, ...)}
+        kind = create_model(f"Shape{number}", __module__=shapes.__name__, **fields)
+        configuration, output = context.actor._shaped(kind)
+        assert output is not None and output.kind is kind
+        assert f"field_{number}" in json.dumps(configuration.response_format), configuration

@@ -1,0 +1,185 @@
+"""Steps about what happens between two steps of the driver, staged at its crash points."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import time
+import urllib.request
+from collections.abc import Callable
+
+import anthropic
+from behave import then, when
+from behave.runner import Context
+from lifecycle_steps import packed
+from sqlalchemy import select, update
+from staging import KEY, ledger_values, until
+
+from claude_batch.core import crash_points
+from claude_batch.core.crash_points import CrashPoint
+from claude_batch.core.errors import LedgerError
+from claude_batch.core.ids import new_request_id
+from claude_batch.ledger import halting
+from claude_batch.ledger.high_water import HighWater, note_behind, posts_of
+from claude_batch.ledger.schema import batches, workspaces
+from claude_batch.ledger.store import Ledger
+from claude_batch.wire.encoding import custom_id
+
+
+@contextlib.contextmanager
+def _ledger():
+    """The scenario's ledger, as another process opens it."""
+    ledger = Ledger(os.environ["CLAUDE_BATCH_LEDGER"])
+    try:
+        yield ledger
+    finally:
+        ledger.close()
+
+
+def _halt(context: Context) -> None:
+    with _ledger() as ledger, ledger.write() as tx:
+        halting.halt(
+            tx,
+            tx.scalar(select(workspaces.c.id)) or 0,
+            reason="billing",
+            error_type=None,
+            message="no credit",
+            now=time.time(),
+            interval=300.0,
+        )
+
+
+def _copy_sends(context: Context) -> None:
+    with _ledger() as ledger:
+        with ledger.read() as tx:
+            posts = posts_of(tx)
+        HighWater(ledger).renew(posts)
+
+
+def _fall_behind(context: Context) -> None:
+    with _ledger() as ledger, ledger.write() as tx:
+        note_behind(tx, time.time())
+
+
+def _stop(context: Context) -> None:
+    context.provider._door().driver.stop()
+
+
+def _at(context: Context, point: str, what: Callable[[Context], None]) -> None:
+    """Do something once, when the driver stands at a point."""
+    where, done = CrashPoint(point), []
+
+    def come(reached: CrashPoint) -> None:
+        if reached is where and not done:
+            done.append(True)
+            what(context)
+
+    context.add_cleanup(setattr, crash_points, "on_reach", None)
+    crash_points.on_reach = come
+
+
+@when("at {point} sending is halted")
+def _(context: Context, point: str) -> None:
+    _at(context, point, _halt)
+
+
+@when("at {point} a copy of the ledger has sent as many batches")
+def _(context: Context, point: str) -> None:
+    _at(context, point, _copy_sends)
+
+
+@when("at {point} the ledger falls behind its mark")
+def _(context: Context, point: str) -> None:
+    _at(context, point, _fall_behind)
+
+
+@when("at {point} the driver is stopped")
+def _(context: Context, point: str) -> None:
+    _at(context, point, _stop)
+
+
+@when("at {point} the run is cancelled")
+def _(context: Context, point: str) -> None:
+    _at(context, point, lambda context: context.run.cancel_sync())
+
+
+@when("a run of {count:d} prompts is stored without driving")
+def _(context: Context, count: int) -> None:
+    context.prompts = [f"prompt {n}" for n in range(count)]
+    context.run = context.provider.store(context.actor.configuration, context.prompts)
+
+
+@when("a run of large prompts of {size:d} MB is stored without driving")
+def _(context: Context, size: int) -> None:
+    text = "x" * 1_000_000
+    prompts = (f"{n} {text}" for n in range(size))
+    context.run = context.provider.store(context.actor.configuration, prompts)
+
+
+@when("the ledger is advanced in vain")
+def _(context: Context) -> None:
+    try:
+        context.provider.advance_sync()
+    except LedgerError as error:
+        context.error = error
+    else:
+        raise AssertionError("the ledger was advanced")
+
+
+@when("the ledger is advanced, however its key is refused")
+def _(context: Context) -> None:
+    with contextlib.suppress(Exception):
+        context.provider.advance_sync()
+
+
+@when("it is packed, and its upload has broken twice")
+def _(context: Context) -> None:
+    packed(context)
+    with _ledger() as ledger, ledger.write() as tx:
+        tx.execute(update(batches).values(broken_uploads=2))
+
+
+@when("both batches have ended")
+def _(context: Context) -> None:
+    context.api.advance_clock(3601)
+
+
+@when("the API has these faults from now on")
+def _(context: Context) -> None:
+    context.api.set_faults(json.loads(context.text))
+
+
+@then("the workspace is not halted")
+def _(context: Context) -> None:
+    assert ledger_values(select(workspaces.c.halted)) == [None]
+
+
+@when("a batch of {count:d} requests is made that the ledger has sent and forgotten")
+def _(context: Context, count: int) -> None:
+    with _ledger() as ledger:
+        incarnation = ledger.incarnation
+    params = {"model": "claude-haiku-4-5", "max_tokens": 9}
+    with anthropic.Anthropic(api_key=KEY, base_url=context.api.url, max_retries=0) as client:
+        client.messages.batches.create(
+            requests=[
+                {
+                    "custom_id": custom_id(new_request_id(), incarnation, 1),
+                    "params": {**params, "messages": [{"role": "user", "content": f"was {n}"}]},
+                }
+                for n in range(count)
+            ]
+        )
+
+
+def _rules(context: Context) -> list[dict[str, int]]:
+    with urllib.request.urlopen(f"{context.api.url}/sandbox/faults/counters") as answer:
+        return json.load(answer)["rules"]
+
+
+@when("advancing is cancelled while the API is slow")
+def _(context: Context) -> None:
+    future = context.provider._engine.advance(context.provider._door())
+    until(lambda: _rules(context)[0]["fired"])
+    assert future.cancel()
+    context.api.clear_faults()

@@ -1,0 +1,262 @@
+"""Steps of callers that wait, and of observers, at the moments when they come and go."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future
+from typing import Any
+
+from behave import given, then, when
+from behave.runner import Context
+from engine_steps import configuration
+from event_steps import _lines
+from sqlalchemy import select
+from staging import QUICK, ledger_values, until
+
+import claude_batch as cb
+from claude_batch.core import events
+from claude_batch.core.events import Event
+from claude_batch.ledger import schema
+from claude_batch.ledger.reading import Answer
+from claude_batch.ledger.store import Ledger
+from claude_batch.lifecycle import observers as observers_module
+from claude_batch.lifecycle.logbook import words_of
+from claude_batch.lifecycle.noticing import Noticing
+from claude_batch.lifecycle.observers import Carriers, Observers
+from claude_batch.lifecycle.waiting import Waiter, Waiting
+
+
+class _Callers:
+    """Callers of the only request of the scenario's run, and what becomes of their waiting."""
+
+    def __init__(self, context: Context, count: int) -> None:
+        [seq] = ledger_values(select(schema.requests.c.seq))
+        self.taken: list[int] = []
+        self.let_go: list[int] = []
+        self.futures: list[Future[Answer]] = [Future() for _ in range(count)]
+        self.waiters = [Waiter(each, seq, context.run.id, self) for each in self.futures]
+        self.ledger = Ledger(os.environ["CLAUDE_BATCH_LEDGER"])
+        context.add_cleanup(self.ledger.close)
+        self.waiting = Waiting(self.ledger, self.taken.append, self.let_go.append)
+
+    def add(self) -> None:
+        for each in self.waiters:
+            self.waiting.add(each, seconds=60, on_timeout=lambda waiter: None)
+
+
+@when("its answer comes for a caller who has just gone")
+def _(context: Context) -> None:
+    context.callers = callers = _Callers(context, 1)
+
+    async def deliver() -> None:
+        callers.add()
+        assert callers.futures[0].cancel()
+        callers.waiting.deliver()
+
+    asyncio.run(deliver())
+
+
+@then("nobody has taken the answer, and it is let go")
+def _(context: Context) -> None:
+    callers = context.callers
+    assert callers.taken == [] and len(callers.let_go) == 1, vars(callers)
+    assert callers.waiters[0].timer.cancelled()
+    assert not callers.waiting.all()
+
+
+@then("one of its two callers may go, and the other has the answer")
+def _(context: Context) -> None:
+    callers = _Callers(context, 2)
+
+    async def leave() -> None:
+        callers.add()
+        callers.waiting.leave(callers.waiters[0])
+        assert callers.let_go == []
+        callers.waiting.deliver()
+
+    asyncio.run(leave())
+    assert len(callers.taken) == 1 and callers.let_go == []
+    assert callers.futures[1].result(0).seq == callers.taken[0]
+    assert not callers.futures[0].done()
+
+
+@then("where both go it is let go once")
+def _(context: Context) -> None:
+    callers = _Callers(context, 2)
+
+    async def leave() -> None:
+        callers.add()
+        for each in callers.waiters:
+            callers.waiting.leave(each)
+        callers.waiting.deliver()
+
+    asyncio.run(leave())
+    assert callers.taken == [] and len(callers.let_go) == 1, vars(callers)
+
+
+@when("a provider of another ledger is opened, used and closed")
+def _(context: Context) -> None:
+    context.actor.respond_sync("here")
+    with cb.ClaudeBatchProvider(**QUICK, ledger=str(context.tmp / "other.db")) as other:
+        assert cb.Actor(configuration(), other).respond_sync("there").text
+
+
+@then("a change that is waited for after the provider was closed is there at once")
+def _(context: Context) -> None:
+    engine = context.run._engine
+    context.provider.close()
+    assert engine.change_after(engine.version).result(0) == engine.version
+
+
+# Observers
+
+
+class _Carrying:
+    def __init__(self, carried: str | None) -> None:
+        self._carried = carried
+
+    def carry(self) -> str:
+        if self._carried is None:
+            raise ValueError("there is nothing here")
+        return self._carried
+
+    def on_event(self, event: Event) -> None:
+        raise AssertionError("nothing is told here")
+
+
+@given("observers of which the first cannot say what it carries")
+def _(context: Context) -> None:
+    context.carriers = Carriers([_Carrying(None), _Carrying("the second's")])
+
+
+@then("what is carried twice is what the second one says")
+def _(context: Context) -> None:
+    assert [context.carriers.carried() for _ in range(2)] == ["the second's"] * 2
+
+
+@then("the log tells once that carry() failed")
+def _(context: Context) -> None:
+    assert len(_lines(context, "carry() failed; requests are asked without it")) == 1
+
+
+class _Leaving:
+    def __init__(self, everybody: Observers) -> None:
+        self._everybody = everybody
+        self.told: list[Event] = []
+
+    def wants(self, kind: type[Event]) -> bool:
+        self._everybody.detach([self])
+        return True
+
+    def on_event(self, event: Event) -> None:
+        self.told.append(event)
+
+
+@given("an observer that leaves when it is asked what it wants")
+def _(context: Context) -> None:
+    context.all = Observers("a ledger", log=False)
+    context.leaving = _Leaving(context.all)
+    context.all.attach([context.leaving])
+
+
+def _event(run_id: str = "run") -> events.RunCancelled:
+    return events.RunCancelled(ledger="a ledger", run_id=run_id)
+
+
+@when("an event is told")
+def _(context: Context) -> None:
+    context.all.tell(_event())
+
+
+@then("it was told nothing")
+def _(context: Context) -> None:
+    context.all.close()
+    assert context.leaving.told == []
+
+
+@given("an observer, and no room for another thread")
+def _(context: Context) -> None:
+    context.on: list[threading.Thread] = []
+    context.all = Observers("a ledger", log=False)
+    context.all.attach([lambda event: context.on.append(threading.current_thread())])
+    # No machine has room for a stack of this size.
+    context.add_cleanup(threading.stack_size, threading.stack_size(1 << 60))
+
+
+@then("it was told at once, on the teller's own thread")
+def _(context: Context) -> None:
+    assert context.on == [threading.current_thread()], context.on
+    context.all.close()
+
+
+@given("an observer that takes the first event of many, and does not return")
+def _(context: Context) -> None:
+    before = observers_module.CLOSING_SECONDS
+    context.add_cleanup(setattr, observers_module, "CLOSING_SECONDS", before)
+    observers_module.CLOSING_SECONDS = 0.05
+    context.took, context.word, context.ended = [], threading.Event(), threading.Event()
+
+    def take(event: events.RunCancelled) -> None:
+        context.took.append(event.run_id)
+        context.word.wait(30)
+
+    def source() -> Iterator[Event]:
+        try:
+            for number in range(3):
+                yield _event(f"run {number}")
+        finally:
+            context.ended.set()
+
+    context.all = Observers("a ledger", log=False)
+    context.all.attach([take])
+    context.all.tell_each(events.RunCancelled, source)
+    until(lambda: context.took)
+
+
+@when("all observers are closed, and it returns at last")
+def _(context: Context) -> None:
+    context.all.close()
+    context.word.set()
+    assert context.ended.wait(30)
+
+
+@then("it was told the first event alone")
+def _(context: Context) -> None:
+    assert context.took == ["run 0"], context.took
+
+
+class _Ends:
+    def __init__(self) -> None:
+        self.told: list[Any] = []
+
+    def wants(self, kind: type[Event]) -> bool:
+        return kind is events.RunFinished
+
+    def on_event(self, event: Event) -> None:
+        self.told.append(event)
+
+
+@then("an observer of ends alone is told of that run once, and of none that is gone")
+def _(context: Context) -> None:
+    ends, everybody = _Ends(), Observers("a ledger", log=False)
+    everybody.attach([ends])
+    ledger = Ledger(os.environ["CLAUDE_BATCH_LEDGER"])
+    context.add_cleanup(ledger.close)
+    noticing = Noticing(ledger, everybody, list)
+    for _ in range(2):
+        noticing.follow(["run-that-is-gone", context.run.id])
+        noticing.look()
+    assert not noticing._runs
+    everybody.close()
+    assert [event.run_id for event in ends.told] == [context.run.id], ends.told
+
+
+@then("the log's words for QueueMeasured are its name")
+def _(context: Context) -> None:
+    measured = events.QueueMeasured(
+        ledger="a ledger", queued=1, at_api=2, batches=1, oldest_batch=1.0
+    )
+    assert words_of(measured) == "QueueMeasured"

@@ -1,0 +1,60 @@
+Feature: What an answer or a document holds is read as far as it can be
+
+  Scenario Outline: An answer in JSON is measured by its schema: <text>
+    Then an answer <text> that stopped for <reason> is, by the schema <schema>, wrong: <words>
+
+    Examples:
+      | text | reason | schema | words |
+      | {"a": 1} | end_turn | {"type": "object", "properties": {"a": {"type": "number"}}} | nothing |
+      | {"a": 1 | max_tokens | {"type": "object"} | it was cut short by max_tokens |
+      | {"a": "x"} | end_turn | {"type": "object", "properties": {"a": {"type": "number"}}} | a: 'x' is not of type 'number' |
+      | [1] | end_turn | {"type": "object"} | [1] is not of type 'object' |
+      | [1, 2, 3, 4, 5, 6, 7] | end_turn | {"items": {"type": "null"}} | 0: 1 is not of type 'null'; 1: 2 is not of type 'null'; 2: 3 is not of type 'null'; 3: 4 is not of type 'null'; 4: 5 is not of type 'null' |
+
+  Scenario Outline: An image whose size cannot be read is left to the API to judge: <kind>
+    Then the bytes <bytes> are of type <kind>, and their size is not known
+
+    Examples:
+      | bytes                                            | kind       |
+      | ffd8ffe000020000000000000000                     | image/jpeg |
+      | 5249464600000000574542505650383f0000000000000000 | image/webp |
+
+  Scenario Outline: The pages of a PDF are counted in its page tree alone: <pdf>
+    Then a PDF with <pdf> has <pages> pages
+
+    Examples:
+      | pdf                                                            | pages |
+      | << /Type /Pages /Count 7 >>                                    | 7     |
+      | << /Count 9 /Resources << /Font 1 >> /Type /Pages >>           | 9     |
+      | /Type /Pages                                                   | 0     |
+      | << /Type /Catalog /Count 5 >>                                  | 0     |
+
+  Scenario: An actor's prompts that share too little for the cache stay as they are
+    When 8 prompts of an actor with a short system prompt are looked at
+    Then the first 8 are as they were
+
+  Scenario: An actor's prompt that would be too large with its mark stays as it is
+    Given the largest body has 24100 bytes
+    When 8 prompts of an actor with a long system prompt are looked at
+    Then the first 8 are as they were
+
+  Scenario: Prompts that do not end their params are marked like any other request
+    When 8 prompts are looked at whose params do not end with them
+    Then the first 6 are as they were
+    And the others differ in the marks at system.0 alone, and share a number
+
+  Scenario: A message of documents alone is marked by the last of them
+    When 8 requests with these params are looked at
+      """
+      {"messages": [{"role": "user", "content": [{"type": "document", "source": {"type": "text", "data": "LONG"}}]}, {"role": "assistant", "content": "N"}]}
+      """
+    Then the first 6 are as they were
+    And the others differ in the marks at messages.0.content.0 alone, and share a number
+
+  Scenario: A prompt that is larger than a whole batch is refused, however it is encoded
+    Given a batch's body may have 1000 bytes
+    When a prompt of 2000 bytes is encoded as an actor's others are
+    Then they are refused with "that a whole batch may have"
+
+  Scenario: Headers are shared by equal requests, and not without end
+    Then each of 1003 user profiles keeps headers of its own
