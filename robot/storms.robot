@@ -23,10 +23,13 @@ A Spoiled Build Is Found Out
     sends-again    processed again after a success
     fetches-once    processed again after a success
     drops-a-line    has no line in the output
+    runs-tools-again    ran 2 times, and is not repeatable
+    notes-tools-late    ran 2 times, and is not repeatable
+    repeats-nothing    no tool was interrupted that must not be run again
 
 Spoiled Evidence Is Found Out
     [Documentation]    What a real storm left, with one thing changed.
-    [Setup]    Play The Storm Whose Evidence Is Spoiled
+    [Setup]    Play The Storm Whose Evidence Is Spoiled    run    10
     [Template]    Forgery Should Be Found Out
     pay twice    processed again after a success
     send twice at once    while the first was not accounted for
@@ -45,10 +48,31 @@ Spoiled Evidence Is Found Out
     pass the budget    under a budget of 1000
     forget what was spent    are accounted for
 
+Spoiled Evidence Of Conversations Is Found Out
+    [Documentation]    What a real storm of conversations left, with one thing changed.
+    [Setup]    Play The Storm Whose Evidence Is Spoiled    talks    270
+    [Template]    Forgery Should Be Found Out
+    run a tool again    ran 2 times, and is not repeatable
+    run a recorded tool again    ran again after its result was recorded
+    repeat a tool for nothing    which ran it, was not killed
+    invent a result    has a result which is no run's
+    forget a result    has no result, and its conversation went on
+    run a tool unnoted    no call of it is in the ledger
+    answer without a result    is answered without what record gave
+    interrupt without a death    no death has interrupted a tool
+    blame the death of another    no death has interrupted a tool
+    interrupt without need    no tool was interrupted that must not be run again
+    give up what may be repeated    no tool was interrupted that must not be run again
+    pay a turn twice    processed again after a success
+    go on before the answer    was sent before the one before it was answered
+    go on from nothing    follows from no answer
+    stop between two turns    is continuing, though all has ended
+
 
 *** Keywords ***
 Play The Storm Whose Evidence Is Spoiled
-    ${evidence} =    Evidence Of A Storm    run    10
+    [Arguments]    ${family}    ${seed}
+    ${evidence} =    Evidence Of A Storm    ${family}    ${seed}
     VAR    ${EVIDENCE}    ${evidence}    scope=TEST
 
 Forgery Should Be Found Out

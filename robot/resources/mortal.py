@@ -79,10 +79,56 @@ def leave_out_the_last_line() -> None:
     outputs.write_output = lambda answers, *how: real(list(answers)[:-1], *how)
 
 
+def run_every_tool_again(repeatable: bool = True) -> None:
+    """A tool that was interrupted is run again, whatever it is."""
+    from claude_batch.lifecycle import continuing
+
+    real: Any = continuing.Workbench.tools_of
+
+    def tools_of(self: Any, *run: Any) -> Any:
+        tools: Any = real(self, *run)
+        for tool in (tools or {}).values():
+            tool.repeatable = repeatable
+        return tools
+
+    continuing.Workbench.tools_of = tools_of
+
+
+def note_tools_when_they_have_run() -> None:
+    """That a tool starts is written nowhere; only its result is."""
+    from claude_batch.ledger import conversing
+
+    begin: Any = conversing.start_call
+    finish: Any = conversing.finish_calls
+    begun: dict[tuple[Any, ...], tuple[Any, Any]] = {}
+
+    def start_call(_: Any, *call: Any, **how: Any) -> bool:
+        new = call not in begun
+        begun[call] = (call, how)
+        return new
+
+    def finish_calls(tx: Any, done: Any, **how: Any) -> None:
+        for each in done:
+            call, begin_how = begun[each.seq, each.sending, each.tool_use_id]
+            begin(tx, *call, **begin_how)
+        finish(tx, done, **how)
+
+    conversing.start_call = start_call
+    conversing.finish_calls = finish_calls
+
+
+def run_no_tool_again() -> None:
+    """A conversation is given up though its tool may be run again."""
+    run_every_tool_again(False)
+
+
 BREAKAGES: dict[str, Callable[[], None]] = {
     "sends-again": send_again_what_is_unknown,
     "fetches-once": take_the_first_fetch_for_all,
     "drops-a-line": leave_out_the_last_line,
+    "runs-tools-again": run_every_tool_again,
+    "notes-tools-late": note_tools_when_they_have_run,
+    "repeats-nothing": run_no_tool_again,
 }
 """Each is a build that a storm has to see through."""
 

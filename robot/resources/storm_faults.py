@@ -15,10 +15,11 @@ from typing import Any, Literal
 from claude_batch.core.crash_points import CrashPoint
 
 Json = dict[str, Any]
-Family = Literal["run", "calls", "cron", "pair", "cancel"]
-FAMILIES: tuple[Family, ...] = ("run", "calls", "cron", "pair", "cancel")
+Family = Literal["run", "calls", "cron", "pair", "cancel", "talks"]
+FAMILIES: tuple[Family, ...] = ("run", "calls", "cron", "pair", "cancel", "talks")
 """`run`: one command. `calls`: a program that awaits single calls. `cron`: `submit`, then `advance`
-again and again. `pair`: two of these on one ledger. `cancel`: a run that is cancelled midway."""
+again and again. `pair`: two of these on one ledger. `cancel`: a run that is cancelled midway.
+`talks`: any of the first four, whose requests are conversations with tools."""
 
 STRANGERS_KEY = "sk-ant-stranger"
 
@@ -93,14 +94,30 @@ def drawn_for(breakage: str) -> Storm:
             "action": {"type": "cut_between_lines", "after_lines": 3},
         },
     }
+    ending = ""
+    deaths: list[Death] = []
+    if breakage in _TOLD_BY:
+        ending = " [[sandbox:tools]]"
+        deaths = [Death("point", _TOLD_BY[breakage], 60.0)]
     return Storm(
-        family="run",
+        family="talks" if breakage in _TOLD_BY else "run",
         seed=0,
         sandbox={"latency": 0.1},
         plan={"rules": [rules[breakage]] if breakage in rules else []},
         variables={"CLAUDE_BATCH_SETTLING": "1s", "CLAUDE_BATCH_POLL_INTERVAL": "50ms"},
-        roles=[Role("one", "run", [f"Storm 0 prompt {at:03d}." for at in range(1, 9)], [])],
+        roles=[
+            Role("one", "run", [f"Storm 0 prompt {at:03d}.{ending}" for at in range(1, 9)], deaths)
+        ],
     )
+
+
+_TOLD_BY = {
+    "runs-tools-again": f"{CrashPoint.AFTER_TOOL_RUN}:1",
+    "notes-tools-late": f"{CrashPoint.AFTER_TOOL_RUN}:1",
+    # The first of those that may be repeated, which the second turns call.
+    "repeats-nothing": f"{CrashPoint.AFTER_TOOL_RUN}:9",
+}
+"""Spoiled builds that only a death in a conversation shows: where it comes."""
 
 
 class _Draw:
@@ -159,6 +176,8 @@ class _Draw:
             "CLAUDE_BATCH_LINGER": "100ms",
             "CLAUDE_BATCH_MAX_REQUESTS": str(self.max_requests),
         }
+        if self.family == "talks":
+            variables["CLAUDE_BATCH_TURN_LINGER"] = self.random.choice(("50ms", "300ms", "1s"))
         if self.deleting:
             variables["CLAUDE_BATCH_NOT_FOUND_AFTER"] = "1500ms"
         if self.alone:
@@ -180,16 +199,36 @@ class _Draw:
             kind = self.random.choice(("run", "cron"))
             cancel = self.random.choice(("between", "during"))
             return [self._role("one", kind, cancel=cancel)]
+        if self.family == "talks":
+            kinds = self.random.choice((("run",), ("run",), ("cron",), ("calls",), ("run", "run"),
+                                        ("run", "cron"), ("cron", "calls")))  # fmt: skip
+            chance = random.Random(f"cancel:{self.family}:{self.seed}")
+            if kinds in (("run",), ("cron",)) and chance.random() < 0.3:
+                cancel = chance.choice(("between", "during"))
+                return [self._role("one", kinds[0], cancel=cancel)]
+            # With fewer names than kinds there is one role.
+            return [
+                self._role(name, kind) for name, kind in zip(("one", "two"), kinds, strict=False)
+            ]
         return [self._role("one", self.family)]
 
     def _role(self, name: str, kind: Any, *, cancel: str = "") -> Role:
         most = self.max_requests * 6 if self.family != "pair" else self.max_requests * 3
-        count = self.random.randint(5, max(5, min(60, most)))
+        # A conversation takes a few batches, one after another.
+        most = min(60, most) if self.family != "talks" else min(16, self.max_requests * 2)
+        count = self.random.randint(5, max(5, most))
         prompts = [f"Storm {self.seed} {name} prompt {at:03d}." for at in range(1, count + 1)]
+        if self.family == "talks":
+            prompts = [prompt + self.random.choice(_TURNS) for prompt in prompts]
         deaths = [self._death(kind) for _ in range(self.random.choice((0, 1, 2, 2, 3, 3, 4, 5)))]
         return Role(name, kind, prompts, deaths, keys=self._chance(0.5), cancel=cancel)
 
     def _death(self, kind: str) -> Death:
+        if self.family == "talks" and self._chance(0.6):
+            # Tools run side by side, so that it matters for the how-manieth of them.
+            number = self.random.choice((1, 1, 2, 3, 5, 8, 13))
+            place = f"{self.random.choice(_TALKING)}:{number}"
+            return Death("point", place, self.random.uniform(4.0, 9.0))
         if self._chance(0.65):
             point = self.random.choice(_POINTS[kind])
             number = self.random.choice((1, 1, 1, 2, 2, 3, 5))
@@ -230,7 +269,9 @@ class _Draw:
         """Selectors under which a rule fires a few times and no more."""
         times = self.random.choice((1, 1, 2, 2, 3, 4))
         if self._chance(0.5):
-            first = self.random.choice((1, 1, 1, 2, 3))
+            # Later turns have their troubles, too.
+            talks = self.family == "talks"
+            first = self.random.choice((1, 2, 3, 4, 6) if talks else (1, 1, 1, 2, 3))
             return {"nth": list(range(first, first + times))}
         return {"probability": self.random.choice((0.2, 0.4, 0.7)), "times": times}
 
@@ -389,6 +430,8 @@ _SENDING = tuple(
         "DURING_STORE_CHUNK", "BEFORE_STORED", "AFTER_STORED", "AFTER_CALLS_STORED",
         "BEFORE_DELIVERY", "DURING_DELIVERY", "AFTER_RENAME_BEFORE_DELIVERED",
         "DURING_MIGRATION", "DURING_PRUNING", "BEFORE_FILES_DELETED", "AFTER_FILE_UPLOADED",
+        # No storm calls live.
+        "AFTER_LIVE_CLAIM", "AFTER_LIVE_ANSWER", "AFTER_LIVE_RECORD", "AFTER_MARGIN",
     )
 )  # fmt: skip
 _STORING = tuple(
@@ -397,6 +440,21 @@ _STORING = tuple(
         CrashPoint.DURING_STORE_CHUNK, CrashPoint.BEFORE_STORED, CrashPoint.AFTER_STORED,
     )
 )  # fmt: skip
+_TALKING = tuple(
+    str(point)
+    for point in (
+        *(CrashPoint.AFTER_TOOL_STARTED, CrashPoint.AFTER_TOOL_RUN) * 2,
+        CrashPoint.AFTER_TOOL_RECORDED, CrashPoint.BEFORE_NEXT_TURN, CrashPoint.AFTER_NEXT_TURN,
+    )
+)  # fmt: skip
+_TURNS = (
+    "",
+    *(" [[sandbox:tools]]",) * 4,
+    *(" [[sandbox:tools:all]]",) * 2,
+    " [[sandbox:pause]] [[sandbox:tools]]",
+    " [[sandbox:pause:2]] [[sandbox:tools:all]]",
+)
+"""What prompts of conversations end with: how the sandbox's model is to take its turns."""
 _DELIVERY = tuple(
     str(point)
     for point in (

@@ -143,12 +143,160 @@ def forget_what_was_spent(evidence: Json) -> None:
     evidence["accounted"] = 1000
 
 
+# Of conversations
+
+
+def _talk(evidence: Json, tool: str = "record") -> tuple[Json, Json, Json]:
+    """An answered line, the call of a tool before it, and the note of the tool's only run."""
+    prompts = {row["id"]: row["prompt"] for row in evidence["requests"]}
+    for role, asked in evidence["asked"].items():
+        for line, each in zip(evidence["outputs"][role], asked, strict=True):
+            for call in evidence["tool_calls"]:
+                of_it = prompts[call["request"]] == each["prompt"] and call["name"] == tool
+                runs = [run for run in evidence["notes"] if run["mark"] in (call["output"] or "")]
+                if line["ok"] and of_it and len(runs) == 1:
+                    return line, call, runs[0]
+    raise AssertionError("no conversation was answered after a tool; take another storm")
+
+
+def run_a_tool_again(evidence: Json) -> None:
+    """A tool runs once more, in the same words and another process, which is killed."""
+    _, _, run = _talk(evidence)
+    evidence["processes"].append({"pid": 1, "killed": True, "began": 0.0, "ended": 9e9})
+    evidence["notes"].insert(0, {**run, "mark": "forged", "pid": 1})
+
+
+def run_a_recorded_tool_again(evidence: Json) -> None:
+    """A tool that may be repeated runs again though its result was there."""
+    _, _, run = _talk(evidence, "measure")
+    evidence["processes"].append({"pid": run["pid"], "killed": True, "began": 0.0, "ended": 9e9})
+    evidence["notes"].append({**run, "mark": "forged"})
+
+
+def repeat_a_tool_for_nothing(evidence: Json) -> None:
+    """A tool that may be repeated is, and nobody has died."""
+    _, _, run = _talk(evidence, "measure")
+    evidence["notes"].insert(0, {**run, "mark": "forged", "pid": 1})
+
+
+def invent_a_result(evidence: Json) -> None:
+    """The ledger has a result of a tool that never ran."""
+    _, _, run = _talk(evidence)
+    evidence["notes"].remove(run)
+
+
+def forget_a_result(evidence: Json) -> None:
+    """A call's result is nowhere in the ledger, and its conversation went on."""
+    _, call, _ = _talk(evidence)
+    call["finished"] = call["output"] = None
+
+
+def run_a_tool_unnoted(evidence: Json) -> None:
+    """A tool ran of which the ledger has no call."""
+    evidence["tool_calls"].remove(_talk(evidence)[1])
+
+
+def answer_without_a_result(evidence: Json) -> None:
+    """The model was not shown what the tool gave."""
+    line, _, run = _talk(evidence)
+    line["text"] = line["text"].replace(run["mark"], "")
+
+
+def _interrupt(evidence: Json, tool: str) -> Json:
+    line, call, _ = _talk(evidence, tool)
+    # The conversation stops at the answer that calls the tool.
+    request = next(row for row in evidence["requests"] if row["id"] == call["request"])
+    shown = {record["params_sha256"]: record for record in evidence["billing"]}
+    sending = next(
+        digest
+        for digest in request["turns"]
+        if int(shown[digest]["custom_id"][-4:]) == call["sending"]
+    )
+    dropped = request["turns"][request["turns"].index(sending) + 1 :]
+    request["turns"] = [digest for digest in request["turns"] if digest not in dropped]
+    evidence["billing"] = [
+        record for record in evidence["billing"] if record["params_sha256"] not in dropped
+    ]
+    line["ok"], line["batch_id"] = False, shown[sending]["batch_id"]
+    line["error"] = {"type": "tool_interrupted", "message": "it had started"}
+    return call
+
+
+def interrupt_without_a_death(evidence: Json) -> None:
+    """A conversation ends since its tool was interrupted, and every process lived."""
+    call = _interrupt(evidence, "record")
+    call["finished"] = call["output"] = None
+    evidence["processes"] = [{**each, "killed": False} for each in evidence["processes"]]
+
+
+def blame_the_death_of_another(evidence: Json) -> None:
+    """A conversation ends since its tool was interrupted, and another process has died."""
+    interrupt_without_a_death(evidence)
+    evidence["processes"].append({"pid": 1, "killed": True, "began": 0.0, "ended": 9e9})
+
+
+def interrupt_without_need(evidence: Json) -> None:
+    """A conversation ends since its tool was interrupted, whose result was recorded."""
+    _interrupt(evidence, "record")
+
+
+def give_up_what_may_be_repeated(evidence: Json) -> None:
+    """A conversation ends since a tool was interrupted that may be run again."""
+    call = _interrupt(evidence, "measure")
+    call["finished"] = call["output"] = None
+    evidence["processes"].append({"pid": 1, "killed": True, "began": 0.0, "ended": 9e9})
+
+
+def _turns(evidence: Json) -> list[Json]:
+    """The records of a conversation's turns, each of which was sent once."""
+    for request in evidence["requests"]:
+        found = [
+            record
+            for digest in request["turns"]
+            for record in evidence["billing"]
+            if record["params_sha256"] == digest
+        ]
+        if len(found) == len(request["turns"]) > 1:
+            return found
+    raise AssertionError("no conversation had each turn once; take another storm")
+
+
+def pay_a_turn_twice(evidence: Json) -> None:
+    """A later turn that succeeded is processed once more."""
+    record = copy.deepcopy(_turns(evidence)[-1])
+    record["custom_id"] = record["custom_id"][:-4] + "0099"
+    record["accepted_at"] = record["processed_at"] + 1
+    record["processed_at"] += 2
+    evidence["billing"].append(record)
+
+
+def go_on_before_the_answer(evidence: Json) -> None:
+    """A turn is sent before the one before it was answered."""
+    first, second = _turns(evidence)[:2]
+    second["accepted_at"] = first["accepted_at"]
+
+
+def go_on_from_nothing(evidence: Json) -> None:
+    """A turn follows one that has failed."""
+    first, *_ = _turns(evidence)
+    first["outcome"], first["error_type"] = "errored", "overloaded_error"
+
+
+def stop_between_two_turns(evidence: Json) -> None:
+    """A conversation stands still, though all has ended."""
+    evidence["requests"][0]["state"] = "continuing"
+
+
 FORGERIES: dict[str, Callable[[Json], None]] = {
     made.__name__.replace("_", " "): made
     for made in (
         pay_twice, send_twice_at_once, try_a_final_outcome_again, forget_why_it_was_sent_again,
         process_one_sending_twice, lose_an_answer, lose_a_line, double_a_line, mix_up_the_order,
         give_another_answer, give_up_early, leave_a_batch_behind, cancel_a_foreign_batch,
-        make_a_run_twice, pass_the_budget, forget_what_was_spent,
+        make_a_run_twice, pass_the_budget, forget_what_was_spent, run_a_tool_again,
+        run_a_recorded_tool_again, repeat_a_tool_for_nothing, invent_a_result, forget_a_result,
+        run_a_tool_unnoted, answer_without_a_result, interrupt_without_a_death,
+        blame_the_death_of_another, interrupt_without_need, give_up_what_may_be_repeated,
+        pay_a_turn_twice, go_on_before_the_answer, go_on_from_nothing, stop_between_two_turns,
     )
 }  # fmt: skip

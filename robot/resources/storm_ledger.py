@@ -14,9 +14,8 @@ from storm_verdict import STRANGER, Json
 def read_ledger(path: Path) -> Json:
     """The rows that the verdict asks for."""
     if not path.exists():
-        return {name: [] for name in ("requests", "results", "batches", "candidates", "runs")} | {
-            "foreign_lines": 0, "accounted": 0
-        }  # fmt: skip
+        empty = ("requests", "results", "batches", "candidates", "runs", "tool_calls")
+        return {name: [] for name in empty} | {"foreign_lines": 0, "accounted": 0}
     with contextlib.closing(sqlite3.connect(path)) as connection:
         connection.row_factory = sqlite3.Row
 
@@ -30,8 +29,8 @@ def read_ledger(path: Path) -> Json:
         )
         for row in requests:
             params = json.loads(row.pop("body"))
-            text = json.dumps(params, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-            row["sha256"] = sha256(text.encode()).hexdigest()
+            row["turns"] = _turns(params)
+            row["sha256"] = row["turns"][-1]
             content = params["messages"][0]["content"]
             row["prompt"] = content if isinstance(content, str) else content[0]["text"]
         return {
@@ -41,6 +40,11 @@ def read_ledger(path: Path) -> Json:
                 "FROM results s JOIN requests r ON r.seq = s.request_seq"
             ),
             "batches": rows("SELECT id, remote_id, state, adopted, silent FROM batches"),
+            "tool_calls": rows(
+                "SELECT r.id AS request, c.sending, c.tool_use_id, c.name, c.process, c.started, "
+                "c.finished, CAST(c.output AS TEXT) AS output FROM tool_calls c "
+                "JOIN requests r ON r.seq = c.request_seq"
+            ),
             "candidates": [row["remote_id"] for row in rows("SELECT remote_id FROM candidates")],
             "runs": [row["id"] for row in rows("SELECT id FROM runs WHERE kind = 'run' "
                                                "AND stored IS NOT NULL")],
@@ -55,6 +59,21 @@ def read_ledger(path: Path) -> Json:
                 f"'{STRANGER}') > 0) AS found"
             )[0]["found"],
         }  # fmt: skip
+
+
+def _turns(params: Json) -> list[str]:
+    """Digests of the params of each turn of a conversation: each begins with the one before it."""
+    messages = params["messages"]
+    digests: list[str] = []
+    for length, message in enumerate(messages, 1):
+        blocks = message["content"] if message["role"] == "assistant" else []
+        calls = [block for block in blocks if block["type"] == "tool_use"]
+        # After a call its result follows: until then there was nothing to send.
+        if not calls:
+            turn = {**params, "messages": messages[:length]}
+            text = json.dumps(turn, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+            digests.append(sha256(text.encode()).hexdigest())
+    return digests
 
 
 def dump_ledger(path: Path) -> str:

@@ -14,6 +14,7 @@ from itertools import pairwise
 from typing import Any
 
 from storm_faults import PASSING
+from storm_talks import ToolTrial, subject_of, turns_of
 
 Json = dict[str, Any]
 
@@ -33,9 +34,10 @@ _ATTEMPTS = 3
 
 @dataclass(frozen=True)
 class Processing:
-    """One request of ours in one batch, as the sandbox has billed it."""
+    """One turn of a request of ours in one batch, as the sandbox has billed it."""
 
     prompt: str
+    turn: int
     batch: str
     custom_id: str
     outcome: str
@@ -81,17 +83,25 @@ class _Trial:
             for record in evidence["billing"]
             if not str(record["custom_id"]).startswith(STRANGER)
         ]
-        prompts = {row["sha256"]: row["prompt"] for row in evidence["requests"]}
+        places = {
+            digest: (row["prompt"], turn)
+            for row in evidence["requests"]
+            for turn, digest in enumerate(row["turns"], 1)
+        }
+        self.turns: Counter[str] = Counter()
+        for prompt, turn in places.values():
+            self.turns[prompt] = max(self.turns[prompt], turn)
+        self.tools = ToolTrial(evidence)
         self.processings: dict[str, list[Processing]] = defaultdict(list)
         self.unknown_params: list[Json] = []
         for record in sorted(self.bill, key=lambda record: record["accepted_at"]):
-            prompt = prompts.get(record["params_sha256"])
-            if prompt is None:
+            place = places.get(record["params_sha256"])
+            if place is None:
                 self.unknown_params.append(record)
                 continue
-            self.processings[prompt].append(
+            self.processings[place[0]].append(
                 Processing(
-                    prompt,
+                    *place,
                     record["batch_id"],
                     record["custom_id"],
                     record["outcome"],
@@ -128,6 +138,7 @@ class _Trial:
         yield from self._budget_findings()
         yield from self._stranger_findings()
         yield from self._ledger_findings()
+        yield from self.tools.findings()
         for role, asked in self.evidence["asked"].items():
             yield from self._output_findings(role, asked, self.evidence["outputs"].get(role))
 
@@ -139,9 +150,32 @@ class _Trial:
         for custom_id, count in Counter(record["custom_id"] for record in self.bill).items():
             if count > 1:
                 yield f"{custom_id} was processed {count} times"
-        for prompt, history in self.processings.items():
-            for before, after in pairwise(history):
-                yield from self._second_processing(prompt, before, after)
+        for prompt in self.turns:
+            turns = [self._turn(prompt, turn) for turn in range(1, self.turns[prompt] + 1)]
+            for history in turns:
+                for before, after in pairwise(history):
+                    yield from self._second_processing(prompt, before, after)
+            for turn, (earlier, later) in enumerate(pairwise(turns), 2):
+                yield from self._next_turn(f"turn {turn} of {prompt!r}", earlier, later)
+
+    def _turn(self, prompt: str, turn: int = 0) -> list[Processing]:
+        """What became of a turn of a conversation; without a number of the last that it has."""
+        wanted = turn or self.turns[prompt]
+        return [each for each in self.processings[prompt] if each.turn == wanted]
+
+    def _is_whole(self, prompt: str) -> bool:
+        """Whether a conversation has come to its last turn."""
+        return self.turns[prompt] == turns_of(prompt)
+
+    def _next_turn(
+        self, told: str, earlier: list[Processing], later: list[Processing]
+    ) -> Iterator[str]:
+        answered = [each for each in earlier if each.outcome == "succeeded"]
+        if not answered:
+            if not any(each.batch in self.contradicted for each in earlier):
+                yield f"{told} follows from no answer: {_list(earlier)}"
+        elif later and later[0].accepted_at < answered[0].processed_at:
+            yield f"{told} was sent before the one before it was answered: {later[0]}"
 
     def _second_processing(
         self, prompt: str, before: Processing, after: Processing
@@ -201,7 +235,7 @@ class _Trial:
         for batch in sorted({record["batch_id"] for record in self.bill} - known - self.deleted):
             yield f"batch {batch} was taken by the API, and no batch of the ledger knows of it"
         for row in self.evidence["requests"]:
-            if row["stored"] and row["state"] in ("queued", "packed"):
+            if row["stored"] and row["state"] in ("queued", "packed", "held", "continuing"):
                 yield f"{row['prompt']!r} is {row['state']}, though all has ended"
         runs = self.evidence["runs"]
         if len(runs) != self.evidence["runs_expected"]:
@@ -237,22 +271,34 @@ class _Trial:
 
     def _answer_findings(self, prompt: str, line: Json) -> Iterator[str]:
         batch = line["batch_id"]
-        processed = [each for each in self.processings[prompt] if each.batch == batch]
+        processed = [each for each in self._turn(prompt) if each.batch == batch]
         if not processed:
             yield f"{prompt!r} is answered from {batch}, which never processed it"
         elif processed[0].outcome != "succeeded":
             if batch not in self.contradicted:
                 yield f"{prompt!r} is answered, but it ended otherwise: {processed[0]}"
-        elif prompt not in line["text"]:
+        elif not self._is_whole(prompt):
+            yield f"{prompt!r} is answered by turn {processed[0].turn} of {turns_of(prompt)}"
+        elif subject_of(prompt) not in line["text"]:
             yield f"{prompt!r} has another prompt's answer: {line['text']!r}"
+        else:
+            yield from self.tools.answer_findings(prompt, line["text"])
 
     def _failure_findings(self, prompt: str, line: Json) -> Iterator[str]:
-        history = self.processings[prompt]
+        history = self._turn(prompt)
         kind = line["error"]["type"]
         told = f"{prompt!r} ended with {kind} ({line['error']['message']})"
         if kind == "refusal":
             yield from self._refusal_findings(told, line, history)
             return
+        if kind == "tool_interrupted":
+            # The answer that calls the tool was paid for, and is all that there will be.
+            if not any(each.batch == line["batch_id"] for each in history):
+                yield f"no model has called a tool: {told}; {_list(history)}"
+            yield from self.tools.interruption_findings(told, prompt)
+            return
+        if kind == "canceled" and self.evidence["cancelled"] and not self._is_whole(prompt):
+            return  # what was paid for was no last answer
         paid = [each for each in history if each.outcome == "succeeded"]
         for each in paid:
             if not self._gapped(each.batch):

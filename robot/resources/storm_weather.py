@@ -28,6 +28,8 @@ from claude_batch.sandbox import SandboxServer, SandboxSettings
 
 HERE = Path(__file__).resolve().parent
 ACTOR = HERE.parents[1] / "examples" / "actors" / "reviewer.yaml"
+TALKER = HERE.parent / "scripts" / "storm_tools.yaml"
+TOOLS = HERE.parent / "scripts" / "storm_tools.py"
 CALLS = HERE.parent / "scripts" / "calls.py"
 
 CALM_AFTER = 25.0
@@ -39,6 +41,9 @@ LONGEST = 150.0
 FROZEN = 1.5
 """Seconds for which a process is stopped."""
 
+LONGEST_TALK = 4.0
+"""Seconds for which a cancellation waits for the first tool of a conversation."""
+
 LONGEST_CHASE = 6.0
 """Seconds for which a stranger looks out for batches to delete."""
 
@@ -46,7 +51,6 @@ RAISED_EVERY = 4.0
 RAISED_BY = 1.6
 """After so many seconds a budget is raised by this factor, so that a storm can end."""
 
-ACTOR_NAME = "examples/reviewer"
 
 _RUN_ID = re.compile(r"\brun-[0-9a-z]{10}\b")
 _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
@@ -59,7 +63,7 @@ class Running:
         self.name = name
         self.death = death
         self.signalled = self.frozen = False
-        self.begun = time.monotonic()
+        self.begun, self.clock = time.monotonic(), time.time()
         point = death.point if death is not None and death.kind == "point" else "-"
         command = [sys.executable, str(HERE / "mortal.py"), point, storm.breakage, *program]
         self.stdout, self.stderr = (storm.streams / f"{name}.{each}" for each in ("out", "err"))
@@ -133,11 +137,18 @@ class Weather:
         self._deleted: list[str] = []
         self._cancelled = False
         self._budgets: list[tuple[float, int]] = []
+        self._processes: list[Json] = []
+        self.actor, self.actor_name = ACTOR, "examples/reviewer"
         self.tally = ""
         """Of the faults that were met and the sendings that had no answer, how many."""
         shutil.rmtree(folder, ignore_errors=True)
         self.streams.mkdir(parents=True)
         self.ledger = folder / "ledger" / "ledger.db"
+        self._notes = folder / "notes.jsonl"
+        if storm.family == "talks":
+            shutil.copy(TOOLS, folder)
+            self.actor = Path(shutil.copy(TALKER, folder))
+            self.actor_name = "storms/talker"
         self.sandbox = SandboxServer(SandboxSettings(**storm.sandbox, faults=storm.plan))
 
     # From the first process to the verdict
@@ -220,9 +231,10 @@ class Weather:
         lines = (json.dumps(each) for each in asked(role))
         prompts.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
         verb = {"run": "run", "cron": "submit"}.get(role.kind, "")
-        ask = ["claude-batch", verb, str(ACTOR), str(prompts), "-o", str(out)]
+        ask = ["claude-batch", verb, str(self.actor), str(prompts), "-o", str(out)]
         if role.kind == "calls":
-            ask = [str(CALLS), str(ACTOR), str(prompts), str(out), "keys" if role.keys else "bytes"]
+            known_by = "keys" if role.keys else "bytes"
+            ask = [str(CALLS), str(self.actor), str(prompts), str(out), known_by]
         run_id, sent, code, cancel = "", False, 0, role.cancel
         while not self.over:
             command = ask
@@ -237,6 +249,7 @@ class Weather:
                 command = ["claude-batch", "resume", run_id]
             running = self._start(role.name, command, deaths)
             if cancel == "during" and (run_id := self._hear_run_id(running)):
+                self._let_talk(running)
                 self._cancel(role, run_id, deaths)
                 cancel = ""
             code = self._end(running)
@@ -268,6 +281,16 @@ class Weather:
         code = running.wait(self)
         self._note(f"{running.name} ended with {code}")
         self.deaths += code < 0
+        self._processes.append(
+            {
+                "name": running.name,
+                "pid": running.process.pid,
+                "began": running.clock,
+                "ended": time.time(),
+                # An interrupt that nobody catches lets a program clear up before it ends by it.
+                "killed": code in (-signal.SIGKILL, -signal.SIGTERM),
+            }
+        )
         said = running.said
         interrupted = running.signalled and "KeyboardInterrupt" in said
         if "Traceback" in said and not interrupted:
@@ -290,6 +313,18 @@ class Weather:
             time.sleep(0.01)
         return ""
 
+    def _let_talk(self, running: Running) -> None:
+        """Conversations are cancelled while they use tools; without any, or too late, at once."""
+        until = time.monotonic() + LONGEST_TALK
+        while (
+            self.storm.family == "talks"
+            and running.process.poll() is None
+            and not self._noted()
+            and time.monotonic() < until
+            and not self.over
+        ):
+            time.sleep(0.02)
+
     def _cancel(self, role: Role, run_id: str, deaths: list[Death]) -> None:
         self._cancelled = True
         command = ["claude-batch", "cancel", run_id]
@@ -305,7 +340,7 @@ class Weather:
             self._budgets.append((self.sandbox.now(), amount))
             amount, at = int(amount * RAISED_BY), at + RAISED_EVERY
             dollars = f"{amount / 1e9:.9f}"
-            words = ["claude-batch", "budget", "--actor", ACTOR_NAME, dollars]
+            words = ["claude-batch", "budget", "--actor", self.actor_name, dollars]
             self._end(self._start("purse", words, []))
         if amount:
             self._budgets.append((float("inf"), amount))
@@ -392,9 +427,14 @@ class Weather:
             "deleted": self._deleted,
             "cancelled": self._cancelled,
             "budgets": [[at, amount] for at, amount in self._budgets],
+            "processes": self._processes,
+            "notes": [json.loads(line) for line in self._noted()],
             "runs_expected": sum(role.kind != "calls" for role in self.storm.roles),
             **read_ledger(self.ledger),
         }
+
+    def _noted(self) -> list[str]:
+        return self._notes.read_text("utf-8").splitlines() if self._notes.exists() else []
 
     def _diagnose(self, found: list[str]) -> None:
         self._write("findings.txt", "\n\n".join(found) + "\n")
@@ -415,7 +455,13 @@ def tally(evidence: Json) -> str:
     found = sum(row["adopted"] is not None for row in evidence["batches"])
     disproved = sum(row["silent"] > 0 for row in evidence["batches"])
     lost = sum(row["state"] == "lost" for row in evidence["requests"])
-    return f"{faults} faults, {found} found again, {disproved} sent again, {lost} lost"
+    told = f"{faults} faults, {found} found again, {disproved} sent again, {lost} lost"
+    if evidence["notes"]:
+        ends = [line for lines in evidence["outputs"].values() for line in lines if not line["ok"]]
+        broken = sum(line["error"]["type"] == "tool_interrupted" for line in ends)
+        again = len(evidence["notes"]) - len({(n["tool"], n["subject"]) for n in evidence["notes"]})
+        told += f", {len(evidence['notes'])} tools run, {again} of them again, {broken} interrupted"
+    return told
 
 
 def asked(role: Role) -> list[Json]:

@@ -31,6 +31,9 @@ async def ask(actor: cb.Actor, asked: Json, key: str | None) -> Json:
     except cb.AnswerRefusedError as error:
         about = {"batch_id": error.batch_id, "text": error.text, "stop_reason": error.stop_reason}
         return {**_failure(asked, "refusal", error), **about}
+    except cb.ToolInterruptedError as error:
+        about = {"batch_id": error.batch_id, "text": error.text, "stop_reason": error.stop_reason}
+        return {**_failure(asked, "tool_interrupted", error), **about}
     except cb.MissingResultError as error:
         return _failure(asked, "missing_result", error)
     except cb.SubmissionUnknownError as error:
