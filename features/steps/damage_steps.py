@@ -51,8 +51,10 @@ def overwrite(path: Path, damage: str) -> None:
         left = {"cut in half": half, "cut within a page": half + 100, "cut to nothing": 0}
         os.truncate(path, left[damage])
         return
+    # Midway through the requests: before them stand the roots of tables, most of them empty.
+    midway = path.stat().st_size * 3 // 4 // PAGE * PAGE
     with path.open("r+b") as file:
-        file.seek(0 if "header" in damage else 60 * PAGE)
+        file.seek(0 if "header" in damage else midway)
         file.write(b"\xff" * (100 if "header" in damage else 8 * PAGE))
 
 

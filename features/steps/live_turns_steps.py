@@ -134,6 +134,7 @@ def _(context: Context, count: int) -> None:
 
 _DIES = """
 import os, sys
+import toolbox  # at once: what measures coverage may forget what is imported beside its own start
 import claude_batch as cb
 from claude_batch.core import crash_points
 actor = cb.ActorConfiguration(
