@@ -79,7 +79,7 @@ Feature: A deadline is met at full price where batches leave no time for it
 
   Scenario: a run that nobody drove in time says so, and is finished nevertheless
     Given an API that takes 600 seconds for a batch
-    And a batch provider with {"deadline": "2s", "deadline_margin": "1s"}
+    And a batch provider with {"deadline": "8s", "deadline_margin": "2s"}
     When a run of 3 prompts is submitted
     And the provider is closed
     And the run's deadline passes
@@ -111,7 +111,7 @@ Feature: A deadline is met at full price where batches leave no time for it
 
   Scenario: a cancelled run has no deadline any more
     Given an API that takes 600 seconds for a batch
-    And a batch provider with {"deadline": "4s", "deadline_margin": "2s"}
+    And a batch provider with {"deadline": "10s", "deadline_margin": "4s"}
     When a run of 3 prompts is submitted
     And the run is cancelled
     And the results are read in order

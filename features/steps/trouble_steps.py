@@ -145,7 +145,7 @@ def _(context: Context) -> None:
     context.driver = context.provider._door().driver
     with once_at(CrashPoint.BEFORE_ARMED, close):
         context.run = context.provider.store(context.actor.configuration, context.prompts)
-        until(closing.is_alive)
+        until(lambda: closing.ident is not None)  # it may be over already
         closing.join(30)
 
 
