@@ -213,6 +213,7 @@ Feature: What a run, an actor or a day may cost is never passed
       | how                                           | spent | kept |
       | where the missing line was not paid           | 7     | 0    |
       | where the missing line may be paid            | 7     | 100  |
+      | where what may be paid is reserved anew       | 7     | 300  |
       | where a line hides a success                  | 7     | 200  |
       | where the success has no price                | 0     | 100  |
       | where the price of the success comes later    | 7     | 0    |

@@ -12,7 +12,7 @@ from behave import given, then, when
 from behave.runner import Context
 from cli_steps import command
 from money_steps import bill
-from sqlalchemy import func, select
+from sqlalchemy import func, select, update
 from staging import ledger_values, make_provider
 
 import claude_batch as cb
@@ -161,6 +161,8 @@ def _(context: Context, how: str) -> None:
     with context.store.write() as tx:
         collecting.add_results(tx, context.batch, lines)
         stored = collecting.stored_counts(tx, context.batch)
+        if "anew" in how:
+            tx.execute(update(requests).where(requests.c.seq == 3).values(reserve=None))
         collecting.finish_collection(
             tx, context.batch, stored, missing=paid, now=2.0, contradicted="hides" in how
         )

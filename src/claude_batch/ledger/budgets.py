@@ -306,28 +306,31 @@ def _settle(tx: Connection, batch_id: int, mine: Any, *, lost: bool, contradicte
         doubts.append(results.c.request_seq.is_(None))
     if contradicted:
         doubts.append(and_(results.c.request_seq.is_not(None), ~succeeded))
+    anew = and_(or_(*doubts), mine.c.reserve.is_(None))
     rows = tx.execute(
         select(
             mine.c.run_id,
             func.coalesce(func.sum(results.c.cost), 0).label("cost"),
             func.coalesce(func.sum(case((or_(*doubts), reserve), else_=0)), 0).label("kept"),
+            func.max(case((anew, 1), else_=0)).label("anew"),
         )
         .outerjoin(
             results, and_(results.c.request_seq == mine.c.seq, results.c.batch_id == batch_id)
         )
         .group_by(mine.c.run_id)
     ).all()
+    before = dict(
+        tx.execute(select(batch_runs.c.run_id, batch_runs.c.reserved).where(*asked)).all()
+    )
     tx.execute(update(batch_runs).where(*asked).values(reserved=0, spent=0))
-    if rows:
+    for row in rows:
+        # A conversation that has gone on is about to reserve anew, and nothing tells any more what
+        # its turn here could cost: then all that the run had reserved is kept.
+        kept = max(row.kept, before.get(row.run_id, 0)) if row.anew else row.kept
         tx.execute(
             update(batch_runs)
-            .where(
-                batch_runs.c.batch_id == batch_id,
-                batch_runs.c.run_id == bindparam("of_run"),
-                batch_runs.c.reserved.is_not(None),
-            )
-            .values(spent=bindparam("of_cost"), reserved=bindparam("of_kept")),
-            [{"of_run": row.run_id, "of_cost": row.cost, "of_kept": row.kept} for row in rows],
+            .where(*asked, batch_runs.c.run_id == row.run_id)
+            .values(spent=row.cost, reserved=kept)
         )
 
 
