@@ -80,7 +80,7 @@ class Verdict(Enum):
 
 
 def judge(answer: LiveAnswer) -> Verdict:
-    """What the end of a call means; PROTOCOL's rule is that only a definite no is none."""
+    """What the end of a call means; the rule is that only a definite no is none."""
     if answer.message is not None:
         return Verdict.ANSWERED
     fault = answer.fault

@@ -1,6 +1,6 @@
 """Submission: look first, put the intent on disk, hold back the tail, judge the answer.
 
-PROTOCOL: a POST without its last two bytes cannot have been accepted, so everything that fails
+A POST without its last two bytes cannot have been accepted, so everything that fails
 before they leave is a definite no; only between ``armed`` and an understood answer can a batch
 become *unknown*, and an unknown batch is never sent again by itself.
 """
