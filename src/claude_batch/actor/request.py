@@ -276,6 +276,10 @@ class RequestEncoder:
         built = {**defaults, **params} if defaults else params
         return {**built, "betas": list(betas)} if betas else built
 
+    def has_documents(self, request: ActorRequest) -> bool:
+        """Whether it is about documents, its own or the actor's: those are read to be encoded."""
+        return bool(request.documents or self._documents)
+
     def encode(self, request: RequestLike, placing: Placing | None = None) -> EncodedRequest:
         """The request as bytes, with what its lane must share. Raises `InvalidRequestError`.
 

@@ -166,9 +166,9 @@ class ClaudeBatchProvider(Opened):
         self, actor: ActorConfiguration, request: str | ActorRequest, key: str | None
     ) -> Future[Answer]:
         asked = self.middleware.before(actor.name, ActorRequest.of(request, key=key))
-        encoder = self._encoders.of(actor)
-        encoded, mode, talk = encoder.encode(asked), self._mode(actor), talk_of(actor)
-        if encoded.identity is None or not self._drive:
+        encoder, mode, talk = self._encoders.of(actor), self._mode(actor), talk_of(actor)
+        if not (self._drive and encoder.has_documents(asked)):
+            encoded = encoder.encode(asked)
             return self.call(encoded, actor=actor.name, key=asked.key, mode=mode, talk=talk)
 
         def placed(engine: Engine, door: Door) -> EncodedRequest:
