@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from behave.runner import Context
@@ -16,6 +20,7 @@ from claude_batch.sandbox import SandboxServer, SandboxSettings
 
 KEY = "sk-ant-marked-for-the-search-0123456789"
 QUICK: dict[str, Any] = {"linger": 0.3, "poll_interval": 0.05}
+LIVE: dict[str, Any] = {"mode": "live", "live_concurrency": 2}
 
 
 def until(what: Callable[[], Any], seconds: float = 60.0) -> Any:
@@ -44,6 +49,46 @@ def make_provider(context: Context, **settings: Any) -> None:
         name="tests/asker", provider="anthropic", model="claude-haiku-4-5", batch_processing=True
     )
     context.actor = cb.Actor(configuration, context.provider)
+
+
+_DIES = """
+import json, os, sys
+# At once: what measures coverage may forget what is imported beside its own start.
+import toolbox
+import claude_batch as cb
+from claude_batch.core import crash_points
+point, prompts, tools, settings = map(json.loads, sys.argv[1:])
+actor = cb.ActorConfiguration(
+    name="tests/asker", provider="anthropic", model="claude-haiku-4-5", batch_processing=True,
+    tools=tools,
+)
+provider = cb.ClaudeBatchProvider(**settings)
+run = provider.store(actor, prompts)
+print(run.id, flush=True)
+def die(here):
+    if here == point:
+        os._exit(9)
+crash_points.on_reach = die
+provider.resume()
+run.wait_sync()
+"""
+
+
+def run_of_a_process_that_dies(
+    point: str, prompts: list[str], *, tools: Sequence[str] = (), **settings: Any
+) -> str:
+    """Have a process of its own ask a run and die at a crash point; the run's id."""
+    paths = [str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
+    done = subprocess.run(
+        [sys.executable, "-c", _DIES, *map(json.dumps, (point, prompts, tools, settings))],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))},
+    )
+    # Where all were answered before the point was watched for, it ended by itself.
+    assert done.returncode == 9, (done.returncode, done.stderr)
+    return done.stdout.strip()
 
 
 def ledger_values(query: Select[Any]) -> list[Any]:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import time
 from typing import Any
 
 from behave import then, use_step_matcher, when
 from behave.runner import Context
 from sqlalchemy import select
-from staging import QUICK, ledger_values, make_provider, until
+from staging import (
+    LIVE,
+    QUICK,
+    ledger_values,
+    make_provider,
+    run_of_a_process_that_dies,
+    until,
+)
 
 import claude_batch as cb
 from claude_batch.core.states import RequestState, RunState
@@ -42,35 +47,10 @@ def _(context: Context) -> None:
     assert _sums() == (_most_of(), 0), (_sums(), _most_of())
 
 
-_DIES = """
-import os, sys
-import claude_batch as cb
-from claude_batch.core import crash_points
-actor = cb.ActorConfiguration(
-    name="tests/asker", provider="anthropic", model="claude-haiku-4-5", batch_processing=True
-)
-provider = cb.ClaudeBatchProvider(mode="live", live_concurrency=2, budget_usd="1")
-run = provider.store(actor, [f"prompt {n}" for n in range(int(sys.argv[2]))])
-print(run.id, flush=True)
-def die(point):
-    if point == sys.argv[1]:
-        os._exit(9)
-crash_points.on_reach = die
-provider.resume()
-run.wait_sync()
-"""
-
-
 @when("a process of its own asks a run of {count:d} prompts live under a budget, and dies {point}")
 def _(context: Context, count: int, point: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", _DIES, point, str(count)],
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert done.returncode == 9, (done.returncode, done.stderr)
-    context.run_id = done.stdout.strip()
+    prompts = [f"prompt {n}" for n in range(count)]
+    context.run_id = run_of_a_process_that_dies(point, prompts, budget_usd="1", **LIVE)
 
 
 @then("what each lost call can cost live is kept, and nothing is reserved")

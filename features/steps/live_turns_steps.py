@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import threading
 import time
-from pathlib import Path
 
-import toolbox
 from behave import given, then, use_step_matcher, when
 from behave.runner import Context
 from sqlalchemy import func, select
-from staging import QUICK, ledger_values, make_provider, until
+from staging import (
+    LIVE,
+    QUICK,
+    ledger_values,
+    make_provider,
+    run_of_a_process_that_dies,
+    until,
+)
 
 import claude_batch as cb
 from claude_batch.core.states import RequestState
@@ -132,39 +135,11 @@ def _(context: Context, count: int) -> None:
     assert progress.expected_end is None and progress.done == 1.0, progress
 
 
-_DIES = """
-import os, sys
-import toolbox  # at once: what measures coverage may forget what is imported beside its own start
-import claude_batch as cb
-from claude_batch.core import crash_points
-actor = cb.ActorConfiguration(
-    name="tests/asker", provider="anthropic", model="claude-haiku-4-5", batch_processing=True,
-    tools=["toolbox:weather"],
-)
-provider = cb.ClaudeBatchProvider(mode="live", live_concurrency=2)
-run = provider.store(actor, [f"Look at {n} [[sandbox:tools]]" for n in range(int(sys.argv[2]))])
-print(run.id, flush=True)
-def die(point):
-    if point == sys.argv[1]:
-        os._exit(9)
-crash_points.on_reach = die
-provider.resume()
-run.wait_sync()
-"""
-
-
 @when("a process of its own has {count:d} live conversations, and dies {point}")
 def _(context: Context, count: int, point: str) -> None:
-    paths = [str(Path(toolbox.__file__).parent), os.environ.get("PYTHONPATH", "")]
-    done = subprocess.run(
-        [sys.executable, "-c", _DIES, point, str(count)],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))},
-    )
-    assert done.returncode == 9, (done.returncode, done.stderr)
-    context.run_id = done.stdout.strip()
+    prompts = [f"Look at {n} [[sandbox:tools]]" for n in range(count)]
+    tools = ["toolbox:weather"]
+    context.run_id = run_of_a_process_that_dies(point, prompts, tools=tools, **LIVE)
     make_provider(context)
 
 
