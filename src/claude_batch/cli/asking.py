@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from claude_batch.cli.asked import Asked, input_options
 from claude_batch.cli.exits import EXIT_CODES, Exit
 from claude_batch.cli.faults import BadInput, BadOutput, say, tell
 from claude_batch.cli.options import (
@@ -27,7 +28,6 @@ from claude_batch.core.errors import (
     AccountHaltedError,
     InvalidRequestError,
     PreflightError,
-    ProviderNotFoundError,
 )
 from claude_batch.core.states import RequestState
 
@@ -38,25 +38,11 @@ if TYPE_CHECKING:
     from claude_batch.providers.batch import ClaudeBatchProvider
     from claude_batch.providers.run import Run
 
-__all__ = ["find_actor", "input_options", "run_command", "submit_command"]
+__all__ = ["run_command", "submit_command"]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 
-_INPUTS: tuple[Callable[[Any], Any], ...] = (
-    click.argument("arguments", nargs=-1, required=True, metavar="[ACTOR] INPUT..."),
-    click.option("--model", help="A model, in place of ACTOR."),
-    click.option("--system", help="A system prompt, with --model."),
-    click.option("--max-tokens", type=click.IntRange(min=1), help="Longest answer, with --model."),
-    click.option("--prompt-column", default="prompt", show_default=True,
-                 help="The column of a CSV that holds the prompts."),
-    click.option("--document", "documents", multiple=True, metavar="FILE",
-                 help="A PDF, image or text that every request is about; repeatable, "
-                 "also a glob."),
-    click.option("--citations", is_flag=True, help="Have the documents cited."),
-    click.option("--skip-invalid", is_flag=True,
-                 help="Leave out what cannot be sent, and report each."),
-)  # fmt: skip
 _OTHERS: tuple[Callable[[Any], Any], ...] = (
     click.option("-o", "--output", metavar="OUT",
                  help="Where the results go; by default standard output."),
@@ -69,14 +55,6 @@ _OTHERS: tuple[Callable[[Any], Any], ...] = (
     click.option("--new", is_flag=True, help="Ask anew what was asked before."),
     *run_options,
 )  # fmt: skip
-
-
-def input_options(command: _F) -> _F:
-    """The arguments and options that name an actor and its input."""
-    decorated: Any = command
-    for option in reversed(_INPUTS):
-        decorated = option(decorated)
-    return decorated
 
 
 def _asking(command: _F) -> _F:
@@ -115,18 +93,11 @@ def submit_command(**given: Any) -> None:
 
 def _ask(
     *,
-    arguments: tuple[str, ...],
+    asked: Asked,
     output: str | None,
     form: Format | None,
     results_dir: str | None,
     options: ProviderOptions,
-    model: str | None,
-    system: str | None,
-    max_tokens: int | None,
-    prompt_column: str,
-    documents: tuple[str, ...],
-    citations: bool,
-    skip_invalid: bool,
     budget: Decimal | None,
     confirm_above: Decimal | None,
     label: str | None,
@@ -134,24 +105,16 @@ def _ask(
     wait: bool,
 ) -> Exit:
     from claude_batch.cli.folders import check_folder
-    from claude_batch.cli.inputs import Inputs
     from claude_batch.cli.outputs import check_writable
     from claude_batch.cli.running import parkable, wait_and_deliver
     from claude_batch.ledger.delivery import Forms
 
-    actor, given = find_actor(arguments, model, system, max_tokens)
+    actor, inputs = asked.actor_and_inputs()
     output = None if output == "-" else output
     if output is not None or (wait and results_dir is None):
         check_writable(output)
     check_folder(results_dir)
     forms = Forms(form, None if results_dir is None else os.path.abspath(results_dir))
-    inputs = Inputs(
-        given,
-        prompt_column=prompt_column,
-        documents=documents,
-        citations=citations,
-        on_invalid=(lambda message: say(f"skipped: {message}")) if skip_invalid else None,
-    )
     with parkable(), open_provider(options) as provider:
         from claude_batch.cli.estimate import confirm, estimate_line
 
@@ -243,31 +206,3 @@ def _submit(provider: ClaudeBatchProvider, run: Run, options: ProviderOptions) -
         say(f"{held:,} request(s) are held until others of the run have ended")
     say(f"sent; {options.command('resume', run.id)} waits for the answers")
     return Exit.OK
-
-
-def find_actor(
-    arguments: tuple[str, ...], model: str | None, system: str | None, max_tokens: int | None
-) -> tuple[ActorConfiguration, tuple[str, ...]]:
-    """The actor to ask, and the inputs."""
-    from claude_batch.actor.configuration import CLAUDE_PROVIDERS
-    from claude_batch.actor.loader import ActorLoader
-
-    if model is None:
-        if system is not None or max_tokens is not None:
-            raise click.UsageError("--system and --max-tokens go with --model, in place of ACTOR")
-        if len(arguments) < 2:
-            raise click.UsageError("give ACTOR and INPUT, or --model and INPUT")
-        actor = ActorLoader.load(arguments[0])
-        actor.require_answerable()
-        if actor.resolved_provider not in CLAUDE_PROVIDERS:
-            raise ProviderNotFoundError(actor.resolved_provider, CLAUDE_PROVIDERS)
-        return actor, arguments[1:]
-    written: dict[str, Any] = {
-        "name": "local/command-line", "provider": "anthropic", "model": model,
-        "batch_processing": True,
-    }  # fmt: skip
-    if system is not None:
-        written["system_prompt"] = system
-    if max_tokens is not None:
-        written["options"] = {"max_tokens": max_tokens}
-    return ActorLoader.from_mapping(written), arguments

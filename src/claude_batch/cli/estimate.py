@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from claude_batch.cli.asking import find_actor, input_options
+from claude_batch.cli.asked import Asked, input_options
 from claude_batch.cli.cost import dollars
 from claude_batch.cli.exits import EXIT_CODES
 from claude_batch.cli.faults import BadInput, say
@@ -26,39 +26,19 @@ __all__ = ["confirm", "estimate_command", "estimate_line"]
 @click.option("--offline", is_flag=True, help="Do not have the API count a few of the requests.")
 @click.option("--json", "as_json", is_flag=True, help="For programs.")
 @provider_options
-def estimate_command(
-    arguments: tuple[str, ...],
-    model: str | None,
-    system: str | None,
-    max_tokens: int | None,
-    prompt_column: str,
-    documents: tuple[str, ...],
-    citations: bool,
-    skip_invalid: bool,
-    offline: bool,
-    as_json: bool,
-    options: ProviderOptions,
-) -> None:
+def estimate_command(asked: Asked, offline: bool, as_json: bool, options: ProviderOptions) -> None:
     """Tell what `run` with the same ACTOR and INPUT would cost; nothing is stored or sent.
 
     Tokens in are counted by the API on a few of the requests, which is free; without a key, or with
     --offline, by what the ledger has seen of the model, else by a rule. So are tokens out.
     """
     from claude_batch.actor.request import RequestEncoders
-    from claude_batch.cli.inputs import Inputs
     from claude_batch.core.settings import resolve_mode
     from claude_batch.money.prices import prices_of
     from claude_batch.providers.estimating import Estimator
     from claude_batch.providers.keywords import mode_keywords
 
-    actor, given = find_actor(arguments, model, system, max_tokens)
-    inputs = Inputs(
-        given,
-        prompt_column=prompt_column,
-        documents=documents,
-        citations=citations,
-        on_invalid=(lambda message: say(f"skipped: {message}")) if skip_invalid else None,
-    )
+    actor, inputs = asked.actor_and_inputs()
     keywords = mode_keywords(cast("SettingKeywords", options.common()))
     mode = resolve_mode(actor.batch_processing or True, keywords)
     estimator = Estimator(prices_of(options.prices), mode)

@@ -33,46 +33,33 @@ __all__ = [
 ]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
+_T = TypeVar("_T")
 
 SANDBOX_LATENCY = 1.0
 SANDBOX_POLL_INTERVAL = 0.2
 """Seconds; with ``--sandbox`` a batch ends soon, but not before one has seen it."""
 
 
-class DurationType(click.ParamType[float]):
-    """A duration such as ``30s``; gives seconds."""
+class Written(click.ParamType[_T]):
+    """A value that people write in a form of its own; says what is wrong with another one."""
 
-    name = "duration"
+    def __init__(self, name: str, read: Callable[[Any], _T]) -> None:
+        self.name = name
+        self._read = read
 
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        """click's hook: text to seconds."""
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> _T:
+        """click's hook: from what was written."""
         try:
-            return parse_duration(value)
+            return self._read(value)
         except ValueError as error:
             self.fail(str(error), param, ctx)
 
 
-DURATION = DurationType()
+DURATION: Written[float] = Written("duration", parse_duration)
+"""Such as ``30s``; seconds."""
 
-
-class DollarsType(click.ParamType[Decimal]):
-    """A sum such as ``20`` or ``0.50``; gives dollars."""
-
-    name = "usd"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> Decimal:
-        """click's hook: text to dollars."""
-        try:
-            return usd(nano_dollars(value))
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
-
-
-DOLLARS = DollarsType()
+DOLLARS: Written[Decimal] = Written("usd", lambda value: usd(nano_dollars(value)))
+"""Such as ``20`` or ``0.50``."""
 
 
 def _option(name: str, **attributes: Any) -> Callable[[_F], _F]:
