@@ -89,6 +89,9 @@ Feature: A ledger that was restored sends nothing until it knows again what was 
       3 lost
       """
     And the API has been paid 3 times, never twice for the same
+    When a command runs: budget RUN 1
+    Then the command line exits with 0
+    And what each lost call can cost live is kept, and nothing is reserved
 
   Scenario: Answers to what the backup does not know are reported and kept
     When a command runs: run actor.yaml asks.jsonl

@@ -161,7 +161,9 @@ def _(context: Context) -> None:
     ledger = Ledger(os.environ["CLAUDE_BATCH_LEDGER"])
     with ledger.write() as tx:
         [workspace_id] = reading.workspace_ids(tx)
-        assert live_ledger.forgotten(tx, workspace_id) == 1
+        assert live_ledger.forgotten(tx, workspace_id, time.time()) == 1
+    # How many turns were asked, nothing tells: no bound is known of what they cost.
+    assert ledger_values(select(requests.c.reserve)) == [-1]
     ledger.close()
     context.held.set()
 

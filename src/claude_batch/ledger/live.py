@@ -11,9 +11,12 @@ from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from sqlalchemy import (
+    ColumnElement,
     Connection,
     and_,
     bindparam,
+    case,
+    exists,
     func,
     insert,
     literal_column,
@@ -186,11 +189,20 @@ def _holder(tx: Connection, lane_id: int, run_id: str, now: float) -> int:
     )
     if found is not None:
         return found
+    holder = _new_holder(tx, lane_id, run_id, now)
+    if any_budget(tx):
+        mine = and_(batch_runs.c.batch_id == holder, batch_runs.c.run_id == run_id)
+        tx.execute(update(batch_runs).where(mine).values(reserved=0, spent=0, kept=0))
+    return holder
+
+
+def _new_holder(tx: Connection, lane_id: int, run_id: str, now: float, count: int = 0) -> int:
+    """A batch that holds calls, which no budget has asked about yet."""
     key = tx.execute(
         insert(batches).values(
             lane_id=lane_id,
             state=BatchState.LIVE,
-            request_count=0,
+            request_count=count,
             params_bytes=0,
             poll_interval=0.0,
             max_poll_interval=0.0,
@@ -201,10 +213,9 @@ def _holder(tx: Connection, lane_id: int, run_id: str, now: float) -> int:
         )
     ).inserted_primary_key
     assert key is not None
-    batch_id = int(key[0])
-    counted = {"reserved": 0, "spent": 0, "kept": 0} if any_budget(tx) else {}
-    tx.execute(insert(batch_runs).values(batch_id=batch_id, run_id=run_id, **counted))
-    return batch_id
+    holder = int(key[0])
+    tx.execute(insert(batch_runs).values(batch_id=holder, run_id=run_id))
+    return holder
 
 
 def claim(tx: Connection, found: Waiting, now: float, reserve: int | None) -> tuple[int, int]:
@@ -236,12 +247,12 @@ def claim(tx: Connection, found: Waiting, now: float, reserve: int | None) -> tu
     return int(sending), batch_id
 
 
-def _under_way(seq: int, batch_id: int) -> list[object]:
-    return [
+def _under_way(seq: int, batch_id: int) -> ColumnElement[bool]:
+    return and_(
         requests.c.seq == seq,
         requests.c.batch_id == batch_id,
         requests.c.state == RequestState.PACKED,
-    ]
+    )
 
 
 def put_back(tx: Connection, seq: int, batch_id: int, *, attempt: bool, note: str | None) -> bool:
@@ -261,7 +272,7 @@ def put_back(tx: Connection, seq: int, batch_id: int, *, attempt: bool, note: st
         "attempts": requests.c.attempts + (1 if attempt else 0),
         "sendings": requests.c.sendings - (0 if attempt else 1),
     }
-    mine = and_(*_under_way(seq, batch_id))  # pyright: ignore[reportArgumentType]
+    mine = _under_way(seq, batch_id)
     gone = tx.execute(update(requests).where(mine, stopped).values(**left, **ends))
     if not gone.rowcount:
         again = {"state": RequestState.QUEUED, "batch_id": None}
@@ -328,7 +339,7 @@ def finish(tx: Connection, ended: Sequence[Ended], now: float) -> None:
     for end in ended:
         tx.execute(
             update(requests)
-            .where(*_under_way(end.seq, end.batch_id))  # pyright: ignore[reportArgumentType]
+            .where(_under_way(end.seq, end.batch_id))
             .values(
                 state=end.state,
                 answered_by=None if end.result is None else end.result.sending,
@@ -348,10 +359,11 @@ def keep_attempt(tx: Connection, batch_id: int, result: NewResult) -> None:
     add_results(tx, batch_id, [result])
 
 
-def forgotten(tx: Connection, workspace_id: int) -> int:
+def forgotten(tx: Connection, workspace_id: int, now: float) -> int:
     """End as lost what a restored ledger may have asked live since; returns how many.
 
-    The API keeps no list of live calls, by which it could be learned.
+    The API keeps no list of live calls, by which it could be learned. Each is counted as a call of
+    today that was lost, so that budgets keep what it may have cost.
     """
     of_lanes = requests.c.lane_id.in_(
         select(lanes.c.id).where(lanes.c.workspace_id == workspace_id)
@@ -375,14 +387,42 @@ def forgotten(tx: Connection, workspace_id: int) -> int:
         and_(is_held(), ~is_double()),
         and_(requests.c.state == RequestState.PACKED, requests.c.batch_id.in_(unsent)),
     )
-    count = tx.execute(
-        update(requests)
-        .where(of_lanes, waits, requests.c.run_id.in_(may_be_live))
-        .values(state=RequestState.LOST, batch_id=None, answered_by=None, finished=next_stamp(tx))
-    ).rowcount
-    for batch_id in unsent if count else ():
+    gone = and_(of_lanes, waits, requests.c.run_id.in_(may_be_live))
+    found = tx.execute(
+        select(requests.c.run_id, requests.c.lane_id, func.count())
+        .where(gone)
+        .group_by(requests.c.run_id, requests.c.lane_id)
+    ).all()
+    stamp = next_stamp(tx)
+    for run_id, lane_id, members in found:
+        tx.execute(
+            update(requests)
+            .where(gone, requests.c.run_id == run_id, requests.c.lane_id == lane_id)
+            .values(
+                state=RequestState.LOST,
+                batch_id=_new_holder(tx, lane_id, run_id, now, members),
+                answered_by=None,
+                finished=stamp,
+                # Told anew, at the live price, where it can have been no more than one call.
+                reserve=case((_may_take_turns(), -1), else_=None),
+            )
+        )
+    for batch_id in unsent if found else ():
         recount(tx, batch_id)
-    return count
+    return sum(row[2] for row in found)
+
+
+def _may_take_turns() -> ColumnElement[bool]:
+    """Whether a request may be asked more than once to be answered, whose params are the first's.
+
+    Only tools, and an answer of a form that is checked, ask for another turn.
+    """
+    keys = (b'"tools":', b'"output_config":')
+    body = select(or_(*(func.instr(params.c.body, key) > 0 for key in keys))).where(
+        params.c.request_seq == requests.c.seq
+    )
+    conversing = exists().where(runs.c.id == requests.c.run_id, runs.c.converses)
+    return and_(conversing, body.scalar_subquery())
 
 
 def interrupted(tx: Connection, workspace_id: int) -> int:

@@ -229,7 +229,7 @@ class _Recovery:
         mark = self._high_water.read()
         with self._ledger.write(self._seat) as tx:
             if not force and not is_known(mark, self._ledger.incarnations, posts_of(tx)):
-                self.found.lost = live.forgotten(tx, self._seat.workspace_id)
+                self.found.lost = live.forgotten(tx, self._seat.workspace_id, time.time())
             posts = recovering.end(tx, self._seat.workspace_id, mark)
             if halting.halt_of(tx, self._seat.workspace_id).halt_reason == "ledger_behind":
                 halting.clear_halt(tx, self._seat.workspace_id)
