@@ -78,6 +78,22 @@ Feature: What a run will come to is told before it is sent
       the prompt cache may save up to $0.0
       """
 
+  Scenario Outline: What --cache auto would mark is told as a run would mark it: <size> bytes, <flags>
+    Given an API that bills what it is told to
+    And a command's file "asks.jsonl" of <count> requests that share <size> bytes
+    When a command runs: estimate --offline --json --model claude-haiku-4-5 asks.jsonl <flags>
+    Then the command line's status as JSON has
+      | field          | value   |
+      | saved_by_cache | <saved> |
+
+    Examples: 6,029 tokens by the rule, at 500 nano-dollars; one write costs twice that, 5 or 9 reads a tenth
+      | count | size  | flags                | saved    |
+      | 12    | 20000 |                      | 0        |
+      | 12    | 20000 | --cache auto         | 10550750 |
+      | 12    | 20000 | --cache auto --prime | 21402950 |
+      | 12    | 5000  | --cache auto         | 0        |
+      | 6     | 20000 | --cache auto         | 0        |
+
   Scenario: What is not priced, and what has no bound, is told beside the sums
     Given an API that bills what it is told to
     And a command's file "asks.jsonl"

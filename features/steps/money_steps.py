@@ -349,6 +349,12 @@ def _(context: Context, name: str, count: int) -> None:
     Path(name).write_text("".join(lines))
 
 
+@given('a command\'s file "{name}" of {count:d} requests that share {size:d} bytes')
+def _(context: Context, name: str, count: int, size: int) -> None:
+    lines = [as_request("claude-haiku-4-5", f"ask {n}", system="x" * size) for n in range(count)]
+    Path(name).write_text("".join(lines))
+
+
 @then('each output line in "{name}" says what its request was to cost')
 def _(context: Context, name: str) -> None:
     lines = [json.loads(line, parse_float=Decimal) for line in Path(name).read_text().splitlines()]

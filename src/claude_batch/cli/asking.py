@@ -53,13 +53,12 @@ _OTHERS: tuple[Callable[[Any], Any], ...] = (
                  help="Ask before a run that can cost more; refuse where nobody can be asked."),
     click.option("--label", help="A name for the run, shown by status."),
     click.option("--new", is_flag=True, help="Ask anew what was asked before."),
-    *run_options,
 )  # fmt: skip
 
 
 def _asking(command: _F) -> _F:
     """The arguments and options that `run` and `submit` share."""
-    decorated: Any = provider_options(command)
+    decorated: Any = run_options(provider_options(command))
     for option in reversed(_OTHERS):
         decorated = option(decorated)
     return input_options(decorated)

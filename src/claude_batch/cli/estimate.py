@@ -10,7 +10,7 @@ from claude_batch.cli.asked import Asked, input_options
 from claude_batch.cli.cost import dollars
 from claude_batch.cli.exits import EXIT_CODES
 from claude_batch.cli.faults import BadInput, say
-from claude_batch.cli.options import ProviderOptions, provider_options
+from claude_batch.cli.options import ProviderOptions, provider_options, run_options
 from claude_batch.core.errors import ActorConfigurationError, InvalidRequestError
 
 if TYPE_CHECKING:
@@ -25,27 +25,31 @@ __all__ = ["confirm", "estimate_command", "estimate_line"]
 @input_options
 @click.option("--offline", is_flag=True, help="Do not have the API count a few of the requests.")
 @click.option("--json", "as_json", is_flag=True, help="For programs.")
+@run_options
 @provider_options
 def estimate_command(asked: Asked, offline: bool, as_json: bool, options: ProviderOptions) -> None:
     """Tell what `run` with the same ACTOR and INPUT would cost; nothing is stored or sent.
 
     Tokens in are counted by the API on a few of the requests, which is free; without a key, or with
-    --offline, by what the ledger has seen of the model, else by a rule. So are tokens out.
+    --offline, by what the ledger has seen of the model, else by a rule. So are tokens out. What
+    --reuse and --dedupe would spare is not foreseen.
     """
     from claude_batch.actor.request import RequestEncoders
     from claude_batch.core.settings import resolve_mode
     from claude_batch.money.prices import prices_of
     from claude_batch.providers.estimating import Estimator
     from claude_batch.providers.keywords import mode_keywords
+    from claude_batch.wire.caching import CacheMarks
 
     actor, inputs = asked.actor_and_inputs()
     keywords = mode_keywords(cast("SettingKeywords", options.common()))
     mode = resolve_mode(actor.batch_processing or True, keywords)
-    estimator = Estimator(prices_of(options.prices), mode)
+    estimator = Estimator(prices_of(options.prices), mode, CacheMarks.of(mode))
     encoder = RequestEncoders({}).of(actor)
     for request in inputs:
         try:
-            estimator.add(encoder.encode(request))
+            own = None if request.documents else request.prompt
+            estimator.add(encoder.encode(request), prompt=own)
         except InvalidRequestError as error:
             inputs.refuse(error)
     if not estimator.loads:

@@ -174,7 +174,7 @@ _SHARED: tuple[Callable[[Any], Any], ...] = (
         help="What all that is sent on a day (UTC) may cost.",
     ),
 )
-run_options: tuple[Callable[[Any], Any], ...] = (
+_OF_RUNS: tuple[Callable[[Any], Any], ...] = (
     _option(
         "--preflight/--no-preflight",
         default=None,
@@ -217,8 +217,6 @@ run_options: tuple[Callable[[Any], Any], ...] = (
         help="Answers until one is of the shape that was asked for (1).",
     ),
 )
-"""Options of the commands that make a run; `ProviderOptions` holds them too."""
-
 _NEEDED_AGAIN = ("ledger", "base_url", "api_key_env")
 """What a later command must be told again to find the same run and server."""
 
@@ -321,6 +319,14 @@ class ProviderOptions:
         if self.sandbox:
             return "the sandbox and its ledger are gone"
         return f"go on with: {self.command('resume', run_id)}"
+
+
+def run_options(command: _F) -> _F:
+    """Add the options of commands that make a run; `ProviderOptions` holds them too."""
+    decorated: Any = command
+    for option in reversed(_OF_RUNS):
+        decorated = option(decorated)
+    return decorated
 
 
 def provider_options(command: _F) -> _F:

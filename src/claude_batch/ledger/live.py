@@ -417,12 +417,14 @@ def _may_take_turns() -> ColumnElement[bool]:
 
     Only tools, and an answer of a form that is checked, ask for another turn.
     """
-    keys = (b'"tools":', b'"output_config":')
-    body = select(or_(*(func.instr(params.c.body, key) > 0 for key in keys))).where(
-        params.c.request_seq == requests.c.seq
+    offers_tools = exists().where(
+        params.c.request_seq == requests.c.seq, func.instr(params.c.body, b'"tools":') > 0
     )
-    conversing = exists().where(runs.c.id == requests.c.run_id, runs.c.converses)
-    return and_(conversing, body.scalar_subquery())
+    return exists().where(
+        runs.c.id == requests.c.run_id,
+        runs.c.converses,
+        or_(offers_tools, runs.c.validation_attempts > 1),
+    )
 
 
 def interrupted(tx: Connection, workspace_id: int) -> int:

@@ -16,6 +16,7 @@ from claude_batch.money.estimates import Estimate, Load, Rule, estimate
 from claude_batch.money.prices import Prices
 from claude_batch.providers.storing import RunWriter
 from claude_batch.wire.bounds import Unbounded, named_and_longest
+from claude_batch.wire.caching import CacheMarks
 from claude_batch.wire.client import BatchesClient
 from claude_batch.wire.encoding import EncodedRequest, LaneHeaders, body_length
 from claude_batch.wire.limits import MAX_BODY_BYTES
@@ -37,12 +38,16 @@ _FEW = 5
 class Estimator:
     """Adds up requests as they come; keeps a few of them, and of the others only sums."""
 
-    def __init__(self, prices: Prices, mode: BatchProcessingMode) -> None:
+    def __init__(
+        self, prices: Prices, mode: BatchProcessingMode, marks: CacheMarks | None = None
+    ) -> None:
+        """``marks`` mark the requests for the prompt cache, as those of a run would be."""
         self.loads: dict[str, Load] = {}
         self.sample: list[tuple[str, EncodedRequest]] = []
         """Some of the requests, each as likely as any other, with the name of their model."""
         self._prices = prices
         self._mode = mode
+        self._marks = marks
         at_last = mode.deadline is not None and mode.fallback == "live"
         self._may_be_live = mode.mode != "batch" or at_last
         self._now = time.time()
@@ -51,8 +56,13 @@ class Estimator:
         # The same sample for the same input, so that an estimate can be repeated.
         self._random = random.Random(0)
 
-    def add(self, encoded: EncodedRequest, times: int = 1) -> None:
-        """Count a request; ``times`` where it stands for so many like it."""
+    def add(self, encoded: EncodedRequest, times: int = 1, prompt: str | None = None) -> None:
+        """Count a request; ``times`` where it stands for so many like it.
+
+        ``prompt`` as in `CacheMarks.mark`.
+        """
+        if self._marks is not None:
+            encoded, _ = self._marks.mark(encoded, prompt)
         model, longest = named_and_longest(encoded.params)
         load = self.loads.setdefault(model, Load())
         load.requests += times

@@ -31,7 +31,7 @@ from claude_batch.lifecycle.tooling import Talk, Workbench
 from claude_batch.money.prices import Prices, prices_of
 from claude_batch.providers.preflight import Preflight
 from claude_batch.wire.bounds import Unbounded
-from claude_batch.wire.caching import PAYS_AFTER, PRIMED_PAYS_AFTER, CacheMarks
+from claude_batch.wire.caching import CacheMarks
 from claude_batch.wire.encoding import EncodedRequest, LaneHeaders
 
 __all__ = ["RunWriter", "run_identity"]
@@ -86,11 +86,7 @@ class RunWriter:
         ``workbench`` is given what it has.
         """
         self._preflight = preflight
-        self._marks = (
-            CacheMarks(PRIMED_PAYS_AFTER if mode.prime else PAYS_AFTER)
-            if mode.cache == "auto"
-            else None
-        )
+        self._marks = CacheMarks.of(mode)
         self._mode = mode
         self._digests = mode.reuse or mode.dedupe
         self._on_stored = on_stored

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from claude_batch.core.settings import BatchProcessingMode
 from claude_batch.wire.encoding import ITEM_OVERHEAD, EncodedRequest
 from claude_batch.wire.limits import MAX_BODY_BYTES, MAX_CACHE_POINTS, least_cached_tokens
 from claude_batch.wire.shapes import decode_fields, model_of, shape_digest
@@ -96,6 +97,13 @@ class CacheMarks:
         self._pays_after = pays_after
         self._uses: dict[bytes, int] = {}
         self._head: _Head | None = None
+
+    @classmethod
+    def of(cls, mode: BatchProcessingMode) -> CacheMarks | None:
+        """Those of a new run; None where it asks for none."""
+        if mode.cache != "auto":
+            return None
+        return cls(PRIMED_PAYS_AFTER if mode.prime else PAYS_AFTER)
 
     def mark(
         self, request: EncodedRequest, prompt: str | None = None
