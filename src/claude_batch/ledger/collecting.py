@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import (
     Connection,
-    Table,
     and_,
     bindparam,
     exists,
@@ -21,7 +20,7 @@ from sqlalchemy import (
     true,
     update,
 )
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.dialects.sqlite import insert
 
 from claude_batch.core.states import BatchState, RequestState
 from claude_batch.core.usage import Usage
@@ -198,14 +197,9 @@ def members(tx: Connection, batch_id: int) -> dict[str, int]:
     return dict(plain_rows(tx, _MEMBERS, {"batch": batch_id}))
 
 
-def _insert(tx: Connection, table: Table) -> Any:
-    # Both dialects spell "on conflict" alike, each with an insert of its own.
-    return (postgresql if tx.dialect.name == "postgresql" else sqlite).insert(table)
-
-
 @lru_cache
-def _upsert_results(dialect: str) -> Any:
-    statement = (postgresql if dialect == "postgresql" else sqlite).insert(results)
+def _upsert_results() -> Any:
+    statement = insert(results)
     replaced = {
         name: statement.excluded[name]
         for name in results.c.keys()  # noqa: SIM118 - a ColumnCollection, no dict
@@ -250,14 +244,14 @@ def add_results(tx: Connection, batch_id: int, new: Sequence[NewResult]) -> None
                 line.uncached_cost,
             )
         )
-    insert_many(tx, _upsert_results(tx.dialect.name), rows)
+    insert_many(tx, _upsert_results(), rows)
 
 
 def add_strange_line(tx: Connection, batch_id: int, raw: bytes, reason: str) -> None:
     """Keep a line that is no result of this batch, once."""
     digest = hashlib.sha256(raw).hexdigest()
     tx.execute(
-        _insert(tx, strange_lines)
+        insert(strange_lines)
         .values(batch_id=batch_id, digest=digest, reason=reason, raw=raw)
         .on_conflict_do_nothing(index_elements=["batch_id", "digest"])
     )

@@ -24,7 +24,7 @@ from sqlalchemy import (
     select,
     update,
 )
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.dialects import sqlite
 
 from claude_batch.core.states import RequestState
 from claude_batch.ledger.schema import (
@@ -436,9 +436,8 @@ def start_call(
             .values(process=process, started=now)
         )
         return bool(tx.execute(again).rowcount)
-    dialect = postgresql if tx.dialect.name == "postgresql" else sqlite
     new = (
-        dialect.insert(tool_calls)
+        sqlite.insert(tool_calls)
         .values(
             request_seq=seq,
             sending=sending,

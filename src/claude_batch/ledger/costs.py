@@ -208,15 +208,20 @@ def failures(tx: Connection, run_id: str) -> dict[str, int]:
 
 def answer_times(tx: Connection, run_id: str) -> tuple[float | None, float | None]:
     """When the first and the last results of a run were in the ledger (seconds since the epoch)."""
-    of_run = (
-        select(results.c.batch_id)
+    answered = (
+        select(results.c.request_seq)
         .join(requests, requests.c.seq == results.c.request_seq)
-        .where(requests.c.run_id == run_id, results.c.sending > REUSED)
+        .where(
+            results.c.batch_id == batches.c.id,
+            requests.c.run_id == run_id,
+            results.c.sending > REUSED,
+        )
+        .exists()
     )
     row = tx.execute(
-        select(func.min(batches.c.collected), func.max(batches.c.collected)).where(
-            batches.c.id.in_(of_run)
-        )
+        select(func.min(batches.c.collected), func.max(batches.c.collected))
+        .join(batch_runs, batch_runs.c.batch_id == batches.c.id)
+        .where(batch_runs.c.run_id == run_id, answered)
     ).one()
     return row[0], row[1]
 

@@ -111,7 +111,7 @@ def waiting(
 ) -> list[int]:
     """The row numbers of requests that wait for a live call, oldest first; ``without`` runs."""
     of_lanes = requests.c.lane_id.in_(select(lanes.c.id).where(_OF_WORKSPACE))
-    chosen = requests.c.live.is_not(None)
+    chosen = requests.c.live == 1
     if tx.scalar(_ANY_RUN) is not None:
         chosen = or_(chosen, requests.c.run_id.in_(_LIVE_RUNS))
     if without:
