@@ -25,6 +25,7 @@ A Spoiled Build Is Found Out
     drops-a-line    has no line in the output
     runs-tools-again    ran 2 times, and is not repeatable
     notes-tools-late    ran 2 times, and is not repeatable
+    calls-again    processed again after a success
     repeats-nothing    no tool was interrupted that must not be run again
 
 Spoiled Evidence Is Found Out
@@ -47,6 +48,7 @@ Spoiled Evidence Is Found Out
     make a run twice    made 2 runs
     pass the budget    under a budget of 1000
     forget what was spent    are accounted for
+    ask both ways    processed again after a success
 
 Spoiled Evidence Of Conversations Is Found Out
     [Documentation]    What a real storm of conversations left, with one thing changed.
@@ -67,6 +69,15 @@ Spoiled Evidence Of Conversations Is Found Out
     go on before the answer    was sent before the one before it was answered
     go on from nothing    follows from no answer
     stop between two turns    is continuing, though all has ended
+
+Spoiled Evidence Of Haste Is Found Out
+    [Documentation]    What a real storm of live calls left, with one thing changed.
+    [Setup]    Play The Storm Whose Evidence Is Spoiled    haste    26
+    [Template]    Forgery Should Be Found Out
+    call twice    processed again after a success
+    lose a live answer    a paid answer is lost
+    pass the budget    under a budget of 1000
+    forget what was spent    are accounted for
 
 
 *** Keywords ***

@@ -122,6 +122,23 @@ def run_no_tool_again() -> None:
     run_every_tool_again(False)
 
 
+def call_again_what_was_interrupted() -> None:
+    """Live calls that were under way when their process died are made again."""
+    from sqlalchemy import select, update
+
+    from claude_batch.core.states import RequestState
+    from claude_batch.ledger import live
+    from claude_batch.ledger.schema import batches, requests
+
+    def interrupted(tx: Any, _: int) -> int:
+        held = select(batches.c.id).where(batches.c.state == "live")
+        mine = requests.c.batch_id.in_(held), requests.c.state == RequestState.PACKED
+        back = {"state": RequestState.QUEUED, "batch_id": None}
+        return tx.execute(update(requests).where(*mine).values(**back)).rowcount
+
+    live.interrupted = interrupted
+
+
 BREAKAGES: dict[str, Callable[[], None]] = {
     "sends-again": send_again_what_is_unknown,
     "fetches-once": take_the_first_fetch_for_all,
@@ -129,6 +146,7 @@ BREAKAGES: dict[str, Callable[[], None]] = {
     "runs-tools-again": run_every_tool_again,
     "notes-tools-late": note_tools_when_they_have_run,
     "repeats-nothing": run_no_tool_again,
+    "calls-again": call_again_what_was_interrupted,
 }
 """Each is a build that a storm has to see through."""
 

@@ -15,11 +15,12 @@ from typing import Any, Literal
 from claude_batch.core.crash_points import CrashPoint
 
 Json = dict[str, Any]
-Family = Literal["run", "calls", "cron", "pair", "cancel", "talks"]
-FAMILIES: tuple[Family, ...] = ("run", "calls", "cron", "pair", "cancel", "talks")
+Family = Literal["run", "calls", "cron", "pair", "cancel", "talks", "haste"]
+FAMILIES: tuple[Family, ...] = ("run", "calls", "cron", "pair", "cancel", "talks", "haste")
 """`run`: one command. `calls`: a program that awaits single calls. `cron`: `submit`, then `advance`
 again and again. `pair`: two of these on one ledger. `cancel`: a run that is cancelled midway.
-`talks`: any of the first four, whose requests are conversations with tools."""
+`talks`: any of the first four, whose requests are conversations with tools. `haste`: any of them,
+asked live, or in batches that a deadline cancels."""
 
 STRANGERS_KEY = "sk-ant-stranger"
 
@@ -73,6 +74,7 @@ class Storm:
     sandbox: Json
     plan: Json
     variables: dict[str, str]
+    """The environment of its processes, beside what all storms have in common."""
     roles: list[Role]
     strangers: list[Stranger] = field(default_factory=list)
     budget: int = 0
@@ -94,17 +96,26 @@ def drawn_for(breakage: str) -> Storm:
             "action": {"type": "cut_between_lines", "after_lines": 3},
         },
     }
+    family: Family = "run"
     ending = ""
     deaths: list[Death] = []
+    haste: dict[str, str] = {}
     if breakage in _TOLD_BY:
-        ending = " [[sandbox:tools]]"
+        family, ending = "talks", " [[sandbox:tools]]"
         deaths = [Death("point", _TOLD_BY[breakage], 60.0)]
+    if breakage == "calls-again":
+        family, haste = "haste", {"CLAUDE_BATCH_MODE": "live"}
+        deaths = [Death("point", f"{CrashPoint.AFTER_LIVE_ANSWER}:1", 60.0)]
     return Storm(
-        family="talks" if breakage in _TOLD_BY else "run",
+        family=family,
         seed=0,
         sandbox={"latency": 0.1},
         plan={"rules": [rules[breakage]] if breakage in rules else []},
-        variables={"CLAUDE_BATCH_SETTLING": "1s", "CLAUDE_BATCH_POLL_INTERVAL": "50ms"},
+        variables={
+            "CLAUDE_BATCH_SETTLING": "1s",
+            "CLAUDE_BATCH_POLL_INTERVAL": "50ms",
+            **haste,
+        },
         roles=[
             Role("one", "run", [f"Storm 0 prompt {at:03d}.{ending}" for at in range(1, 9)], deaths)
         ],
@@ -132,6 +143,7 @@ class _Draw:
         self.deleting = self.random.random() < 0.12
         self.alone = not self.deleting and self.random.random() < 0.15
         self.patience = self.random.random() < 0.1
+        self._hastens = family == "haste"
 
     def storm(self) -> Storm:
         return Storm(
@@ -148,14 +160,19 @@ class _Draw:
     def _budget(self) -> int:
         # Drawn by itself, so that a storm without a budget is the one that it was before.
         chance = random.Random(f"budget:{self.family}:{self.seed}")
-        return chance.randint(1, 9) * RESERVED if chance.random() < 0.3 else 0
+        # A live call reserves twice as much, and what can never fit is refused.
+        least = 2 if self.family == "haste" else 1
+        return chance.randint(least, 9) * RESERVED if chance.random() < 0.3 else 0
 
     def _chance(self, of: float) -> bool:
         return self.random.random() < of
 
     def _sandbox(self) -> Json:
         return {
-            "latency": self.random.choice((0.05, 0.3, 0.3, 0.8)),
+            "latency": self.random.choice(
+                (0.3, 3.0, 8.0, 20.0) if self.family == "haste" else (0.05, 0.3, 0.3, 0.8)
+            ),
+            **({"live_latency": self.random.choice((0.0, 0.1, 0.4))} if self._hastens else {}),
             "cancel_latency": self.random.choice((0.05, 0.5)),
             "counts_after": 0.7 if self._chance(0.2) else 0.0,
             "listed_after": self.late if self._chance(0.15) else 0.0,
@@ -178,6 +195,8 @@ class _Draw:
         }
         if self.family == "talks":
             variables["CLAUDE_BATCH_TURN_LINGER"] = self.random.choice(("50ms", "300ms", "1s"))
+        if self._hastens:
+            variables.update(self._haste())
         if self.deleting:
             variables["CLAUDE_BATCH_NOT_FOUND_AFTER"] = "1500ms"
         if self.alone:
@@ -186,9 +205,31 @@ class _Draw:
             variables["CLAUDE_BATCH_MAX_WAIT"] = "3s"
         return variables
 
+    def _haste(self) -> dict[str, str]:
+        """What has requests asked live: at once, where they are few, or near a deadline."""
+        concurrency = {"CLAUDE_BATCH_LIVE_CONCURRENCY": str(self.random.choice((1, 2, 4, 8)))}
+        mode = self.random.choice(("live", "auto", "batch", "batch", "batch"))
+        if mode != "batch":
+            most = str(self.random.choice((5, 10, 20)))
+            return {**concurrency, "CLAUDE_BATCH_MODE": mode, "CLAUDE_BATCH_AUTO_THRESHOLD": most}
+        until = self.random.uniform(3.0, 15.0)
+        return {
+            **concurrency,
+            "CLAUDE_BATCH_DEADLINE": f"{until:.1f}s",
+            "CLAUDE_BATCH_DEADLINE_MARGIN": f"{until * self.random.uniform(0.2, 0.9):.1f}s",
+            "CLAUDE_BATCH_FALLBACK": self.random.choice(("live", "live", "live", "none")),
+        }
+
     # Who asks, and how they die
 
     def _roles(self) -> list[Role]:
+        if self._hastens:
+            kinds = self.random.choice((("run",), ("run",), ("cron",), ("calls",), ("run", "calls"),
+                                        ("run", "cron")))  # fmt: skip
+            # With fewer names than kinds there is one role.
+            return [
+                self._role(name, kind) for name, kind in zip(("one", "two"), kinds, strict=False)
+            ]
         if self.family == "pair":
             kinds = self.random.choice((("run", "run"), ("calls", "cron"), ("run", "cron"),
                                         ("run", "calls")))  # fmt: skip
@@ -221,7 +262,8 @@ class _Draw:
         if self.family == "talks":
             prompts = [prompt + self.random.choice(_TURNS) for prompt in prompts]
         deaths = [self._death(kind) for _ in range(self.random.choice((0, 1, 2, 2, 3, 3, 4, 5)))]
-        return Role(name, kind, prompts, deaths, keys=self._chance(0.5), cancel=cancel)
+        keys = self._chance(0.5) or self._hastens
+        return Role(name, kind, prompts, deaths, keys=keys, cancel=cancel)
 
     def _death(self, kind: str) -> Death:
         if self.family == "talks" and self._chance(0.6):
@@ -229,6 +271,9 @@ class _Draw:
             number = self.random.choice((1, 1, 2, 3, 5, 8, 13))
             place = f"{self.random.choice(_TALKING)}:{number}"
             return Death("point", place, self.random.uniform(4.0, 9.0))
+        if self._hastens and self._chance(0.6):
+            place = f"{self.random.choice(_HASTENING)}:{self.random.choice((1, 1, 2, 3, 5))}"
+            return Death("point", place, self.random.uniform(4.0, 12.0))
         if self._chance(0.65):
             point = self.random.choice(_POINTS[kind])
             number = self.random.choice((1, 1, 1, 2, 2, 3, 5))
@@ -256,7 +301,8 @@ class _Draw:
         rules: list[Json] = []
         for _ in range(self.random.choice((0, 1, 1, 2, 3, 4, 6, 8, 12))):
             route = self.random.choice(("create",) * 5 + ("results",) * 3 + ("list", "list")
-                                       + ("retrieve", "cancel", "any"))  # fmt: skip
+                                       + ("retrieve", "cancel", "any")
+                                       + ("messages",) * (9 if self._hastens else 0))  # fmt: skip
             rules.append({"route": route, **self._when(), "action": self._action(route)})
         if self._chance(0.15):
             rules.append({"route": "results", "times": 9, "action": self._lasting_gap()})
@@ -281,6 +327,8 @@ class _Draw:
         kinds: list[Callable[[], Json]] = [self._error, self._broken, self._page, self._delay]
         if route == "create":
             kinds = [*_twice(self._refusal), *_twice(self._unanswered), self._unanswered, *kinds]
+        if route == "messages":
+            kinds = [*_twice(self._error), *_twice(self._broken), *kinds, self._account]
         if route == "results":
             kinds = [*_twice(self._lines), *_twice(self._lines), *kinds]
         return self.random.choice(kinds)()
@@ -295,6 +343,10 @@ class _Draw:
         if self._chance(0.1):
             error["json"] = False
         return error
+
+    def _account(self) -> Json:
+        """A live call at which the account is refused."""
+        return {"type": "error", "status": self.random.choice((401, 402, 403))}
 
     def _refusal(self) -> Json:
         """A definite no to a create call."""
@@ -430,7 +482,7 @@ _SENDING = tuple(
         "DURING_STORE_CHUNK", "BEFORE_STORED", "AFTER_STORED", "AFTER_CALLS_STORED",
         "BEFORE_DELIVERY", "DURING_DELIVERY", "AFTER_RENAME_BEFORE_DELIVERED",
         "DURING_MIGRATION", "DURING_PRUNING", "BEFORE_FILES_DELETED", "AFTER_FILE_UPLOADED",
-        # No storm calls live.
+        # Only haste calls live.
         "AFTER_LIVE_CLAIM", "AFTER_LIVE_ANSWER", "AFTER_LIVE_RECORD", "AFTER_MARGIN",
     )
 )  # fmt: skip
@@ -445,6 +497,13 @@ _TALKING = tuple(
     for point in (
         *(CrashPoint.AFTER_TOOL_STARTED, CrashPoint.AFTER_TOOL_RUN) * 2,
         CrashPoint.AFTER_TOOL_RECORDED, CrashPoint.BEFORE_NEXT_TURN, CrashPoint.AFTER_NEXT_TURN,
+    )
+)  # fmt: skip
+_HASTENING = tuple(
+    str(point)
+    for point in (
+        CrashPoint.AFTER_LIVE_CLAIM, CrashPoint.AFTER_LIVE_ANSWER, CrashPoint.AFTER_LIVE_RECORD,
+        CrashPoint.AFTER_MARGIN,
     )
 )  # fmt: skip
 _TURNS = (

@@ -14,8 +14,11 @@ from typing import Any
 Json = dict[str, Any]
 
 
-def _plain(evidence: Json) -> tuple[str, int, Json]:
-    """A role, the place of an answered line in its output, and its only record on the bill."""
+def _plain(evidence: Json, route: str | None = None) -> tuple[str, int, Json]:
+    """A role, the place of an answered line in its output, and its only record on the bill.
+
+    ``route`` is that of the record, where it matters.
+    """
     hashes = {row["prompt"]: row["sha256"] for row in evidence["requests"]}
     times = Counter(record["params_sha256"] for record in evidence["billing"])
     for role, asked in evidence["asked"].items():
@@ -23,6 +26,7 @@ def _plain(evidence: Json) -> tuple[str, int, Json]:
             digest = hashes[asked[at]["prompt"]]
             for record in evidence["billing"]:
                 paid = record["params_sha256"] == digest and record["outcome"] == "succeeded"
+                paid = paid and record["route"] == (route or record["route"])
                 if line["ok"] and paid and times[digest] == 1:
                     return role, at, record
     raise AssertionError("no request was processed once and answered; take another storm")
@@ -70,6 +74,32 @@ def forget_why_it_was_sent_again(evidence: Json) -> None:
 def process_one_sending_twice(evidence: Json) -> None:
     """One `custom_id` is on the bill twice."""
     evidence["billing"].append(copy.deepcopy(_plain(evidence)[2]))
+
+
+def _called(evidence: Json, route: str) -> None:
+    """A request whose answer came by this route is asked live afterwards."""
+    record = _plain(evidence, route)[2]
+    after = record["processed_at"] + 1
+    call = {"route": "live", "batch_id": None, "custom_id": None,
+            "accepted_at": after, "processed_at": after}  # fmt: skip
+    evidence["billing"].append({**record, **call})
+
+
+def call_twice(evidence: Json) -> None:
+    """What a live call has answered is asked live again."""
+    _called(evidence, "live")
+
+
+def ask_both_ways(evidence: Json) -> None:
+    """What a batch has answered is asked live, too."""
+    _called(evidence, "batch")
+
+
+def lose_a_live_answer(evidence: Json) -> None:
+    """A call that was answered ends as an error."""
+    role, at, _ = _plain(evidence, "live")
+    line = evidence["outputs"][role][at]
+    line["ok"], line["error"] = False, {"type": "api_error", "message": "gone"}
 
 
 def lose_an_answer(evidence: Json) -> None:
@@ -298,5 +328,6 @@ FORGERIES: dict[str, Callable[[Json], None]] = {
         run_a_tool_unnoted, answer_without_a_result, interrupt_without_a_death,
         blame_the_death_of_another, interrupt_without_need, give_up_what_may_be_repeated,
         pay_a_turn_twice, go_on_before_the_answer, go_on_from_nothing, stop_between_two_turns,
+        ask_both_ways, call_twice, lose_a_live_answer,
     )
 }  # fmt: skip

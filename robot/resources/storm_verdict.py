@@ -39,6 +39,7 @@ class Processing:
     prompt: str
     turn: int
     batch: str
+    """The API's id of the batch; "" for a live call."""
     custom_id: str
     outcome: str
     error_type: str | None
@@ -62,9 +63,16 @@ class Processing:
             return self.error_type in PASSING + _ACCOUNT
         return self.outcome == "expired"
 
+    @property
+    def is_live(self) -> bool:
+        """Whether it was a live call."""
+        return not self.batch
+
     def __str__(self) -> str:
         outcome = self.outcome if self.error_type is None else f"{self.outcome}:{self.error_type}"
-        return f"{outcome} in {self.batch} ({self.custom_id})"
+        return (
+            f"{outcome} live" if self.is_live else f"{outcome} in {self.batch} ({self.custom_id})"
+        )
 
 
 def verdict(evidence: Json) -> list[str]:
@@ -102,8 +110,8 @@ class _Trial:
             self.processings[place[0]].append(
                 Processing(
                     *place,
-                    record["batch_id"],
-                    record["custom_id"],
+                    record["batch_id"] or "",
+                    record["custom_id"] or "",
                     record["outcome"],
                     record["error_type"],
                     record["accepted_at"],
@@ -114,6 +122,8 @@ class _Trial:
         self.contradicted: set[str] = set()
         self.refused = 0
         self.broken = 0
+        self.troubled = any(each["killed"] for each in evidence["processes"])
+        """Whether a live call may have lost its answer, or a request its live attempts."""
         for call in evidence["log"]:
             self._note_fault(call)
 
@@ -127,6 +137,8 @@ class _Trial:
         if call["route"] == "create":
             self.refused += call["status"] in (400, 413)
             self.broken += fault in ("drop_before", "early_413")
+        if call["route"] == "messages" and (fault is not None or call["status"] >= 400):
+            self.troubled = True
 
     def _gapped(self, batch: str) -> bool:
         """Whether lines of this batch may have stayed missing for good."""
@@ -148,7 +160,7 @@ class _Trial:
         for record in self.unknown_params:
             yield f"the bill has params that no request of the ledger has: {record['custom_id']}"
         for custom_id, count in Counter(record["custom_id"] for record in self.bill).items():
-            if count > 1:
+            if count > 1 and custom_id is not None:
                 yield f"{custom_id} was processed {count} times"
         for prompt in self.turns:
             turns = [self._turn(prompt, turn) for turn in range(1, self.turns[prompt] + 1)]
@@ -189,6 +201,12 @@ class _Trial:
             return
         if after.accepted_at < before.processed_at:
             yield f"sent again while the first was not accounted for: {told}"
+        called_off = after.is_live and before.outcome == "canceled"
+        if before.is_live or called_off:
+            # A deadline cancels a batch, and what did not run in it is asked live.
+            if not called_off and not before.may_be_tried_again:
+                yield f"asked again after a final outcome: {told}"
+            return
         if self._gapped(before.batch):
             return  # that no line told what failed it is no fault of ours
         if not before.may_be_tried_again and before.batch not in self.contradicted:
@@ -231,7 +249,7 @@ class _Trial:
     # What is at the API is known
 
     def _ledger_findings(self) -> Iterator[str]:
-        known = {row["remote_id"] for row in self.evidence["batches"]}
+        known = {row["remote_id"] for row in self.evidence["batches"]} | {None}
         for batch in sorted({record["batch_id"] for record in self.bill} - known - self.deleted):
             yield f"batch {batch} was taken by the API, and no batch of the ledger knows of it"
         for row in self.evidence["requests"]:
@@ -270,11 +288,11 @@ class _Trial:
                 yield from self._failure_findings(prompt, line)
 
     def _answer_findings(self, prompt: str, line: Json) -> Iterator[str]:
-        batch = line["batch_id"]
+        batch = line["batch_id"] or ""
         processed = [each for each in self._turn(prompt) if each.batch == batch]
         if not processed:
-            yield f"{prompt!r} is answered from {batch}, which never processed it"
-        elif processed[0].outcome != "succeeded":
+            yield f"{prompt!r} is answered from {batch or 'a live call'}, which never processed it"
+        elif all(each.outcome != "succeeded" for each in processed):
             if batch not in self.contradicted:
                 yield f"{prompt!r} is answered, but it ended otherwise: {processed[0]}"
         elif not self._is_whole(prompt):
@@ -293,7 +311,7 @@ class _Trial:
             return
         if kind == "tool_interrupted":
             # The answer that calls the tool was paid for, and is all that there will be.
-            if not any(each.batch == line["batch_id"] for each in history):
+            if not any(each.batch == (line["batch_id"] or "") for each in history):
                 yield f"no model has called a tool: {told}; {_list(history)}"
             yield from self.tools.interruption_findings(told, prompt)
             return
@@ -301,14 +319,21 @@ class _Trial:
             return  # what was paid for was no last answer
         paid = [each for each in history if each.outcome == "succeeded"]
         for each in paid:
-            if not self._gapped(each.batch):
+            # The answer to a live call goes with the process, or the connection, that waits for it.
+            unheard = each.is_live and kind == "submission_unknown" and self.troubled
+            if not self._gapped(each.batch) and not unheard:
                 yield f"a paid answer is lost: {told}, but {each}"
         if paid:
             return
         if kind in ("missing_result", "submission_unknown"):
-            if not any(self._gapped(each.batch) for each in history) and not self.deleted:
+            gapped = any(self._gapped(each.batch) for each in history) or self.deleted
+            if not gapped and not (self._is_haste and self.troubled):
                 yield f"given up without need: {told}; {_list(history)}"
             return
+        if kind == "expired" and self.evidence["fallback"] == "none":
+            return  # it did not run before its run's deadline
+        if self._is_haste and self.troubled and kind not in ("expired", "canceled"):
+            return  # a live call that was refused leaves nothing on the bill
         last = history[-1] if history else None
         if last is not None and kind in (last.error_type, last.outcome):
             tried = sum(each.may_be_tried_again for each in history)
@@ -328,10 +353,14 @@ class _Trial:
     def _refusal_findings(self, told: str, line: Json, history: list[Processing]) -> Iterator[str]:
         """A refusal is a success at the API, which was paid for, and a failure in the output."""
         paid = [each for each in history if each.outcome == "succeeded"]
-        if not any(each.batch == line["batch_id"] for each in paid):
+        if not any(each.batch == (line["batch_id"] or "") for each in paid):
             yield f"no model has refused it: {told}; {_list(history)}"
         if line.get("text") != "" or line.get("stop_reason") != "refusal":
             yield f"a refusal with an answer: {told}, {line}"
+
+    @property
+    def _is_haste(self) -> bool:
+        return self.evidence["family"] == "haste"
 
     def _excused(self, history: list[Processing]) -> bool:
         """Whether a line may have told something else than the bill, or the user stopped it."""
@@ -341,9 +370,9 @@ class _Trial:
 
 
 def _cost(record: Json) -> int:
-    """Nano-dollars, rounded halves up, at the batch prices of claude-haiku-4-5."""
-    usage = record["usage"]
-    return usage["input_tokens"] * 500 + usage["output_tokens"] * 2500
+    """Nano-dollars at the prices of claude-haiku-4-5."""
+    usage, times = record["usage"], 2 if record["route"] == "live" else 1
+    return times * (usage["input_tokens"] * 500 + usage["output_tokens"] * 2500)
 
 
 def _list(history: list[Processing]) -> str:

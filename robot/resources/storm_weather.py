@@ -419,6 +419,7 @@ class Weather:
         return {
             "family": self.storm.family,
             "seed": self.storm.seed,
+            "fallback": self.storm.variables.get("CLAUDE_BATCH_FALLBACK", "live"),
             "asked": {role.name: asked(role) for role in self.storm.roles},
             "outputs": outputs,
             "billing": billing,
@@ -456,6 +457,8 @@ def tally(evidence: Json) -> str:
     disproved = sum(row["silent"] > 0 for row in evidence["batches"])
     lost = sum(row["state"] == "lost" for row in evidence["requests"])
     told = f"{faults} faults, {found} found again, {disproved} sent again, {lost} lost"
+    if evidence["family"] == "haste":
+        told += f", {sum(each['route'] == 'live' for each in evidence['billing'])} asked live"
     if evidence["notes"]:
         ends = [line for lines in evidence["outputs"].values() for line in lines if not line["ok"]]
         broken = sum(line["error"]["type"] == "tool_interrupted" for line in ends)
