@@ -29,6 +29,10 @@ Feature: The ledger is opened with care
       | sqlite://                 | name a file   |
       | sqlite+none:////proc/x   | be             |
 
+  Scenario: Two who make the same ledger at once wait for each other
+    When a ledger is opened whose new file another one is about to write
+    Then it has waited, and is a ledger
+
   Scenario: A ledger can be named by an SQLite URL
     When a ledger is opened by its URL
     Then it has a path beside which other files can lie

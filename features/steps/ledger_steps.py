@@ -6,6 +6,7 @@ import sqlite3
 import stat
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -33,6 +34,31 @@ def opened(context: Context, location: str) -> Ledger:
 def _(context: Context) -> None:
     context.path = context.tmp / "new" / "deep" / "ledger.db"
     context.ledger = opened(context, str(context.path))
+
+
+@when("a ledger is opened whose new file another one is about to write")
+def _(context: Context) -> None:
+    path = context.tmp / "ledger.db"
+    other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    other.execute("BEGIN IMMEDIATE")
+    context.let_go = threading.Event()
+
+    def leave() -> None:
+        context.let_go.set()
+        other.rollback()
+        other.close()
+
+    timer = threading.Timer(0.2, leave)
+    timer.start()
+    context.ledger = opened(context, str(path))
+    timer.join()
+
+
+@then("it has waited, and is a ledger")
+def _(context: Context) -> None:
+    assert context.let_go.is_set()
+    with context.ledger.read() as tx:
+        assert tx.scalar(select(func.count()).select_from(meta)), "it has no facts"
 
 
 @then("its file and folder are the owner's alone")

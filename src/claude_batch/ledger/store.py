@@ -7,6 +7,7 @@ import os
 import secrets
 import sqlite3
 import sys
+import time
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
@@ -92,6 +93,8 @@ class Ledger:
         self.location = location
         self.path: Path
         self._is_new = False
+        self.commits: int = 0
+        """Transactions that this process has written, about: threads may miss each other's."""
         self._engine = self._connect(location)
         try:
             self._prepare()
@@ -254,6 +257,7 @@ class Ledger:
             connection = plain.execution_options(claude_batch_write=True)
             with connection.begin():
                 yield connection
+            self.commits += 1
 
     @contextmanager
     def _told(self, what: str) -> Generator[None]:
@@ -427,13 +431,28 @@ def _on_connect(dbapi_connection: Any, _record: object) -> None:
     cursor = dbapi_connection.cursor()
     try:
         cursor.execute(f"PRAGMA busy_timeout = {int(_BUSY_SECONDS * 1000)}")
-        cursor.execute("PRAGMA journal_mode = WAL")
+        _keep_a_log(cursor)
         cursor.execute("PRAGMA synchronous = FULL")
         cursor.execute(f"PRAGMA wal_autocheckpoint = {_LOG_PAGES}")
         if sys.platform == "darwin":
             cursor.execute("PRAGMA fullfsync = 1")
     finally:
         cursor.close()
+
+
+def _keep_a_log(cursor: sqlite3.Cursor) -> None:
+    # To switch a new file over SQLite needs it alone, and is refused at once, whatever the time
+    # that it is told to wait, where somebody else opens the same new ledger.
+    end = time.monotonic() + _BUSY_SECONDS
+    while True:
+        try:
+            cursor.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > end:
+                raise
+            time.sleep(0.01)
+        else:
+            return
 
 
 def _on_begin(connection: Connection) -> None:
