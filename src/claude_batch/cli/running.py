@@ -38,7 +38,7 @@ __all__ = ["deliver", "parkable", "wait_and_deliver"]
 LOOK = 0.5
 """Seconds between two looks at a run while it is waited for."""
 
-RESTS_PER_LOOK = 50
+RESTS_PER_LOOK = 100
 LONGEST_REST = 5.0
 """After a look the display rests that many times as long as the look took, in seconds at most."""
 

@@ -191,7 +191,7 @@ requests: Table = Table(
     # asked for it, -1 where nothing tells.
     Column("reserve", BigInteger),
     UniqueConstraint("run_id", "position"),
-    Index("ix_requests_batch", "batch_id"),
+    Index("ix_requests_batch", "batch_id", **_only("batch_id IS NOT NULL")),
     Index("ix_requests_queued", "lane_id", **_only("state = 'queued'")),
     Index("ix_requests_continuing", "run_id", **_only("state = 'continuing'")),
     Index("ix_requests_held", "lane_id", **_only("state = 'held'")),

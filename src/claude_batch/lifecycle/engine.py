@@ -56,6 +56,9 @@ _T = TypeVar("_T")
 WATCH_INTERVAL = 0.1
 """Seconds between two looks at whether another process has written to the ledger."""
 
+BUSY_WATCH_INTERVAL = 0.5
+"""The same while this process writes again and again, and cannot tell who else did."""
+
 NOTES_AFTER = 0.5
 """Seconds until it is noted which answers were taken; one flush to disk then serves many."""
 
@@ -228,15 +231,18 @@ class Engine:
     # Changes ---------------------------------------------------------------------------------
 
     async def _watch(self, watch: Watch) -> None:
+        changed, looked, commits = False, 0.0, 0
         while True:
             await asyncio.sleep(WATCH_INTERVAL)
+            ours, commits = self.ledger.commits != commits, self.ledger.commits
             try:
-                changed = watch.changed()
+                changed = watch.changed() or changed
             except LedgerError as error:
                 self._fail(error)
                 self._notify()
                 return
-            if changed:
+            if changed and not (ours and time.monotonic() - looked < BUSY_WATCH_INTERVAL):
+                changed, looked = False, time.monotonic()
                 self._notify()
                 for door in self._doors.values():
                     door.driver.wake()
