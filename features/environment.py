@@ -19,7 +19,9 @@ from behave.runner import Context
 
 OURS = ("ANTHROPIC_", "CLAUDE_BATCH_")
 PATIENCE, MORE_PATIENCE = 300, 1200
-"""Seconds after which a scenario, or one that is tagged @slow, is taken to hang."""
+"""Seconds after which a scenario, or one that is tagged @slow, is taken to hang.
+
+Where more histories are asked for than the suite plays, the latter have a second more for each."""
 
 
 def before_all(context: Context) -> None:
@@ -37,7 +39,8 @@ def before_all(context: Context) -> None:
 def before_scenario(context: Context, scenario: Scenario) -> None:
     """A fresh folder and ledger; both cleanups run after the scenario's own."""
     # One that hangs ends its room, and shows where each thread stood, instead of ending nothing.
-    patience = MORE_PATIENCE if "slow" in scenario.effective_tags else PATIENCE
+    histories = int(os.environ.get("HISTORIES", "0"))
+    patience = MORE_PATIENCE + histories if "slow" in scenario.effective_tags else PATIENCE
     faulthandler.dump_traceback_later(patience, exit=True, file=sys.__stderr__)
     context.tmp = Path(tempfile.mkdtemp(prefix="claude-batch-scenario-"))
     context.add_cleanup(shutil.rmtree, context.tmp, ignore_errors=True)
