@@ -60,7 +60,9 @@ class Processing:
     def may_be_tried_again(self) -> bool:
         """Whether its outcome is one that a request may have another attempt after."""
         if self.outcome == "errored":
-            return self.error_type in PASSING + _ACCOUNT
+            # A 403 of a live call is the account's; in the line of a batch it is the request's.
+            account = (*_ACCOUNT, "permission_error") if self.is_live else _ACCOUNT
+            return self.error_type in PASSING + account
         return self.outcome == "expired"
 
     @property
