@@ -31,8 +31,8 @@ _log = logging.getLogger(__name__)
 def add_what_is_missing(tx: Connection) -> None:
     """Add the tables, columns and indexes that the schema has and the ledger has not.
 
-    What is there stays as it is, every row included. This is the whole step as long as versions
-    only add; the first one that changes or moves something gets a step of its own after it.
+    What is there stays as it is, every row included. This is the whole step where a version only
+    adds.
     """
     there = inspect(tx)
     tables = set(there.get_table_names())
@@ -58,7 +58,13 @@ def _add_column(tx: Connection, table: Table, column: Column[object]) -> str:
     return f"ALTER TABLE {table.name} ADD COLUMN {words}"
 
 
-STEPS: dict[int, Callable[[Connection], None]] = {1: add_what_is_missing}
+def from_1_to_2(tx: Connection) -> None:
+    """The second version adds, and leaves those requests out of an index that are in no batch."""
+    tx.exec_driver_sql("DROP INDEX ix_requests_batch")
+    add_what_is_missing(tx)
+
+
+STEPS: dict[int, Callable[[Connection], None]] = {1: from_1_to_2}
 """What brings a ledger from each version to the next."""
 
 
