@@ -47,6 +47,18 @@ Feature: Polling looks as often as it is worth
     Then 0 results are answers and 2 are errors
     And result 1 failed with MissingResultError
 
+  Scenario: Two 404s with a day between them in which nobody has looked are no day of them
+    Given an API
+    And a batch provider
+    When a run of 2 prompts is submitted, not found once, and left alone for a day
+    And the API has the faults
+      """
+      {"rules": [{"route": "retrieve", "nth": [1, 2], "action": {"type": "error", "status": 404}}]}
+      """
+    And the run is taken up again
+    And the results are read in order
+    Then there are 2 results in the order of the prompts
+
   Scenario: A check that fails is made again
     Given an API
     And the API has the faults

@@ -12,14 +12,14 @@ from typing import Any
 
 from behave import given, then, when
 from behave.runner import Context
-from sqlalchemy import update
-from staging import KEY, make_provider, until
+from sqlalchemy import select, update
+from staging import KEY, ledger_values, make_provider, until
 
 import claude_batch as cb
 from claude_batch.core.states import RequestState
 from claude_batch.ledger import sending
 from claude_batch.ledger.collecting import Stored
-from claude_batch.ledger.schema import requests
+from claude_batch.ledger.schema import batches, requests
 from claude_batch.ledger.store import Ledger, Seat
 from claude_batch.lifecycle.collection import missing_state, split_lines
 from claude_batch.lifecycle.packing import pack_due, plan_cut, whole_cut
@@ -274,6 +274,28 @@ def _(context: Context) -> None:
 
 
 # Collection
+
+
+@when("a run of {count:d} prompts is submitted, not found once, and left alone for a day")
+def _(context: Context, count: int) -> None:
+    context.prompts = [f"prompt {n}" for n in range(count)]
+    context.provider.close()
+    make_provider(context, poll_interval=3600)
+    context.run = context.actor.submit_sync(context.prompts)
+    until(lambda: ledger_values(select(batches.c.id).where(batches.c.state == "in_progress")))
+    context.provider.close()
+    ledger = Ledger(os.environ["CLAUDE_BATCH_LEDGER"])
+    with ledger.write() as tx:
+        then = time.time() - 90000
+        soon = {"poll_interval": 0.05, "max_poll_interval": 0.1}
+        tx.execute(update(batches).values(not_found_since=then, next_check=then + 60, **soon))
+    ledger.close()
+
+
+@when("the run is taken up again")
+def _(context: Context) -> None:
+    make_provider(context)
+    context.run = context.provider.open_run(context.run.id)
 
 
 @when("results of 3 lines come in chunks of every size")

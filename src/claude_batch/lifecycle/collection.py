@@ -15,6 +15,7 @@ from claude_batch.ledger import collecting, halting, packing, reconciling
 from claude_batch.ledger.collecting import NewResult, Stored
 from claude_batch.ledger.store import Ledger, Seat, Transaction
 from claude_batch.lifecycle.budgeting import warn_after
+from claude_batch.lifecycle.polling import missing_since
 from claude_batch.lifecycle.proof import prove, split_lines
 from claude_batch.lifecycle.submission import backoff
 from claude_batch.lifecycle.telling import Telling
@@ -114,7 +115,12 @@ class Collection:
             if isinstance(error, ApiError):
                 refused = error.fault.from_api and not error.fault.passes
                 if error.fault.status == 404:
-                    not_found_since = row.not_found_since or time.time()
+                    not_found_since = missing_since(
+                        row.not_found_since,
+                        row.next_check,
+                        time.time(),
+                        self._settings.not_found_after,
+                    )
         counts = json.loads(row.counts or "{}")
         with self._ledger.read() as tx:
             stored = collecting.stored_counts(tx, batch_id)

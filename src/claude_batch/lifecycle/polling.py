@@ -19,9 +19,12 @@ from claude_batch.lifecycle.listing import is_evidence
 from claude_batch.lifecycle.telling import Telling
 from claude_batch.wire.client import ApiError, BatchesClient, RemoteBatch, Unreachable
 
-__all__ = ["Polling", "age_of", "is_due", "next_check"]
+__all__ = ["Polling", "age_of", "is_due", "missing_since", "next_check"]
 
 _log = logging.getLogger(__name__)
+
+LATE = 60.0
+"""Seconds by which a look may always be late, on a busy machine."""
 
 MANY = 2
 """From so many batches on, one list call checks them all."""
@@ -46,6 +49,17 @@ def is_due(next_check: float, max_poll_interval: float, now: float) -> bool:
 def age_of(submitted: float | None, now: float) -> float:
     """Seconds since a batch was submitted; a clock that jumped back gives no negative age."""
     return 0.0 if submitted is None else max(0.0, now - submitted)
+
+
+def missing_since(since: float | None, planned: float | None, now: float, after: float) -> float:
+    """Since when every look has found nothing (404), the present one included.
+
+    ``since`` is what the looks before have noted, ``planned`` when this one was to come, ``after``
+    the time after which they are believed. Who has not looked for half of it has seen no 404 all
+    that time: one before it and one after it may both be passing ones. So it begins anew.
+    """
+    unwatched = planned is not None and now - planned > max(after / 2, LATE)
+    return now if since is None or unwatched else since
 
 
 class Polling:
@@ -98,7 +112,7 @@ class Polling:
 
     async def _retrieve(self, seat: Seat, row: Any) -> RemoteBatch | None:
         note: str
-        missing_since: float | None = row.not_found_since
+        missing: float | None = row.not_found_since
         now = time.time()
         try:
             return await self._client.retrieve(row.remote_id)
@@ -106,8 +120,9 @@ class Polling:
             note = str(error)
             if error.fault.status == 404:
                 # Reported right after create and after the end: final only after a day of them.
-                missing_since = missing_since if missing_since is not None else now
-                if now - missing_since >= self._settings.not_found_after and await self._sees(seat):
+                after = self._settings.not_found_after
+                missing = missing_since(missing, row.next_check, now, after)
+                if now - missing >= after and await self._sees(seat):
                     with self._ledger.write(seat) as tx:
                         reconciling.take_earlier_answers(tx, row.id)
                         lost = collecting.mark_lost(tx, row.id, note=note, now=now)
@@ -121,7 +136,7 @@ class Polling:
                 row.id,
                 state=BatchState(row.state),
                 next_check=now + self._wait(row, now),
-                not_found_since=missing_since,
+                not_found_since=missing,
                 note=note,
             )
         return None

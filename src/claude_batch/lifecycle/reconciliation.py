@@ -21,7 +21,7 @@ from claude_batch.core.states import CandidateState
 from claude_batch.ledger import halting, packing, reconciling
 from claude_batch.ledger.store import Ledger, Record, Seat, Transaction
 from claude_batch.lifecycle.listing import Listing, is_evidence, walk
-from claude_batch.lifecycle.polling import age_of, is_due, next_check
+from claude_batch.lifecycle.polling import age_of, is_due, missing_since, next_check
 from claude_batch.lifecycle.proof import Proof, prove
 from claude_batch.lifecycle.telling import Telling
 from claude_batch.wire.client import ApiError, BatchesClient, RemoteBatch, Unreachable
@@ -225,7 +225,8 @@ class Reconciliation:
         except ApiError as error:
             note = str(error)
             if error.fault.status == 404:
-                missing = missing if missing is not None else now
+                after = self._settings.not_found_after
+                missing = missing_since(missing, row.next_check, now, after)
         except Unreachable as error:
             note = error.reason
         gone = missing is not None and now - missing >= self._settings.not_found_after
@@ -262,7 +263,8 @@ class Reconciliation:
             return ours
         missing: float | None = candidate.not_found_since
         if proof.missing:
-            missing = missing if missing is not None else now
+            after = self._settings.not_found_after
+            missing = missing_since(missing, row.next_check, now, after)
         overdue = missing is not None and now - missing >= self._settings.not_found_after
         unreadable = proof.fetched and candidate.fetches + 1 >= COMPLETE_FETCHES
         state = CandidateState.OPEN
