@@ -59,6 +59,18 @@ Feature: Polling looks as often as it is worth
     And the results are read in order
     Then there are 2 results in the order of the prompts
 
+  Scenario Outline: A day of 404s is told from two of them: since <since>, planned for <planned>, at <now>
+    Then at <now> a batch that was not found since <since> counts as missing since <told>, where the look was planned for <planned>
+
+    Examples: a day has 86,400 seconds, and a day without an hour 82,800
+      | since | planned | now    | told |
+      | none  | 100     | 100    | 100  |
+      | 0     | 86300   | 86400  | 0    |
+      | 0     | 60      | 90000  | 7200 |
+      | 0     | none    | 90000  | 0    |
+      | 7200  | 90060   | 180000 | 7200 |
+      | 0     | 82900   | 180000 | 0    |
+
   Scenario: A check that fails is made again
     Given an API
     And the API has the faults

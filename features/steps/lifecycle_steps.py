@@ -23,7 +23,7 @@ from claude_batch.ledger.schema import batches, requests
 from claude_batch.ledger.store import Ledger, Seat
 from claude_batch.lifecycle.collection import missing_state, split_lines
 from claude_batch.lifecycle.packing import pack_due, plan_cut, whole_cut
-from claude_batch.lifecycle.polling import age_of, is_due, next_check
+from claude_batch.lifecycle.polling import age_of, is_due, missing_since, next_check
 from claude_batch.wire.client import RemoteBatch, RequestCounts
 from claude_batch.wire.encoding import BODY_END, BODY_START, body_items, body_length, custom_id
 
@@ -290,6 +290,15 @@ def _(context: Context, count: int) -> None:
         soon = {"poll_interval": 0.05, "max_poll_interval": 0.1}
         tx.execute(update(batches).values(not_found_since=then, next_check=then + 60, **soon))
     ledger.close()
+
+
+@then(
+    "at {now:d} a batch that was not found since {since} counts as missing since {told:d}, where the "
+    "look was planned for {planned}"
+)
+def _(context: Context, now: int, since: str, told: int, planned: str) -> None:
+    before, at = (None if each == "none" else float(each) for each in (since, planned))
+    assert missing_since(before, at, float(now), 86400.0) == told
 
 
 @when("the run is taken up again")

@@ -26,6 +26,10 @@ _log = logging.getLogger(__name__)
 LATE = 60.0
 """Seconds by which a look may always be late, on a busy machine."""
 
+LONGER = 1 / 24
+"""So much of the time for which 404s must last they are looked for where nobody has looked: an hour
+of a day."""
+
 MANY = 2
 """From so many batches on, one list call checks them all."""
 
@@ -52,14 +56,20 @@ def age_of(submitted: float | None, now: float) -> float:
 
 
 def missing_since(since: float | None, planned: float | None, now: float, after: float) -> float:
-    """Since when every look has found nothing (404), the present one included.
+    """Since when looks have found nothing (404), the present one included.
 
     ``since`` is what the looks before have noted, ``planned`` when this one was to come, ``after``
-    the time after which they are believed. Who has not looked for half of it has seen no 404 all
-    that time: one before it and one after it may both be passing ones. So it begins anew.
+    the time for which 404s must last to be believed. Who has not looked for half of it has seen
+    none all the while: the one before it and the one after it may both be passing ones. Then it is
+    told as if it had begun later, so that it must be seen for a while longer; but not twice.
     """
+    if since is None:
+        return now
     unwatched = planned is not None and now - planned > max(after / 2, LATE)
-    return now if since is None or unwatched else since
+    nearly = after * (1 - LONGER)
+    if unwatched and (planned or now) - since < nearly:
+        return max(since, now - nearly)
+    return since
 
 
 class Polling:
