@@ -293,8 +293,8 @@ def _(context: Context, count: int) -> None:
 
 
 @then(
-    "at {now:d} a batch that was not found since {since} counts as missing since {told:d}, where the "
-    "look was planned for {planned}"
+    "at {now:d} a batch that was not found since {since} counts as missing since {told:d}, where "
+    "the look was planned for {planned}"
 )
 def _(context: Context, now: int, since: str, told: int, planned: str) -> None:
     before, at = (None if each == "none" else float(each) for each in (since, planned))
