@@ -23,12 +23,8 @@ __all__ = ["Polling", "age_of", "is_due", "missing_since", "next_check"]
 
 _log = logging.getLogger(__name__)
 
-LATE = 60.0
-"""Seconds by which a look may always be late, on a busy machine."""
-
-LONGER = 1 / 24
-"""So much of the time for which 404s must last they are looked for where nobody has looked: an hour
-of a day."""
+LATE = 7200.0
+"""Seconds by which a look may always be late: of a program that is started now and then, too."""
 
 MANY = 2
 """From so many batches on, one list call checks them all."""
@@ -56,20 +52,15 @@ def age_of(submitted: float | None, now: float) -> float:
 
 
 def missing_since(since: float | None, planned: float | None, now: float, after: float) -> float:
-    """Since when looks have found nothing (404), the present one included.
+    """Since when every look has found nothing (404), the present one included.
 
     ``since`` is what the looks before have noted, ``planned`` when this one was to come, ``after``
     the time for which 404s must last to be believed. Who has not looked for half of it has seen
-    none all the while: the one before it and the one after it may both be passing ones. Then it is
-    told as if it had begun later, so that it must be seen for a while longer; but not twice.
+    none all the while: the one before it and the one after it may both be passing ones. Then it
+    begins anew.
     """
-    if since is None:
-        return now
     unwatched = planned is not None and now - planned > max(after / 2, LATE)
-    nearly = after * (1 - LONGER)
-    if unwatched and (planned or now) - since < nearly:
-        return max(since, now - nearly)
-    return since
+    return now if since is None or unwatched else since
 
 
 class Polling:
