@@ -171,6 +171,21 @@ Feature: Reconciliation finds out what became of a sending that had no answer
     Then there are 2 results in the order of the prompts
     And each of the run's requests was processed twice
 
+  Scenario: A candidate that was not found once is not gone because it cannot be read later
+    Given an API that takes 0.1 seconds for a batch
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "nth": [1], "action": {"type": "drop_after"}},
+                 {"route": "results", "nth": [1], "action": {"type": "error", "status": 404}},
+                 {"route": "results", "nth": [2], "action":
+                  {"type": "garbage_line", "replace": true, "count": 2}}]}
+      """
+    And a batch provider with {"settling": 0.5, "not_found_after": 0.3, "poll_interval": 0.6}
+    When a run of 2 prompts is submitted
+    And the results are read in order
+    Then there are 2 results in the order of the prompts
+    And the API has processed 2 requests, none twice
+
   Scenario: Giving up ends an unknown sending without an answer
     Given an API
     And the API has the faults

@@ -192,7 +192,10 @@ class Reconciliation:
             remote = listing.batches.get(candidate.remote_id)
             if remote is None:
                 remote = await self._retrieve(seat, row, candidate)
-            if remote is None or remote.processing_status != "ended":
+            if remote is None:
+                continue
+            if remote.processing_status != "ended":
+                self._note_seen(seat, row, candidate)
                 continue
             proof = await prove(self._ledger, self._client, remote.id)
             adopted |= self._note_proof(seat, row, candidate, remote, proof)
@@ -218,7 +221,7 @@ class Reconciliation:
 
     async def _retrieve(self, seat: Seat, row: Record, candidate: Any) -> RemoteBatch | None:
         """A candidate that the list does not show any more."""
-        now = time.time()
+        now, gone = time.time(), False
         missing: float | None = candidate.not_found_since
         try:
             return await self._client.retrieve(candidate.remote_id)
@@ -227,9 +230,9 @@ class Reconciliation:
             if error.fault.status == 404:
                 after = self._settings.not_found_after
                 missing = missing_since(missing, row.next_check, now, after)
+                gone = now - missing >= after
         except Unreachable as error:
             note = error.reason
-        gone = missing is not None and now - missing >= self._settings.not_found_after
         with self._ledger.write(seat) as tx:
             reconciling.judge(
                 tx,
@@ -240,6 +243,12 @@ class Reconciliation:
                 not_found_since=missing,
             )
         return None
+
+    def _note_seen(self, seat: Seat, row: Record, candidate: Any) -> None:
+        """A candidate that is under way: what was not found before has passed."""
+        if candidate.not_found_since is not None:
+            with self._ledger.write(seat) as tx:
+                reconciling.judge(tx, row.id, candidate.remote_id, state=CandidateState.OPEN)
 
     def _note_proof(
         self, seat: Seat, row: Record, candidate: Any, remote: RemoteBatch, proof: Proof
@@ -262,10 +271,13 @@ class Reconciliation:
                 self._tell(proof.owner, count, "found", remote.id)
             return ours
         missing: float | None = candidate.not_found_since
+        overdue = False
         if proof.missing:
             after = self._settings.not_found_after
             missing = missing_since(missing, row.next_check, now, after)
-        overdue = missing is not None and now - missing >= self._settings.not_found_after
+            overdue = now - missing >= after
+        elif proof.fetched:
+            missing = None  # what was not found before has passed
         unreadable = proof.fetched and candidate.fetches + 1 >= COMPLETE_FETCHES
         state = CandidateState.OPEN
         if proof.foreign:
