@@ -69,6 +69,7 @@ Feature: Polling looks as often as it is worth
       | 0     | 46800   | 90000  | 0      |
       | 0     | 46799   | 90000  | 90000  |
       | 0     | none    | 90000  | 0      |
+      | 9000  | 100     | 100    | 100    |
 
   Scenario: A check that fails is made again
     Given an API

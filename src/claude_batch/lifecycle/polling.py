@@ -57,10 +57,10 @@ def missing_since(since: float | None, planned: float | None, now: float, after:
     ``since`` is what the looks before have noted, ``planned`` when this one was to come, ``after``
     the time for which 404s must last to be believed. Who has not looked for half of it has seen
     none all the while: the one before it and the one after it may both be passing ones. Then it
-    begins anew.
+    begins anew, as where the clock has jumped back.
     """
     unwatched = planned is not None and now - planned > max(after / 2, LATE)
-    return now if since is None or unwatched else since
+    return now if since is None or since > now or unwatched else since
 
 
 class Polling:
