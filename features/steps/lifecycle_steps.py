@@ -287,7 +287,8 @@ def _(context: Context, count: int) -> None:
     ledger = Ledger(os.environ["CLAUDE_BATCH_LEDGER"])
     with ledger.write() as tx:
         then = time.time() - 90000
-        soon = {"poll_interval": 0.05, "max_poll_interval": 0.1}  # afterwards
+        # A batch keeps the intervals with which it was packed.
+        soon = {"poll_interval": 0.05, "max_poll_interval": 0.1}
         tx.execute(update(batches).values(not_found_since=then, next_check=then + 60, **soon))
     ledger.close()
 

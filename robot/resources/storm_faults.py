@@ -19,8 +19,8 @@ Family = Literal["run", "calls", "cron", "pair", "cancel", "talks", "haste"]
 FAMILIES: tuple[Family, ...] = ("run", "calls", "cron", "pair", "cancel", "talks", "haste")
 """`run`: one command. `calls`: a program that awaits single calls. `cron`: `submit`, then `advance`
 again and again. `pair`: two of these on one ledger. `cancel`: a run that is cancelled midway.
-`talks`: any of the first four, whose requests are conversations with tools. `haste`: any of them,
-asked live, or in batches that a deadline cancels."""
+`talks`: any of the first four, whose requests are conversations with tools. `haste`: the same
+without tools, asked live, or in batches that a deadline cancels."""
 
 STRANGERS_KEY = "sk-ant-stranger"
 
@@ -143,7 +143,6 @@ class _Draw:
         self.deleting = self.random.random() < 0.12
         self.alone = not self.deleting and self.random.random() < 0.15
         self.patience = self.random.random() < 0.1
-        self._hastens = family == "haste"
 
     def storm(self) -> Storm:
         return Storm(
@@ -172,7 +171,11 @@ class _Draw:
             "latency": self.random.choice(
                 (0.3, 3.0, 8.0, 20.0) if self.family == "haste" else (0.05, 0.3, 0.3, 0.8)
             ),
-            **({"live_latency": self.random.choice((0.0, 0.1, 0.4))} if self._hastens else {}),
+            **(
+                {"live_latency": self.random.choice((0.0, 0.1, 0.4))}
+                if self.family == "haste"
+                else {}
+            ),
             "cancel_latency": self.random.choice((0.05, 0.5)),
             "counts_after": 0.7 if self._chance(0.2) else 0.0,
             "listed_after": self.late if self._chance(0.15) else 0.0,
@@ -195,7 +198,7 @@ class _Draw:
         }
         if self.family == "talks":
             variables["CLAUDE_BATCH_TURN_LINGER"] = self.random.choice(("50ms", "300ms", "1s"))
-        if self._hastens:
+        if self.family == "haste":
             variables.update(self._haste())
         if self.deleting:
             variables["CLAUDE_BATCH_NOT_FOUND_AFTER"] = "1500ms"
@@ -223,7 +226,7 @@ class _Draw:
     # Who asks, and how they die
 
     def _roles(self) -> list[Role]:
-        if self._hastens:
+        if self.family == "haste":
             kinds = self.random.choice((("run",), ("run",), ("cron",), ("calls",), ("run", "calls"),
                                         ("run", "cron")))  # fmt: skip
             # With fewer names than kinds there is one role.
@@ -262,7 +265,7 @@ class _Draw:
         if self.family == "talks":
             prompts = [prompt + self.random.choice(_TURNS) for prompt in prompts]
         deaths = [self._death(kind) for _ in range(self.random.choice((0, 1, 2, 2, 3, 3, 4, 5)))]
-        keys = self._chance(0.5) or self._hastens
+        keys = self._chance(0.5) or self.family == "haste"
         return Role(name, kind, prompts, deaths, keys=keys, cancel=cancel)
 
     def _death(self, kind: str) -> Death:
@@ -271,7 +274,7 @@ class _Draw:
             number = self.random.choice((1, 1, 2, 3, 5, 8, 13))
             place = f"{self.random.choice(_TALKING)}:{number}"
             return Death("point", place, self.random.uniform(4.0, 9.0))
-        if self._hastens and self._chance(0.6):
+        if self.family == "haste" and self._chance(0.6):
             place = f"{self.random.choice(_HASTENING)}:{self.random.choice((1, 1, 2, 3, 5))}"
             return Death("point", place, self.random.uniform(4.0, 12.0))
         if self._chance(0.65):
@@ -299,10 +302,10 @@ class _Draw:
 
     def _plan(self) -> Json:
         rules: list[Json] = []
+        live = ("messages",) * 9 if self.family == "haste" else ()
         for _ in range(self.random.choice((0, 1, 1, 2, 3, 4, 6, 8, 12))):
             route = self.random.choice(("create",) * 5 + ("results",) * 3 + ("list", "list")
-                                       + ("retrieve", "cancel", "any")
-                                       + ("messages",) * (9 if self._hastens else 0))  # fmt: skip
+                                       + ("retrieve", "cancel", "any") + live)  # fmt: skip
             rules.append({"route": route, **self._when(), "action": self._action(route)})
         if self._chance(0.15):
             rules.append({"route": "results", "times": 9, "action": self._lasting_gap()})

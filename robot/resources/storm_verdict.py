@@ -203,15 +203,16 @@ class _Trial:
             return
         if after.accepted_at < before.processed_at:
             yield f"sent again while the first was not accounted for: {told}"
-        called_off = after.is_live and before.outcome == "canceled"
-        if before.is_live or called_off:
-            # A deadline cancels a batch, and what did not run in it is asked live.
-            if not called_off and not before.may_be_tried_again:
+        if before.is_live:
+            if not before.may_be_tried_again:
                 yield f"asked again after a final outcome: {told}"
             return
         if self._gapped(before.batch):
             return  # that no line told what failed it is no fault of ours
-        if not before.may_be_tried_again and before.batch not in self.contradicted:
+        # A deadline cancels a batch, and what did not run in it is asked live.
+        called_off = after.is_live and before.outcome == "canceled"
+        spoiled = before.batch in self.contradicted
+        if not (before.may_be_tried_again or called_off or spoiled):
             yield f"processed again after a final outcome: {told}"
         noted = {(row["request"], row["sending"]) for row in self.evidence["results"]}
         if (before.request, before.sending) not in noted:

@@ -34,7 +34,7 @@ metadata: MetaData = MetaData()
 def _only(condition: str) -> dict[str, Any]:
     """What makes an index one of some rows alone."""
     # To name a dialect is to import it: that of a database that is not used costs every command
-    # a fifth of what the whole of SQLAlchemy does.
+    # a third of what the whole of SQLAlchemy does.
     return {"sqlite_where": text(condition)}
 
 
