@@ -128,6 +128,8 @@ class SimulatedApi:
         """Told of each body that came whole, before it is judged."""
         self.on_accept: Callable[[Remote], None] = lambda remote: None
         self.on_cancel: Callable[[Remote], None] = lambda remote: None
+        self.is_missed: Callable[[str], bool] = lambda remote_id: False
+        """Whether the ledger has noted that a batch was not found at the last look."""
         self.seated: SimulatedClient | None = None
         """The client of the process that drives now."""
         self.on_pause: asyncio.Future[None] | None = None
@@ -270,9 +272,11 @@ class SimulatedClient(BatchesClient):
         self.workspace = WORKSPACE
         self.clock_offset = float(int(self._api.clock.server)) - self._api.clock.time()
 
-    async def _read_call(self) -> None:
+    async def _read_call(self, remote_id: str = "") -> None:
         self._api.clock.advance(0.02)
         kind = self._api.read_faults.popleft() if self._api.read_faults else None
+        if kind == "404" and self._api.is_missed(remote_id):
+            kind = None  # one that passes; two that are far enough apart would not
         if kind == "pause":
             await self._api.pause()
         elif kind == "unreachable":
@@ -294,11 +298,11 @@ class SimulatedClient(BatchesClient):
         return remote
 
     async def retrieve(self, batch_id: str) -> RemoteBatch:
-        await self._read_call()
+        await self._read_call(batch_id)
         return self._api.show(self._known(batch_id))
 
     async def cancel(self, batch_id: str) -> RemoteBatch:
-        await self._read_call()
+        await self._read_call(batch_id)
         remote = self._known(batch_id)
         self._api.on_cancel(remote)
         if remote.status == "ended":
@@ -308,7 +312,7 @@ class SimulatedClient(BatchesClient):
 
     @asynccontextmanager
     async def results(self, batch_id: str) -> AsyncGenerator[AsyncIterator[bytes]]:
-        await self._read_call()
+        await self._read_call(batch_id)
         remote = self._known(batch_id)
         if remote.status != "ended" or remote.archived:
             raise ApiError(fault(404, "not_found_error", "no results"))

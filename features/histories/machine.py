@@ -36,6 +36,8 @@ ENOUGH = 4 * 86400.0
 RESERVED = 70_000
 """Nano-dollars, a little more than a request reserves."""
 ALL_MONEY = 10**15
+WITNESSES = 9
+"""Requests of somebody else's batch: more than any of ours has, so that nobody takes it for one."""
 
 _ELSEWHERE = ("deliver", "migration", "file", "pruning")
 POINTS = [point for point in CrashPoint if not any(word in point for word in _ELSEWHERE)]
@@ -410,12 +412,12 @@ class LifecycleMachine(RuleBasedStateMachine):
             remote.deleted, remote.archived = kind == "delete", kind == "archive"
 
     def _hide(self, pick: int) -> None:
-        """It answers 404 for a while, shorter than what counts as gone."""
+        """It answers 404 for a while, shorter than what counts as gone, once it was seen again."""
         there = self._there("in_progress", "canceling", "ended")
         if not there:
             return
         remote = there[pick % len(there)]
-        if remote.hidden_until + self.settings.not_found_after < self.clock.server:
+        if remote.hidden_until < self.clock.server and not self.verdict.is_missed(remote.id):
             part = 0.3 if pick % 2 else 0.9
             remote.hidden_until = self.clock.server + part * self.settings.not_found_after - 5.0
 
@@ -478,6 +480,8 @@ class LifecycleMachine(RuleBasedStateMachine):
         step = 10.0
         if self.verdict.budget:
             self._set_budget(ALL_MONEY)
+        # What was deleted counts as gone only where something else can be seen.
+        self.api.add([f"witness-{n}" for n in range(WITNESSES)], CreatePlan(), ours=False)
         while not self.verdict.is_quiet():
             if self.clock.server > end:
                 raise Violation("it does not come to its end")

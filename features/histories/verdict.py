@@ -52,6 +52,7 @@ class Verdict:
         self.budget = 0
         """What all of it may cost, in nano-dollars; 0 for no budget."""
         api.on_create, api.on_accept, api.on_cancel = self._create, self._accept, self._cancel
+        api.is_missed = self.is_missed
 
     def close(self) -> None:
         self._db.close()
@@ -76,6 +77,15 @@ class Verdict:
     def unknown(self) -> list[sqlite3.Row]:
         """The batches of which it is unknown whether they were accepted."""
         return self.rows("SELECT * FROM batches WHERE state = 'unknown' ORDER BY id")
+
+    def is_missed(self, remote_id: str) -> bool:
+        """Whether the last look at a batch has found nothing (404)."""
+        found = self.rows(
+            "SELECT 1 FROM batches WHERE remote_id = ?1 AND not_found_since IS NOT NULL UNION "
+            "SELECT 1 FROM candidates WHERE remote_id = ?1 AND not_found_since IS NOT NULL",
+            remote_id,
+        )
+        return bool(found)
 
     # Orders --------------------------------------------------------------------------------
 

@@ -103,3 +103,18 @@ Feature: Collection stores every line once, whatever the stream does
     And everything that is due is advanced until the run is finished
     Then the status shows 1 requests lost
     And the API has processed 1 requests, none twice
+
+  Scenario: That our clock jumps is no reason to take results for outdated
+    Given an API
+    And the API has the faults
+      """
+      {"rules": [{"route": "results", "nth": [1], "action": {"type": "error", "status": 404}}]}
+      """
+    And a batch provider with {"drive": false, "max_poll_interval": 0.2}
+    When a run of these prompts is stored
+      | prompt   |
+      | prompt 0 |
+    And the ledger is advanced until a batch is at the API
+    And our clock jumps 40 days ahead
+    And everything that is due is advanced until the run is finished
+    Then the status shows 1 requests succeeded

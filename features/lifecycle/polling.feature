@@ -59,17 +59,23 @@ Feature: Polling looks as often as it is worth
     And the results are read in order
     Then there are 2 results in the order of the prompts
 
-  Scenario Outline: A day of 404s is told from two of them: since <since>, planned for <planned>, at <now>
-    Then at <now> a batch that was not found since <since> counts as missing since <told>, where the look was planned for <planned>
+  Scenario Outline: A day of 404s is told from two of them: since <since>, planned for <planned>, looked at <now>
+    Then a batch that was not found since <since>, planned for <planned>, looked at <now> when the API's clock shows <server>, counts as missing since <told>
 
     Examples: a day has 86,400 seconds; who is late by more than half of one begins anew
-      | since | planned | now    | told   |
-      | none  | 100     | 100    | 100    |
-      | 0     | 86300   | 86400  | 0      |
-      | 0     | 46800   | 90000  | 0      |
-      | 0     | 46799   | 90000  | 90000  |
-      | 0     | none    | 90000  | 0      |
-      | 9000  | 100     | 100    | 100    |
+      | since | planned | now   | server | told  |
+      | none  | 100     | 100   | 100    | 101   |
+      | 0     | 86300   | 86400 | 86400  | 0     |
+      | 0     | 46800   | 90000 | 90000  | 0     |
+      | 0     | 46799   | 90000 | 90000  | 90001 |
+      | 0     | none    | 90000 | 90000  | 0     |
+      | 9000  | 100     | 100   | 100    | 101   |
+
+    Examples: our clock jumps, and the API's does not
+      | since | planned | now    | server | told |
+      | 101   | 160     | 3760   | 160    | 101  |
+      | 101   | 160     | 100000 | 160    | 161  |
+      | 101   | 160     | -99999 | 160    | 101  |
 
   Scenario: A check that fails is made again
     Given an API

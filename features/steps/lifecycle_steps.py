@@ -294,12 +294,13 @@ def _(context: Context, count: int) -> None:
 
 
 @then(
-    "at {now:d} a batch that was not found since {since} counts as missing since {told:d}, where "
-    "the look was planned for {planned}"
+    "a batch that was not found since {since}, planned for {planned}, looked at {now:d} when the "
+    "API's clock shows {server:d}, counts as missing since {told:d}"
 )
-def _(context: Context, now: int, since: str, told: int, planned: str) -> None:
+def _(context: Context, since: str, planned: str, now: int, server: int, told: int) -> None:
     before, at = (None if each == "none" else float(each) for each in (since, planned))
-    assert missing_since(before, at, float(now), 86400.0) == told
+    found = missing_since(before, at, now=float(now), server_now=float(server), after=86400.0)
+    assert found == told, found
 
 
 @when("the run is taken up again")

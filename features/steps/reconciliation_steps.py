@@ -240,6 +240,15 @@ def _(context: Context) -> None:
 def _(context: Context, days: int) -> None:
     # On the API's clock they pass, on ours the batch was submitted earlier.
     context.api.advance_clock(days * 86400)
+    _submitted_earlier(days)
+
+
+@when("our clock jumps {days:d} days ahead")
+def _(context: Context, days: int) -> None:
+    _submitted_earlier(days)
+
+
+def _submitted_earlier(days: int) -> None:
     ledger = Ledger(os.environ["CLAUDE_BATCH_LEDGER"])
     with ledger.write() as tx:
         earlier = schema.batches.c.submitted - days * 86400

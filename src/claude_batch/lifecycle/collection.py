@@ -15,7 +15,7 @@ from claude_batch.ledger import collecting, halting, packing, reconciling
 from claude_batch.ledger.collecting import NewResult, Stored
 from claude_batch.ledger.store import Ledger, Seat, Transaction
 from claude_batch.lifecycle.budgeting import warn_after
-from claude_batch.lifecycle.polling import missing_since
+from claude_batch.lifecycle.polling import absence
 from claude_batch.lifecycle.proof import prove, split_lines
 from claude_batch.lifecycle.submission import backoff
 from claude_batch.lifecycle.telling import Telling
@@ -106,7 +106,7 @@ class Collection:
             return
         complete, note = True, ""
         not_found_since: float | None = None
-        refused = False
+        refused = missed = False
         try:
             async with self._client.results(row.remote_id) as chunks:
                 await self._store(seat, batch_id, chunks, row.ended or time.time())
@@ -115,11 +115,8 @@ class Collection:
             if isinstance(error, ApiError):
                 refused = error.fault.from_api and not error.fault.passes
                 if error.fault.status == 404:
-                    not_found_since = missing_since(
-                        row.not_found_since,
-                        row.next_check,
-                        time.time(),
-                        self._settings.not_found_after,
+                    not_found_since, missed = absence(
+                        row.not_found_since, row.next_check, self._client, self._settings
                     )
         counts = json.loads(row.counts or "{}")
         with self._ledger.read() as tx:
@@ -131,10 +128,9 @@ class Collection:
         short = min(counted, row.request_count) - stored.succeeded
         fetches = row.fetches + (1 if complete else 0)
         now = time.time()
-        missed = not_found_since is not None and (
-            now - not_found_since >= self._settings.not_found_after
-        )
-        outdated = refused and now - (row.submitted or now) >= RESULTS_KEPT_DAYS * 86400
+        # By the server's clock: ours may have jumped. What was recovered has no ``server_time``.
+        age = self._client.server_now() - (row.server_time or row.submitted or now)
+        outdated = refused and age >= RESULTS_KEPT_DAYS * 86400
         if outdated:
             _log.error(
                 "batch %s: its results were kept for %d days and were not fetched in time",

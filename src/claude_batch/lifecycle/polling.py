@@ -19,7 +19,7 @@ from claude_batch.lifecycle.listing import is_evidence
 from claude_batch.lifecycle.telling import Telling
 from claude_batch.wire.client import ApiError, BatchesClient, RemoteBatch, Unreachable
 
-__all__ = ["Polling", "age_of", "is_due", "missing_since", "next_check"]
+__all__ = ["Polling", "absence", "age_of", "is_due", "missing_since", "next_check"]
 
 _log = logging.getLogger(__name__)
 
@@ -51,16 +51,29 @@ def age_of(submitted: float | None, now: float) -> float:
     return 0.0 if submitted is None else max(0.0, now - submitted)
 
 
-def missing_since(since: float | None, planned: float | None, now: float, after: float) -> float:
-    """Since when every look has found nothing (404), the present one included.
+def missing_since(
+    since: float | None, planned: float | None, *, now: float, server_now: float, after: float
+) -> float:
+    """Since when every look has found nothing (404), by the server's clock, this one included.
 
-    ``since`` is what the looks before have noted, ``planned`` when this one was to come, ``after``
-    the time for which 404s must last to be believed. Who has not looked for half of it has seen
-    none all the while: the one before it and the one after it may both be passing ones. Then it
-    begins anew, as where the clock has jumped back.
+    ``since`` is what the looks before have noted, ``planned`` when, by our clock, this one was to
+    come, ``after`` the time for which 404s must last to be believed. Who has not looked for half of
+    it has seen none all the while: the one before it and the one after it may both be passing ones.
+    Then it begins anew.
     """
     unwatched = planned is not None and now - planned > max(after / 2, LATE)
-    return now if since is None or since > now or unwatched else since
+    if since is None or unwatched or since > server_now + 1:
+        return server_now + 1  # the Date header has whole seconds
+    return since
+
+
+def absence(
+    since: float | None, planned: float | None, client: BatchesClient, settings: LedgerSettings
+) -> tuple[float, bool]:
+    """`missing_since` for a look that the server has just answered, and whether it is believed."""
+    now, after = client.server_now(), settings.not_found_after
+    begun = missing_since(since, planned, now=time.time(), server_now=now, after=after)
+    return begun, now - begun >= after
 
 
 class Polling:
@@ -121,9 +134,8 @@ class Polling:
             note = str(error)
             if error.fault.status == 404:
                 # Reported right after create and after the end: final only after a day of them.
-                after = self._settings.not_found_after
-                missing = missing_since(missing, row.next_check, now, after)
-                if now - missing >= after and await self._sees(seat):
+                missing, gone = absence(missing, row.next_check, self._client, self._settings)
+                if gone and await self._sees(seat):
                     with self._ledger.write(seat) as tx:
                         reconciling.take_earlier_answers(tx, row.id)
                         lost = collecting.mark_lost(tx, row.id, note=note, now=now)

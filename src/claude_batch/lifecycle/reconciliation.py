@@ -21,7 +21,7 @@ from claude_batch.core.states import CandidateState
 from claude_batch.ledger import halting, packing, reconciling
 from claude_batch.ledger.store import Ledger, Record, Seat, Transaction
 from claude_batch.lifecycle.listing import Listing, is_evidence, walk
-from claude_batch.lifecycle.polling import age_of, is_due, missing_since, next_check
+from claude_batch.lifecycle.polling import absence, age_of, is_due, next_check
 from claude_batch.lifecycle.proof import Proof, prove
 from claude_batch.lifecycle.telling import Telling
 from claude_batch.wire.client import ApiError, BatchesClient, RemoteBatch, Unreachable
@@ -221,16 +221,14 @@ class Reconciliation:
 
     async def _retrieve(self, seat: Seat, row: Record, candidate: Any) -> RemoteBatch | None:
         """A candidate that the list does not show any more."""
-        now, gone = time.time(), False
+        gone = False
         missing: float | None = candidate.not_found_since
         try:
             return await self._client.retrieve(candidate.remote_id)
         except ApiError as error:
             note = str(error)
             if error.fault.status == 404:
-                after = self._settings.not_found_after
-                missing = missing_since(missing, row.next_check, now, after)
-                gone = now - missing >= after
+                missing, gone = absence(missing, row.next_check, self._client, self._settings)
         except Unreachable as error:
             note = error.reason
         with self._ledger.write(seat) as tx:
@@ -253,7 +251,6 @@ class Reconciliation:
     def _note_proof(
         self, seat: Seat, row: Record, candidate: Any, remote: RemoteBatch, proof: Proof
     ) -> bool:
-        now = time.time()
         if proof.owner is not None:
             reach(CrashPoint.BEFORE_ADOPT)
             with self._ledger.write(seat) as tx:
@@ -273,9 +270,7 @@ class Reconciliation:
         missing: float | None = candidate.not_found_since
         overdue = False
         if proof.missing:
-            after = self._settings.not_found_after
-            missing = missing_since(missing, row.next_check, now, after)
-            overdue = now - missing >= after
+            missing, overdue = absence(missing, row.next_check, self._client, self._settings)
         elif proof.fetched:
             missing = None  # what was not found before has passed
         unreadable = proof.fetched and candidate.fetches + 1 >= COMPLETE_FETCHES
