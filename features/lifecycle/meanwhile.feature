@@ -129,6 +129,31 @@ Feature: What happens between two steps of the driver is heeded by the next one
     Then the status shows 2 requests canceled
     And the API was called 0 times by POST /v1/messages/batches
 
+  Scenario: An answer that comes while its request is sent again is taken, and paid for once
+    Given an API
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "nth": [1], "action": {"type": "drop_after"}}]}
+      """
+    And a batch provider with {"drive": false, "settling": 60}
+    When a run of 2 prompts is stored without driving
+    And the ledger is advanced
+    And "claude-batch unknown" is told --resubmit
+    And at before_armed the first sending's answers are collected
+    And everything that is due is advanced until the run is finished
+    Then the status shows 2 requests succeeded
+    And the API has processed 2 requests, none twice
+
+  Scenario: An upload that was given up because the disk was slow is no broken one
+    Given an API
+    And a batch provider with {"drive": false, "arm_window": 0.2}
+    When a run of 1 prompts is stored without driving
+    And it is packed, and its upload has broken twice
+    And at after_armed the disk has taken 0.3 seconds
+    And the ledger is advanced
+    Then the status shows 1 requests packed
+    And the API has processed 0 requests, none twice
+
   Scenario: Three uploads in a row that broke are taken for a refusal of their size
     Given an API
     And the API has the faults

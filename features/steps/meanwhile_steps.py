@@ -20,11 +20,14 @@ from claude_batch.core import crash_points
 from claude_batch.core.crash_points import CrashPoint
 from claude_batch.core.errors import LedgerError
 from claude_batch.core.ids import new_request_id
-from claude_batch.ledger import halting
+from claude_batch.ledger import collecting, halting
 from claude_batch.ledger.high_water import HighWater, note_behind, posts_of
-from claude_batch.ledger.schema import batches, workspaces
+from claude_batch.ledger.schema import batches, former_members, requests, workspaces
 from claude_batch.ledger.store import Ledger
-from claude_batch.wire.encoding import custom_id
+from claude_batch.lifecycle.collection import result_of
+from claude_batch.money.prices import prices_of
+from claude_batch.wire.encoding import custom_id, parse_custom_id
+from claude_batch.wire.messages import decode_line
 
 
 @contextlib.contextmanager
@@ -97,6 +100,34 @@ def _(context: Context, point: str) -> None:
 @when("at {point} the driver is stopped")
 def _(context: Context, point: str) -> None:
     _at(context, point, _stop)
+
+
+def _collect_first(context: Context) -> None:
+    """Store what the API's only batch has answered, as the collector does."""
+    with anthropic.Anthropic(api_key=KEY, base_url=context.api.url, max_retries=0) as client:
+        [remote] = client.messages.batches.list()
+        until(lambda: client.messages.batches.retrieve(remote.id).processing_status == "ended")
+        raw = client.messages.batches.with_raw_response.results(remote.id).http_response.read()
+    with _ledger() as ledger, ledger.write() as tx:
+        seqs = {row.id: row.seq for row in tx.execute(select(requests.c.id, requests.c.seq))}
+        [first] = tx.scalars(select(former_members.c.batch_id).distinct())
+        for line in raw.splitlines():
+            decoded = decode_line(line)
+            request, _, sent = parse_custom_id(decoded.custom_id) or ("", "", 0)
+            found = result_of(
+                decoded, line, seqs[request], sent, prices_of(), batch=True, at=time.time()
+            )
+            collecting.add_results(tx, first, [found])
+
+
+@when("at {point} the first sending's answers are collected")
+def _(context: Context, point: str) -> None:
+    _at(context, point, _collect_first)
+
+
+@when("at {point} the disk has taken {seconds:g} seconds")
+def _(context: Context, point: str, seconds: float) -> None:
+    _at(context, point, lambda _: time.sleep(seconds))
 
 
 @when("at {point} the run is cancelled")

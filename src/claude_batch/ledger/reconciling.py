@@ -18,7 +18,6 @@ from sqlalchemy import (
     exists,
     func,
     insert,
-    null,
     or_,
     select,
     update,
@@ -26,7 +25,6 @@ from sqlalchemy import (
 
 from claude_batch.core.states import BatchState, CandidateState, RequestState
 from claude_batch.ledger import deadlines
-from claude_batch.ledger.conversing import of_this_turn, state_after_answer, wants_a_turn
 from claude_batch.ledger.holding import is_double
 from claude_batch.ledger.packing import batch, recount, withdraw_cancelled
 from claude_batch.ledger.schema import (
@@ -35,7 +33,6 @@ from claude_batch.ledger.schema import (
     former_members,
     lanes,
     requests,
-    results,
     runs,
     workspaces,
 )
@@ -49,8 +46,6 @@ __all__ = [
     "disown",
     "disprove",
     "explained_until",
-    "former",
-    "give_answers",
     "give_up",
     "is_unknown",
     "judge",
@@ -63,7 +58,6 @@ __all__ = [
     "resubmit_lost",
     "rivals",
     "snapshot_of",
-    "take_earlier_answers",
     "undecided",
     "unknown_batches",
     "unresolve",
@@ -203,16 +197,6 @@ def owner_of(tx: Connection, request_id: str, sending: int) -> int | None:
     if former_batch is not None:
         return former_batch
     return row.batch_id if sending > row.sendings else None
-
-
-def former(tx: Connection, batch_id: int) -> dict[str, int]:
-    """The requests that have left a batch undecided: row numbers by request id."""
-    rows = tx.execute(
-        select(requests.c.id, requests.c.seq)
-        .join(former_members, former_members.c.request_seq == requests.c.seq)
-        .where(former_members.c.batch_id == batch_id)
-    )
-    return {row.id: row.seq for row in rows}
 
 
 def adopt(
@@ -400,72 +384,6 @@ def open_candidates(tx: Connection, batch_ids: Sequence[int]) -> dict[int, int]:
         .group_by(candidates.c.batch_id)
     )
     return {row[0]: row[1] for row in rows}
-
-
-def give_answers(tx: Connection, batch_id: int) -> int:
-    """Late lines of a batch end those who left it, where they have no answer and are not sent.
-
-    Returns how many got one. The others keep the line, and its cost is counted.
-    """
-    if tx.scalar(select(former_members.c.request_seq).limit(1)) is None:
-        return 0  # nobody has ever left a batch
-    stamp = next_stamp(tx)
-    line = and_(
-        results.c.request_seq == requests.c.seq,
-        results.c.batch_id == batch_id,
-        exists().where(
-            former_members.c.batch_id == batch_id,
-            former_members.c.request_seq == requests.c.seq,
-        ),
-    )
-    # One that is queued again would rather be asked again than end with a failure.
-    was_lost = requests.c.state == RequestState.LOST
-    queued = and_(
-        requests.c.state == RequestState.QUEUED, results.c.outcome == RequestState.SUCCEEDED
-    )
-    return tx.execute(
-        update(requests)
-        .where(line, or_(was_lost, queued), of_this_turn())
-        .values(
-            state=state_after_answer(),
-            answered_by=results.c.sending,
-            attempts=requests.c.attempts + case((was_lost, 0), else_=1),
-            finished=case((wants_a_turn(), null()), else_=stamp),
-        )
-    ).rowcount
-
-
-def take_earlier_answers(tx: Connection, batch_id: int) -> int:
-    """End a batch's requests of which an earlier sending has succeeded; returns how many.
-
-    Only what has left another batch undecided can have been sent before.
-    """
-    if tx.scalar(select(former_members.c.request_seq).limit(1)) is None:
-        return 0  # as nearly always, at no cost
-    ended = tx.execute(
-        update(requests)
-        .where(
-            requests.c.seq.in_(
-                select(former_members.c.request_seq)
-                .join(requests, requests.c.seq == former_members.c.request_seq)
-                .where(requests.c.batch_id == batch_id, requests.c.state == RequestState.PACKED)
-            ),
-            results.c.request_seq == requests.c.seq,
-            results.c.outcome == RequestState.SUCCEEDED,
-            of_this_turn(),
-        )
-        .values(
-            state=state_after_answer(),
-            answered_by=results.c.sending,
-            attempts=requests.c.attempts + 1,
-            finished=case((wants_a_turn(), null()), else_=next_stamp(tx)),
-        )
-    ).rowcount
-    if ended and batch(tx, batch_id).state == BatchState.PACKED:
-        answered = and_(requests.c.batch_id == batch_id, requests.c.state != RequestState.PACKED)
-        tx.execute(update(requests).where(answered).values(batch_id=None))
-        recount(tx, batch_id)
-    return ended
 
 
 def explained_until(tx: Connection, workspace_id: int, server_now: float) -> float:

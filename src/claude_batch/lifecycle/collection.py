@@ -11,7 +11,7 @@ from typing import Any
 from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.settings import LedgerSettings
 from claude_batch.core.states import RequestState
-from claude_batch.ledger import collecting, halting, packing, reconciling
+from claude_batch.ledger import collecting, halting, late_answers, packing, reconciling
 from claude_batch.ledger.collecting import NewResult, Stored
 from claude_batch.ledger.store import Ledger, Seat, Transaction
 from claude_batch.lifecycle.budgeting import warn_after
@@ -159,11 +159,11 @@ class Collection:
         reach(CrashPoint.BETWEEN_RESULTS_AND_STATE)
         missing = missing_state(stored, counted)
         with self._ledger.write(seat) as tx:
-            reconciling.take_earlier_answers(tx, batch_id)
+            late_answers.take_earlier_answers(tx, batch_id)
             collected = collecting.finish_collection(
                 tx, batch_id, stored, missing=missing, now=now, contradicted=short > max(gaps, 0)
             )
-            reconciling.give_answers(tx, batch_id)
+            late_answers.give_answers(tx, batch_id)
             if collected.account_line is not None and collected.account:
                 self._halt(tx, seat, collected.account_line, now)
             warnings = warn_after(tx, batch_id, now)
@@ -201,7 +201,7 @@ class Collection:
     ) -> None:
         with self._ledger.read() as tx:
             # Nothing joins or leaves a batch that has ended, as long as the seat is ours.
-            members = collecting.members(tx, batch_id) | reconciling.former(tx, batch_id)
+            members = collecting.members(tx, batch_id) | late_answers.former(tx, batch_id)
         lines: list[bytes] = []
         size = 0
         async for part in split_lines(chunks):

@@ -13,7 +13,7 @@ from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.events import BatchEnded
 from claude_batch.core.settings import LedgerSettings
 from claude_batch.core.states import BatchState, RequestState
-from claude_batch.ledger import collecting, halting, packing, reconciling
+from claude_batch.ledger import collecting, halting, late_answers, packing
 from claude_batch.ledger.store import Ledger, Seat
 from claude_batch.lifecycle.listing import is_evidence
 from claude_batch.lifecycle.telling import Telling
@@ -137,7 +137,7 @@ class Polling:
                 missing, gone = absence(missing, row.next_check, self._client, self._settings)
                 if gone and await self._sees(seat):
                     with self._ledger.write(seat) as tx:
-                        reconciling.take_earlier_answers(tx, row.id)
+                        late_answers.take_earlier_answers(tx, row.id)
                         lost = collecting.mark_lost(tx, row.id, note=note, now=now)
                     self._telling.collected(row, lost, RequestState.LOST)
                     return None

@@ -18,7 +18,7 @@ from typing import Any
 from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.errors import InvalidRequestError, LedgerError
 from claude_batch.core.settings import LedgerSettings
-from claude_batch.ledger import halting, packing, reconciling, sending
+from claude_batch.ledger import halting, late_answers, packing, sending
 from claude_batch.ledger.high_water import HighWater, count_post, note_behind
 from claude_batch.ledger.store import Ledger, Seat, Transaction
 from claude_batch.lifecycle.behind import stop_behind
@@ -116,7 +116,7 @@ class Submission:
         now = time.time()
         reach(CrashPoint.BEFORE_INTENT)
         with self._ledger.write(seat) as tx:
-            reconciling.take_earlier_answers(tx, batch_id)
+            late_answers.take_earlier_answers(tx, batch_id)
             if not packing.withdraw_cancelled(tx, batch_id):
                 return
             row = packing.batch(tx, batch_id)
@@ -146,8 +146,8 @@ class Submission:
         try:
             answer = await self._client.create(self._body(seat, upload), upload.length, headers)
         except _NotArmed as reason:
-            self._armed = False
-            answer = CreateAnswer(reason=str(reason))
+            self._not_sent(seat, batch_id, str(reason))
+            return
         except LedgerError as error:
             # The tail has not left, so nothing was taken: noted where the disk still lets us, and
             # else concluded by the next driver, since ``armed`` is not there.
@@ -196,6 +196,9 @@ class Submission:
         reach(CrashPoint.BEFORE_ARMED)
         before = time.monotonic()
         with self._ledger.write(seat) as tx:
+            if late_answers.has_earlier_answers(tx, upload.batch_id):
+                # Collected while this was uploaded: the rest is sent without those.
+                raise _NotArmed("an earlier sending has been answered meanwhile")
             sending.mark_armed(tx, upload.batch_id, time.time())
             number = count_post(tx)
         reach(CrashPoint.BEFORE_HIGH_WATER)
@@ -253,14 +256,19 @@ class Submission:
                 )
                 await asyncio.sleep(backoff(failures) / 4)
 
-    def _broken(self, seat: Seat, row: Any, answer: CreateAnswer) -> None:
-        # Where no connection was made nothing was uploaded, so it is no broken upload either.
-        upload_broke = not answer.never_connected and not self._stopping()
+    def _not_sent(self, seat: Seat, batch_id: int, reason: str) -> None:
+        """We gave the upload up ourselves, which says nothing of the API or of its size."""
         self._failures += 1
         with self._ledger.write(seat) as tx:
-            broken = sending.mark_definite_no(
-                tx, row.id, note=answer.reason, broken_upload=upload_broke
-            )
+            sending.mark_definite_no(tx, batch_id, note=reason)
+            self._wait(tx, seat, backoff(self._failures), reason)
+
+    def _broken(self, seat: Seat, row: Any, answer: CreateAnswer) -> None:
+        # Where no connection was made nothing was uploaded, so it is no broken upload either.
+        broke = not answer.never_connected and not self._stopping()
+        self._failures += 1
+        with self._ledger.write(seat) as tx:
+            broken = sending.mark_definite_no(tx, row.id, note=answer.reason, broken_upload=broke)
             if broken >= BROKEN_UPLOADS_ARE_413:
                 self._refusals.too_large(tx, row, "the upload broke three times in a row")
             else:
