@@ -20,12 +20,12 @@ Feature: Every step is told to observers, none of which can harm a run
     And a batch provider that is observed
     When 3 prompts are asked at once
     And the provider is closed
-    Then the observer was told
+    Then the observer was told, in as many steps as they came
       | RequestsQueued   |
       | BatchSubmitted   |
       | BatchEnded       |
       | ResultsCollected |
-    And the event RequestsQueued has requests 3
+    And the events RequestsQueued have 3 requests in all
 
   Scenario: Passing failures are told as retried
     Given an API

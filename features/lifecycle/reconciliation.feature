@@ -143,6 +143,20 @@ Feature: Reconciliation finds out what became of a sending that had no answer
     And the results are read in order
     Then there are 2 results in the order of the prompts
 
+  Scenario Outline: What a process has left unknown when it died is told at once, and can be decided: <flag>
+    Given an API
+    And a batch provider with {"drive": false}
+    When a sending of 2 prompts has become unknown
+    Then "claude-batch unknown" says "the sending process ended before the API's answer"
+    And the run's batch is still unknown
+    When "claude-batch unknown" is told <flag>
+    Then the status shows 2 requests <state>
+
+    Examples:
+      | flag       | state  |
+      | --give-up  | lost   |
+      | --resubmit | queued |
+
   Scenario: The list of another workspace is no evidence
     Given an API where "sk-other" belongs to another workspace
     And a batch provider with {"settling": 0, "drive": false}

@@ -58,6 +58,16 @@ Feature: How far a run is, and what it waits for, since when, and what would cha
       | halted  | once the cause is gone, `claude-batch resume`; halted for  |
       | queued  | its turn to be sent, which comes by itself                  |
 
+  Scenario: While a batch is uploaded the status says so
+    Given an API
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "action": {"type": "hang", "seconds": 5, "processed": true}}]}
+      """
+    And a batch provider
+    When a run of 2 prompts is stored without driving
+    Then the status says "1 batch(es) being sent"
+
   Scenario Outline: Times are said as people say them
     Then <seconds> seconds are said as "<words>"
 

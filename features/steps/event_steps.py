@@ -180,6 +180,20 @@ def _(context: Context) -> None:
     assert names == expected, names
 
 
+@then("the observer was told, in as many steps as they came")
+def _(context: Context) -> None:
+    # Calls that are made at once are mostly stored at once; a busy machine takes them one by one.
+    expected = [context.table.headings[0], *(row[0] for row in context.table)]
+    names = [type(event).__name__ for event in context.told]
+    assert sorted(set(names), key=names.index) == expected, names
+
+
+@then("the events {name} have {count:d} requests in all")
+def _(context: Context, name: str, count: int) -> None:
+    told = [event for event in context.told if type(event).__name__ == name]
+    assert sum(event.requests for event in told) == count, told
+
+
 @then("the results collected were {count:d}, with their tokens and their cost")
 def _(context: Context, count: int) -> None:
     collected = _one(context, "ResultsCollected")

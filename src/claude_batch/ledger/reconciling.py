@@ -344,17 +344,27 @@ def resubmit_lost(tx: Connection, run_id: str, now: float) -> int:
     return count
 
 
-def undecided(tx: Connection, run_id: str | None = None) -> list[Record]:
+def undecided(
+    tx: Connection, run_id: str | None = None, *, undriven: Collection[int] = ()
+) -> list[Record]:
     """The unknown batches that hold requests of a run, or of any.
 
-    Each with its run and how many requests of it: the batch's columns, ``run_id``, ``members``.
+    ``undriven``: workspaces that nobody drives. What was being sent there is unknown as well, and
+    noted as such by whoever drives next. Each with its run and how many requests of it: the batch's
+    columns, ``run_id``, ``members``.
     """
+    interrupted = and_(
+        batches.c.state == BatchState.SUBMITTING,
+        batches.c.armed.is_not(None),
+        lanes.c.workspace_id.in_(undriven),
+    )
     query = (
         select(batches, requests.c.run_id, func.count().label("members"))
         .join(requests, requests.c.batch_id == batches.c.id)
+        .join(lanes, lanes.c.id == batches.c.lane_id)
         .where(
             requests.c.state == RequestState.PACKED,
-            batches.c.state == BatchState.UNKNOWN,
+            or_(batches.c.state == BatchState.UNKNOWN, interrupted),
         )
         .group_by(batches.c.id, requests.c.run_id)
         .order_by(batches.c.id, requests.c.run_id)

@@ -14,18 +14,21 @@ from claude_batch.ledger.schema import batches, lanes, params, requests, results
 from claude_batch.ledger.store import Ledger, Record, next_stamp, plain_rows
 
 __all__ = [
+    "INTERRUPTED",
     "body_pages",
     "fail_packed",
     "intend",
-    "interrupted",
     "mark_armed",
     "mark_definite_no",
     "mark_submitted",
     "mark_unknown",
+    "sending_workspaces",
     "seq_at",
+    "settle_interrupted",
     "take_seat",
 ]
 
+INTERRUPTED = "the sending process ended before the API's answer"
 
 _IS_BEHIND = exists().where(
     lanes.c.id == batches.c.lane_id,
@@ -136,15 +139,36 @@ def mark_unknown(tx: Connection, batch_id: int, *, note: str, now: float) -> Non
     )
 
 
-def interrupted(tx: Connection, workspace_id: int) -> list[Record]:
-    """Batches whose POST was under way when their driver ended: id, armed, request_count."""
+def sending_workspaces(tx: Connection) -> list[int]:
+    """The workspaces in which a POST is under way, or was when its process ended."""
     return list(
-        tx.execute(
-            select(batches.c.id, batches.c.armed, batches.c.request_count)
-            .join(lanes, lanes.c.id == batches.c.lane_id)
-            .where(batches.c.state == BatchState.SUBMITTING, lanes.c.workspace_id == workspace_id)
+        tx.scalars(
+            select(lanes.c.workspace_id)
+            .join(batches, batches.c.lane_id == lanes.c.id)
+            .where(batches.c.state == BatchState.SUBMITTING)
+            .distinct()
         )
     )
+
+
+def settle_interrupted(
+    tx: Connection, workspace_id: int, *, now: float, note: str = INTERRUPTED
+) -> list[Record]:
+    """Note what the last driver's end has left: its tail never left, or the sending is unknown.
+
+    Only for whoever has the seat. Returns the unknown batches: id, armed, request_count.
+    """
+    rows = tx.execute(
+        select(batches.c.id, batches.c.armed, batches.c.request_count)
+        .join(lanes, lanes.c.id == batches.c.lane_id)
+        .where(batches.c.state == BatchState.SUBMITTING, lanes.c.workspace_id == workspace_id)
+    ).all()
+    for row in rows:
+        if row.armed is None:
+            mark_definite_no(tx, row.id, note=note)
+        else:
+            mark_unknown(tx, row.id, note=note, now=now)
+    return [row for row in rows if row.armed is not None]
 
 
 def fail_packed(

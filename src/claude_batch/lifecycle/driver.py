@@ -62,8 +62,6 @@ LONGEST_REST = 1.0
 CHECKPOINTS_APART = 1.0
 """Seconds between two moves of the log into the ledger's file, at least."""
 
-_INTERRUPTED = "the sending process ended before the API's answer"
-
 LONGEST_SLEEP = 60.0
 """Seconds; a driver looks around at least this often, whatever its clock says."""
 
@@ -291,28 +289,20 @@ class Driver:
                 seat = Seat(self.workspace_id, sending.take_seat(tx, self.workspace_id))
                 unknown = self._settle_interrupted(tx, seat)
             for row in unknown:
-                self.telling.unknown(row, _INTERRUPTED)
+                self.telling.unknown(row, sending.INTERRUPTED)
             self._changed()
             yield seat
         finally:
             lock.release()
 
     def _settle_interrupted(self, tx: Transaction, seat: Seat) -> list[Record]:
-        # The last driver ended during a POST: without ``armed`` its tail never left.
         if lost := live.interrupted(tx, seat.workspace_id):
             _log.warning(
                 "%d live calls were under way when the last driver ended: they may have been paid "
                 "for, and are not made again by themselves",
                 lost,
             )
-        unknown: list[Record] = []
-        for row in sending.interrupted(tx, seat.workspace_id):
-            if row.armed is None:
-                sending.mark_definite_no(tx, row.id, note="the sending process ended before it")
-            else:
-                sending.mark_unknown(tx, row.id, note=_INTERRUPTED, now=time.time())
-                unknown.append(row)
-        return unknown
+        return sending.settle_interrupted(tx, seat.workspace_id, now=time.time())
 
     async def _drive(self, seat: Seat) -> None:
         async with asyncio.TaskGroup() as group:

@@ -109,13 +109,10 @@ class _Recovery:
             self._behind = recovering.begin(tx, workspace_id, time.time())
             self._seat = Seat(workspace_id, sending.take_seat(tx, workspace_id))
             live.interrupted(tx, workspace_id)
-            for row in sending.interrupted(tx, workspace_id):
-                note = "the ledger was restored"
-                if row.armed is None:
-                    # Should it have been taken, it is found below like all that is forgotten.
-                    sending.mark_definite_no(tx, row.id, note=note)
-                else:
-                    sending.mark_unknown(tx, row.id, note=note, now=time.time())
+            # Should one have been taken, it is found below like all that is forgotten.
+            sending.settle_interrupted(
+                tx, workspace_id, now=time.time(), note="the ledger was restored"
+            )
         self._collection = Collection(ledger, client, settings)
         self.found = Recovered()
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from claude_batch.core.durations import format_duration, roughly
 from claude_batch.core.errors import RunNotFoundError
 from claude_batch.core.states import BatchState, RequestState, RunState
 from claude_batch.ledger import conversing, costs, deadlines, reading, reconciling
+from claude_batch.ledger.sending import INTERRUPTED
 from claude_batch.ledger.store import Ledger, Transaction
 from claude_batch.lifecycle.budgeting import Held, held_of
 from claude_batch.lifecycle.deadlines import margin_of
@@ -138,25 +139,11 @@ def status_of(ledger: Ledger, run_id: str, *, driven: bool | None = None) -> Run
     """
     with ledger.read() as tx:
         run = _found(ledger, tx, run_id)
-        rows = reading.batches_of_run(tx, run.id)
-        unknown = [row.id for row in rows if row.state == BatchState.UNKNOWN]
-        candidates = reconciling.open_candidates(tx, unknown) if unknown else {}
         counts = reading.request_counts(tx, run.id)
-        batches = tuple(
-            BatchStatus(
-                batch_id=row.remote_id,
-                state=BatchState(row.state),
-                requests=row.request_count,
-                submitted=row.submitted,
-                ended=row.ended,
-                next_check=row.next_check,
-                note=row.note,
-                unknown_since=row.unknown_since if row.id in unknown else None,
-                settled=row.settled is not None,
-                candidates=candidates.get(row.id, 0),
-            )
-            for row in rows
-        )
+        still_open = any(not state.is_final for state in counts)
+        if still_open and driven is None:
+            driven = seat_is_taken(ledger, run.workspace_id)
+        batches = _batches(tx, run.id, bool(driven))
         workspace = reading.workspace_row(tx, run.workspace_id)
         strange = reading.strange_count(tx, run.id)
         deadline = _deadline(tx, run, counts)
@@ -172,9 +159,6 @@ def status_of(ledger: Ledger, run_id: str, *, driven: bool | None = None) -> Run
             message=workspace.halt_message,
             since=workspace.halted,
         )
-    still_open = any(not state.is_final for state in counts)
-    if still_open and driven is None:
-        driven = seat_is_taken(ledger, run.workspace_id)
     moves = counts.get(RequestState.PACKED) or counts.get(RequestState.CONTINUING)
     held_up = held is not None and not moves
     state = _state(run, still_open, halt, held_up, bool(driven))
@@ -202,6 +186,37 @@ def status_of(ledger: Ledger, run_id: str, *, driven: bool | None = None) -> Run
         held=held,
         waiting_since=_waiting_since(run, batches, halt) if still_open else None,
     )
+
+
+def _batches(tx: Transaction, run_id: str, driven: bool) -> tuple[BatchStatus, ...]:
+    rows = reading.batches_of_run(tx, run_id)
+    unknown = [row.id for row in rows if row.state == BatchState.UNKNOWN]
+    candidates = reconciling.open_candidates(tx, unknown) if unknown else {}
+    found: list[BatchStatus] = []
+    for row in rows:
+        status = BatchStatus(
+            batch_id=row.remote_id,
+            state=BatchState(row.state),
+            requests=row.request_count,
+            submitted=row.submitted,
+            ended=row.ended,
+            next_check=row.next_check,
+            note=row.note,
+            unknown_since=row.unknown_since if row.id in unknown else None,
+            settled=row.settled is not None,
+            candidates=candidates.get(row.id, 0),
+        )
+        if status.state is BatchState.SUBMITTING and row.armed is not None and not driven:
+            # Its process has ended; whoever drives next notes that it is unknown.
+            status = replace(
+                status,
+                state=BatchState.UNKNOWN,
+                note=INTERRUPTED,
+                unknown_since=row.armed,
+                settled=False,
+            )
+        found.append(status)
+    return tuple(found)
 
 
 def _state(run: Any, still_open: bool, halt: Halt | None, held_up: bool, driven: bool) -> RunState:
@@ -276,6 +291,8 @@ def _waiting_for(
     unknown = [batch for batch in batches if batch.state is BatchState.UNKNOWN]
     if unknown:
         words.append(_unknown_words(unknown))
+    if sent := sum(batch.state is BatchState.SUBMITTING for batch in batches):
+        words.append(f"{sent} batch(es) being sent")
     left = (workspace.wait_until or 0) - time.time()
     if left > 0:
         words.append(

@@ -6,9 +6,11 @@ import time
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from claude_batch.core.states import CandidateState
+from claude_batch.core.states import BatchState, CandidateState
 from claude_batch.ledger import reading, reconciling
+from claude_batch.ledger.sending import INTERRUPTED
 from claude_batch.ledger.store import Ledger, Transaction
+from claude_batch.lifecycle.seat import interrupted_workspaces, settle_interrupted
 
 __all__ = ["Candidate", "UnknownSending", "decide_unknown", "unknown_sendings"]
 
@@ -48,8 +50,10 @@ class UnknownSending:
 def unknown_sendings(ledger: Ledger, run_id: str | None = None) -> list[UnknownSending]:
     """The unknown sendings of a run, or of all, and the requests that were lost."""
     found: list[UnknownSending] = []
+    undriven = interrupted_workspaces(ledger)
     with ledger.read() as tx:
-        for row in reconciling.undecided(tx, run_id):
+        for row in reconciling.undecided(tx, run_id, undriven=undriven):
+            is_noted = row.state == BatchState.UNKNOWN
             candidates = tuple(
                 Candidate(batch_id=c.remote_id, state=CandidateState(c.state), note=c.note)
                 for c in reconciling.candidates_of(tx, row.id)
@@ -59,9 +63,9 @@ def unknown_sendings(ledger: Ledger, run_id: str | None = None) -> list[UnknownS
                 UnknownSending(
                     run_id=row.run_id,
                     requests=row.members,
-                    since=row.unknown_since,
-                    reason=row.note,
-                    settled=row.settled is not None,
+                    since=row.unknown_since if is_noted else row.armed,
+                    reason=row.note if is_noted else INTERRUPTED,
+                    settled=is_noted and row.settled is not None,
                     lost=False,
                     candidates=candidates,
                 )
@@ -85,6 +89,7 @@ def decide_unknown(ledger: Ledger, run_id: str, *, resubmit: bool) -> int:
 
     Returns how many requests it concerned. Sending them again may pay for them twice.
     """
+    settle_interrupted(ledger)
     with ledger.write() as tx:
         return _resubmit(tx, run_id) if resubmit else _give_up(tx, run_id)
 
