@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Self, cast, overload
+from typing import TYPE_CHECKING, Any, cast, overload
 
 from claude_batch.actor.configuration import ActorConfiguration
 from claude_batch.actor.loader import ActorLoader
@@ -14,6 +13,7 @@ from claude_batch.actor.output import OutputFormat, output_format_of
 from claude_batch.actor.request import ActorRequest, Requests, check_requests
 from claude_batch.actor.response import ActorResponse, ActorResult, OutputJudge, OutputT
 from claude_batch.core.errors import ActorConfigurationError
+from claude_batch.providers.closing import Closing
 from claude_batch.providers.protocol import Provider
 from claude_batch.providers.registry import ProviderRegistry, default_registry
 
@@ -28,7 +28,7 @@ _SHAPES_KEPT = 64
 """Output formats of an actor whose encoding is remembered."""
 
 
-class Actor:
+class Actor(Closing):
     """One actor, ready to be asked. Costs nothing to make; the provider is shared with others."""
 
     def __init__(
@@ -64,22 +64,6 @@ class Actor:
             registry, self._registry = self._registry, None
         if registry is not None and registry.give_back(self._provider):
             self._provider.close()
-
-    async def aclose(self) -> None:
-        """`close`, without blocking the event loop."""
-        await asyncio.to_thread(self.close)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.aclose()
 
     @property
     def configuration(self) -> ActorConfiguration:

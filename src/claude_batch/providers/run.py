@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import time
 from collections.abc import AsyncIterator, Generator, Iterable, Iterator
 from concurrent.futures import Future
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from claude_batch.actor.output import OutputFormat, output_format_of
 from claude_batch.actor.response import ActorResult, OutputT
@@ -27,6 +26,7 @@ from claude_batch.lifecycle.engine import Engine
 from claude_batch.lifecycle.seat import seat_is_taken
 from claude_batch.money.prices import prices_of
 from claude_batch.providers.budgets import set_budget
+from claude_batch.providers.closing import Closing
 from claude_batch.providers.costs import CostReport, cost_of
 from claude_batch.providers.mapping import result_of
 from claude_batch.providers.progress import Progress, ProgressReader
@@ -56,7 +56,7 @@ _AT_API = (BatchState.SUBMITTING, BatchState.IN_PROGRESS, BatchState.CANCELING, 
 _UNDER_WAY = (BatchState.PACKED, BatchState.UNKNOWN, *_AT_API)
 
 
-class Run:
+class Run(Closing):
     """A run of a ledger. Made by `submit` and `open_run`, not by hand."""
 
     def __init__(
@@ -100,22 +100,6 @@ class Run:
         """
         if self._owns_provider:
             self._provider.close()
-
-    async def aclose(self) -> None:
-        """`close`, without blocking the event loop."""
-        await asyncio.to_thread(self.close)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.aclose()
 
     @property
     def provider(self) -> ClaudeBatchProvider:
