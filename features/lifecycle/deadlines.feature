@@ -118,6 +118,13 @@ Feature: A deadline is met at full price where batches leave no time for it
     Then 0 results are answers and 3 are errors
     And 0 calls were paid for live, none twice
 
+  Scenario: a clock that jumps back does not put off what a deadline asks for
+    Given an API
+    And a batch provider with {"drive": false, "deadline": "120s", "deadline_margin": "10s", "fallback": "none"}
+    When a run of 2 prompts is stored without driving
+    Then its deadline is looked at 115 seconds later, and once more when the clock has jumped back
+    And the status shows 2 requests expired
+
   Scenario Outline: the margin is set, or learned from what batches and live calls took
     Then the margin of a run of <time> with <unfinished> unfinished, set to <set>, where cancelled batches took <cancel> and a call <call>, is <margin>
 

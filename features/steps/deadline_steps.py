@@ -16,13 +16,13 @@ from staging import LIVE, ledger_values, make_provider, run_of_a_process_that_di
 
 import claude_batch as cb
 from claude_batch.core.errors import LedgerError
-from claude_batch.ledger import deadlines
+from claude_batch.ledger import deadlines, sending
 from claude_batch.ledger import live as live_ledger
 from claude_batch.ledger.deadlines import Experience
 from claude_batch.ledger.high_water import HighWater
 from claude_batch.ledger.schema import runs, workspaces
-from claude_batch.ledger.store import Ledger
-from claude_batch.lifecycle.deadlines import margin_of, missed_because
+from claude_batch.ledger.store import Ledger, Seat
+from claude_batch.lifecycle.deadlines import Deadlines, margin_of, missed_because
 from claude_batch.lifecycle.live import Verdict, judge
 from claude_batch.lifecycle.packing import goes_live
 from claude_batch.wire.live import LiveAnswer
@@ -358,3 +358,21 @@ def _(context: Context, waiting: int, described: str, live: str) -> None:
             )
         )
     assert goes_live(waiting, choices) is (live == "yes")
+
+
+@then(
+    "its deadline is looked at {seconds:d} seconds later, and once more when the clock has jumped "
+    "back"
+)
+def _(context: Context, seconds: int) -> None:
+    ledger = Ledger(os.environ["CLAUDE_BATCH_LEDGER"])
+    with ledger.write() as tx:
+        workspace_id: int = tx.execute(select(runs.c.workspace_id)).scalar_one()
+        seat = Seat(workspace_id, sending.take_seat(tx, workspace_id))
+    watched = Deadlines(ledger)
+    changed, rest = watched.look(seat, time.time() + seconds)
+    assert changed, "it was not withdrawn"
+    time.sleep(rest)
+    changed, _rest = watched.look(seat, time.time())
+    ledger.close()
+    assert changed, "it was not looked at again"

@@ -89,13 +89,14 @@ class Deadlines:
             found = deadlines.open_deadlines(tx, seat.workspace_id)
         changed, rest = False, LONGEST_REST
         for run in found:
-            if self._next.get(run.id, 0.0) <= now:
-                begun = time.monotonic()
+            begun = time.monotonic()
+            if self._next.get(run.id, begun) <= begun:
                 did, wait = self._look_at(seat, run, now)
                 changed = changed or did
-                wait = max(wait, RESTS_PER_LOOK * (time.monotonic() - begun))
-                self._next[run.id] = now + wait
-            rest = min(rest, max(0.0, self._next[run.id] - now))
+                # Deadlines are told by the wall clock, which may jump, and rests are not.
+                took = time.monotonic() - begun
+                self._next[run.id] = begun + max(min(wait, LONGEST_REST), RESTS_PER_LOOK * took)
+            rest = min(rest, max(0.0, self._next[run.id] - begun))
         return changed, rest
 
     def _look_at(self, seat: Seat, run: Record, now: float) -> tuple[bool, float]:
