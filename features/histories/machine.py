@@ -9,6 +9,7 @@ from concurrent.futures import Future
 from contextlib import ExitStack
 from pathlib import Path
 from typing import ClassVar
+from unittest.mock import patch
 
 from hypothesis import note
 from hypothesis import strategies as st
@@ -19,6 +20,7 @@ from claude_batch.core import crash_points
 from claude_batch.core.crash_points import CrashPoint
 from claude_batch.core.settings import BatchProcessingMode, LedgerSettings
 from claude_batch.ledger import budgets, collecting, halting
+from claude_batch.lifecycle import seat
 from claude_batch.lifecycle.calls import Call, CallStore
 from claude_batch.providers.storing import RunWriter
 from claude_batch.providers.unknown import decide_unknown
@@ -252,13 +254,16 @@ class LifecycleMachine(RuleBasedStateMachine):
     @precondition(lambda self: self._undecided_runs())
     @rule(pick=PICK, resubmit=st.booleans())
     def decide(self, pick: int, resubmit: bool) -> None:
-        runs = self._undecided_runs()
-        run_id = runs[pick % len(runs)]
-        if resubmit:
-            self.verdict.order_again(run_id)
-        else:
-            self.verdict.given_up.update(self.verdict.undecided(run_id))
-        decide_unknown(self.process.ledger, run_id, resubmit=resubmit)
+        # The lock by which a command sees whether anybody drives is none here.
+        with patch.object(seat, "seat_is_taken", lambda *_: self.process.seat is not None):
+            seat.settle_interrupted(self.process.ledger)
+            runs = self._undecided_runs()
+            run_id = runs[pick % len(runs)]
+            if resubmit:
+                self.verdict.order_again(run_id)
+            else:
+                self.verdict.given_up.update(self.verdict.undecided(run_id))
+            decide_unknown(self.process.ledger, run_id, resubmit=resubmit)
 
     def _undecided_runs(self) -> list[str]:
         rows = self.verdict.rows("SELECT id FROM runs ORDER BY rowid")
