@@ -142,6 +142,14 @@ Feature: Live calls of the ledger are made once, and survive the process
       | after_live_answer | some |
       | after_live_record | none or some |
 
+  Scenario: calls that were under way when their process died are told of before anybody drives
+    Given an API
+    When a process of its own asks a run of 6 prompts live, and dies after_live_claim
+    Then "claude-batch unknown" tells of 2 calls that were under way, and asks them again on order
+    When this process opens that run
+    And the results are read in order
+    Then all 6 are answered, and no request was paid for twice
+
   Scenario: a run that is cancelled while its calls wait keeps what was answered
     Given an API
     And the API has the faults

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import subprocess
+import sys
 import time
 from types import SimpleNamespace
 from typing import Any
@@ -225,6 +227,30 @@ def _(context: Context, count: int, point: str) -> None:
     prompts = [f"prompt {n}" for n in range(count)]
     context.run_id = run_of_a_process_that_dies(point, prompts, **LIVE)
     make_provider(context)
+
+
+@then(
+    '"claude-batch unknown" tells of {count:d} calls that were under way, and asks them again on '
+    "order"
+)
+def _(context: Context, count: int) -> None:
+    def unknown(*words: str) -> str:
+        command = [sys.executable, "-m", "claude_batch", "unknown", context.run_id, *words]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stderr
+        return done.stdout + done.stderr
+
+    said = unknown()
+    words = f"{count} requests: live calls were under way when their process ended"
+    assert words in said, said
+    assert f"{count} requests of {context.run_id} are queued again" in unknown("--resubmit")
+    assert "nothing is unknown" in unknown()
+
+
+@then("all {count:d} are answered, and no request was paid for twice")
+def _(context: Context, count: int) -> None:
+    _never_twice(context)
+    assert [result.ok for result in context.results] == [True] * count, context.results
 
 
 @then("the call is answered live")

@@ -41,7 +41,7 @@ from claude_batch.ledger.schema import (
     results,
     runs,
 )
-from claude_batch.ledger.store import next_stamp
+from claude_batch.ledger.store import Record, next_stamp
 
 __all__ = [
     "Ended",
@@ -52,6 +52,7 @@ __all__ = [
     "forgotten",
     "interrupted",
     "put_back",
+    "under_way",
     "waiting",
 ]
 
@@ -427,6 +428,23 @@ def _may_take_turns() -> ColumnElement[bool]:
     )
 
 
+def under_way(tx: Connection) -> list[Record]:
+    """The live calls that are under way, or were when their process ended, by run.
+
+    Each row: ``workspace_id``, ``run_id``, ``members`` (how many calls).
+    """
+    return list(
+        tx.execute(
+            select(lanes.c.workspace_id, requests.c.run_id, func.count().label("members"))
+            .join(batches, batches.c.lane_id == lanes.c.id)
+            .join(requests, requests.c.batch_id == batches.c.id)
+            .where(batches.c.state == BatchState.LIVE, requests.c.state == RequestState.PACKED)
+            .group_by(lanes.c.workspace_id, requests.c.run_id)
+            .order_by(requests.c.run_id)
+        )
+    )
+
+
 def interrupted(tx: Connection, workspace_id: int) -> int:
     """End the calls that were under way when their driver ended as lost; returns how many."""
     held = (
@@ -434,14 +452,14 @@ def interrupted(tx: Connection, workspace_id: int) -> int:
         .join(lanes, lanes.c.id == batches.c.lane_id)
         .where(batches.c.state == BatchState.LIVE, lanes.c.workspace_id == workspace_id)
     )
-    under_way = and_(requests.c.batch_id.in_(held), requests.c.state == RequestState.PACKED)
-    found = tx.scalars(select(requests.c.seq).where(under_way)).all()
+    left = and_(requests.c.batch_id.in_(held), requests.c.state == RequestState.PACKED)
+    found = tx.scalars(select(requests.c.seq).where(left)).all()
     if not found:
         return 0
     calls_lost(tx, found)
     return tx.execute(
         update(requests)
-        .where(under_way)
+        .where(left)
         .values(
             state=RequestState.LOST,
             attempts=requests.c.attempts + 1,

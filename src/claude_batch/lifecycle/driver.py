@@ -23,13 +23,12 @@ from claude_batch.ledger import (
     enqueue,
     halting,
     holding,
-    live,
     packing,
     reading,
     sending,
 )
 from claude_batch.ledger.high_water import HighWater
-from claude_batch.ledger.store import Deposed, Ledger, Record, Seat, Transaction
+from claude_batch.ledger.store import Deposed, Ledger, Seat
 from claude_batch.lifecycle.behind import compare
 from claude_batch.lifecycle.collection import Collection
 from claude_batch.lifecycle.deadlines import Deadlines
@@ -40,7 +39,7 @@ from claude_batch.lifecycle.packing import pack_due
 from claude_batch.lifecycle.polling import Polling
 from claude_batch.lifecycle.reconciliation import Reconciliation
 from claude_batch.lifecycle.refusals import Refusals
-from claude_batch.lifecycle.seat import seat_is_taken, seat_lock
+from claude_batch.lifecycle.seat import note_interrupted, seat_is_taken, seat_lock
 from claude_batch.lifecycle.submission import LONGEST_WAIT, Submission, backoff
 from claude_batch.lifecycle.telling import Telling
 from claude_batch.lifecycle.tooling import Workbench
@@ -287,22 +286,13 @@ class Driver:
             with self._ledger.write() as tx:
                 compare(tx, self._ledger, self._settings, mark, self.workspace_id)
                 seat = Seat(self.workspace_id, sending.take_seat(tx, self.workspace_id))
-                unknown = self._settle_interrupted(tx, seat)
+                unknown = note_interrupted(tx, self.workspace_id)
             for row in unknown:
                 self.telling.unknown(row, sending.INTERRUPTED)
             self._changed()
             yield seat
         finally:
             lock.release()
-
-    def _settle_interrupted(self, tx: Transaction, seat: Seat) -> list[Record]:
-        if lost := live.interrupted(tx, seat.workspace_id):
-            _log.warning(
-                "%d live calls were under way when the last driver ended: they may have been paid "
-                "for, and are not made again by themselves",
-                lost,
-            )
-        return sending.settle_interrupted(tx, seat.workspace_id, now=time.time())
 
     async def _drive(self, seat: Seat) -> None:
         async with asyncio.TaskGroup() as group:

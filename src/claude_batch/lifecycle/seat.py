@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import logging
 import time
 
 from filelock import FileLock, Timeout
 
-from claude_batch.ledger import sending
+from claude_batch.ledger import live, sending
 from claude_batch.ledger.seats import seat_file
-from claude_batch.ledger.store import Ledger
+from claude_batch.ledger.store import Ledger, Record, Transaction
 
-__all__ = ["interrupted_workspaces", "seat_is_taken", "seat_lock", "settle_interrupted"]
+__all__ = [
+    "interrupted_workspaces",
+    "note_interrupted",
+    "seat_is_taken",
+    "seat_lock",
+    "settle_interrupted",
+]
+
+_log = logging.getLogger(__name__)
 
 
 def seat_lock(ledger: Ledger, workspace_id: int) -> FileLock:
@@ -32,12 +41,27 @@ def seat_is_taken(ledger: Ledger, workspace_id: int) -> bool:
 def interrupted_workspaces(ledger: Ledger) -> list[int]:
     """The workspaces whose driver has ended in the middle of a POST, and that nobody drives."""
     with ledger.read() as tx:
-        found = sending.sending_workspaces(tx)
-    return [workspace_id for workspace_id in found if not seat_is_taken(ledger, workspace_id)]
+        found = set(sending.sending_workspaces(tx))
+        found.update(row.workspace_id for row in live.under_way(tx))
+    return [each for each in sorted(found) if not seat_is_taken(ledger, each)]
+
+
+def note_interrupted(tx: Transaction, workspace_id: int) -> list[Record]:
+    """Note what the last driver's end has left in the middle; returns the unknown batches.
+
+    Only for whoever has the seat.
+    """
+    if lost := live.interrupted(tx, workspace_id):
+        _log.warning(
+            "%d live calls were under way when the last driver ended: they may have been paid "
+            "for, and are not made again by themselves",
+            lost,
+        )
+    return sending.settle_interrupted(tx, workspace_id, now=time.time())
 
 
 def settle_interrupted(ledger: Ledger) -> None:
-    """Note what became of interrupted sendings where nobody drives, for who wants to decide."""
+    """`note_interrupted` wherever nobody drives, for who wants to decide of it."""
     for workspace_id in interrupted_workspaces(ledger):
         lock = seat_lock(ledger, workspace_id)
         try:
@@ -47,6 +71,6 @@ def settle_interrupted(ledger: Ledger) -> None:
         try:
             with ledger.write() as tx:
                 sending.take_seat(tx, workspace_id)
-                sending.settle_interrupted(tx, workspace_id, now=time.time())
+                note_interrupted(tx, workspace_id)
         finally:
             lock.release()

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from claude_batch.core.states import BatchState, CandidateState
-from claude_batch.ledger import reading, reconciling
+from claude_batch.ledger import live, reading, reconciling
 from claude_batch.ledger.sending import INTERRUPTED
 from claude_batch.ledger.store import Ledger, Transaction
 from claude_batch.lifecycle.seat import interrupted_workspaces, settle_interrupted
@@ -80,6 +80,18 @@ def unknown_sendings(ledger: Ledger, run_id: str | None = None) -> list[UnknownS
                 lost=True,
             )
             for row in reconciling.lost(tx, run_id)
+        ]
+        found += [
+            UnknownSending(
+                run_id=row.run_id,
+                requests=row.members,
+                since=None,
+                reason="live calls were under way when their process ended",
+                settled=True,
+                lost=True,
+            )
+            for row in live.under_way(tx)
+            if row.workspace_id in undriven and run_id in (None, row.run_id)
         ]
     return found
 
