@@ -139,16 +139,19 @@ class _Draw:
         self.settling = self.random.choice((2.0, 3.0))
         # Server time has whole seconds, so a second of settling may be lost to them.
         self.late = self.settling - 1.5
+        self.lists_late = False
         self.max_requests = self.random.randint(3, 20)
         self.deleting = self.random.random() < 0.12
         self.alone = not self.deleting and self.random.random() < 0.15
         self.patience = self.random.random() < 0.1
 
     def storm(self) -> Storm:
+        sandbox = self._sandbox()
+        self.lists_late = sandbox["listed_after"] > 0
         return Storm(
             family=self.family,
             seed=self.seed,
-            sandbox=self._sandbox(),
+            sandbox=sandbox,
             plan=self._plan(),
             variables=self._variables(),
             roles=self._roles(),
@@ -378,10 +381,12 @@ class _Draw:
     def _unanswered(self) -> Json:
         """A create call of which the client cannot know what became of it."""
         late = self.late if self._chance(0.4) else 0.0
+        # What is taken late, and besides listed late, comes after settling: a gap that stays open.
+        taken = 0.0 if self.lists_late else late
         return self.random.choice(
             (
                 {"type": "drop_after", "listed_after": late},
-                {"type": "drop_after", "processed_after": late},
+                {"type": "drop_after", "processed_after": taken},
                 {"type": "drop_before"},
                 {"type": "hang", "seconds": 0.4, "processed": True, "listed_after": late},
                 {"type": "hang", "seconds": 0.4},

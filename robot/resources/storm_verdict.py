@@ -253,6 +253,8 @@ class _Trial:
 
     def _ledger_findings(self) -> Iterator[str]:
         known = {row["remote_id"] for row in self.evidence["batches"]} | {None}
+        # Results that lack every line of ours prove nothing: it is known as what may have been it.
+        known |= {batch for batch in self.evidence["candidates"] if self._gapped(batch)}
         for batch in sorted({record["batch_id"] for record in self.bill} - known - self.deleted):
             yield f"batch {batch} was taken by the API, and no batch of the ledger knows of it"
         for row in self.evidence["requests"]:
