@@ -6,10 +6,21 @@ import io
 import struct
 import zipfile
 import zlib
+from typing import Any
 
 
-def pdf(words: str, *, pages: int = 1, encrypted: bool = False, packed: bool = False) -> bytes:
-    """A PDF that says the same on each page; `packed` as newer writers do, in streams."""
+def pdf(
+    words: str,
+    *,
+    pages: int = 1,
+    encrypted: bool = False,
+    packed: bool = False,
+    ballast: int = 0,
+) -> bytes:
+    """A PDF that says the same on each page; `packed` as newer writers do, in streams.
+
+    `ballast`: bytes of a picture that no page shows.
+    """
     drawn = f"BT /F1 24 Tf 72 720 Td ({words}) Tj ET".encode()
     kids = " ".join(f"{5 + n} 0 R" for n in range(pages)).encode()
     objects = [
@@ -21,8 +32,101 @@ def pdf(words: str, *, pages: int = 1, encrypted: bool = False, packed: bool = F
     page = b"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Contents 4 0 R"
     page += b" /Resources << /Font << /F1 3 0 R >> >> >>"
     objects += [page] * pages
+    if ballast:
+        objects.append(b"<< /Length %d >>\nstream\n%b\nendstream" % (ballast, b"\0" * ballast))
     secret = b" /Encrypt << /Filter /Standard /V 1 /R 2 >>" if encrypted else b""
     return _packed(objects, secret) if packed else _plain(objects, secret)
+
+
+def _stream(data: bytes, **entries: Any) -> Any:
+    """A compressed stream of pypdf's, with these entries of its dictionary."""
+    from pypdf.generic import NameObject, StreamObject
+
+    made = StreamObject()
+    made.set_data(data)
+    made.update({NameObject(f"/{name}"): value for name, value in entries.items()})
+    return made.flate_encode()
+
+
+def elaborate_pdf(kind: str) -> bytes:
+    """A PDF of one page whose text is hard to find: `kind` says where it is."""
+    from pypdf import PdfWriter
+    from pypdf.generic import (
+        ArrayObject,
+        DictionaryObject,
+        NameObject,
+        NumberObject,
+        TextStringObject,
+    )
+
+    def names(**entries: Any) -> Any:
+        return DictionaryObject({NameObject(f"/{name}"): held for name, held in entries.items()})
+
+    writer = PdfWriter()
+    page = writer.add_blank_page(600, 800)
+    content, fonts, forms, others = b"", {}, {}, {}
+    text = b"(0123456789) Tj\n" * 1000
+    if kind == "hexadecimal codes of two bytes":
+        fonts["F"] = names(
+            Subtype=NameObject("/Type0"),
+            Encoding=NameObject("/Identity-H"),
+            ToUnicode=writer._add_object(_stream(b"beginbfchar <0041> <0041> endbfchar")),
+        )
+        content = b"<00410041> Tj\n" * 1000
+    elif kind == "ligatures":
+        mapped = _stream(b"1 beginbfchar <01> <006600660069> endbfchar")
+        fonts["F"] = names(Subtype=NameObject("/Type1"), ToUnicode=writer._add_object(mapped))
+        content = text
+    elif kind == "names of glyphs":
+        glyphs = [NumberObject(1), *map(NameObject, ("/f_f_i", "/uni00410042004300440045"))]
+        encoding = names(Differences=ArrayObject(glyphs))
+        fonts["F"] = names(Subtype=NameObject("/Type1"), Encoding=encoding)
+        content = text
+    elif kind == "a form drawn 20 times inside of another":
+        inner = writer._add_object(_stream(text, Subtype=NameObject("/Form")))
+        outer = _stream(
+            b"/A Do " * 10, Subtype=NameObject("/Form"), Resources=names(XObject=names(A=inner))
+        )
+        forms["Fm1"] = writer._add_object(outer)
+        content = b"/Fm#31 Do /Fm1 Do"
+    elif kind == "a form that draws itself":
+        form = _stream(b"/A Do", Subtype=NameObject("/Form"))
+        reference = writer._add_object(form)
+        form[NameObject("/Resources")] = names(XObject=names(A=reference))
+        forms["A"], content = reference, b"/A Do"
+    elif kind == "a comment":
+        appearance = writer._add_object(_stream(text, Subtype=NameObject("/Form")))
+        states = names(On=writer._add_object(_stream(b"(on) Tj", Subtype=NameObject("/Form"))))
+        comment = names(
+            Contents=TextStringObject("é" * 1000),
+            AP=names(N=appearance, D=states),
+            V=NumberObject(1),
+        )
+        page[NameObject("/Annots")] = ArrayObject([writer._add_object(comment)])
+    elif kind == "a replacement of what is shown":
+        others["Properties"] = names(P=names(ActualText=TextStringObject("a" * 10_000)))
+        content = b"/Span /P BDC (x) Tj EMC"
+    elif kind == "a replacement of what its structure holds":
+        replacing = names(ActualText=TextStringObject("a" * 10_000))
+        writer.root_object[NameObject("/StructTreeRoot")] = writer._add_object(replacing)
+    elif kind == "a replacement that stands elsewhere":
+        elsewhere = names(ActualText=writer._add_object(TextStringObject("a" * 10_000)))
+        writer.root_object[NameObject("/StructTreeRoot")] = elsewhere
+    elif kind == "letters that are texts":
+        drawn = writer._add_object(_stream(text))
+        fonts["F"] = names(Subtype=NameObject("/Type3"), CharProcs=names(a=drawn))
+        content = b"(a) Tj"
+    elif kind == "a stream that unpacks to 20 MB":
+        content = b" " * 20_000_000
+    elif kind == "many streams that unpack to 80 MB":
+        parts = [writer._add_object(_stream(b" " * 10_000_000)) for _ in range(8)]
+        page[NameObject("/Contents")] = ArrayObject(parts)
+    if content:
+        page[NameObject("/Contents")] = writer._add_object(_stream(content))
+    page[NameObject("/Resources")] = names(Font=names(**fonts), XObject=names(**forms), **others)
+    out = io.BytesIO()
+    writer.write(out)
+    return out.getvalue()
 
 
 def _plain(objects: list[bytes], secret: bytes) -> bytes:
@@ -112,6 +216,18 @@ def docx(words: str, cells: tuple[str, ...] = (), *, body: str | None = None) ->
             f'Type="{picture}" Target="media/a.png"/></Relationships>'
         )
         parts["word/media/a.png"] = "a picture"
+    if body is not None and "w:numId" in body:
+        parts["word/_rels/document.xml.rels"] = (
+            f'<Relationships xmlns="{_PACKAGE}/relationships"><Relationship Id="r1" '
+            f'Type="{_OFFICE.rpartition("/")[0]}/numbering" Target="numbering.xml"/>'
+            "</Relationships>"
+        )
+        level = '<w:lvl w:ilvl="{}"><w:numFmt w:val="bullet"/></w:lvl>'
+        parts["word/numbering.xml"] = (
+            f'<w:numbering xmlns:w="{_WORD}"><w:abstractNum w:abstractNumId="0">'
+            f"{level.format(0)}{level.format(1)}</w:abstractNum>"
+            '<w:num w:numId="1"><w:abstractNumId w:val="0"/></w:num></w:numbering>'
+        )
     return packed_files(parts)
 
 

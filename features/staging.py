@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -12,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from behave.runner import Context
-from sqlalchemy import Select
+from sqlalchemy import Select, select
 
 import claude_batch as cb
+from claude_batch.ledger.schema import batches
 from claude_batch.ledger.store import Ledger
 from claude_batch.sandbox import SandboxServer, SandboxSettings
 
@@ -49,6 +51,14 @@ def make_provider(context: Context, **settings: Any) -> None:
         name="tests/asker", provider="anthropic", model="claude-haiku-4-5", batch_processing=True
     )
     context.actor = cb.Actor(configuration, context.provider)
+
+
+def unknown_command(*words: str, code: int = 0) -> str:
+    """What ``claude-batch unknown`` says, in a process of its own that drives nothing."""
+    command = [sys.executable, "-m", "claude_batch", "unknown", *words]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == code, done.stderr
+    return done.stdout + done.stderr
 
 
 _DIES = """
@@ -89,6 +99,13 @@ def run_of_a_process_that_dies(
     # Where all were answered before the point was watched for, it ended by itself.
     assert done.returncode == 9, (done.returncode, done.stderr)
     return done.stdout.strip()
+
+
+def is_sent() -> bool:
+    """Whether the API has a batch of the scenario's ledger."""
+    with contextlib.suppress(cb.LedgerError):  # nobody has made it yet
+        return bool(ledger_values(select(batches.c.id).where(batches.c.remote_id.is_not(None))))
+    return False
 
 
 def ledger_values(query: Select[Any]) -> list[Any]:

@@ -70,7 +70,7 @@ A Result That Nobody Had Recorded Is Not Asked For Twice
 Another Command Finds The Functions From Another Folder
     [Template]    NONE
     A Command Is Killed    after_collected:1
-    ${done} =    Run Python    -c    import os, sys; os.makedirs("away", exist_ok=True); os.chdir("away"); from claude_batch.cli import main; sys.argv[1:] = ["resume"]; main()
+    ${done} =    Run Python    -c    import os, sys; os.makedirs("away", exist_ok=True); os.chdir("away"); from claude_batch.cli import main; sys.argv[1:] = ["resume", "--allow-tools-from-ledger"]; main()
     Exit Code Should Be    ${done}    0
     The Answers Should Have Both Results
     Calls Should Be    depth=2    tide=2

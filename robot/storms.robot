@@ -26,6 +26,7 @@ A Spoiled Build Is Found Out
     runs-tools-again    ran 2 times, and is not repeatable
     notes-tools-late    ran 2 times, and is not repeatable
     calls-again    processed again after a success
+    calls-after-errors    processed again after a success
     repeats-nothing    no tool was interrupted that must not be run again
 
 Spoiled Evidence Is Found Out
@@ -37,6 +38,7 @@ Spoiled Evidence Is Found Out
     try a final outcome again    processed again after a final outcome
     forget why it was sent again    without a recorded outcome
     process one sending twice    was processed 2 times
+    lose what was missing for a moment    a paid answer is lost
     lose an answer    a paid answer is lost
     lose a line    has no line in the output
     double a line    has 2 lines in the output

@@ -6,6 +6,7 @@ Each line is a promise to the reader of the README: a type that changes here cha
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
+from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, assert_type
@@ -35,9 +36,12 @@ async def answers(actor: cb.Actor, requests: list[str | cb.ActorRequest]) -> Non
     assert_type(await actor.respond("…"), cb.ActorResponse)
     assert_type(await actor.respond(cb.ActorRequest("…"), key="k"), cb.ActorResponse)
     assert_type(actor.respond_sync("…", key="k"), cb.ActorResponse)
+    assert_type(await actor.respond("…", keep=True), cb.ActorResponse)
     assert_type(actor.respond_all(["a", "b"]), AsyncIterator[cb.ActorResult])
     assert_type(actor.respond_all(requests, ordered=False), AsyncIterator[cb.ActorResult])
+    assert_type(actor.respond_all(requests, new=True), AsyncIterator[cb.ActorResult])
     assert_type(actor.respond_all_sync(["a", "b"]), Iterator[cb.ActorResult])
+    assert_type(actor.respond_all_sync(["a", "b"], new=True), Iterator[cb.ActorResult])
     async for result in actor.respond_all(requests):
         assert_type(result, cb.ActorResult)
 
@@ -61,10 +65,14 @@ def responses(response: cb.ActorResponse, result: cb.ActorResult) -> None:
     assert_type(response.cost, int | None)
     assert_type(response.cost_usd, Decimal | None)
     assert_type(response.raw, bytes)
+    assert_type(response.reused, bool)
+    assert_type(response.answered, datetime | None)
     assert_type(response.message, Message)
     assert_type(result.key, str | None)
     assert_type(result.position, int)
     assert_type(result.ok, bool)
+    assert_type(result.reused, bool)
+    assert_type(result.answered, datetime | None)
     assert_type(result.response, cb.ActorResponse | None)
     assert_type(result.error, cb.ActorError | None)
     assert_type(result.unwrap(), cb.ActorResponse)
@@ -112,6 +120,8 @@ async def runs(actor: cb.Actor) -> None:
     assert_type(run.status(), cb.RunStatus)
     assert_type(await run.retry_failed(["expired", "type=overloaded_error"]), int)
     assert_type(run.retry_failed_sync(), int)
+    assert_type(await run.refetch(), int)
+    assert_type(run.refetch_sync(), int)
     assert_type(run.cost(by="model"), cb.CostReport)
     assert_type(cb.ClaudeBatchProvider().prune(older_than="30d"), cb.Pruned)
     assert_type(run.cost().total, cb.CostShare)
@@ -120,6 +130,14 @@ async def runs(actor: cb.Actor) -> None:
     assert_type(run.wait_sync(), cb.RunStatus)
     assert_type(run.results(ordered=False), AsyncIterator[cb.ActorResult])
     assert_type(run.results_sync(), Iterator[cb.ActorResult])
+    block = actor.run(["a"], label="nightly", new=True, output_format=Invoice, ordered=False)
+    async with block as asked:
+        assert_type(asked, cb.Run)
+        async for result in asked:
+            assert_type(result, cb.ActorResult)
+    with actor.run(["a"]) as asked_plainly:
+        assert_type(asked_plainly, cb.Run)
+        assert_type(next(iter(asked_plainly)), cb.ActorResult)
     async with cb.open_run("run") as again:
         assert_type(again, cb.Run)
     with cb.load_actor("reviewer.yaml") as loaded:
@@ -202,10 +220,15 @@ class Signing(cb.Middleware):
         return request
 
 
+class SigningLater(cb.Middleware):
+    async def before_request(self, actor: str, request: cb.ActorRequest) -> cb.ActorRequest:
+        return request
+
+
 def changing(failed: cb.MiddlewareError) -> None:
     providers = [
-        cb.ClaudeBatchProvider(middleware=[Signing()]),
-        cb.ClaudeProvider(middleware=[Signing()]),
+        cb.ClaudeBatchProvider(middleware=[Signing()], middleware_timeout="2m"),
+        cb.ClaudeProvider(middleware=[SigningLater()], middleware_timeout=30),
     ]
     assert_type(providers[0].name, str)
     assert_type(failed.middleware, str)

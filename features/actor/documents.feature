@@ -34,7 +34,7 @@ Feature: Documents stand before the text, and what the API would refuse is refus
       | page.html | {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "<p>Hi</p>"}, "title": "page.html"} |
       | wide.txt  | {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "Hé"}, "title": "wide.txt"} |
       | bom.txt   | {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "Hi"}, "title": "bom.txt"} |
-      | memo.docx | {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "<p>Hello</p><table><tr><td><p>Total</p></td><td><p>86.20</p></td></tr></table>"}, "title": "memo.docx"} |
+      | memo.docx | {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "Hello\n\n\| Total \| 86.20 \|\n\| --- \| --- \|"}, "title": "memo.docx"} |
       | https://e.example/a.pdf     | {"type": "document", "source": {"type": "url", "url": "https://e.example/a.pdf"}} |
       | https://e.example/a.PNG?x#y | {"type": "image", "source": {"type": "url", "url": "https://e.example/a.PNG?x#y"}} |
       | file_011ab                  | {"type": "document", "source": {"type": "file", "file_id": "file_011ab"}} |
@@ -80,11 +80,52 @@ Feature: Documents stand before the text, and what the API would refuse is refus
       | hex 610062                | is no PDF, no image that the API takes, and no text |
       | hex 2020                  | holds nothing but white space                   |
 
+  Scenario: a DOCX becomes Markdown, whose headings, lists and tables are the document's
+    Given the documents
+      | file        | content     |
+      | report.docx | docx report |
+    Then the text of the document "report.docx" is
+      """
+      # Invoice 17
+
+      Billed to ACME <Ltd> & Sons.
+
+      ## Positions
+
+      | Item | Price |
+      | --- | --- |
+      | Rope \| 10 m | 86.20 |
+
+      - Paid
+        - In cash
+      - Shipped
+      """
+
+  Scenario: what a model cites of a DOCX has no tags
+    Given the documents
+      | file        | content     |
+      | report.docx | docx report |
+    Then citing the document "report.docx" gives no passage with "<p>" or "**"
+
+  Scenario Outline: HTML becomes Markdown: <html>
+    Then the HTML <html> becomes the Markdown <markdown>
+
+    Examples:
+      | html                                                            | markdown                                  |
+      | "<p>a<br />b</p><p> </p><p><em>c</em> <strong>d</strong></p>"   | "a\nb\n\nc d"                             |
+      | "<h2>a<br />b</h2><h3></h3>"                                    | "## a b"                                  |
+      | "<ol><li>a<p>b</p></li><li><ul><li>c</li></ul></li></ol><ul></ul>" | "1. a\n   b\n2. - c"                     |
+      | "<p><a href='https://e.example'>a</a> <a href='#b'>b</a></p>"   | "[a](https://e.example) b"                |
+      | "<table><thead><tr><th colspan='2'>a</th></tr></thead><tbody><tr><td rowspan='2'><p>b</p><p>c</p></td><td>d</td></tr><tr><td>e</td></tr></tbody></table>" | "\| a \|  \|\n\| --- \| --- \|\n\| b c \| d \|\n\|  \| e \|" |
+      | "<table><tr><td colspan='x'> </td></tr></table>"                | ""                                        |
+      | "<table><tr><td>a</td><td rowspan='2'>b</td></tr><tr><td>c</td></tr></table>" | "\| a \| b \|\n\| --- \| --- \|\n\| c \|  \|" |
+      | "a</div><div>b</div></p>"                                       | "a\n\nb"                                  |
+
   Scenario: the pictures of a DOCX are left out
     Given the documents
       | file     | content       |
       | pic.docx | docx pictured |
-    Then the document "pic.docx" becomes {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "<p>Beforeafter</p>"}, "title": "pic.docx"}
+    Then the document "pic.docx" becomes {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "Beforeafter"}, "title": "pic.docx"}
 
   Scenario: a DOCX that would fill the memory is refused
     Given a DOCX may unpack to 100 bytes

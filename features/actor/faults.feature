@@ -287,7 +287,7 @@ Feature: Every fault of an actor's file is one clear message with file, line and
   Scenario: a file nested too deeply is one message
     Given an actor file that is nested 5000 levels deep
     When the actor file is loaded
-    Then the actor error says "nested too deeply"
+    Then the actor error says "nested more than 100 levels deep"
 
   Scenario: a value that YAML cannot read as its kind is one message
     Given an actor file

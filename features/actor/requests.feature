@@ -125,6 +125,19 @@ Feature: A request and its actor become Messages params
   Scenario: text that is no Unicode is refused with its key
     Then the actor's request with the key "k" and a lone surrogate is refused with "request 'k': the params cannot be written as JSON"
 
+  Scenario Outline: a key that is no Unicode text is refused, and shown escaped: <how>
+    Then a lone surrogate in the key is refused as "request 'a\udc00b': a key is Unicode text", <how>
+
+    Examples:
+      | how                          |
+      | in a request                 |
+      | in a request with messages   |
+      | in a mapping                 |
+      | beside a prompt              |
+      | of a single call             |
+      | of a single call made live   |
+      | of a run                     |
+
   Scenario: a key is taken from the mapping or from the caller
     Then the actor request of "a" with the key "k" has the key "k"
     And the actor request of {"id": 7, "prompt": "a"} has the key "7"

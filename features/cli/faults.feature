@@ -55,7 +55,6 @@ Feature: A wrong command ends with one clear message and a documented exit code
       | results run-nosuchrun                              | there is no ledger                                          |
       | cancel run-nosuchrun                               | there is no ledger                                          |
       | resume                                             | there is no ledger                                          |
-      | advance                                            | there is no ledger                                          |
       | shout                                              | No such command                                             |
 
   Scenario: Without a key nothing is sent, and the message names the variable
@@ -265,3 +264,49 @@ Feature: A wrong command ends with one clear message and a documented exit code
     When a command runs: resume
     Then the command line exits with 0
     And the command line has written 1 answers in order to "out.jsonl"
+
+  Scenario: A schema for a model without structured outputs is refused before anything is stored
+    Given a command's API
+    And a command's file "old.yaml"
+      """
+      name: tests/old
+      model: claude-3-haiku-20240307
+      response_format: {type: object, properties: {total: {type: number}}}
+      batch_processing: true
+      """
+    And a command's file "asks.jsonl" of 3 prompts
+    When a command runs: run old.yaml asks.jsonl -o out.jsonl
+    Then the command line exits with 2 and says
+      """
+      asks.jsonl:1: request '1': claude-3-haiku-20240307 has no structured outputs, which `output_config.format` (an actor's `response_format` or `output_format`) needs; name a model that has them
+      """
+    And the command line has sent nothing
+    And the command line's ledger has 0 runs
+
+  Scenario: Whoever knows that a model has structured outputs says so, and the API has the last word
+    Given a command's API
+    And a command's file "old.yaml"
+      """
+      name: tests/old
+      model: claude-3-haiku-20240307
+      response_format: {type: object, properties: {total: {type: number}}}
+      model_capabilities: {structured_outputs: true}
+      batch_processing: true
+      """
+    And a command's file "asks.jsonl" of 1 prompts
+    When a command runs: run old.yaml asks.jsonl -o out.jsonl --no-preflight
+    Then the command line exits with 1
+    And the command line has written to "out.jsonl"
+      | id | ok | says |
+      | 1  | no | 'claude-3-haiku-20240307' does not support output format |
+    Given a command's file "wrong.yaml"
+      """
+      name: tests/wrong
+      model: claude-3-haiku-20240307
+      model_capabilities: {structure: true}
+      """
+    When a command runs: actors validate wrong.yaml
+    Then the command line exits with 2 and says
+      """
+      `structure` is not a capability; known: `structured_outputs`
+      """

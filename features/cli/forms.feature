@@ -66,6 +66,31 @@ Feature: Results are written as people want them
       nothing is unfinished
       """
 
+  Scenario: The files of a folder keep the letters of their ids, and are safe names
+    Given a command's API
+    And a command's file "asks.jsonl"
+      """
+      {"id": "zwei-ä", "prompt": "1"}
+      {"id": "ZWEI-A\u0308", "prompt": "2"}
+      {"id": "日本/語", "prompt": "3"}
+      {"id": "कि", "prompt": "4"}
+      {"id": "a\u202eb\u0000c\\d\u2028e", "prompt": "5"}
+      {"id": "…", "prompt": "6"}
+      {"id": "名名名名名名名名名名名名名名名名名名名名名名名名名名名名名名名名名名名名名名名名名名名名名名名名名名名名名名名名名名名名名名名名名名名名名名名名名名名名名名名名名名名名end", "prompt": "7"}
+      """
+    When a command runs: run --model claude-haiku-4-5 asks.jsonl --results-dir kept
+    Then the command line exits with 0
+    And the files of the folder "kept" are named
+      | name                  |
+      | 000001-zwei-ä.json    |
+      | 000002-ZWEI-Ä.json    |
+      | 000003-日本-語.json   |
+      | 000004-कि.json        |
+      | 000005-a-b-c-d-e.json |
+      | 000006.json           |
+    And no two files of the folder "kept" are one where letters' case and form do not count
+    And the last file of the folder "kept" ends with "名end.json", and has 220 bytes at most
+
   Scenario: A folder without a summary is not complete
     Given a command's API
     And a command's file "asks.jsonl" of 2 prompts

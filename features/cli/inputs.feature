@@ -105,6 +105,22 @@ Feature: The command line reads requests from files, and names each fault by its
       | key       | request |
       | [odd].txt | odd\n   |
 
+  Scenario Outline: A file whose name is no Unicode text cannot name a request: <inputs>
+    Given a command's API
+    And a command's files "plain.jsonl", b"b\xff.jsonl" and b"b\xff.txt"
+    When a command has run as a process: submit --model claude-haiku-4-5 <inputs>
+    Then the process of the command has ended with 2, saying "<words>"
+
+    Examples:
+      | inputs               | words                                                       |
+      | b?.txt               | b\udcff.txt: request 'b\udcff.txt': a key is Unicode text  |
+      | plain.jsonl b?.jsonl | b\udcff.jsonl:1: request 'b\udcff.jsonl:1': a key is Unicode |
+
+  Scenario: A lone surrogate in the id of a line is refused
+    Given a command's file "asks.jsonl" of the bytes b'{"id": "a\\udc00b", "prompt": "x"}\n'
+    When the command line reads "asks.jsonl"
+    Then the command line refuses the input: asks.jsonl:1: not a line of JSON
+
   Scenario Outline: A fault of a JSON line names file, line and what is wrong: <fault>
     Given a command's file "asks.jsonl"
       """

@@ -118,6 +118,33 @@ Feature: What was asked is looked at, waited for, cancelled and delivered by lat
       RUN is finished; there is nothing to cancel
       """
 
+  Scenario: status tells of a sending that is unknown, and of a run that is being cancelled
+    Given a command's API with {"latency": 3600, "cancel_latency": 3600}
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "nth": [1], "action": {"type": "drop_after"}}]}
+      """
+    And a command's file "asks.jsonl" of 2 prompts
+    When a command runs: submit actor.yaml asks.jsonl -o out.jsonl
+    And a command runs: status RUN
+    Then the command line exits with 0
+    And the command line prints
+      """
+      RUN unknown: 2 packed of 2
+      """
+    When a command runs: status --json
+    Then the command line's status as JSON has
+      | field | value     |
+      | state | "unknown" |
+    When a command runs: submit actor.yaml asks.jsonl --new
+    And a command runs: cancel RUN
+    And a command runs: status RUN
+    Then the command line exits with 0
+    And the command line prints
+      """
+      RUN cancelling: 2 packed of 2
+      """
+
   Scenario: cancel of what was never sent needs nobody's answer
     Given a command's API
     And a command's file "asks.jsonl" of 1 prompts
@@ -144,6 +171,27 @@ Feature: What was asked is looked at, waited for, cancelled and delivered by lat
       """
     When a command runs: resume RUN
     Then the command line exits with 1
+
+  Scenario: advance has nothing to do where no ledger exists yet
+    Given a command's API
+    When a command runs: advance
+    Then the command line exits with 0 and says
+      """
+      ledger.db yet: nothing is due
+      """
+    And the command line has said one line
+    And the command line has left no "ledger.db"
+
+  Scenario: advance says in one line that nothing is due
+    Given a command's API
+    And a command's file "asks.jsonl" of 1 prompts
+    When a command runs: run actor.yaml asks.jsonl -o out.jsonl
+    And a command runs: advance
+    Then the command line exits with 0 and says
+      """
+      nothing is due
+      """
+    And the command line has said one line
 
   Scenario: advance does one pass, and delivers what is complete
     Given a command's API

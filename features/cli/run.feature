@@ -54,6 +54,7 @@ Feature: `claude-batch run` asks, waits, and writes the answers in input order
 
   Scenario: A request whose line is missing has failed, and is said to be missing
     Given a command's API with {"faults": {"rules": [{"route": "results", "action": {"type": "missing_lines", "count": 1}}]}}
+    And a command's environment has CLAUDE_BATCH_MISSING_AFTER = 1s
     And a command's file "asks.jsonl" of 1 prompts
     When a command runs: run actor.yaml asks.jsonl -o out.jsonl
     Then the command line exits with 1
@@ -84,7 +85,8 @@ Feature: `claude-batch run` asks, waits, and writes the answers in input order
     And a command runs: run actor.yaml asks.jsonl -o again.jsonl
     Then the command line exits with 0 and says
       """
-      RUN was finished before; delivered again at no cost, --new asks anew
+      RUN was finished before: 2 answers from the ledger (answered 20
+       UTC); delivered again at no cost, --new (new=True) asks anew
       wrote again.jsonl
       """
     And the command line has written 2 answers in order to "again.jsonl"

@@ -16,8 +16,8 @@ Feature: A setting comes from the nearest place that names it
   Scenario: the defaults are those of the documentation
     When the core mode is resolved from nothing
     Then the core mode reads as
-      | linger | max_requests | poll_interval | max_poll_interval | max_wait | on_timeout | max_attempts | mode | auto_threshold | live_concurrency | deadline | deadline_margin | fallback | budget_usd | actor_budget_usd | max_turns | turn_linger | validation_attempts | preflight | cache | prime | reuse | dedupe |
-      | 2.0    | 100000       | 30.0          | 300.0             | 93600.0  | park       | 3            | batch | 10 | 8 | None | None | live | None | None | 10 | 30.0 | 1 | auto      | off   | False | False | False  |
+      | linger | max_requests | poll_interval | max_poll_interval | max_wait | on_timeout | max_attempts | mode | auto_threshold | live_concurrency | live_retry | deadline | deadline_margin | fallback | budget_usd | actor_budget_usd | max_turns | turn_linger | validation_attempts | preflight | cache | prime | reuse | dedupe |
+      | 2.0    | 100000       | 30.0          | 300.0             | 93600.0  | park       | 3            | batch | 10 | 8 | safe | None | None | live | None | None | 10 | 30.0 | 1 | auto      | off   | False | False | False  |
 
   Scenario Outline: a wrong value is told with the place that it came from
     Given the core environment variable "<variable>" is "<value>"

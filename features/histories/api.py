@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -29,6 +29,7 @@ from claude_batch.wire.client import (
 from claude_batch.wire.encoding import LaneHeaders
 from claude_batch.wire.errors import ApiFault
 from histories.clock import Clock
+from histories.live_api import LivePlan, SimulatedLive
 
 __all__ = ["OUTCOMES", "Crash", "CreatePlan", "Remote", "SimulatedApi", "SimulatedClient"]
 
@@ -93,8 +94,10 @@ class Remote:
     """Until then it answers 404 when asked for."""
     streams: deque[tuple[str, int]] = field(default_factory=deque)
     """What goes wrong with the next fetches of its results, and where."""
-    omitted: Counter[str] = field(default_factory=Counter)
-    """Fetches that ended properly without a readable line of a request, by its `custom_id`."""
+    lasting: tuple[str, int] | None = None
+    """What goes wrong with every other fetch."""
+    omitted: defaultdict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    """When fetches ended properly without a readable line of a request, by its `custom_id`."""
 
     def line(self, identifier: str, outcome: str | None = None) -> bytes:
         """The result line of one of its requests."""
@@ -118,6 +121,7 @@ class SimulatedApi:
         """Batches in a page of the list, at most."""
         self.remotes: list[Remote] = []
         self.plans: deque[CreatePlan] = deque()
+        self.live_plans: deque[LivePlan] = deque()
         self.read_faults: deque[str] = deque()
         self.violations: list[str] = []
         self.uploaded: set[str] = set()
@@ -127,6 +131,8 @@ class SimulatedApi:
         self.on_create: Callable[[list[str]], None] = lambda ids: None
         """Told of each body that came whole, before it is judged."""
         self.on_accept: Callable[[Remote], None] = lambda remote: None
+        self.on_live: Callable[[bytes, LivePlan], None] = lambda params, plan: None
+        """Told of each live call that reached the API."""
         self.on_cancel: Callable[[Remote], None] = lambda remote: None
         self.is_missed: Callable[[str], bool] = lambda remote_id: False
         """Whether the ledger has noted that a batch was not found at the last look."""
@@ -267,6 +273,9 @@ class SimulatedClient(BatchesClient):
 
     async def close(self) -> None: ...
 
+    def live(self, *, concurrency: int) -> SimulatedLive:
+        return SimulatedLive(self._api)
+
     def _answered(self) -> None:
         # The Date header has whole seconds.
         self.workspace = WORKSPACE
@@ -319,7 +328,8 @@ class SimulatedClient(BatchesClient):
         yield self._stream(remote)
 
     async def _stream(self, remote: Remote) -> AsyncIterator[bytes]:
-        kind, place = remote.streams.popleft() if remote.streams else ("whole", 0)
+        usual = remote.lasting or ("whole", 0)
+        kind, place = remote.streams.popleft() if remote.streams else usual
         ids = list(remote.ids)
         at = place % len(ids)
         told: set[str] = set()
@@ -351,7 +361,8 @@ class SimulatedClient(BatchesClient):
                 yield line
             yield line
             told.add(identifier)
-        remote.omitted.update(set(ids) - told)
+        for identifier in set(ids) - told:
+            remote.omitted[identifier].append(self._api.clock.server)
 
     # Creating ------------------------------------------------------------------------------
 

@@ -9,6 +9,10 @@ Feature: Random histories keep the promises
     When random histories are played
     Then none of them breaks a promise
 
+  Scenario: Random histories with live calls keep the promises
+    When random histories with live calls are played
+    Then none of them breaks a promise
+
   Scenario Outline: A driver that <rule> is found out
     When random histories are played with a driver that <rule>
     Then one of them breaks a promise
@@ -19,6 +23,9 @@ Feature: Random histories keep the promises
       | sends a create again that got no answer           |
       | does not note that the tail may have left         |
       | sends a request again whose line is missing       |
+      | gives up results that three fetches lacked        |
       | adopts a batch that may be another sending        |
       | writes although it was deposed                    |
       | packs what no budget has room for                 |
+      | asks live again after an error that may hide an answer |
+      | withdraws what was sent                           |

@@ -6,7 +6,7 @@ import asyncio
 import os
 from collections.abc import Callable
 from concurrent.futures import Future
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import ClassVar
 from unittest.mock import patch
@@ -20,6 +20,7 @@ from claude_batch.core import crash_points
 from claude_batch.core.crash_points import CrashPoint
 from claude_batch.core.settings import BatchProcessingMode, LedgerSettings
 from claude_batch.ledger import budgets, collecting, halting
+from claude_batch.ledger.retrying import StillCancelling, send_missing
 from claude_batch.lifecycle import seat
 from claude_batch.lifecycle.calls import Call, CallStore
 from claude_batch.providers.storing import RunWriter
@@ -59,6 +60,7 @@ SETTINGS = st.builds(
     settling=st.sampled_from(SETTLING),
     lookback=st.sampled_from([5.0, 600.0]),
     not_found_after=st.sampled_from([100.0, 86400.0]),
+    missing_after=st.sampled_from([100.0, 86400.0]),
     on_unknown=st.sampled_from(["wait", "wait", "wait", "resubmit"]),
     resubmit_after=st.sampled_from([5.0, 3600.0]),
     exclusive_workspace=st.booleans(),
@@ -74,6 +76,9 @@ STREAMS = [
     "contradict_alone",
     "pause",
 ]
+
+LASTING = ["short", "missing", "contradict_alone"]
+"""What may go wrong with every fetch of a batch's results."""
 
 READS = st.lists(
     st.sampled_from(["pause", "pause", "unreachable", "500", "429", "401", "404"]), max_size=3
@@ -126,6 +131,8 @@ class LifecycleMachine(RuleBasedStateMachine):
     template: Path
     """An empty ledger to copy."""
 
+    judge: ClassVar[type[Verdict]] = Verdict
+
     def __init__(self) -> None:
         super().__init__()
         self._stack = ExitStack()
@@ -161,7 +168,7 @@ class LifecycleMachine(RuleBasedStateMachine):
     ) -> None:
         self.settings = settings
         self.api = SimulatedApi(self.clock, page)
-        self.verdict = Verdict(self.api, self.path, settings)
+        self.verdict = self.judge(self.api, self.path, settings)
         self.process = self._start()
         if budget:
             self._set_budget(budget * RESERVED)
@@ -244,6 +251,17 @@ class LifecycleMachine(RuleBasedStateMachine):
             elif not single:
                 collecting.cancel_run(tx, self.runs[pick % len(self.runs)], self.clock.time())
 
+    @precondition(lambda self: self.calls)
+    @rule(pick=PICK, count=st.integers(1, 3))
+    def leave(self, pick: int, count: int) -> None:
+        """Callers leave: what was not sent is withdrawn, and what was is an orphan."""
+        waiting = self.calls[pick % len(self.calls) :][:count]
+        self.verdict.leave(waiting)
+        for seq in waiting:
+            self.call_store.left(seq)
+        self.call_store.note()
+        self.verdict.left(waiting)
+
     @precondition(lambda self: self.verdict.is_halted())
     @rule()
     def resume(self) -> None:
@@ -264,6 +282,30 @@ class LifecycleMachine(RuleBasedStateMachine):
             else:
                 self.verdict.given_up.update(self.verdict.undecided(run_id))
             decide_unknown(self.process.ledger, run_id, resubmit=resubmit)
+
+    @precondition(lambda self: self._incomplete_runs())
+    @rule(pick=PICK, resend=st.booleans(), heals=st.booleans())
+    def fetch_again(self, pick: int, resend: bool, heals: bool) -> None:
+        """Somebody orders what is missing to be fetched, and perhaps to be sent again."""
+        runs = self._incomplete_runs()
+        run_id = runs[pick % len(runs)]
+        process = self.process
+        if heals:
+            for remote in self.api.remotes:
+                remote.lasting = None
+
+        def send(batch_ids: list[int]) -> None:
+            if not resend:
+                return
+            self.verdict.order_missing(run_id, batch_ids)
+            with suppress(StillCancelling), process.ledger.write() as tx:
+                send_missing(tx, run_id, batch_ids, now=self.clock.time())
+
+        self._act(lambda: process.refetch(run_id, send))
+
+    def _incomplete_runs(self) -> list[str]:
+        rows = self.verdict.rows("SELECT id FROM runs WHERE kind = 'run' ORDER BY rowid")
+        return [row["id"] for row in rows if self.verdict.lacking(row["id"])]
 
     def _undecided_runs(self) -> list[str]:
         rows = self.verdict.rows("SELECT id FROM runs ORDER BY rowid")
@@ -327,6 +369,37 @@ class LifecycleMachine(RuleBasedStateMachine):
     live_on = rule(**LIVING)(live)
     live_longer = rule(**LIVING)(live)
 
+    def lack(
+        self,
+        pick: int,
+        outcomes: list[str],
+        fault: tuple[str, int],
+        seconds: float,
+        rounds: int,
+        heals: bool,
+    ) -> None:
+        """A batch ends, and some of its results stay missing, fetch after fetch."""
+        there = self._there("in_progress")
+        remote = there[pick % len(there)]
+        self.api.end(remote, outcomes)
+        remote.lasting = fault
+        for _ in range(rounds):
+            self.go_round(seconds)
+        if heals:
+            remote.lasting = None
+
+    LACKING: ClassVar = {
+        "pick": PICK,
+        "outcomes": st.lists(st.sampled_from(OUTCOMES[:3]), min_size=1, max_size=2),
+        "fault": st.tuples(st.sampled_from(LASTING), st.integers(0, 5)),
+        "seconds": st.sampled_from([31.0, 400.0, 4000.0, 30000.0, 90000.0]),
+        "rounds": st.integers(1, 6),
+        "heals": st.booleans(),
+    }
+    _ended_by_it = precondition(lambda self: self._there("in_progress"))
+    lack_some = _ended_by_it(rule(**LACKING)(lack))
+    lack_again = _ended_by_it(rule(**LACKING)(lack))
+
     @rule(
         seconds=st.sampled_from(STEPS),
         point=st.one_of(st.none(), st.sampled_from(POINTS)),
@@ -351,10 +424,13 @@ class LifecycleMachine(RuleBasedStateMachine):
         if not over:
             self._bury()
             return
+        self._retire()
+        self._act(self.process.poll)
+
+    def _retire(self) -> None:
         self.process.is_retired = True
         self.retired.append(self.process)
         self.process = self._start()
-        self._act(self.process.poll)
 
     @precondition(lambda self: self.retired)
     @rule(pick=PICK, send=st.booleans())
@@ -478,6 +554,7 @@ class LifecycleMachine(RuleBasedStateMachine):
         self.api.read_faults.clear()
         for remote in self.api.remotes:
             remote.streams.clear()
+            remote.lasting = None
             remote.hidden_until = remote.silent_until = 0.0
         while self.api.paused:
             self._wake_all()

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Generator, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Generator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
+from sqlalchemy import Connection, delete, update
+
 from claude_batch.core.states import RequestState
-from claude_batch.ledger import reconciling, sending
-from claude_batch.ledger.store import Ledger
-from claude_batch.lifecycle import collection, packing, reconciliation
+from claude_batch.ledger import calling, reconciling, sending
+from claude_batch.ledger.schema import calls, requests
+from claude_batch.ledger.store import Ledger, next_stamp
+from claude_batch.lifecycle import collection, live, packing, reconciliation
 from claude_batch.lifecycle.reconciliation import Decision
 from claude_batch.wire.client import CreateAnswer
 from claude_batch.wire.encoding import LaneHeaders
@@ -29,6 +32,10 @@ def _unarmed() -> AbstractContextManager[object]:
 
 def _spendthrift() -> AbstractContextManager[object]:
     return patch.object(collection, "missing_state", lambda *_: RequestState.QUEUED)
+
+
+def _impatient() -> AbstractContextManager[object]:
+    return patch.object(collection, "gap_since", lambda *_, now, after, **__: now - after)
 
 
 def _unrivalled() -> AbstractContextManager[object]:
@@ -71,12 +78,35 @@ def _stubborn() -> Generator[None]:
         yield
 
 
+def _careless() -> AbstractContextManager[object]:
+    real = live.judge
+    return patch.object(live, "judge", lambda answer, _retry="safe": real(answer, "always"))
+
+
+def _forgetful() -> AbstractContextManager[object]:
+    # As if the state of a batch said nothing of whether it was sent.
+    return patch.object(calling, "withdraw", _withdraw_everything)
+
+
+def _withdraw_everything(tx: Connection, seqs: Collection[int], own: str) -> int:
+    for seq in seqs:
+        tx.execute(
+            update(requests)
+            .where(requests.c.seq == seq, requests.c.state.in_(("queued", "packed")))
+            .values(state="canceled", cancelled=True, batch_id=None, finished=next_stamp(tx))
+        )
+        tx.execute(delete(calls).where(calls.c.request_seq == seq))
+    return len(seqs)
+
+
 class Mutant(NamedTuple):
     """A driver that breaks a promise."""
 
     breaking: Callable[[], AbstractContextManager[Any]]
     seed: int
     """One with which few histories find it: others find it too, but may take minutes."""
+    live: bool = False
+    """Whether it shows in histories with live calls alone."""
 
 
 MUTANTS: Mapping[str, Mutant] = {
@@ -84,7 +114,10 @@ MUTANTS: Mapping[str, Mutant] = {
     "sends a create again that got no answer": Mutant(_stubborn, 1),
     "does not note that the tail may have left": Mutant(_unarmed, 2),
     "sends a request again whose line is missing": Mutant(_spendthrift, 22),
+    "gives up results that three fetches lacked": Mutant(_impatient, 2),
     "adopts a batch that may be another sending": Mutant(_unrivalled, 7),
     "writes although it was deposed": Mutant(_deaf, 4),
     "packs what no budget has room for": Mutant(_generous, 1),
+    "asks live again after an error that may hide an answer": Mutant(_careless, 1, live=True),
+    "withdraws what was sent": Mutant(_forgetful, 1),
 }

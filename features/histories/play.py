@@ -13,6 +13,7 @@ import hypothesis
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
+from histories.live_machine import LiveMachine
 from histories.machine import LifecycleMachine
 from histories.mutants import MUTANTS
 from histories.process import in_memory, staged
@@ -41,12 +42,13 @@ def _quiet() -> Generator[None]:
         logging.disable(logging.NOTSET)
 
 
-def play(count: int = HISTORIES, *, mutant: str | None = None) -> str | None:
+def play(count: int = HISTORIES, *, mutant: str | None = None, live: bool = False) -> str | None:
     """Play histories; gives None, or the one that broke a promise, in words.
 
-    ``mutant`` is one of `histories.mutants.MUTANTS`.
+    ``mutant`` is one of `histories.mutants.MUTANTS`; ``live``: with live calls beside batches.
     """
-    machine = type("Histories", (LifecycleMachine,), {})
+    live = live or (mutant is not None and MUTANTS[mutant].live)
+    machine = type("Histories", (LiveMachine if live else LifecycleMachine,), {})
     if REPLAY and mutant is None:
         machine = hypothesis.reproduce_failure(hypothesis.__version__, REPLAY.encode())(machine)
     broken = nullcontext()

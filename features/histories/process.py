@@ -7,16 +7,18 @@ import contextlib
 import os
 import shutil
 import tempfile
-from collections.abc import Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 from sqlalchemy import Engine, event
 
+from claude_batch.core.errors import ActorError
 from claude_batch.core.settings import LedgerSettings
 from claude_batch.ledger.store import Deposed, Ledger, Seat
 from claude_batch.lifecycle import driver as driver_module
+from claude_batch.lifecycle import refetch
 from claude_batch.lifecycle.driver import Driver
 from histories.api import Crash, SimulatedApi, SimulatedClient
 
@@ -31,8 +33,6 @@ compiled for one dialect serves no other, and to compile is most of what a short
 
 class _FreeLock:
     """The lock of a seat that never excludes: the epoch must do it alone."""
-
-    def acquire(self, timeout: float) -> None: ...
 
     def release(self) -> None: ...
 
@@ -49,7 +49,9 @@ def staged(folder: Path) -> Generator[Path]:
     try:
         with (
             patch.object(driver_module, "seat_lock", lambda *_: _FreeLock()),
+            patch.object(driver_module, "take_seat_lock", lambda *_: True),
             patch.object(os, "fsync", lambda _: None),
+            patch.object(refetch, "backoff", lambda _: 0.0),
             patch.dict(os.environ, CLAUDE_BATCH_STATE_DIR=str(folder / "state")),
         ):
             template = folder / "template.db"
@@ -85,6 +87,7 @@ class Process:
         engine._compiled_cache = _SHARED.setdefault("compiled", engine._compiled_cache)
         self.client = SimulatedClient(api)
         self.driver = Driver(self.ledger, self.client, settings, lambda: None)
+        self._settings = settings
         self.seat: Seat | None = None
         self._sitting = contextlib.ExitStack()
         self._tasks: dict[str, asyncio.Task[Any]] = {}
@@ -116,6 +119,22 @@ class Process:
         if not self.is_busy("poll") and self._sit():
             assert self.seat is not None
             self._run("poll", self.driver._poll_pass(self.seat))
+
+    def call(self) -> None:
+        """Ask live what waits for it."""
+        if not self.is_busy("call") and self._sit():
+            assert self.seat is not None
+            self._run("call", self.driver._live.drain(self.seat))
+
+    def refetch(self, run_id: str, then: Callable[[list[int]], None]) -> None:
+        """Fetch what a run lacks once more, and ``then`` do something with the batches."""
+        if not self.is_busy("fetch"):
+            self._run("fetch", self._refetch(run_id, then))
+
+    async def _refetch(self, run_id: str, then: Callable[[list[int]], None]) -> None:
+        with contextlib.suppress(ActorError):
+            done = await refetch.refetch(self.ledger, self.client, self._settings, run_id)
+            then(done.batches)
 
     def go_on(self) -> None:
         """Let what was held up end, or be held up anew."""

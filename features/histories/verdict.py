@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections import defaultdict
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,12 @@ from claude_batch.wire.encoding import parse_custom_id
 from histories.api import COST, Remote, SimulatedApi
 
 __all__ = ["Verdict", "Violation"]
+
+LATE = 7200.0
+"""Seconds by which a fetch may always be late."""
+
+LONGEST_INTERVAL = 300.0
+"""Seconds between two fetches of a batch (`max_poll_interval`)."""
 
 COMPLETE_FETCHES = 3
 """So often a line must have been missing before its request may be given up."""
@@ -47,6 +54,8 @@ class Verdict:
         self.ordered: set[tuple[str, int]] = set()
         """Sendings after which the user ordered to send again whatever became of them."""
         self.given_up: set[str] = set()
+        self.withdrawn: set[str] = set()
+        """Requests whose callers left before they were sent."""
         self._seen: dict[str, tuple[str, int | None]] = {}
         self._stamp = 0
         self.budget = 0
@@ -102,6 +111,49 @@ class Verdict:
         for request in self.undecided(run_id):
             self.ordered.update((request, sending) for sending in self.sendings[request])
 
+    def lacking(self, run_id: str) -> list[sqlite3.Row]:
+        """The requests of a run without the result of their batch: id, batch."""
+        return self.rows(
+            "SELECT r.id, r.batch_id FROM requests r JOIN batches b ON b.id = r.batch_id WHERE "
+            "r.run_id = ? AND b.remote_id IS NOT NULL AND (r.state = 'lost' AND b.state = "
+            "'collected' OR r.state = 'packed' AND b.state = 'ended' AND b.missing IS NOT NULL "
+            "AND NOT EXISTS (SELECT 1 FROM results s WHERE s.request_seq = r.seq AND "
+            "s.batch_id = b.id))",
+            run_id,
+        )
+
+    def order_missing(self, run_id: str, batches: list[int]) -> None:
+        for row in self.lacking(run_id):
+            if row["batch_id"] in batches:
+                request = row["id"]
+                self.ordered.update((request, sending) for sending in self.sendings[request])
+
+    def leave(self, seqs: list[int]) -> None:
+        """The callers of these calls are about to leave."""
+        for row in self._calls(seqs):
+            unsent = row["state"] == "queued" or row["carrier"] == "packed"
+            halved = row["half_of"] is not None or row["refusal"] is not None
+            if unsent and row["waits"] and not halved and not row["resent"]:
+                self.withdrawn.add(row["id"])
+
+    def left(self, seqs: list[int]) -> None:
+        """They have left."""
+        for row in self._calls(seqs):
+            if row["id"] in self.withdrawn and row["state"] != "canceled":
+                self._say(f"the caller of {row['id']} left, and it is {row['state']}")
+            if row["waits"]:
+                self._say(f"the caller of {row['id']} left, and it is still waited for")
+
+    def _calls(self, seqs: list[int]) -> list[sqlite3.Row]:
+        return self.rows(
+            "SELECT r.id, r.state, b.state AS carrier, b.half_of, b.refusal, EXISTS (SELECT 1 "
+            "FROM calls c WHERE c.request_seq = r.seq AND c.process IS NOT NULL "
+            "AND c.taken IS NULL) AS waits, EXISTS (SELECT 1 FROM former_members f "
+            "WHERE f.request_seq = r.seq) AS resent FROM requests r "
+            "LEFT JOIN batches b ON b.id = r.batch_id "
+            f"WHERE r.seq IN ({','.join(map(str, seqs))})"
+        )
+
     # At the API ----------------------------------------------------------------------------
 
     def _create(self, ids: list[str]) -> None:
@@ -111,6 +163,8 @@ class Verdict:
                 self._say(f"{identifier} is no custom_id")
                 continue
             request, _, sending = parts
+            if request in self.withdrawn:
+                self._say(f"{identifier} was sent after its caller had left")
             if sending <= self._highest.get(request, 0):
                 self._say(f"{identifier}: the number of the sending did not rise")
             self._highest[request] = sending
@@ -167,7 +221,8 @@ class Verdict:
         [identifier] = [i for i in remote.ids if i.startswith(request)]
         if remote.status != "ended" or remote.outcomes[identifier] == "succeeded":
             return False
-        if remote.omitted[identifier] >= COMPLETE_FETCHES or remote.deleted or remote.archived:
+        seldom = len(remote.omitted[identifier]) < COMPLETE_FETCHES
+        if not seldom or remote.deleted or remote.archived:
             return True
         recorded = self.rows(
             f"SELECT 1 FROM results WHERE request_seq = {key} AND sending = ?", request, sending
@@ -243,10 +298,42 @@ class Verdict:
         possible = {name["remote_id"] for name in names}
         return any(self._is_destroyed(r) for r in self._api.remotes if r.id in possible)
 
-    @staticmethod
-    def _is_destroyed(remote: Remote, request: str = "") -> bool:
+    def _is_missing(self, remote: Remote, identifier: str) -> bool:
+        """Whether a line has been missing so often, and if it may be paid for so long, as it must.
+
+        A line may be paid for if it is, and if any success of its batch is not known.
+        """
+        omitted = remote.omitted[identifier]
+        if len(omitted) < COMPLETE_FETCHES:
+            return False
+        return self._all_paid_are_known(remote) or self._has_waited(omitted)
+
+    def _has_waited(self, omitted: list[float]) -> bool:
+        # Whoever has not fetched for half of the time begins anew.
+        after = self._settings.missing_after
+        since = omitted[0]
+        for before, now in pairwise(omitted):
+            if now - before > LONGEST_INTERVAL + max(after / 2, LATE):
+                since = now
+        return omitted[-1] - since >= after
+
+    def _all_paid_are_known(self, remote: Remote) -> bool:
+        for identifier in remote.ids:
+            parts = parse_custom_id(identifier)
+            if remote.outcomes[identifier] != "succeeded" or parts is None:
+                continue
+            if not self.rows(
+                "SELECT 1 FROM results s JOIN requests r ON r.seq = s.request_seq WHERE r.id = ? "
+                "AND s.sending = ? AND s.outcome = 'succeeded'",
+                parts[0],
+                parts[2],
+            ):
+                return False
+        return True
+
+    def _is_destroyed(self, remote: Remote, request: str = "") -> bool:
         lines = [i for i in remote.ids if i.startswith(request)]
-        missing = [i for i in remote.ids if remote.omitted[i] >= COMPLETE_FETCHES]
+        missing = [i for i in remote.ids if remote.outcomes and self._is_missing(remote, i)]
         # Where a success is hidden by another line, any failure may be it.
         hidden = any(remote.outcomes[i] == "succeeded" for i in missing)
         return (
@@ -291,18 +378,14 @@ class Verdict:
         """What the API may bill is accounted for, and no more than is allowed."""
         if not self.budget:
             return
-        billed = COST * sum(
-            outcome == "succeeded"
-            for remote in self._api.remotes
-            if remote.ours
-            for outcome in remote.outcomes.values()
-        )
+        billed = self._billed()
         if billed > self.budget:
             self._say(f"{billed} nano-dollars were spent of a budget of {self.budget}")
         [(unasked, accounted)] = self.rows(
             "SELECT coalesce(sum(m.reserved IS NULL AND b.state != 'collected' "
             "OR m.spent IS NULL AND b.state = 'collected'), 0), "
-            "coalesce(sum(coalesce(m.reserved, 0) + coalesce(m.spent, 0)), 0) "
+            "coalesce(sum(coalesce(m.reserved, 0) + coalesce(m.spent, 0) + coalesce(m.kept, 0)), 0)"
+            " "
             "FROM batch_runs m JOIN batches b ON b.id = m.batch_id WHERE b.state != 'rejected'"
         )
         if unasked:
@@ -311,6 +394,24 @@ class Verdict:
             self._say(f"{accounted} are reserved or spent of a budget of {self.budget}")
         if billed > accounted:
             self._say(f"the API billed {billed}, and {accounted} are accounted for")
+
+    def _billed(self) -> int:
+        """What the API has billed, in nano-dollars."""
+        return COST * sum(
+            outcome == "succeeded"
+            for remote in self._api.remotes
+            if remote.ours
+            for outcome in remote.outcomes.values()
+        )
+
+    def _truths(self, request: str) -> set[str]:
+        """How a request ended at the API, in all of its sendings."""
+        return {
+            remote.outcomes.get(identifier, "nothing")
+            for remote in self.sendings[request].values()
+            for identifier in remote.ids
+            if identifier.startswith(request)
+        }
 
     # In the end ----------------------------------------------------------------------------
 
@@ -357,12 +458,7 @@ class Verdict:
             request, state = row["id"], row["state"]
             if row["answered"] and state != "succeeded" and not row["cancelled"]:
                 self._say(f"{request} ended {state}, although a success of it is stored")
-            truths = {
-                remote.outcomes.get(identifier, "nothing")
-                for remote in self.sendings[request].values()
-                for identifier in remote.ids
-                if identifier.startswith(request)
-            }
+            truths = self._truths(request)
             if state == "succeeded" and "succeeded" not in truths:
                 self._say(f"{request} succeeded in the ledger, at the API it is {truths}")
             if state == "canceled" and not row["cancelled"] and "canceled" not in truths:
@@ -395,7 +491,12 @@ class Verdict:
                 paid[request] += outcome == "succeeded"
                 if remote.deleted or remote.archived:
                     continue
-                if remote.omitted[identifier] >= COMPLETE_FETCHES:
+                seldom = len(remote.omitted[identifier]) < COMPLETE_FETCHES
+                if not seldom and (
+                    outcome != "succeeded"
+                    or (request, number) in self.ordered
+                    or self._has_waited(remote.omitted[identifier])
+                ):
                     continue
                 if (request, number) not in stored:
                     self._say(f"the line of {identifier}, {outcome}, is not stored")

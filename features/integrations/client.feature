@@ -130,17 +130,17 @@ Feature: Code on the SDK's client is batched without a change
     When the batched client counts tokens
     Then the batched client fails with a redirect
 
-  Scenario: A cancelled call ends at once and leaves its request in the ledger
+  Scenario: A call that is cancelled once it is sent ends at once and leaves its request in the ledger
     Given the batched client
     When a waiting call of the batched client is cancelled
     Then the caller sees its own cancellation, and the request is answered in the ledger
 
-  Scenario: An interrupted synchronous call leaves its request in the ledger
+  Scenario: A synchronous call that is interrupted once it is sent leaves its request in the ledger
     Given the synchronous batched client
     When a waiting call of the synchronous batched client is interrupted
     Then the caller sees its own cancellation, and the request is answered in the ledger
 
-  Scenario: A call whose event loop has ended leaves its request in the ledger
+  Scenario: A call whose event loop ends once it is sent leaves its request in the ledger
     Given the batched client
     When the event loop of a waiting call of the batched client ends
     Then the caller sees its own cancellation, and the request is answered in the ledger

@@ -29,10 +29,17 @@ Feature: Failures are the API's own answers, and are not asked again
       | 504    | timeout_error         |
       | 529    | overloaded_error      |
       | 504    | timeout_error         |
-      | 504    | timeout_error         |
+      | 499    | request_canceled      |
       | 200    | message               |
     And every failure of the batched client forbids a retry and names its batch
     And the API has processed 11 requests, none twice
+
+  Scenario: A canceled request is told with a status that no retry layer repeats
+    Given the batched client
+    When the batched client asks with {"prompt": "[[sandbox:canceled]]"}
+    Then the batched client fails with 499 request_canceled
+    And the batched client's failure is the SDK's APIStatusError, and was asked for once
+    And the SDK's client, openai-style clients and HTTP retry layers do not repeat its status
 
   Scenario: An error of the API's comes back with its own body and request id
     Given the API has the faults
@@ -92,7 +99,8 @@ Feature: Failures are the API's own answers, and are not asked again
     And the batched client's ledger holds 1 request
 
   Scenario: A request whose line is missing is an error of the API's kind
-    Given the API has the faults
+    Given a command's environment has CLAUDE_BATCH_MISSING_AFTER = 1s
+    And the API has the faults
       """
       {"rules": [{"route": "results", "action": {"type": "missing_lines"}}]}
       """

@@ -15,6 +15,41 @@ Feature: A damaged ledger is reported, and never written over or mended in silen
       | its header is overwritten   |
       | pages midway are overwritten |
 
+  Scenario: Damage that nobody has read is found before the first write
+    Given a ledger of 400 requests that was closed
+    And its file is damaged: pages midway are overwritten
+    When somebody writes to it
+    Then the damage is told with the file's name, and how to go on
+    And the message says "This process has written nothing to it"
+    And the damaged file is, byte for byte, as it was
+
+  Scenario: What is left of a damaged ledger can be read
+    Given a ledger of 400 requests that was closed
+    And its file is damaged: pages midway are overwritten
+    When somebody reads the first 10 requests
+    Then there was no damage told, and the damaged file is, byte for byte, as it was
+
+  Scenario: Of a large ledger the ends of its tables are looked at before the first write
+    Given ledgers of more than 100 bytes are large
+    And a ledger of 400 requests that was closed
+    And its file is damaged: the page of the last request is overwritten
+    When somebody writes to it
+    Then the damage is told with the file's name, and how to go on
+    And the message says "This process has written nothing to it"
+    And the damaged file is, byte for byte, as it was
+
+  Scenario: Damage that a write went before is told so
+    Given ledgers of more than 100 bytes are large
+    And a ledger of 400 requests that was closed
+    And its file is damaged: pages midway are overwritten
+    When somebody writes to it and reads all of it
+    Then the damage is told with the file's name, and how to go on
+    And the message says "This process had written to it before the damage was found"
+
+  Scenario: Somebody else's database is refused and not changed
+    When a database that is no ledger is opened as one
+    Then it is refused, and is, byte for byte, as it was
+
   Scenario: A ledger that was copied without its log is no new one
     Given a ledger of 400 requests that is open, all of it in its log
     When its file alone is put where a ledger was driven

@@ -1,11 +1,16 @@
 Feature: A ledger of an older version is brought to this one, and never harmed
 
-  Scenario: A ledger of version 1 becomes what a new one is, with all that was in it
-    Given a ledger of schema version 1 with a run in it
+  Scenario Outline: A ledger of version <version> becomes a new one, with all that was in it
+    Given a ledger of schema version <version> with a run in it
     When it is opened by this version
     Then it has the tables, columns, indexes and keys of a new ledger
     And the run is still in it, and can be sent
-    And a copy of version 1 lies beside it, the owner's alone
+    And a copy of version <version> lies beside it, the owner's alone
+
+    Examples:
+      | version |
+      | 1       |
+      | 2       |
 
   Scenario: The command line says what it did
     Given a command's folder
@@ -13,7 +18,7 @@ Feature: A ledger of an older version is brought to this one, and never harmed
     When a command runs: status --ledger old.db
     Then the command line exits with 0 and says
       """
-      was brought from schema version 1 to 2
+      was brought from schema version 1 to 3
       old.db.v1.backup is a copy of what it was
       """
 

@@ -56,7 +56,7 @@ Feature: Collection stores every line once, whatever the stream does
       """
       {"rules": [{"route": "results", "action": {"type": "missing_lines", "count": 2}}]}
       """
-    And a batch provider
+    And a batch provider with {"missing_after": 1}
     When a run of 10 prompts is submitted
     And the results are read in order
     Then 8 results are answers and 2 are errors

@@ -30,6 +30,20 @@ Feature: A deadline is met at full price where batches leave no time for it
     Then there are 5 results in the order of the prompts
     And 0 answers came from batches and 5 live, each paid once
 
+  Scenario: a call near the deadline that was answered with a 500 is not made again
+    Given an API
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "action": {"type": "error", "status": 529, "retry_after": 600}},
+                 {"route": "messages", "nth": 1, "action": {"type": "error", "status": 500, "processed": true}}]}
+      """
+    And a batch provider with {"deadline": "60s", "deadline_margin": "59s"}
+    When a run of 5 prompts is stored at once
+    And the results are read in order
+    Then 4 results are answers and 1 are errors
+    And the API got 5 live calls, and was paid 5 times
+    And 5 calls were paid for live, none twice
+
   Scenario: a run that ends in its batch in time is not asked live
     Given an API
     And a batch provider with {"deadline": "60s", "deadline_margin": "10s"}

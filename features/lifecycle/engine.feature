@@ -172,3 +172,18 @@ Feature: One engine for each ledger of a process, shared by all and owned by non
     And a batch provider
     When two prompts are asked, each stored while it is still being handed over
     Then neither call is forgotten
+
+  Scenario Outline: a document that could not be downloaded in time is tried again in batches: <prompt>
+    Given an API
+    And a batch provider with {"max_attempts": 2}
+    When a run of these prompts is submitted
+      | prompt   |
+      | <prompt> |
+    And the results are read in order
+    Then <good> results are answers and <bad> are errors
+    And the API has processed 2 requests in all
+
+    Examples:
+      | prompt                                      | good | bad |
+      | read it [[sandbox:errored:download_timeout:once]] | 1 | 0 |
+      | read it [[sandbox:errored:download_timeout]]      | 0 | 1 |

@@ -71,15 +71,85 @@ Feature: Live calls of the ledger are made once, and survive the process
       | fault                                                                              | end                                                                     | calls | paid |
       | the first {"type": "error", "status": 429, "retry_after": 0.1}                       | the call is answered live                                                 | 2     | 1    |
       | the first {"type": "error", "status": 529, "retry_after": 0.1}                       | the call is answered live                                                 | 2     | 1    |
-      | the first {"type": "error", "status": 500}                                           | the call is answered live                                                 | 2     | 1    |
-      | each {"type": "error", "status": 500}                                                | outcome 1 is a BatchRequestError that was errored with api_error         | 2     | 0    |
+      | the first {"type": "error", "status": 400, "message": "The request timed out while trying to download the file. Please try again later."} | the call is answered live | 2 | 1 |
+      | each {"type": "error", "status": 400, "message": "The request timed out while trying to download the file. Please try again later."} | outcome 1 is a BatchRequestError that was errored with invalid_request_error | 2 | 0 |
       | each {"type": "error", "status": 400, "message": "bad thing"}                        | outcome 1 is a BatchRequestError that was errored with invalid_request_error | 1  | 0    |
       | each {"type": "proxy_413"}                                                           | outcome 1 is a BatchRequestError that was errored with http_413          | 1     | 0    |
-      | each {"type": "redirect", "location": "http://127.0.0.1:9/"}                         | outcome 1 is a BatchRequestError that was errored with http_307          | 1     | 0    |
       | each {"type": "drop_after"}                                                          | the call may have been paid for                                          | 1     | 1    |
       | each {"type": "html_200", "processed": true}                                         | the call may have been paid for                                          | 1     | 1    |
       | each {"type": "error", "status": 502, "json": false}                                 | the call may have been paid for                                          | 1     | 0    |
       | each {"type": "error", "status": 429, "json": false}                                 | the call may have been paid for                                          | 1     | 0    |
+
+  Scenario Outline: an answer that does not prove that nothing was processed is not asked again: <status>
+    Given an API
+    And the API answers live calls with each {"type": "error", "status": <status>, "processed": <processed>}
+    And a batch provider with {"mode": "live"}
+    When "hello" is asked with the key "k"
+    Then the call may have been paid for
+    And the API got 1 live calls, and was paid <paid> times
+
+    Examples:
+      | status | processed | paid |
+      | 405    | false     | 0    |
+      | 408    | true      | 1    |
+      | 409    | true      | 1    |
+      | 422    | false     | 0    |
+      | 500    | false     | 0    |
+      | 500    | true      | 1    |
+      | 502    | true      | 1    |
+      | 503    | true      | 1    |
+      | 504    | true      | 1    |
+
+  Scenario: with live_retry always a passing error is asked again, paid for or not
+    Given an API
+    And the API answers live calls with the first {"type": "error", "status": 500, "processed": true}
+    And a batch provider with {"mode": "live", "live_retry": "always"}
+    When "hello" is asked with the key "k"
+    Then the call is answered live
+    And the API got 2 live calls, and was paid 2 times
+
+  Scenario: with live_retry always a passing error is final after max_attempts, and a lost answer is lost
+    Given an API
+    And the API answers live calls with each {"type": "error", "status": 500}
+    And a batch provider with {"mode": "live", "live_retry": "always", "max_attempts": 2}
+    When "hello" is asked with the key "k"
+    Then outcome 1 is a BatchRequestError that was errored with api_error
+    And the API got 2 live calls, and was paid 0 times
+    Given the API answers live calls with each {"type": "drop_after"}
+    When "hello" is asked with the key "other"
+    Then the call may have been paid for
+
+  Scenario: what the API said of a call that may have been paid for is kept, and told
+    Given an API
+    And the API answers live calls with the first {"type": "error", "status": 500, "processed": true}
+    And a batch provider with {"mode": "live"}
+    When a run of 1 prompts is stored at once
+    And the results are read in order
+    Then result 1 failed with SubmissionUnknownError, which says "with an error: api_error: Internal server error (request-id req_sandbox_"
+    When the run's lost requests are asked again
+    And the results are read in order
+    Then there are 1 results in the order of the prompts
+    And the API got 2 live calls, and was paid 2 times
+
+  Scenario: the setting belongs to its run, and outlives the process
+    Given an API
+    And the API answers live calls with the first {"type": "error", "status": 500, "processed": true}
+    And a batch provider with {"mode": "live", "live_retry": "always", "drive": false}
+    When a run of 1 prompts is stored at once
+    And the provider is closed
+    And another provider opens the run
+    And the results are read in order
+    Then there are 1 results in the order of the prompts
+    And the API got 2 live calls, and was paid 2 times
+
+  Scenario: a server that fails is asked by one call at a time, so that few are lost
+    Given an API
+    And the API answers the first 9 live calls with {"type": "error", "status": 500}
+    And a batch provider with {"mode": "live", "live_concurrency": 8}
+    When a run of 40 prompts is stored at once
+    And the results are read in order
+    Then 31 results are answers and 9 are errors
+    And the API got 40 live calls, and was paid 31 times
 
   Scenario: what never left is no loss, and a missing key is the account's fault
     Then a live call that never left is refused, one without a key is the account's, and one without an answer is lost
@@ -145,7 +215,8 @@ Feature: Live calls of the ledger are made once, and survive the process
   Scenario: calls that were under way when their process died are told of before anybody drives
     Given an API
     When a process of its own asks a run of 6 prompts live, and dies after_live_claim
-    Then "claude-batch unknown" tells of 2 calls that were under way, and asks them again on order
+    Then the status of that run says "no process drives it", and nothing of live calls
+    And "claude-batch unknown" tells of 2 calls that were under way, and asks them again on order
     When this process opens that run
     And the results are read in order
     Then all 6 are answered, and no request was paid for twice

@@ -26,6 +26,15 @@ Feature: Conversations that are asked live go on as those in batches do
     When a conversation whose tool is held and one that pauses are asked as one run
     Then the one that pauses is answered while the tool is held
 
+  Scenario: A turn that was answered with a 500 may have been paid for, and is not asked again
+    Given an API
+    And the API answers the live call number 2 with {"type": "error", "status": 500, "processed": true}
+    And a batch provider with {"mode": "live"}
+    And its actor has the tools "population,weather"
+    When 1 conversations are asked as one run: "Look at {n} [[sandbox:tools]]"
+    Then result 1 failed with SubmissionUnknownError
+    And the API got 2 live calls, and was paid 2 times
+
   Scenario: What a restored ledger knows between two live turns is lost, not asked again
     Given an API
     And a batch provider with {"mode": "live"}
@@ -56,7 +65,7 @@ Feature: Conversations that are asked live go on as those in batches do
 
   Scenario: A turn that fails and is tried again goes on from where it stood
     Given an API that remembers what it is asked
-    And the API answers live calls with the first {"type": "error", "status": 500}
+    And the API answers live calls with the first {"type": "error", "status": 529, "retry_after": 0.1}
     And a batch provider with {"mode": "live"}
     When the actor is asked: "Search [[sandbox:pause:2]]"
     Then the answer took 3 turns

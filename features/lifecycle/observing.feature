@@ -154,7 +154,7 @@ Feature: Every step is told to observers, none of which can harm a run
     Given an API
     And the API answers live calls with the first {"type": "error", "status": 500}
     And an observer that wants everything
-    And a batch provider that is observed with {"mode": "live"}
+    And a batch provider that is observed with {"mode": "live", "live_retry": "always"}
     When 3 requests are submitted, waited for, and the provider is closed
     Then it was told of the live calls, of the 3 answers and of the one that failed
     And the event RequestsRetried has requests 1

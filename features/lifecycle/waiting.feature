@@ -14,7 +14,8 @@ Feature: Callers and observers come and go while answers and events are on their
     When a run of 1 prompts is submitted
     And the results are read in order
     Then one of its two callers may go, and the other has the answer
-    And where both go it is let go once
+    And where both go it is left once, to be withdrawn if it is not sent
+    And where one of both wanted it to be kept, and goes first, it is let go
 
   Scenario: Two ledgers of one process end apart from each other
     Given an API
@@ -57,6 +58,19 @@ Feature: Callers and observers come and go while answers and events are on their
     Given an observer that takes the first event of many, and does not return
     When all observers are closed, and it returns at last
     Then it was told the first event alone
+
+  Scenario: An asynchronous observer is awaited, one event after the other
+    Given an observer whose on_event is asynchronous, and fails at the second event
+    When 3 events are told, and all observers are closed
+    Then it has taken the first and the third, on one loop of its own thread
+
+  Scenario: Where no thread can start any more, an asynchronous observer is not begun
+    Given an asynchronous observer, and no room for another thread
+    When an event is told
+    Then it was told nothing, and the log says that the process ends
+
+  Scenario: What is asked of an observer in passing must not be asynchronous
+    Then an observer with an asynchronous wants, or carry, is refused
 
   Scenario: A run that is removed before its end is told of is forgotten
     Given an API

@@ -184,6 +184,7 @@ Feature: What a run, an actor or a day may cost is never passed
       """
       {"rules": [{"route": "results", "times": 5, "action": {"type": "missing_lines", "after_lines": 0, "count": 1}}]}
       """
+    And a command's environment has CLAUDE_BATCH_MISSING_AFTER = 1s
     And a command's file "asks.jsonl" of 2 requests that use {"input_tokens": 10, "output_tokens": 200}
     When a command runs: run --model claude-haiku-4-5 --max-tokens 1000 --budget 0.006 asks.jsonl -o out.jsonl
     Then the command line exits with 1
@@ -252,6 +253,7 @@ Feature: What a run, an actor or a day may cost is never passed
       """
       {"rules": [{"route": "results", "action": {"type": "missing_lines", "count": 1}}]}
       """
+    And a command's environment has CLAUDE_BATCH_MISSING_AFTER = 1s
     And a command's file "one.jsonl" of 2 requests that use {"input_tokens": 10, "output_tokens": 900}
     When a command runs: run --model claude-haiku-4-5 --max-tokens 1000 one.jsonl -o one.out
     Then the command line exits with 1
@@ -328,4 +330,66 @@ Feature: What a run, an actor or a day may cost is never passed
     When 8 requests about each of the documents A B are asked in a run, in turn
     Then every request of it was answered once
     And the first batch had one request of each prefix
+    And the budgets account for the API's bill
+
+  Scenario Outline: Answers that are there are given although a budget holds the rest: <how>
+    Given an API that bills what it is told to
+    And a provider with the settings {"max_requests": 2, "budget_usd": "0.01"}
+    When a run of 2 small requests and 3 that its budget holds is read <how>, the held ones first: <first>
+    Then the results <held> are held, and the others are answers
+    And waiting for the run raises BudgetExceededError
+    When the run's budget is raised, and it is read once more <how>
+    Then all 5 results are answers, of which the <old> are reused
+    And the API has processed each of 5 requests once
+
+    Examples:
+      | how                       | first | held    | old  |
+      | in order                  | yes   | 1, 2, 3 | 4, 5 |
+      | in order, synchronously   | no    | 3, 4, 5 | 1, 2 |
+      | as they come              | yes   | 1, 2, 3 | 4, 5 |
+      | as they come, by respond_all | yes | 1, 2, 3 | 4, 5 |
+      | by respond_all            | yes   | 1, 2, 3 | 4, 5 |
+
+  Scenario: A request that was given as held is not given again in the same iteration
+    Given an API that bills what it is told to
+    And a provider with the settings {"max_requests": 2, "budget_usd": "0.01"}
+    When the budget of a run that holds 3 of 5 requests is raised after the first held result
+    Then each of 5 results was given once, and 2 of them were held
+
+  Scenario: Held live requests are given beside the answers, too
+    Given an API that bills what it is told to
+    And a provider with the settings {"mode": "live", "live_concurrency": 1, "budget_usd": "0.01"}
+    When a run of 2 small requests and 3 that its budget holds is read in order, the held ones first: no
+    Then the results 3, 4, 5 are held, and the others are answers
+
+  Scenario: A hundred invoices of one page fit into a budget at once
+    Given a command's API
+    And a command's 100 invoices of one page, asked about in "asks.jsonl"
+    When a command runs: run --model claude-haiku-4-5 --budget 5 asks.jsonl -o out.jsonl
+    Then the command line exits with 0
+    And the command line has caused 1 batches of 100 requests
+    And the API's bill is within $5, and has 100 answers
+    And the budgets account for the API's bill
+
+  Scenario: What an uploaded PDF can come to is learned when it is uploaded
+    Given an API
+    And a batch provider with {"daily_budget_usd": "2"}
+    And a document "long.pdf" of 3 pages and 600000 bytes
+    When 20 requests about "long.pdf" are asked, cited
+    Then the API has 1 file, uploaded once
+    And the ledger knows that its files come to 28500 tokens at most
+    And the API was sent 1 batch
+    And the budgets account for the API's bill
+    When the ledger has forgotten what its files come to, as one of an older version
+    And the provider is made anew
+    And 19 requests about "long.pdf" are asked, cited
+    Then the ledger knows that its files come to 28500 tokens at most
+    And the API has 1 file, uploaded once
+
+  Scenario: A single call about a PDF fits into a budget
+    Given an API
+    And a batch provider with {"budget_usd": "0.05"}
+    And a document "page.pdf" of 1 page and 1000 bytes
+    When 2 calls about "page.pdf" are made, at the same time
+    Then the API was paid for 2 requests
     And the budgets account for the API's bill

@@ -163,3 +163,18 @@ Feature: What a run will come to is told before it is sent
       | --mode auto --auto-threshold 20 | "live"  | 10800000 | 0       | 2     | cost live                           |
       | --deadline 2h                  | "either" | 5400000  | 1       | 2     | where all of it has to be asked live |
       | --deadline 2h --fallback none  | "batch"  | 5400000  | 1       | 1     | batches save                        |
+
+  Scenario: PDFs are estimated by their pages, and never at more than they can come to
+    Given a command's API
+    And a command's 100 invoices of one page, asked about in "asks.jsonl"
+    When a command runs: estimate --model claude-haiku-4-5 --offline asks.jsonl
+    Then the command line prints
+      """
+      tokens in: about 38
+      """
+    Given a command's picture "scan.png" of 20 by 10 pixels and 100000 bytes
+    When a command runs: estimate --model claude-haiku-4-5 --offline --document scan.png - --json
+      """
+      "What is it?"
+      """
+    Then the estimate's tokens in are between 1 and 300

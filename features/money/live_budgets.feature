@@ -23,6 +23,16 @@ Feature: Live calls keep to budgets, each at the live price
     And the API's bill is within $1, and has 12 answers
     And the budgets account for the API's bill
 
+  Scenario: Without a driving process what was held goes on once the budget is raised
+    Given an API
+    And a batch provider with {"mode": "live", "drive": false, "budget_usd": "0.000001"}
+    When a run of 2 prompts is stored at once
+    And what is due is advanced and held, and the run's budget is raised to $1
+    And everything that is due is advanced until the run is finished
+    And the results are read in order
+    Then 2 results are answers and 0 are errors
+    And the budgets account for the API's bill
+
   Scenario: Each live turn of a conversation is reserved by itself
     Given an API
     And a batch provider with {"mode": "live", "budget_usd": "1"}
@@ -59,9 +69,23 @@ Feature: Live calls keep to budgets, each at the live price
     And the results are read in order
     Then what each lost call can cost live is kept, and nothing is reserved
 
+  Scenario Outline: What a call may have cost that ended with a 500 stays set aside: <retry>
+    Given an API
+    And the API answers live calls with the first {"type": "error", "status": 500, "processed": true}
+    And a batch provider with {"mode": "live", "budget_usd": "1", "live_retry": "<retry>", "max_attempts": <attempts>}
+    When a run of 1 prompts is stored at once
+    And the results are read in order
+    Then what one call can cost live is kept, and nothing is reserved
+
+    Examples:
+      | retry  | attempts |
+      | safe   | 3        |
+      | always | 3        |
+      | always | 1        |
+
   Scenario: A passing failure gives back what its call had set aside
     Given an API
-    And the API answers live calls with the first {"type": "error", "status": 500}
+    And the API answers live calls with the first {"type": "error", "status": 529, "retry_after": 0.1}
     And a batch provider with {"mode": "live", "budget_usd": "1"}
     When a run of 3 prompts is stored at once
     And the results are read in order

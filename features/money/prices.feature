@@ -131,7 +131,7 @@ Feature: What an answer costs follows from its usage, to the nano-dollar
       | p.yml | "a:\n  input: 1\n  output: 2\n  above:\n    9: {input: 1}" | p.yml:5: a: above 9: `output` is missing                         |
       | p.yml | "a: {input: 1, output: 2, above: {9: {input: 1, output: 1}, 09: {input: 1, output: 1}}}" | p.yml:1: a: above 09 stands here again |
       | p.yml | "a: {input: 1"                                        | p.yml:1: no YAML                                                      |
-      | p.yml | "a: \x00"                                             | p.yml: neither JSON nor YAML                                          |
+      | p.yml | "a: \x00"                                             | p.yml:1: no YAML: special characters are not allowed                                          |
       | p.json | "{\n  \"a\": 1\n  \"b\": 2}"                         | p.json:3: no JSON                                                     |
       | p.yml | b"a: \xff"                                            | p.yml: the prices are no UTF-8                                        |
 

@@ -74,10 +74,10 @@ Feature: ClaudeBatchProvider answers single calls from shared batches
     And "something else?" is asked with the key "k1"
     Then every call fails with KeyConflictError
 
-  Scenario: A caller that goes away leaves its request to be answered
+  Scenario: A caller that leaves once its request is sent leaves it to be answered
     Given an API
     And a batch provider
-    When a waiting call is cancelled by its caller
+    When a waiting call is cancelled by its caller, once it is sent
     Then the caller sees its own cancellation, and the request is answered in the ledger
 
   Scenario: max_wait ends the wait, and the request stays

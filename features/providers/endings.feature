@@ -21,7 +21,7 @@ Feature: How a run ends is told in its own words
     And the ledger is advanced
     And the results are read in order
     Then result 1 failed with BatchRequestError
-    And its first error says "was canceled before it ran; nothing was billed for it"
+    And its first error says "It was not sent, and nothing was billed for it"
 
   Scenario: What was cancelled while it was unknown is not sent again on order
     Given an API

@@ -134,7 +134,6 @@ Feature: An actor without batch_processing is answered live
       | {"type": "error", "status": 500, "json": false}           | 500    |                       | 500                        |
       | {"type": "proxy_413"}                                     | 413    |                       | Too Large                  |
       | {"type": "html_200"}                                      | 200    |                       | something that is no Message |
-      | {"type": "redirect", "location": "http://127.0.0.1:9/"}   | 307    |                       | a redirect, which is not followed |
       | {"type": "drop_before"}                                   |        |                       | no answer from http://127  |
       | {"type": "drop_after"}                                    |        |                       | no answer from http://127  |
 
@@ -150,7 +149,66 @@ Feature: An actor without batch_processing is answered live
     When the live actor is asked "Say hello"
     Then the live failure's request id is that of the server's log
 
-  Scenario: passing faults are retried by the SDK
+  Scenario Outline: a call that may have been billed is not made again: <fault>
+    Given a live provider with {"max_retries": 2}
+    And the live server answers with the fault <fault>
+    When the live actor is asked "Say hello"
+    Then the live call failed, may have been billed, and was made once
+
+    Examples:
+      | fault                                                |
+      | {"type": "error", "status": 408, "processed": true}  |
+      | {"type": "error", "status": 409, "processed": true}  |
+      | {"type": "error", "status": 500, "processed": true}  |
+      | {"type": "error", "status": 502, "processed": true}  |
+      | {"type": "error", "status": 503, "processed": true}  |
+      | {"type": "error", "status": 504, "processed": true}  |
+      | {"type": "error", "status": 429, "json": false}      |
+      | {"type": "drop_after"}                               |
+      | {"type": "html_200", "processed": true}              |
+
+  Scenario Outline: with live_retry always it is made again, <how>
+    Given the live environment variable "CLAUDE_BATCH_LIVE_RETRY" is "<variable>"
+    And a live provider with <settings>
+    And the live server answers the first call with the fault <fault>
+    When the live actor is asked "Say hello"
+    Then the live answer has text, its model is "claude-haiku-4-5", and it came from no batch
+    And the live server was called 2 times
+
+    Examples:
+      | how                   | variable | settings                 | fault                                               |
+      | by the keyword        | safe     | {"live_retry": "always"} | {"type": "error", "status": 500, "processed": true} |
+      | by the environment    | always   | {}                       | {"type": "drop_after"}                              |
+      | for a proxy's refusal | always   | {}                       | {"type": "error", "status": 429, "json": false}     |
+
+  Scenario Outline: what was certainly not processed is asked again: <fault>
+    Given the live server answers the first call with the fault <fault>
+    When the live actor is asked "Say hello"
+    Then the live answer has text, its model is "claude-haiku-4-5", and it came from no batch
+    And the live server was called 2 times
+
+    Examples:
+      | fault                                                     |
+      | {"type": "error", "status": 429, "retry_after": 0.01}     |
+      | {"type": "error", "status": 529, "retry_after": 0.01}     |
+      | {"type": "error", "status": 400, "message": "The request timed out while trying to download the file. Please try again later."} |
+
+  Scenario: of many calls only the one that may have been billed fails
+    Given a live provider with {"concurrency": 1}
+    And the live server answers the first call with the fault {"type": "error", "status": 500, "processed": true}
+    When the live actor is asked for all of 3 prompts in order
+    Then the first of 3 live results failed with status 500, and the others have text
+
+  Scenario Outline: LangChain's own retries ask no live call again that may have been billed
+    Then a live chat model made with <settings> and <arguments> retries <times> times
+
+    Examples:
+      | settings                 | arguments          | times |
+      | {}                       | {}                 | 0     |
+      | {}                       | {"max_retries": 4} | 4     |
+      | {"live_retry": "always"} | {}                 | 2     |
+
+  Scenario: passing faults are retried by the provider
     Given the live server answers the first call with the fault {"type": "error", "status": 529, "retry_after": 0.01}
     When the live actor is asked "Say hello"
     Then the live answer has text, its model is "claude-haiku-4-5", and it came from no batch
@@ -240,6 +298,7 @@ Feature: An actor without batch_processing is answered live
       | {"concurrency": 0}   | concurrency: 0 is less than 1 |
       | {"max_retries": -1}  | max_retries: -1 is less than 0 |
       | {"timeout": "soon"}  | timeout: 'soon' is not a duration |
+      | {"live_retry": "maybe"} | live_retry: Input should be 'safe' or 'always' |
 
   Scenario: a closed provider says so, and may be closed again
     When the live provider is used and closed, in every way

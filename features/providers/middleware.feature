@@ -108,3 +108,138 @@ Feature: Middleware changes requests and responses, and a fault in it fails one 
   Scenario: An object with neither method is refused
     When a provider is given the middleware 5
     Then the outcome is a TypeError about middleware
+
+  Scenario Outline: Middleware that blocks holds up its own request alone: <who>, <how>
+    Given an API
+    And middleware that blocks until the caller's loop has gone on
+    And <who>
+    When 4 requests are asked on a loop that counts its turns, <how>
+    Then each call of the middleware saw the loop go on, with the caller's context
+
+    Examples:
+      | who                          | how           |
+      | a batch provider that has it | one by one    |
+      | a batch provider that has it | many at once  |
+      | a live provider that has it  | one by one    |
+      | a live provider that has it  | many at once  |
+
+  Scenario Outline: Asynchronous middleware is awaited, in the order of all: <who>, <how>
+    Given an API
+    And the middleware "first" and "second", which add their names, of which the second is asynchronous
+    And <who>
+    When "Hello" is asked through middleware, <how>
+    Then the API was asked "Hello first second"
+    And the answer ends with "second first"
+
+    Examples:
+      | who                          | how                        |
+      | a batch provider that has it | awaited                    |
+      | a batch provider that has it | synchronously              |
+      | a batch provider that has it | many at once               |
+      | a batch provider that has it | many at once synchronously |
+      | a live provider that has it  | awaited                    |
+      | a live provider that has it  | synchronously              |
+      | a live provider that has it  | many at once               |
+      | a live provider that has it  | many at once synchronously |
+
+  Scenario Outline: A fault of asynchronous middleware fails one request: <what>
+    Given an API
+    And asynchronous middleware that <what>
+    And a batch provider that has it
+    When "Hello" is asked through middleware, awaited
+    Then the middleware's error is a MiddlewareError of <stage>
+
+    Examples:
+      | what                                | stage          |
+      | raises in before_request            | before_request |
+      | raises a time-out in after_response | after_response |
+      | returns nothing from before_request | before_request |
+
+  Scenario Outline: An answer that middleware does not give back in time is kept, and not paid for again: <kind>, <how>
+    Given an API
+    And a <kind> middleware which never returns from after_response
+    And a batch provider that has it, with a time-out of 0.3 seconds
+    When "Hello" is asked through middleware, <how>
+    Then the middleware's error is a MiddlewareError of after_response
+    And it says that the answer was paid for and is kept
+    When the middleware returns again, and "Hello" is asked once more, <how>
+    Then the API has been asked 1 requests
+
+    Examples:
+      | kind         | how                        |
+      | plain        | awaited                    |
+      | plain        | synchronously              |
+      | plain        | many at once               |
+      | plain        | many at once synchronously |
+      | asynchronous | awaited                    |
+      | asynchronous | synchronously              |
+
+  Scenario: A live answer that middleware does not give back in time is lost, which the error says
+    Given an API
+    And a plain middleware which never returns from after_response
+    And a live provider that has it, with a time-out of 0.3 seconds
+    When "Hello" is asked through middleware, awaited
+    Then the middleware's error is a MiddlewareError of after_response
+    And it says that the answer was paid for and is lost
+
+  Scenario: An answer at which middleware fails is not paid for again
+    Given an API
+    And middleware that fails once at a response
+    And a batch provider that has it
+    When "Hello" is asked through middleware, awaited
+    Then the middleware's error is a MiddlewareError of after_response
+    When "Hello" is asked through middleware, awaited
+    Then the API has been asked 1 requests
+    When "Hello" is asked through middleware, awaited
+    Then the API has been asked 2 requests
+
+  Scenario: A caller that leaves while middleware runs leaves the answer to the same call
+    Given an API
+    And a plain middleware which never returns from after_response
+    And a batch provider that has it
+    When "Hello" is asked, and its caller leaves while the middleware runs
+    And the middleware returns again, and "Hello" is asked once more, awaited
+    Then the API has been asked 1 requests
+
+  Scenario: A request of which the API said no has reached its caller, middleware or not
+    Given an API
+    And the middleware "first" and "second", which add their names
+    And a batch provider that has it
+    When "[[sandbox:errored:invalid_request_error]]" is asked twice through middleware, in vain
+    Then the API has been asked for 2 answers
+
+  Scenario: Many calls share few threads, and those that never return hold up nobody
+    Given an API
+    And 2 threads for middleware
+    And middleware that counts its threads, and never returns for "Hang"
+    And a batch provider that has it, with a time-out of 0.3 seconds
+    When 40 requests are asked through middleware at once, of which 3 hang
+    Then 37 of them are answered, and the others are MiddlewareErrors
+    And middleware was never called on more than 2 threads at once, those that hang aside
+
+  Scenario: Middleware that asks another actor needs no thread that it holds itself
+    Given an API
+    And 1 threads for middleware
+    And middleware that asks another actor that has middleware too
+    And a batch provider that has it
+    When "Hello" is asked through middleware, synchronously
+    Then the answer ends with "asked other"
+
+  Scenario: After a fork the child has threads and a loop of its own
+    Given an API
+    When a process asks through middleware, forks, and its child asks too
+    Then both have their answers through the middleware
+
+  Scenario: Without middleware there is no thread for it
+    Given an API
+    When a process without middleware asks, and counts its threads
+    Then it has none for middleware
+
+  Scenario Outline: A time-out that is none is refused: <timeout>
+    When a provider is given the middleware time-out <timeout>
+    Then the outcome is an ActorConfigurationError about middleware_timeout
+
+    Examples:
+      | timeout |
+      | "soon"  |
+      | 0       |

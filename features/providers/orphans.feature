@@ -32,10 +32,10 @@ Feature: What was asked by somebody who has gone is not paid for twice
     And these prompts are asked: what is a knot?
     Then the API has processed 3 requests in all
 
-  Scenario: A call whose caller gave up is taken over by the same call
+  Scenario: A call whose caller gave up once it was sent is taken over by the same call
     Given an API that takes 0.5 seconds for a batch
     And a batch provider
-    When "what is a knot?" is asked by a caller who gives up
+    When "what is a knot?" is asked by a caller who gives up once it is sent
     And these prompts are asked: what is a knot?
     Then all 1 are answered
     And the API has processed 1 requests, none twice

@@ -6,7 +6,7 @@ Feature: The API looks at one request of each shape before a run is sent
     And a batch provider
     When a run of 101 prompts is asked of the model "unknown-model-9"
     Then it is refused before anything is sent, because of "model: unknown-model-9"
-    And the refusal names "request 1"
+    And the refusal names "request at position 0"
     And nothing is left of it in the ledger
 
   Scenario: The item's own name, its own schema, and the API's words are told

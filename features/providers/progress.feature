@@ -57,6 +57,34 @@ Feature: How far a run is, and what it waits for, since when, and what would cha
       | parked  | no process drives it: `claude-batch resume` goes on        |
       | halted  | once the cause is gone, `claude-batch resume`; halted for  |
       | queued  | its turn to be sent, which comes by itself                  |
+      | unknown | it is unknown whether the API took 1 sending(s) with 1 requests |
+      | cancelling | it was cancelled: what is at the API ends soon, and what had finished is kept |
+      | unknown and cancelled | it was cancelled: what is at the API ends soon, and what had finished is kept; it is unknown whether |
+
+  Scenario Outline: A run that nobody drives is not said to be parked where more is known: <state>
+    Given an API that takes 3600 seconds for a batch
+    And a run that is <state>
+    When nobody drives it any more
+    Then its status says it is "<shown>" and waits since a time that is past
+    And its status's words have
+      """
+      no process drives it: `claude-batch resume` goes on
+      """
+
+    Examples:
+      | state                 | shown      |
+      | running               | parked     |
+      | unknown               | unknown    |
+      | cancelling            | cancelling |
+      | unknown and cancelled | cancelling |
+
+  Scenario: A halt outranks what is unknown, and a cancellation both
+    Given an API that takes 3600 seconds for a batch
+    And a run that is unknown
+    When sending is halted for its workspace
+    Then its status says it is "halted" and waits since a time that is past
+    When it is cancelled
+    Then its status says it is "cancelling" and waits since a time that is past
 
   Scenario: While a batch is uploaded the status says so
     Given an API

@@ -56,7 +56,7 @@ Feature: What failed in a run is asked again on order, and nothing else
     And a command runs: retry RUN --only lost
     Then the command line exits with 2 and says
       """
-      --only: 'lost' is none of expired, errored, canceled, and type=…
+      --only: 'lost' is none of expired, errored, canceled, malformed, missing, and type=…
       """
     When a command runs: retry RUN --only type=
     Then the command line exits with 2

@@ -134,6 +134,40 @@ Feature: Runs are durable: stored, sent, and answered whichever process asks
       no request
       """
 
+  Scenario Outline: respond_all of no request gives no result: <provider>, <how>
+    Given an API
+    Then respond_all of no request gives nothing: <provider>, <how>
+    And the API has processed 0 requests, none twice
+
+    Examples:
+      | provider | how                        |
+      | batch    | a list                     |
+      | batch    | an asynchronous generator  |
+      | batch    | a list, synchronously      |
+      | batch    | a generator, synchronously |
+      | live     | a list                     |
+      | live     | an asynchronous generator  |
+      | live     | a list, synchronously      |
+      | live     | a generator, synchronously |
+
+  Scenario Outline: An error counts requests as the position of its result does, <how>
+    Given an API
+    And middleware that fails at what says "secret"
+    And a batch provider that has it
+    When requests without keys are asked, <how>
+      | prompt                                    |
+      | secret                                    |
+      | good                                      |
+      | [[sandbox:errored:invalid_request_error]] |
+      | [[sandbox:canceled]]                      |
+    Then the errors at the positions 2 and 3 name their positions
+
+    Examples:
+      | how           |
+      | in order      |
+      | as they come  |
+      | synchronously |
+
   Scenario: A doubled key is refused before anything is sent
     Given an API
     And a batch provider

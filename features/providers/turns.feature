@@ -103,6 +103,15 @@ Feature: Conversations go on by themselves in the next batch
     When the actor is asked for a Flat: "an invoice [[sandbox:invalid:2]]"
     Then the answer is an object of Flat
     And the model was told 2 times what was wrong
+    And the answer took 3 turns
+    And its cost is that of all its turns
+
+  Scenario: Answers of another shape are turns, and none of them counts for max_turns
+    Given an API
+    And a batch provider with {"validation_attempts": 3, "max_turns": 1}
+    When the actor is asked for a Flat: "an invoice [[sandbox:invalid:2]]"
+    Then the answer is an object of Flat
+    And the answer took 3 turns
 
   Scenario: What is never of the shape is an error that carries its text
     Given an API
@@ -185,6 +194,7 @@ Feature: Conversations go on by themselves in the next batch
     When the actor is asked for a Flat: "an invoice [[sandbox:invalid]]"
     Then the answer is an object of Flat
     And the model was told 1 times what was wrong
+    And the answer took 2 turns
     When the actor is asked in vain for a Flat: "an invoice [[sandbox:invalid:2]]"
     Then it fails as OutputValidationError with "This is not of the shape that was asked for (2)."
 
@@ -216,7 +226,7 @@ Feature: Conversations go on by themselves in the next batch
     And its actor has the tool that notes its calls
     When the run of "Look [[sandbox:tools]]" is stored, and another provider drives it
     And it is cancelled there
-    Then the run's only result is an error that says "canceled between two turns"
+    Then the run's only result is an error that says "Its next turn was not sent, and nothing was billed for it; the 1 answer before it was billed, and kept"
 
   Scenario: A tool that another process cannot have runs here, whoever drives
     Given an API

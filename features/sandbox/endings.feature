@@ -7,6 +7,7 @@ Feature: Single requests can be told how to end
       | plain     | Hello                                 |
       | errored   | Please [[sandbox:errored]] now        |
       | busy      | [[sandbox:errored:overloaded_error]]  |
+      | slow      | [[sandbox:errored:download_timeout]]  |
       | expired   | [[sandbox:expired]]                   |
       | canceled  | [[sandbox:canceled]]                  |
       | refused   | [[sandbox:refused]]                   |
@@ -18,6 +19,7 @@ Feature: Single requests can be told how to end
       | plain     | succeeded             |
       | errored   | api_error             |
       | busy      | overloaded_error      |
+      | slow      | invalid_request_error |
       | expired   | expired               |
       | canceled  | canceled              |
       | refused   | succeeded             |
@@ -27,7 +29,7 @@ Feature: Single requests can be told how to end
     And the sandbox's bill sums up as
       | what     | count |
       | paid     | 2     |
-      | errored  | 5     |
+      | errored  | 6     |
       | expired  | 1     |
       | canceled | 1     |
     And the sandbox's bill agrees with the usage of its results
@@ -65,6 +67,8 @@ Feature: Single requests can be told how to end
     Given a sandbox
     When the sandbox is sent a live prompt "[[sandbox:errored:overloaded_error]]"
     Then the sandbox answers 529 overloaded_error saying "Overloaded"
+    When the sandbox is sent a live prompt "[[sandbox:errored:download_timeout]]"
+    Then the sandbox answers 400 invalid_request_error saying "The request timed out while trying to download the file"
     When the sandbox is sent a live prompt "[[sandbox:expired]]"
     Then the sandbox answers 200
 

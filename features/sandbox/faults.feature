@@ -130,6 +130,26 @@ Feature: The sandbox goes wrong on demand
       | 504    | timeout_error         | timed out    |
       | 529    | overloaded_error      | Overloaded   |
 
+  Scenario: An error after the call was processed hides that it was billed
+    Given a sandbox with the fault
+      """
+      {"route": "messages", "action": {"type": "error", "status": 503, "processed": true}}
+      """
+    When the sandbox is sent a live prompt "Hello"
+    Then the sandbox answers 503 api_error saying "Internal"
+    And the sandbox's bill sums up as
+      | what | count |
+      | paid | 1     |
+
+  Scenario: An error after a batch was made hides that it is there
+    Given a sandbox with the fault
+      """
+      {"route": "create", "action": {"type": "error", "status": 500, "processed": true}}
+      """
+    When the sandbox is sent a batch of 1 requests
+    Then the sandbox answers 500 api_error saying "Internal"
+    And the sandbox shows 1 batches
+
   Scenario: An error in the words of the plan
     Given a sandbox with the fault
       """

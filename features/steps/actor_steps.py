@@ -8,6 +8,7 @@ import pickle
 import random
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from behave import given, register_type, then, use_step_matcher, when
 from behave.runner import Context
 from pydantic import ValidationError
 
+import claude_batch as cb
 from claude_batch.actor import (
     ActorConfiguration,
     ActorLoader,
@@ -494,6 +496,37 @@ def _(context: Context, key: str, text: str) -> None:
         assert error.key == key
     else:
         raise AssertionError("it was encoded")
+
+
+@then('a lone surrogate in the key is refused as "{text}", {how}')
+def _(context: Context, text: str, how: str) -> None:
+    key = "a\udc00b"
+    actor = ActorConfiguration(
+        name="a/b", provider="anthropic", model="claude-haiku-4-5", batch_processing=True
+    )
+    ways: dict[str, Callable[[], object]] = {
+        "in a request": lambda: ActorRequest("x", key=key),
+        "in a request with messages": lambda: ActorRequest(
+            messages=[{"role": "user", "content": "x"}], key=key
+        ),
+        "in a mapping": lambda: ActorRequest.of({"id": key, "prompt": "x"}),
+        "beside a prompt": lambda: ActorRequest.of("x", key=key),
+        "of a single call": lambda: cb.ClaudeBatchProvider().respond_sync(actor, "x", key=key),
+        "of a single call made live": lambda: cb.ClaudeProvider(api_key="sk-any").respond_sync(
+            actor, "x", key=key
+        ),
+        "of a run": lambda: cb.ClaudeBatchProvider(api_key="sk-any").store(
+            actor, [{"id": key, "prompt": "x"}]
+        ),
+    }
+    try:
+        ways[how]()
+    except InvalidRequestError as error:
+        assert text in str(error), error
+        assert error.key == key
+        str(error).encode()
+    else:
+        raise AssertionError("it was taken")
 
 
 @then('the actor request of {value:Json} with the key "{key}" has the key "{expected}"')

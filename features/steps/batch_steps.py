@@ -16,10 +16,9 @@ from typing import Any
 from behave import given, then, when
 from behave.runner import Context
 from sqlalchemy import select
-from staging import KEY, make_provider, start_api, until
+from staging import KEY, QUICK, is_sent, make_provider, start_api, until
 
 import claude_batch as cb
-from claude_batch.ledger import reading
 from claude_batch.ledger.schema import batches as batch_table
 from claude_batch.ledger.schema import strange_lines
 from claude_batch.ledger.store import Ledger
@@ -128,12 +127,12 @@ def _(context: Context) -> None:
     context.outcomes = [asyncio.run(ask())]
 
 
-@when("a waiting call is cancelled by its caller")
+@when("a waiting call is cancelled by its caller, once it is sent")
 def _(context: Context) -> None:
     async def ask() -> None:
         task = asyncio.create_task(context.actor.respond("given up"))
         await asyncio.sleep(0)
-        await asyncio.to_thread(until, lambda: open_requests())
+        await asyncio.to_thread(until, is_sent)
         task.cancel()
         try:
             await task
@@ -141,15 +140,6 @@ def _(context: Context) -> None:
             context.was_cancelled = True
 
     asyncio.run(ask())
-
-
-def open_requests() -> int:
-    ledger = Ledger(os.environ["CLAUDE_BATCH_LEDGER"])
-    try:
-        with ledger.read() as tx:
-            return sum(row.request_count for row in reading.recent_runs(tx))
-    finally:
-        ledger.close()
 
 
 @then("the caller sees its own cancellation, and the request is answered in the ledger")
@@ -201,6 +191,59 @@ def _(context: Context, keys: str) -> None:
         context.error = None
     except cb.ActorError as error:
         context.error = error
+
+
+@then("respond_all of no request gives nothing: {provider}, {how}")
+def _(context: Context, provider: str, how: str) -> None:
+    batched = provider == "batch"
+    configuration = cb.ActorConfiguration(
+        name="tests/asker",
+        provider="anthropic",
+        model="claude-haiku-4-5",
+        batch_processing=batched,
+    )
+    made = cb.ClaudeBatchProvider(**QUICK) if batched else cb.ClaudeProvider()
+    context.add_cleanup(made.close)
+    actor = cb.Actor(configuration, made)
+
+    async def nothing() -> Any:
+        for each in ():
+            yield each
+
+    async def read() -> list[cb.ActorResult]:
+        requests: Any = [] if how == "a list" else nothing()
+        return [result async for result in actor.respond_all(requests)]
+
+    if "synchronously" in how:
+        requests: Any = [] if how.startswith("a list") else (each for each in ())
+        assert list(actor.respond_all_sync(requests)) == []
+    else:
+        assert asyncio.run(read()) == []
+
+
+@when("requests without keys are asked, {how}")
+def _(context: Context, how: str) -> None:
+    prompts = [row["prompt"] for row in context.table]
+
+    async def read() -> list[cb.ActorResult]:
+        results = context.actor.respond_all(prompts, ordered=how == "in order")
+        return [result async for result in results]
+
+    if how == "synchronously":
+        context.results = list(context.actor.respond_all_sync(prompts))
+    else:
+        context.results = asyncio.run(read())
+
+
+@then("the errors at the positions 2 and 3 name their positions")
+def _(context: Context) -> None:
+    results = sorted(context.results, key=lambda result: result.position)
+    assert [result.position for result in results] == [0, 1, 2, 3], results
+    for result in results[2:]:
+        words = f"request at position {result.position} in batch"
+        assert words in str(result.error), str(result.error)
+        assert isinstance(result.error, cb.BatchRequestError), result
+    assert results[2].error.error_type == "invalid_request_error", results[2]
 
 
 @when("an empty run is submitted")
@@ -393,7 +436,13 @@ def _(context: Context, good: int, bad: int) -> None:
     assert (seen[True], seen[False]) == (good, bad), seen
 
 
-@then("result {number:d} failed with {name}")
+@then('result {number:d} failed with {name}, which says "{words}"')
+def _(context: Context, number: int, name: str, words: str) -> None:
+    error = context.results[number - 1].error
+    assert type(error).__name__ == name and words in str(error), repr(error)
+
+
+@then("result {number:d} failed with {name:w}")
 def _(context: Context, number: int, name: str) -> None:
     result = context.results[number - 1]
     assert isinstance(result.error, getattr(cb, name)), result

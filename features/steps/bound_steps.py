@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from typing import Any
 
 import msgspec
+import papers
 import parse
 from behave import given, register_type, then, use_step_matcher, when
 from behave.runner import Context
@@ -14,8 +16,14 @@ from caching_steps import LONG, as_bytes, look
 from claude_batch.actor.configuration import ActorConfiguration
 from claude_batch.actor.request import ActorRequest, RequestEncoder
 from claude_batch.core.errors import InvalidRequestError
-from claude_batch.wire import encoding
-from claude_batch.wire.bounds import TokenBound, Unbounded, named_and_longest, token_bound
+from claude_batch.wire import bounds, encoding
+from claude_batch.wire.bounds import (
+    TokenBound,
+    Unbounded,
+    content_bound,
+    named_and_longest,
+    token_bound,
+)
 from claude_batch.wire.caching import CacheMarks
 from claude_batch.wire.encoding import PromptParams, encode_params
 from claude_batch.wire.media import media_of
@@ -60,6 +68,58 @@ def _(context: Context, more: dict[str, Any], tokens: int) -> None:
 def _(context: Context, more: dict[str, Any], tokens: int, searches: int) -> None:
     found = _bound(more)
     assert (found.input, found.searches) == (tokens, searches), found
+
+
+def _document(kind: str) -> tuple[str, bytes]:
+    """A document's type and bytes, by the words that describe it."""
+    words = kind.split()
+    if words[0] == "PDF":
+        if kind == "PDF cut short":
+            return "application/pdf", papers.pdf("hello")[:-100]
+        if words[1] == "with":
+            return "application/pdf", papers.elaborate_pdf(kind.removeprefix("PDF with "))
+        text = "x" * int(words[6]) if "letters" in words else "hello"
+        encrypted, packed = "encrypted" in words, "packed" in words
+        made = papers.pdf(text, pages=int(words[2]), encrypted=encrypted, packed=packed)
+        return "application/pdf", made
+    width, height = int(words[2]), int(words[4])
+    return f"image/{words[0]}", papers.image(words[0], width, height)
+
+
+def _about(media_type: str, source: dict[str, Any]) -> dict[str, Any]:
+    kind = "image" if media_type.startswith("image/") else "document"
+    block = {"type": kind, "source": {"media_type": media_type, **source}}
+    return {"messages": [{"role": "user", "content": [block]}]}
+
+
+@then("a {kind} comes to {tokens} tokens")
+def _(context: Context, kind: str, tokens: str) -> None:
+    media_type, data = _document(kind)
+    written = base64.b64encode(data).decode()
+    more = _about(media_type, {"type": "base64", "data": written})
+    known = None if tokens == "a window of" else int(tokens)
+    for _ in range(2):  # the second time it is remembered
+        found = _bound(more)
+        text = len(_encoded(more)) - len(written) + bounds.REQUEST_TOKENS
+        assert found.input == (1_000_000 if known is None else text + known), (found, text)
+    # A PDF of which nothing is known is found out where it is uploaded, too.
+    assert content_bound(media_type, data) == known
+    asked: list[str] = []
+    named = _about(media_type, {"type": "file", "file_id": "file_1"})
+    found = token_bound(_encoded(named), lambda name: asked.append(name) or known)
+    expected = len(_encoded(named)) + bounds.REQUEST_TOKENS + (known or 0)
+    assert asked == ["file_1"] and found.input == (expected if known else 1_000_000), found
+
+
+@then("a budget remembers the bounds of {count:d} PDFs at most")
+def _(context: Context, count: int) -> None:
+    context.add_cleanup(setattr, bounds, "_REMEMBERED", bounds._REMEMBERED)
+    bounds._REMEMBERED = count
+    for pages in range(1, count + 3):
+        written = base64.b64encode(papers.pdf("one more", pages=pages)).decode()
+        _bound(_about("application/pdf", {"type": "base64", "data": written}))
+        assert len(bounds._bounds) <= max(count, pages)
+    assert len(bounds._bounds) == count, len(bounds._bounds)
 
 
 @then("params with {more:Object} have no bound: {words}")

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import time
 from decimal import Decimal
 from pathlib import Path
+from unittest import mock
 
 from behave import given, then, when
 from behave.runner import Context
 from cli_steps import command
 from money_steps import bill
+from papers import image, pdf
 from sqlalchemy import func, select, update
 from staging import ledger_values, make_provider
 
@@ -22,11 +25,12 @@ from claude_batch.ledger import collecting, conversing, costs, enqueue, reservin
 from claude_batch.ledger.collecting import NewResult
 from claude_batch.ledger.conversing import NextTurn
 from claude_batch.ledger.enqueue import NewRequest, NewRun
-from claude_batch.ledger.schema import batch_runs, params, requests, results
+from claude_batch.ledger.schema import batch_runs, files, params, requests, results
 from claude_batch.ledger.store import Ledger, Seat
 from claude_batch.lifecycle.budgeting import most_cost
 from claude_batch.lifecycle.packing import pack_due
 from claude_batch.money.prices import prices_of
+from claude_batch.providers import result_cursor
 
 
 @given('a command\'s file "{name}" of {count:d} requests that use {usage}')
@@ -37,6 +41,56 @@ def _(context: Context, name: str, count: int, usage: str) -> None:
         prompt = json.dumps({**used, "note": number})
         lines.append(json.dumps({"id": f"ask-{number}", "prompt": prompt}) + "\n")
     Path(name).write_text("".join(lines))
+
+
+@given('a command\'s {count:d} invoices of one page, asked about in "{name}"')
+def _(context: Context, count: int, name: str) -> None:
+    lines: list[str] = []
+    Path("inv").mkdir()
+    for number in range(1, count + 1):
+        path = Path(f"inv/{number:03}.pdf")
+        words = f"Invoice {number}, due in May 2026: EUR {number}.20"
+        path.write_bytes(pdf(words, packed=number % 2 == 0))
+        request = {"id": path.stem, "prompt": "What is due?", "documents": [str(path)]}
+        lines.append(json.dumps(request) + "\n")
+    Path(name).write_text("".join(lines))
+
+
+@given('a command\'s picture "{name}" of {width:d} by {height:d} pixels and {size:d} bytes')
+def _(context: Context, name: str, width: int, height: int, size: int) -> None:
+    Path(name).write_bytes(image("png", width, height).ljust(size, b"\0"))
+
+
+@then("the estimate's tokens in are between {least:d} and {most:d}")
+def _(context: Context, least: int, most: int) -> None:
+    told = json.loads(context.ended.stdout)
+    assert least <= told["input_tokens"] <= most and told["cost"] <= told["cost_most"], told
+
+
+@given('a document "{name}" of {pages:d} page and {size:d} bytes')
+@given('a document "{name}" of {pages:d} pages and {size:d} bytes')
+def _(context: Context, name: str, pages: int, size: int) -> None:
+    (context.tmp / name).write_bytes(pdf("The harbour.", pages=pages, ballast=size))
+
+
+@then("the ledger knows that its files come to {tokens:d} tokens at most")
+def _(context: Context, tokens: int) -> None:
+    found = ledger_values(select(files.c.tokens))
+    assert found == [tokens], found
+
+
+@when("the ledger has forgotten what its files come to, as one of an older version")
+def _(context: Context) -> None:
+    context.provider.close()
+    ledger = Ledger(os.environ["CLAUDE_BATCH_LEDGER"])
+    with ledger.write() as tx:
+        tx.execute(update(files).values(tokens=None))
+    ledger.close()
+
+
+@then("the API was sent {count:d} batch")
+def _(context: Context, count: int) -> None:
+    assert context.api.billing_summary()["batches"] == count, context.api.billing_summary()
 
 
 @then("the API's bill is within ${limit}, and has answers")
@@ -186,3 +240,105 @@ def _(context: Context, times: int, words: str) -> None:
     most = json.loads(context.ended.stdout)["cost_most"]
     command(context, words, None)
     assert most == times * json.loads(context.ended.stdout)["cost_most"], most
+
+
+# Results beside held requests ----------------------------------------------------------------
+
+
+def _small_and_held(held_first: bool) -> list[cb.ActorRequest]:
+    """Two requests that a budget of a cent has room for, and three that it has not."""
+
+    def asked(number: int, tokens: int) -> cb.ActorRequest:
+        usage = json.dumps({"input_tokens": 10 + number, "output_tokens": 20})
+        messages = [{"role": "user", "content": usage}]
+        params = {"model": "claude-haiku-4-5", "max_tokens": tokens, "messages": messages}
+        return cb.ActorRequest(params=params)
+
+    sizes = [10_000] * 3 + [100] * 2
+    return [asked(n, size) for n, size in enumerate(sizes if held_first else sizes[::-1])]
+
+
+def _read(context: Context, how: str) -> list[cb.ActorResult]:
+    async def by_respond_all(ordered: bool) -> list[cb.ActorResult]:
+        answers = context.actor.respond_all(context.asked, ordered=ordered)
+        return [result async for result in answers]
+
+    if how.endswith("by respond_all"):
+        return asyncio.run(by_respond_all(ordered=not how.startswith("as they come")))
+    run = context.actor.submit_sync(context.asked)
+    if how.endswith("synchronously"):
+        return list(run.results_sync())
+
+    async def read() -> list[cb.ActorResult]:
+        return [result async for result in run.results(ordered=how == "in order")]
+
+    return asyncio.run(read())
+
+
+@when(
+    "a run of 2 small requests and 3 that its budget holds is read {how}, "
+    "the held ones first: {first}"
+)
+def _(context: Context, how: str, first: str) -> None:
+    context.asked = _small_and_held(first == "yes")
+    context.results = _read(context, how)
+    positions = [result.position for result in context.results]
+    if not how.startswith("as they come"):
+        assert positions == list(range(5)), positions
+    assert sorted(positions) == list(range(5)), positions
+    context.run = context.provider.open_run(ledger_values(select(requests.c.run_id))[0])
+
+
+@then("the results {held} are held, and the others are answers")
+def _(context: Context, held: str) -> None:
+    found = [result for result in context.results if not result.ok]
+    numbers = sorted(result.position + 1 for result in found)
+    assert numbers == [int(word) for word in held.split(",")], context.results
+    for result in found:
+        error = result.error
+        assert isinstance(error, cb.BudgetExceededError), error
+        assert f"request at position {result.position} was not sent" in str(error), error
+        assert "3 requests are held: the run's budget is $0.01" in str(error), error
+        assert error.run_id == context.run.id and error.scope == "run", error
+        assert not result.reused and result.answered is None, result
+
+
+@then("waiting for the run raises BudgetExceededError")
+def _(context: Context) -> None:
+    try:
+        context.run.wait_sync()
+    except cb.BudgetExceededError:
+        return
+    raise AssertionError("it was not held")
+
+
+@when("the run's budget is raised, and it is read once more {how}")
+def _(context: Context, how: str) -> None:
+    context.run.set_budget_sync("1")
+    context.results = _read(context, how)
+
+
+@then("all 5 results are answers, of which the {old} are reused")
+def _(context: Context, old: str) -> None:
+    assert all(result.ok for result in context.results), context.results
+    reused = sorted(result.position + 1 for result in context.results if result.reused)
+    assert reused == [int(word) for word in old.split(",")], reused
+
+
+@when("the budget of a run that holds 3 of 5 requests is raised after the first held result")
+def _(context: Context) -> None:
+    run = context.actor.submit_sync(_small_and_held(held_first=True))
+    context.results = []
+    with mock.patch.object(result_cursor, "PAGE", 2):
+        for result in run.results_sync(ordered=False):
+            context.results.append(result)
+            if result.error is not None and run.status().held is not None:
+                run.set_budget_sync("1")
+                assert run.wait_sync().finished
+
+
+@then("each of 5 results was given once, and {count:d} of them were held")
+def _(context: Context, count: int) -> None:
+    assert sorted(each.position for each in context.results) == list(range(5)), context.results
+    held = [each for each in context.results if isinstance(each.error, cb.BudgetExceededError)]
+    assert len(held) == count, held

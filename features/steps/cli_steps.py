@@ -304,6 +304,12 @@ def _(context: Context) -> None:
     says(context.errors, context)
 
 
+@then("the command line has said one line")
+def _(context: Context) -> None:
+    assert len(context.errors.splitlines()) == 1, context.errors
+    assert context.ended.stdout == "", context.ended.stdout
+
+
 @then("the command line does not say: {words}")
 def _(context: Context, words: str) -> None:
     assert words not in context.errors, context.errors
@@ -493,6 +499,31 @@ def spawn(context: Context, words: str) -> subprocess.Popen[str]:
 
     context.add_cleanup(stop)
     return process
+
+
+@given('a command\'s files "plain.jsonl", b"b\\xff.jsonl" and b"b\\xff.txt"')
+def _(context: Context) -> None:
+    for name, content in (
+        (b"plain.jsonl", b'"one"\n'),
+        (b"b\xff.jsonl", b'"two"\n'),
+        (b"b\xff.txt", b"three"),
+    ):
+        with open(name, "wb") as stream:
+            stream.write(content)
+
+
+@when("a command has run as a process: {words}")
+def _(context: Context, words: str) -> None:
+    process = spawn(context, words)
+    context.printed, context.errors = process.communicate(timeout=60)
+    context.code = process.returncode
+    assert "Traceback" not in context.errors, context.errors
+
+
+@then('the process of the command has ended with {code:d}, saying "{words}"')
+def _(context: Context, code: int, words: str) -> None:
+    assert context.code == code, (context.code, context.errors)
+    assert words in context.errors, context.errors
 
 
 @when("a command's process gets {name} once a batch is created: {words}")

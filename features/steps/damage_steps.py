@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import os
 import shutil
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
+from unittest import mock
 
 from behave import given, then, when
 from behave.runner import Context
 from sqlalchemy import insert, select, update
 
 from claude_batch.core.errors import LedgerError
+from claude_batch.ledger import faults, store
 from claude_batch.ledger.schema import meta, params
 from claude_batch.ledger.store import Ledger
 
@@ -29,6 +34,7 @@ def filled(path: Path, count: int) -> Ledger:
 def _(context: Context, count: int) -> None:
     context.path = context.tmp / "damaged.db"
     filled(context.path, count).close()
+    store._written.clear()  # as if another process had made it
     Path(f"{context.path}.seat-1").touch()
     assert context.path.stat().st_size > 80 * PAGE
 
@@ -51,6 +57,14 @@ def overwrite(path: Path, damage: str) -> None:
         left = {"cut in half": half, "cut within a page": half + 100, "cut to nothing": 0}
         os.truncate(path, left[damage])
         return
+    if "last request" in damage:
+        with closing(sqlite3.connect(path)) as connection:
+            last = connection.execute("SELECT body FROM params ORDER BY rowid DESC").fetchone()[0]
+        place = path.read_bytes().index(last[:200]) // PAGE * PAGE
+        with path.open("r+b") as file:
+            file.seek(place)
+            file.write(b"\xff" * PAGE)
+        return
     # Midway through the requests: before them stand the roots of tables, most of them empty.
     midway = path.stat().st_size * 3 // 4 // PAGE * PAGE
     with path.open("r+b") as file:
@@ -70,6 +84,86 @@ def _(context: Context) -> None:
             tx.execute(update(meta).values(value="x"))
     except LedgerError as error:
         context.error = error
+
+
+def attempt(context: Context, work: Callable[[Ledger], object]) -> None:
+    context.error = None
+    ledger = Ledger(str(context.path))
+    try:
+        work(ledger)
+    except LedgerError as error:
+        context.error = error
+    finally:
+        ledger.close()
+
+
+def write(ledger: Ledger) -> None:
+    with ledger.write() as tx:
+        tx.execute(update(meta).where(meta.c.name == "stamp").values(value="7"))
+
+
+def read(ledger: Ledger, most: int) -> int:
+    with ledger.read() as tx:
+        return len(tx.execute(select(params).limit(most)).all())
+
+
+@given("ledgers of more than {size:d} bytes are large")
+def _(context: Context, size: int) -> None:
+    patched = mock.patch.object(faults, "_CHECKED_WHOLE", size)
+    patched.start()
+    context.add_cleanup(patched.stop)
+
+
+@when("somebody writes to it")
+def _(context: Context) -> None:
+    attempt(context, write)
+
+
+@when("somebody reads the first {count:d} requests")
+def _(context: Context, count: int) -> None:
+    def work(ledger: Ledger) -> None:
+        assert read(ledger, count) == count
+
+    attempt(context, work)
+
+
+@when("somebody writes to it and reads all of it")
+def _(context: Context) -> None:
+    def work(ledger: Ledger) -> None:
+        write(ledger)
+        read(ledger, 1000)
+
+    attempt(context, work)
+
+
+@then("there was no damage told, and the damaged file is, byte for byte, as it was")
+def _(context: Context) -> None:
+    assert context.error is None, context.error
+    assert context.path.read_bytes() == context.before
+
+
+@then('the message says "{words}"')
+def _(context: Context, words: str) -> None:
+    assert words in str(context.error), context.error
+
+
+@when("a database that is no ledger is opened as one")
+def _(context: Context) -> None:
+    context.path = context.tmp / "other.db"
+    with closing(sqlite3.connect(context.path)) as connection:
+        connection.execute("CREATE TABLE ours (a)")
+    context.before = context.path.read_bytes()
+    try:
+        Ledger(str(context.path))
+    except LedgerError as error:
+        context.error = error
+
+
+@then("it is refused, and is, byte for byte, as it was")
+def _(context: Context) -> None:
+    assert "no ledger of claude-batch; it was not changed" in str(context.error), context.error
+    assert context.path.read_bytes() == context.before
+    assert not list(context.tmp.glob("other.db-*"))
 
 
 @when("its file alone is put where a ledger was driven")

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import subprocess
-import sys
 import time
 from types import SimpleNamespace
 from typing import Any
@@ -14,7 +12,14 @@ from typing import Any
 from behave import given, then, use_step_matcher, when
 from behave.runner import Context
 from sqlalchemy import select, update
-from staging import LIVE, ledger_values, make_provider, run_of_a_process_that_dies, until
+from staging import (
+    LIVE,
+    ledger_values,
+    make_provider,
+    run_of_a_process_that_dies,
+    unknown_command,
+    until,
+)
 
 import claude_batch as cb
 from claude_batch.core.errors import LedgerError
@@ -27,6 +32,7 @@ from claude_batch.ledger.store import Ledger, Seat
 from claude_batch.lifecycle.deadlines import Deadlines, margin_of, missed_because
 from claude_batch.lifecycle.live import Verdict, judge
 from claude_batch.lifecycle.packing import goes_live
+from claude_batch.providers.status import status_of
 from claude_batch.wire.live import LiveAnswer
 
 use_step_matcher("parse")
@@ -138,6 +144,16 @@ def _(context: Context, fault: str) -> None:
     _live_fault(context, fault)
 
 
+@given("the API answers the first {count:d} live calls with {fault}")
+def _(context: Context, count: int, fault: str) -> None:
+    _live_fault(context, fault, times=count)
+
+
+@given("the API answers the live call number {number:d} with {fault}")
+def _(context: Context, number: int, fault: str) -> None:
+    _live_fault(context, fault, nth=number)
+
+
 def _live_fault(context: Context, fault: str, **selector: Any) -> None:
     rule = {"route": "messages", "action": json.loads(fault), **selector}
     context.api.set_faults({"rules": [rule]})
@@ -229,22 +245,26 @@ def _(context: Context, count: int, point: str) -> None:
     make_provider(context)
 
 
+@then('the status of that run says "{words}", and nothing of live calls')
+def _(context: Context, words: str) -> None:
+    ledger = Ledger(os.environ["CLAUDE_BATCH_LEDGER"])
+    said = status_of(ledger, context.run_id).waiting_for
+    ledger.close()
+    assert words in said and "live calls" not in said, said
+
+
 @then(
     '"claude-batch unknown" tells of {count:d} calls that were under way, and asks them again on '
     "order"
 )
 def _(context: Context, count: int) -> None:
-    def unknown(*words: str) -> str:
-        command = [sys.executable, "-m", "claude_batch", "unknown", context.run_id, *words]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-        assert done.returncode == 0, done.stderr
-        return done.stdout + done.stderr
-
-    said = unknown()
+    said = unknown_command(context.run_id)
     words = f"{count} requests: live calls were under way when their process ended"
     assert words in said, said
-    assert f"{count} requests of {context.run_id} are queued again" in unknown("--resubmit")
-    assert "nothing is unknown" in unknown()
+    assert f"{count} requests of {context.run_id} are queued again" in unknown_command(
+        context.run_id, "--resubmit"
+    )
+    assert "nothing is unknown" in unknown_command(context.run_id)
 
 
 @then("all {count:d} are answered, and no request was paid for twice")

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import sys
+import tracemalloc
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -14,11 +15,17 @@ from unittest import mock
 import papers
 from behave import given, then, use_step_matcher, when
 from behave.runner import Context
+from sqlalchemy import select
+from staging import QUICK, ledger_values, start_api, until
 
 import claude_batch as cb
 from claude_batch.actor import documents as document_module
 from claude_batch.actor.loader import ActorLoader
+from claude_batch.actor.markdown import markdown_of
+from claude_batch.actor.office import text_of_docx
 from claude_batch.actor.request import RequestEncoder
+from claude_batch.cli.inputs import Inputs
+from claude_batch.ledger.schema import params
 from claude_batch.wire import media
 
 use_step_matcher("parse")
@@ -39,12 +46,38 @@ PICTURED = (
     '<a:blip r:embed="r1"/></pic:blipFill></pic:pic></a:graphicData></a:graphic></wp:inline>'
     "</w:drawing><w:t>after</w:t></w:r></w:p></w:body></w:document>"
 )
+_W = _DRAWN[3][1]
+
+
+def _paragraph(text: str, style: str = "", level: int | None = None) -> str:
+    about = f'<w:pStyle w:val="{style}"/>' if style else ""
+    if level is not None:
+        about += f'<w:numPr><w:ilvl w:val="{level}"/><w:numId w:val="1"/></w:numPr>'
+    return f"<w:p><w:pPr>{about}</w:pPr><w:r><w:rPr><w:b/></w:rPr><w:t>{text}</w:t></w:r></w:p>"
+
+
+def _row(*cells: str) -> str:
+    return "<w:tr>" + "".join(f"<w:tc>{_paragraph(each)}</w:tc>" for each in cells) + "</w:tr>"
+
+
+REPORT = (
+    f'<w:document xmlns:w="{_W}"><w:body>'
+    + _paragraph("Invoice 17", "Heading1")
+    + _paragraph("Billed to ACME &lt;Ltd&gt; &amp; Sons.")
+    + _paragraph("Positions", "Heading2")
+    + f"<w:tbl>{_row('Item', 'Price')}{_row('Rope | 10 m', '86.20')}</w:tbl>"
+    + _paragraph("Paid", level=0)
+    + _paragraph("In cash", level=1)
+    + _paragraph("Shipped", level=0)
+    + "</w:body></w:document>"
+)
 DOCX: dict[str, tuple[str, tuple[str, ...], str | None]] = {
     "hello": ("Hello", ("Total", "86.20"), None),
     "empty": ("", (), None),
     "cut short": ("Hello", (), None),
     "broken": ("", (), "<w:document>"),
     "pictured": ("", (), PICTURED),
+    "report": ("", (), REPORT),
 }
 
 
@@ -81,6 +114,36 @@ def _(context: Context) -> None:
         path = context.tmp / row["file"]
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(made(row["content"]))
+
+
+@then("the API was asked about these documents")
+def _(context: Context) -> None:
+    # All were sent: what the ledger holds of them is what left, byte for byte.
+    until(lambda: context.api.billing_summary()["requests"])
+    found: list[tuple[str, str, str]] = []
+    for body in ledger_values(select(params.c.body).order_by(params.c.request_seq)):
+        block, *texts = json.loads(body)["messages"][0]["content"]
+        prompt = "".join(text["text"] for text in texts)
+        found.append((block["type"], block["source"]["media_type"], prompt))
+    assert found == [tuple(row) for row in context.table], found
+
+
+@then("the command line holds no more than {most:d} MB while it reads {count:d} documents of 1 MB")
+def _(context: Context, most: int, count: int) -> None:
+    for number in range(count):
+        path = context.tmp / f"long-{number:03}.pdf"
+        path.write_bytes(papers.pdf(f"Page {number}", ballast=1_000_000))
+    encoder = RequestEncoder(cb.ActorConfiguration(model="claude-haiku-4-5"))
+    tracemalloc.start()
+    try:
+        read = sum(
+            len(encoder.encode(request).params) > 1_000_000
+            for request in Inputs(["long-*.pdf"], prompt="What is due?")
+        )
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert read == count and peak < most * 1_000_000, (read, peak)
 
 
 def encoded(context: Context, request: cb.ActorRequest) -> list[dict[str, Any]]:
@@ -214,6 +277,32 @@ def _(context: Context, place: str, title: str) -> None:
     [answer] = context.outcomes
     found = [c for cited in answer.field_citations.values() for c in cited]
     assert found and all((c.place, c.title) == (place, title) for c in found), found
+
+
+@then('the text of the document "{name}" is')
+def _(context: Context, name: str) -> None:
+    assert text_of_docx((context.tmp / name).read_bytes()) == context.text
+
+
+@then('citing the document "{name}" gives no passage with "{tag}" or "{mark}"')
+def _(context: Context, name: str, tag: str, mark: str) -> None:
+    start_api(context)
+    request = cb.ActorRequest("What?", documents=[context.tmp / name], citations=True)
+    configuration = cb.ActorConfiguration(
+        name="tests/asker", provider="anthropic", model="claude-haiku-4-5", batch_processing=True
+    )
+    with cb.ClaudeBatchProvider(**QUICK) as provider:
+        answer = provider.respond_sync(configuration, request)
+    assert answer.citations
+    for citation in answer.citations:
+        assert tag not in citation.text and mark not in citation.text, citation
+    assert any("Invoice 17" in citation.text for citation in answer.citations), answer.citations
+
+
+@then("the HTML {html} becomes the Markdown {markdown}")
+def _(context: Context, html: str, markdown: str) -> None:
+    found = markdown_of(json.loads(html))
+    assert found == json.loads(markdown), found
 
 
 @given("a DOCX may unpack to {size:d} bytes")

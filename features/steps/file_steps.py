@@ -431,7 +431,7 @@ def _(context: Context) -> None:
         context.file = row.file_id
         known = files.remember_file(
             tx, row.workspace_id, row.digest, "file_second",
-            media_type="text/plain", size=1, now=time.time(),
+            media_type="text/plain", size=1, tokens=1, now=time.time(),
         )  # fmt: skip
     ledger.close()
     assert known.file_id == row.file_id, known
@@ -452,7 +452,7 @@ def _(context: Context) -> None:
         for place, digest in ((1, "a"), (1, "b"), (2, "b")):
             files.remember_file(
                 tx, place, digest, f"file_{place}{digest}",
-                media_type="text/plain", size=1, now=1.0,
+                media_type="text/plain", size=1, tokens=1, now=1.0,
             )  # fmt: skip
         files.move_files(tx, 1, 2)
         query = select(file_table.c.workspace_id, func.count()).group_by(file_table.c.workspace_id)

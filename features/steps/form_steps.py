@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import unicodedata
 from pathlib import Path
 
 from behave import then, when
@@ -78,3 +79,23 @@ def _(context: Context, name: str) -> None:
 def _(context: Context, name: str) -> None:
     assert not (Path(name) / "summary.json").exists()
     assert not list(Path(name).rglob("*.partial"))
+
+
+@then('the files of the folder "{name}" are named')
+def _(context: Context, name: str) -> None:
+    found = sorted(path.name for path in Path(name).glob("0*.json"))
+    expected = [unicodedata.normalize("NFC", row["name"]) for row in context.table]
+    assert found[: len(expected)] == expected, found
+
+
+@then('no two files of the folder "{name}" are one where letters\' case and form do not count')
+def _(context: Context, name: str) -> None:
+    found = [path.name for path in Path(name).glob("0*.json")]
+    folded = {unicodedata.normalize("NFC", each.casefold()) for each in found}
+    assert len(folded) == len(found) == 7, found
+
+
+@then('the last file of the folder "{name}" ends with "{end}", and has {most:d} bytes at most')
+def _(context: Context, name: str, end: str, most: int) -> None:
+    last = max(path.name for path in Path(name).glob("0*.json"))
+    assert last.endswith(end) and len(last.encode()) <= most, last

@@ -13,6 +13,11 @@ def _(context: Context) -> None:
     context.broken = play()
 
 
+@when("random histories with live calls are played")
+def _(context: Context) -> None:
+    context.broken = play(live=True)
+
+
 @then("none of them breaks a promise")
 def _(context: Context) -> None:
     assert context.broken is None, context.broken

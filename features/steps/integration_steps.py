@@ -21,7 +21,7 @@ from behave import given, register_type, then, when
 from behave.runner import Context
 from pydantic import BaseModel
 from sqlalchemy import func, select
-from staging import QUICK, start_api, until
+from staging import QUICK, is_sent, start_api, until
 
 import claude_batch as cb
 from claude_batch.core.states import RequestState
@@ -345,7 +345,7 @@ def _held() -> int:
 def _(context: Context) -> None:
     async def ask() -> None:
         task = asyncio.create_task(_create(context.sdk))
-        await asyncio.to_thread(until, _held)
+        await asyncio.to_thread(until, is_sent)
         task.cancel()
         try:
             await task
@@ -366,7 +366,7 @@ def _(context: Context) -> None:
     task = loop.create_task(_create(context.sdk))
 
     async def begun() -> None:
-        await asyncio.to_thread(until, _held)
+        await asyncio.to_thread(until, is_sent)
 
     loop.run_until_complete(begun())
     loop.close()
@@ -381,7 +381,7 @@ def _(context: Context) -> None:
 @when("a waiting call of the synchronous batched client is interrupted")
 def _(context: Context) -> None:
     def interrupted(*_: Any) -> Any:
-        until(_held)
+        until(is_sent)
         raise KeyboardInterrupt
 
     with mock.patch.object(transport.concurrent.futures, "wait", interrupted):
@@ -523,6 +523,25 @@ def _(context: Context, status: int, error_type: str) -> None:
         assert error.body["error"]["type"] == error_type, error.body
         assert error.body["error"]["message"], error.body
         assert error.response.headers["x-should-retry"] == "false"
+
+
+@then("the batched client's failure is the SDK's APIStatusError, and was asked for once")
+def _(context: Context) -> None:
+    [error] = context.outcomes
+    assert isinstance(error, anthropic.APIStatusError), repr(error)
+    assert "was canceled at the API" in error.message, error.message
+    assert "make the call again" in error.message, error.message
+    assert context.api.billing_summary()["requests"] == 1
+
+
+@then("the SDK's client, openai-style clients and HTTP retry layers do not repeat its status")
+def _(context: Context) -> None:
+    [error] = context.outcomes
+    # Without our header: a layer between may drop it. The SDK's own rule is that of the clients
+    # that are generated alike; the others repeat 408, 409, 425, 429 and all from 500 on.
+    bare = httpx2.Response(error.status_code, request=error.request)
+    assert not context.sdk._should_retry(bare)
+    assert error.status_code not in (408, 409, 425, 429) and error.status_code < 500
 
 
 @then("the batched client fails with APITimeoutError")

@@ -109,3 +109,10 @@ def _(context: Context) -> None:
     assert "1 requests are held: the budget of the actor tests/asker" in status.waiting_for
     bill = context.api.billing()
     assert [each["route"] for each in bill] == ["batch"], bill
+
+
+@when("what is due is advanced and held, and the run's budget is raised to ${amount}")
+def _(context: Context, amount: str) -> None:
+    assert context.provider.advance_sync()
+    assert context.run.status().state == "held", context.run.status()
+    context.run.set_budget_sync(amount)

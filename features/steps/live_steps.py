@@ -599,6 +599,21 @@ def _(context: Context, status: str, kind: str, words: str) -> None:
 use_step_matcher("parse")
 
 
+@then("the live call failed, may have been billed, and was made once")
+def _(context: Context) -> None:
+    error = context.live_error
+    assert isinstance(error, LiveRequestError) and error.may_be_billed, repr(error)
+    assert "may have been processed and billed, so it was not made again" in str(error), error
+    assert len(_calls(context)) == 1, _calls(context)
+
+
+@then("a live chat model made with {settings} and {arguments} retries {times:d} times")
+def _(context: Context, settings: str, arguments: str, times: int) -> None:
+    _provide(context, **json.loads(settings))
+    model = context.live_provider.create_chat_model("claude-haiku-4-5", **json.loads(arguments))
+    assert model.max_retries == times, model.max_retries
+
+
 @then('the live call failed with status none and the words "{words}"')
 def _(context: Context, words: str) -> None:
     error = context.live_error
@@ -619,6 +634,7 @@ def _(context: Context, status: int) -> None:
     first, *others = context.live_results
     assert isinstance(first.error, LiveRequestError) and first.error.status == status, first
     assert [result.unwrap().text for result in others] == ["answer to p1", "answer to p2"]
+    assert len(_calls(context)) == 3, _calls(context)
 
 
 @then("the live failure's request id is that of the server's log")
@@ -641,7 +657,7 @@ def _(context: Context, model: str, tokens: int, seconds: int) -> None:
             raise LiveRequestError("enough")
 
         sdk.post = post
-        await context.live_provider._ask(actor, "hello", None)
+        await context.live_provider._ask(actor, ActorRequest("hello"))
 
     try:
         asyncio.run(run())
@@ -849,4 +865,5 @@ def _(context: Context) -> None:
     assert made == "the chat model"
     url = context.live_server.url
     words = {"temperature": 0.5, "base_url": url, "api_key": "k-live", "max_tokens": 3}
+    words["max_retries"] = 0
     assert asked == [("m", words)], asked

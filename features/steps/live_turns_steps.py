@@ -108,7 +108,7 @@ def _(context: Context) -> None:
 def _(context: Context) -> None:
     error = context.result.error
     assert isinstance(error, cb.BatchRequestError) and error.outcome == "expired", error
-    assert "turn 2 of the conversation of request 1 did not run" in str(error), error
+    assert "turn 2 of the conversation of request at position 0 did not run" in str(error), error
     assert _paid(context) == {"batch": 1, "live": 0}, _paid(context)
 
 

@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from contextvars import ContextVar
 from typing import Any
 
 import msgspec
@@ -14,6 +21,7 @@ from staging import ledger_values, make_provider
 
 import claude_batch as cb
 from claude_batch.ledger.schema import requests as request_table
+from claude_batch.providers import worker_pool
 
 
 def _with_text(response: cb.ActorResponse, words: str) -> cb.ActorResponse:
@@ -106,10 +114,7 @@ def _(context: Context) -> None:
 def _(context: Context) -> None:
     provider = cb.ClaudeProvider(middleware=context.middleware)
     context.add_cleanup(provider.close)
-    configuration = cb.ActorConfiguration(
-        name="tests/asker", provider="anthropic", model="claude-haiku-4-5"
-    )
-    context.actor = cb.Actor(configuration, provider)
+    context.actor = cb.Actor(_asker_configuration(batched=False), provider)
 
 
 @when('"{prompt}" is asked through middleware, {how}')
@@ -228,3 +233,367 @@ def _(context: Context) -> None:
 @then("the outcome is a TypeError about middleware")
 def _(context: Context) -> None:
     assert "middleware: 5 has neither" in str(context.outcome)
+
+
+# Blocking, asynchronous and slow middleware
+
+_asker: ContextVar[str] = ContextVar("asker", default="nobody")
+
+
+class Patient:
+    """Blocks in each call until the caller's event loop has gone on."""
+
+    def __init__(self) -> None:
+        self.turns = 0
+        self.saw: list[tuple[str, bool, str]] = []
+
+    def _block(self, stage: str) -> None:
+        before, end = self.turns, time.monotonic() + 10
+        while self.turns < before + 20 and time.monotonic() < end:
+            time.sleep(0.01)
+        self.saw.append((stage, self.turns >= before + 20, _asker.get()))
+
+    def before_request(self, actor: str, request: cb.ActorRequest) -> cb.ActorRequest:
+        self._block("before")
+        return request
+
+    def after_response(
+        self, actor: str, key: str | None, response: cb.ActorResponse
+    ) -> cb.ActorResponse:
+        self._block("after")
+        return response
+
+
+class NamingLater(cb.Middleware):
+    def __init__(self, name: str) -> None:
+        self._plain = Naming(name)
+
+    async def before_request(self, actor: str, request: cb.ActorRequest) -> cb.ActorRequest:
+        await asyncio.sleep(0)
+        return self._plain.before_request(actor, request)
+
+    async def after_response(
+        self, actor: str, key: str | None, response: cb.ActorResponse
+    ) -> cb.ActorResponse:
+        await asyncio.sleep(0)
+        return self._plain.after_response(actor, key, response)
+
+
+class Faulty:
+    def __init__(self, what: str) -> None:
+        self._what = what
+
+    async def before_request(self, actor: str, request: cb.ActorRequest) -> Any:
+        if self._what == "raises in before_request":
+            raise ValueError("not that one")
+        return None if self._what.startswith("returns nothing") else request
+
+    async def after_response(self, actor: str, key: str | None, response: Any) -> Any:
+        raise TimeoutError("somebody else's")
+
+
+class Hanging:
+    def __init__(self) -> None:
+        self.may_return = threading.Event()
+        self.called = threading.Event()
+
+    def after_response(self, actor: str, key: str | None, response: Any) -> Any:
+        self.called.set()
+        self.may_return.wait(60)
+        return response
+
+
+class HangingLater(Hanging):
+    async def after_response(self, actor: str, key: str | None, response: Any) -> Any:
+        self.called.set()
+        if not self.may_return.is_set():
+            await asyncio.Event().wait()
+        return response
+
+
+class Once:
+    def __init__(self) -> None:
+        self._failed = False
+
+    def after_response(self, actor: str, key: str | None, response: Any) -> Any:
+        failed, self._failed = self._failed, True
+        if not failed:
+            raise ValueError("not yet")
+        return response
+
+
+class Counting:
+    def __init__(self, word: str) -> None:
+        self._word = word
+        self._lock = threading.Lock()
+        self._at_once = 0
+        self.most = 0
+        self.may_return = threading.Event()
+
+    def after_response(self, actor: str, key: str | None, response: Any) -> Any:
+        if self._word in response.text:
+            self.may_return.wait(60)
+            return response
+        with self._lock:
+            self._at_once += 1
+            self.most = max(self.most, self._at_once)
+        time.sleep(0.01)
+        with self._lock:
+            self._at_once -= 1
+        return response
+
+
+class Asking:
+    def __init__(self, other: cb.Actor) -> None:
+        self._other = other
+
+    def after_response(self, actor: str, key: str | None, response: Any) -> Any:
+        assert self._other.respond_sync("Is it so?").text.endswith("other")
+        return _with_text(response, "asked other")
+
+
+def _asker_configuration(*, batched: bool) -> cb.ActorConfiguration:
+    settings: dict[str, Any] = {"batch_processing": True} if batched else {}
+    return cb.ActorConfiguration(
+        name="tests/asker", provider="anthropic", model="claude-haiku-4-5", **settings
+    )
+
+
+@given("middleware that blocks until the caller's loop has gone on")
+def _(context: Context) -> None:
+    context.middleware = [Patient()]
+
+
+@given(
+    'the middleware "{first}" and "{second}", which add their names, of which the second is'
+    " asynchronous"
+)
+def _(context: Context, first: str, second: str) -> None:
+    context.middleware = [Naming(first), NamingLater(second)]
+
+
+@given("asynchronous middleware that {what}")
+def _(context: Context, what: str) -> None:
+    context.middleware = [Faulty(what)]
+
+
+@given("a {kind} middleware which never returns from after_response")
+def _(context: Context, kind: str) -> None:
+    hanging = HangingLater() if kind == "asynchronous" else Hanging()
+    context.add_cleanup(hanging.may_return.set)
+    context.middleware = [hanging]
+
+
+@given("middleware that fails once at a response")
+def _(context: Context) -> None:
+    context.middleware = [Once()]
+
+
+@given("{count:d} threads for middleware")
+def _(context: Context, count: int) -> None:
+    # Those that earlier scenarios have left to wait are not this one's.
+    worker_pool.POOL.forget()
+    context.add_cleanup(worker_pool.POOL.forget)
+    context.add_cleanup(setattr, worker_pool, "WORKERS", worker_pool.WORKERS)
+    worker_pool.WORKERS = count
+
+
+@given('middleware that counts its threads, and never returns for "{word}"')
+def _(context: Context, word: str) -> None:
+    counting = Counting(word)
+    context.add_cleanup(counting.may_return.set)
+    context.middleware = [counting]
+
+
+@given("middleware that asks another actor that has middleware too")
+def _(context: Context) -> None:
+    provider = cb.ClaudeProvider(middleware=[Naming("other")])
+    context.add_cleanup(provider.close)
+    context.middleware = [Asking(cb.Actor(_asker_configuration(batched=False), provider))]
+
+
+@given("a batch provider that has it, with a time-out of {seconds:g} seconds")
+def _(context: Context, seconds: float) -> None:
+    make_provider(context, middleware=context.middleware, middleware_timeout=seconds)
+
+
+@given("a live provider that has it, with a time-out of {seconds:g} seconds")
+def _(context: Context, seconds: float) -> None:
+    provider = cb.ClaudeProvider(middleware=context.middleware, middleware_timeout=seconds)
+    context.add_cleanup(provider.close)
+    context.actor = cb.Actor(_asker_configuration(batched=False), provider)
+
+
+@when("{count:d} requests are asked on a loop that counts its turns, {how}")
+def _(context: Context, count: int, how: str) -> None:
+    [patient] = context.middleware
+    prompts = [f"prompt {number}" for number in range(count)]
+
+    async def tick() -> None:
+        while True:
+            patient.turns += 1
+            await asyncio.sleep(0.001)
+
+    async def ask() -> None:
+        ticking = asyncio.create_task(tick())
+        _asker.set("the caller")
+        if how == "one by one":
+            await asyncio.gather(*(context.actor.respond(prompt) for prompt in prompts))
+        else:
+            assert all(result.ok for result in await _all(context.actor, prompts, ordered=True))
+        ticking.cancel()
+
+    asyncio.run(ask())
+    context.count = count
+
+
+@then("each call of the middleware saw the loop go on, with the caller's context")
+def _(context: Context) -> None:
+    [patient] = context.middleware
+    stages = Counter(stage for stage, _, _ in patient.saw)
+    assert stages == {"before": context.count, "after": context.count}, patient.saw
+    assert all(went_on for _, went_on, _ in patient.saw), patient.saw
+    assert {asker for _, _, asker in patient.saw} == {"the caller"}, patient.saw
+
+
+@then("it says that the answer was paid for and is {what}")
+def _(context: Context, what: str) -> None:
+    words = str(context.error)
+    assert "did not return from after_response within 0.3 s (middleware_timeout)" in words, words
+    kept = "the answer was paid for and is kept in the ledger" in words
+    assert kept == words.endswith("at no cost") == (what == "kept"), words
+    assert ("the answer was paid for, and is lost" in words) == (what == "lost"), words
+
+
+@when('the middleware returns again, and "{prompt}" is asked once more, {how}')
+def _(context: Context, prompt: str, how: str) -> None:
+    context.middleware[0].may_return.set()
+    context.execute_steps(f'When "{prompt}" is asked through middleware, {how}')
+    assert context.answer.text
+
+
+@when('"{prompt}" is asked, and its caller leaves while the middleware runs')
+def _(context: Context, prompt: str) -> None:
+    async def ask() -> None:
+        call = asyncio.create_task(context.actor.respond(prompt))
+        await asyncio.to_thread(context.middleware[0].called.wait, 60)
+        call.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await call
+        assert call.cancelled()
+
+    asyncio.run(ask())
+
+
+@when('"{prompt}" is asked twice through middleware, in vain')
+def _(context: Context, prompt: str) -> None:
+    for _ in range(2):
+        try:
+            context.actor.respond_sync(prompt)
+        except cb.BatchRequestError:
+            continue
+        raise AssertionError("it was answered")
+
+
+@then("the API has been asked for {count:d} answers")
+def _(context: Context, count: int) -> None:
+    assert ledger_values(select(func.count()).select_from(request_table)) == [count]
+
+
+@when("{count:d} requests are asked through middleware at once, of which {hanging:d} hang")
+def _(context: Context, count: int, hanging: int) -> None:
+    async def ask() -> list[Any]:
+        calls = [
+            context.actor.respond(f"{'Hang' if n < hanging else 'Go'} {n}") for n in range(count)
+        ]
+        return await asyncio.gather(*calls, return_exceptions=True)
+
+    context.outcomes = asyncio.run(ask())
+
+
+@then("{count:d} of them are answered, and the others are MiddlewareErrors")
+def _(context: Context, count: int) -> None:
+    answered = [each for each in context.outcomes if isinstance(each, cb.ActorResponse)]
+    failed = [each for each in context.outcomes if isinstance(each, cb.MiddlewareError)]
+    assert len(answered) == count, context.outcomes
+    assert len(failed) == len(context.outcomes) - count, context.outcomes
+
+
+@then("middleware was never called on more than {count:d} threads at once, those that hang aside")
+def _(context: Context, count: int) -> None:
+    [counting] = context.middleware
+    assert 0 < counting.most <= count, counting.most
+
+
+_FORKS = """
+import os, sys
+import claude_batch as cb
+
+class Plain(cb.Middleware):
+    def before_request(self, actor, request):
+        return cb.ActorRequest(request.prompt + " plain", key=request.key)
+
+class Later(cb.Middleware):
+    async def before_request(self, actor, request):
+        return cb.ActorRequest(request.prompt + " later", key=request.key)
+
+configuration = cb.ActorConfiguration(
+    name="tests/asker", provider="anthropic", model="claude-haiku-4-5", batch_processing=True
+)
+settings = {"linger": 0.1, "poll_interval": 0.05}
+middleware = [Plain(), Later()] if sys.argv[1] == "with" else []
+actor = cb.Actor(configuration, cb.ClaudeBatchProvider(middleware=middleware, **settings))
+print(actor.respond_sync("parent").text, flush=True)
+if sys.argv[1] != "with":
+    import threading
+    print(sorted(thread.name for thread in threading.enumerate()))
+elif child := os.fork():
+    _, code = os.waitpid(child, 0)
+    assert code == 0, code
+else:
+    print(actor.respond_sync("child").text, flush=True)
+    os._exit(0)
+"""
+
+
+def _program(how: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", _FORKS, how], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@when("a process asks through middleware, forks, and its child asks too")
+def _(context: Context) -> None:
+    context.said = _program("with")
+
+
+@then("both have their answers through the middleware")
+def _(context: Context) -> None:
+    for who in ("parent", "child"):
+        assert f'begins: "{who} plain later"' in context.said, context.said
+
+
+@when("a process without middleware asks, and counts its threads")
+def _(context: Context) -> None:
+    context.said = _program("without")
+
+
+@then("it has none for middleware")
+def _(context: Context) -> None:
+    assert "claude-batch-engine" in context.said, context.said
+    assert "middleware" not in context.said, context.said
+
+
+@when("a provider is given the middleware time-out {timeout}")
+def _(context: Context, timeout: str) -> None:
+    try:
+        cb.ClaudeBatchProvider(middleware_timeout=json.loads(timeout))
+    except cb.ActorConfigurationError as error:
+        context.outcome = error
+
+
+@then("the outcome is an ActorConfigurationError about middleware_timeout")
+def _(context: Context) -> None:
+    assert str(context.outcome).startswith("middleware_timeout: "), context.outcome

@@ -24,10 +24,10 @@ from claude_batch.ledger.store import Ledger, Seat
 from claude_batch.lifecycle.packing import pack_due
 
 SOURCES = str(Path(str(cb.__file__)).parents[1])
-SCHEMA_1 = Path(__file__).parents[1] / "ledger" / "schema-1.sql"
+LEDGERS = Path(__file__).parents[1] / "ledger"
 
 A_RUN = """
-INSERT INTO meta VALUES ('schema_version', '1'), ('incarnation', 'aabbccdd'),
+INSERT INTO meta VALUES ('incarnation', 'aabbccdd'),
     ('salt', '00112233445566778899aabbccddeeff'), ('stamp', '0');
 INSERT INTO workspaces (id, base_url, epoch) VALUES (1, 'http://127.0.0.1:9/', 4);
 INSERT INTO lanes VALUES (1, 1, '2023-06-01', '', '');
@@ -55,12 +55,14 @@ def copies(context: Context) -> list[Path]:
     return sorted(context.tmp.glob("old.db.v*"))
 
 
-@given("a ledger of schema version 1 with a run in it")
-def _(context: Context) -> None:
+@given("a ledger of schema version {version:d} with a run in it")
+def _(context: Context, version: int) -> None:
     context.path = context.tmp / "old.db"
-    with closing(sqlite3.connect(context.path)) as connection:
+    schema = (LEDGERS / f"schema-{version}.sql").read_text("utf-8")
+    with closing(sqlite3.connect(context.path)) as connection, connection:
         connection.execute("PRAGMA journal_mode = WAL")
-        connection.executescript(SCHEMA_1.read_text("utf-8") + A_RUN)
+        connection.executescript(schema + A_RUN)
+        connection.execute("INSERT INTO meta VALUES ('schema_version', ?)", (str(version),))
 
 
 @given("it says that its version is {version:d}")
@@ -191,12 +193,12 @@ def _(context: Context) -> None:
     ]
 
 
-@then("a copy of version 1 lies beside it, the owner's alone")
-def _(context: Context) -> None:
+@then("a copy of version {version:d} lies beside it, the owner's alone")
+def _(context: Context, version: int) -> None:
     [copy] = copies(context)
-    assert copy.name == "old.db.v1.backup", copy
+    assert copy.name == f"old.db.v{version}.backup", copy
     assert stat.S_IMODE(copy.stat().st_mode) == 0o600
-    assert version_of(copy) == "1"
+    assert version_of(copy) == str(version)
     assert sql(copy, "SELECT id FROM runs") == [("run-aaaaaaaaaa",)]
 
 
@@ -234,7 +236,7 @@ def _(context: Context) -> None:
     context.ledger = Ledger(str(context.path))
     context.add_cleanup(context.ledger.close)
     with closing(sqlite3.connect(context.path)) as connection, connection:
-        connection.execute("UPDATE meta SET value = '3' WHERE name = 'schema_version'")
+        connection.execute("UPDATE meta SET value = '999' WHERE name = 'schema_version'")
 
 
 @when("the one that has it open writes")

@@ -171,7 +171,7 @@ def _(context: Context) -> None:
 
 @then("usage of {words} writes {five:d} tokens for 5m and {hour:d} for 1h")
 def _(context: Context, words: str, five: int, hour: int) -> None:
-    usage = decode_message(b'{"usage": %b}' % words.encode()).usage
+    usage = decode_message(b'{"content": [], "usage": %b}' % words.encode()).usage
     assert usage.cache_creation_5m_input_tokens == five, usage
     assert usage.cache_creation_1h_input_tokens == hour, usage
     assert usage.cache_creation_input_tokens == five + hour, usage

@@ -12,7 +12,7 @@ from typing import Any
 from behave import then, when
 from behave.runner import Context
 from sqlalchemy import func, select
-from staging import ledger_values, make_provider, until
+from staging import is_sent, ledger_values, make_provider, until
 
 from claude_batch.ledger.schema import requests
 
@@ -71,11 +71,11 @@ def _(context: Context) -> None:
     context.api.set_faults({"rules": [{"route": "create", "action": refused}]})
 
 
-@when('"{prompt}" is asked by a caller who gives up')
+@when('"{prompt}" is asked by a caller who gives up once it is sent')
 def _(context: Context, prompt: str) -> None:
     async def give_up() -> None:
         call = asyncio.create_task(context.actor.respond(prompt))
-        await asyncio.to_thread(until, lambda: ledger_values(select(requests.c.id)))
+        await asyncio.to_thread(until, is_sent)
         call.cancel()
         await asyncio.wait([call])
 

@@ -12,6 +12,7 @@ from unittest import mock
 
 from behave import given, then, when
 from behave.runner import Context
+from retry_steps import change
 from rich.console import Console
 from sqlalchemy import select, update
 from staging import make_provider, until
@@ -125,7 +126,13 @@ def _(context: Context, more: str, seconds: str, ago: str = "", took: str = "") 
 @given("a run that is {state}")
 def _(context: Context, state: str) -> None:
     context.driven = state != "parked"
-    make_provider(context, drive=state in ("running", "halted"))
+    make_provider(context, drive=state not in ("storing", "queued", "parked"), settling=3600)
+    if state.startswith("unknown"):
+        lost = {"route": "create", "nth": [1], "action": {"type": "drop_after"}}
+        context.api.set_faults({"rules": [lost]})
+    if state == "cancelling":
+        refused = {"route": "cancel", "action": {"type": "error", "status": 500}}
+        context.api.set_faults({"rules": [refused]})
     if state == "halted":
         context.api.set_faults(
             {"rules": [{"route": "create", "action": {"type": "error", "status": 402}}]}
@@ -156,6 +163,31 @@ def _(context: Context, state: str) -> None:
             context.provider.open_run(context.run_id).wait_until_sent_sync()
     except cb.AccountHaltedError:
         pass
+    run = context.provider.open_run(context.run_id)
+    if state.startswith("unknown"):
+        until(lambda: run.status().batches[0].state is cb.BatchState.UNKNOWN)
+    if state in ("cancelling", "unknown and cancelled"):
+        run.cancel_sync()
+
+
+@when("nobody drives it any more")
+def _(context: Context) -> None:
+    context.provider.close()
+    make_provider(context, drive=False)
+    context.driven = None
+
+
+@when("sending is halted for its workspace")
+def _(context: Context) -> None:
+    change(
+        "UPDATE workspaces SET halted = 1.0, halt_reason = 'billing', halt_message = 'no credit' "
+        "WHERE id = (SELECT workspace_id FROM runs)"
+    )
+
+
+@when("it is cancelled")
+def _(context: Context) -> None:
+    context.provider.open_run(context.run_id).cancel_sync()
 
 
 @then('its status says it is "{state}" and waits since a time that is past')
@@ -163,7 +195,8 @@ def _(context: Context, state: str) -> None:
     ledger = context.provider._engine.ledger
     status = status_of(ledger, context.run_id, driven=context.driven)
     context.words = status.waiting_for
-    expected = "running" if state == "queued" else state
+    shown = {"queued": "running", "unknown and cancelled": "cancelling"}
+    expected = shown.get(state, state)
     assert status.state == expected, status
     assert status.waiting_since is not None and status.waiting_since <= time.time()
 

@@ -5,18 +5,16 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import subprocess
-import sys
 import time
 from collections import Counter
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import anthropic
 from behave import given, then, when
 from behave.runner import Context
 from sqlalchemy import func, select, update
-from staging import KEY, ledger_values, start_api, until
+from staging import KEY, ledger_values, start_api, unknown_command, until
 
 from claude_batch.actor.request import ActorRequest
 from claude_batch.core.states import CandidateState
@@ -109,26 +107,15 @@ def _(context: Context) -> None:
         time.sleep(0.1)
 
 
-def _unknown_command(context: Context, *words: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "claude_batch", "unknown", context.run.id, *words],
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout + done.stderr
-
-
 @then('"claude-batch unknown" says "{words}"')
 def _(context: Context, words: str) -> None:
-    said = _unknown_command(context)
+    said = unknown_command(context.run.id)
     assert words in said, said
 
 
 @when('"claude-batch unknown" is told {flag}')
 def _(context: Context, flag: str) -> None:
-    said = _unknown_command(context, flag)
+    said = unknown_command(context.run.id, flag)
     assert f"{len(context.prompts)} requests of {context.run.id}" in said, said
 
 
@@ -262,20 +249,21 @@ def _submitted_earlier(days: int) -> None:
 @then("a batch with {remote} may be ours: {answer}")
 def _(context: Context, remote: str, answer: str) -> None:
     facts: dict[str, Any] = json.loads(remote)
-    created = facts.get("created")
+    begun = datetime(2026, 11, 21, 10, tzinfo=UTC)
+    made = None if "created" not in facts else begun + timedelta(seconds=facts["created"])
     batch = RemoteBatch(
         id=facts.get("id", "new"),
         processing_status="in_progress",
         request_counts=RequestCounts(processing=facts["count"]),
-        created_at=None if created is None else datetime.fromtimestamp(created, UTC).isoformat(),
+        created_at=None if made is None else made.isoformat(),
     )
     fits = may_be_ours(
         batch,
         snapshot={"seen"},
         known={"known"},
         request_count=4,
-        not_before=400,
-        not_after=1900,
+        not_before=begun.timestamp() + 400,
+        not_after=begun.timestamp() + 1900,
     )
     assert fits is (answer == "yes")
 
@@ -321,25 +309,20 @@ def _(context: Context) -> None:
     assert asyncio.run(context.run.resubmit_unknown()) == 0
 
 
-def _unknown(*words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "claude_batch", "unknown", *words]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60)
-
-
 @then('"claude-batch unknown --json" tells of {count:d} requests of the run')
 def _(context: Context, count: int) -> None:
-    [sending] = json.loads(_unknown("--json").stdout)
+    [sending] = json.loads(unknown_command("--json"))
     assert (sending["run_id"], sending["requests"]) == (context.run.id, count), sending
 
 
 @then('"claude-batch unknown --give-up" without a run is refused')
 def _(context: Context) -> None:
-    done = _unknown("--give-up")
-    assert done.returncode == 2 and "--give-up needs a RUN" in done.stderr, done.stderr
+    said = unknown_command("--give-up", code=2)
+    assert "--give-up needs a RUN" in said, said
 
 
 @then('"claude-batch unknown --give-up" finds nothing more to give up')
 def _(context: Context) -> None:
     # What was given up is still shown, since it may be sent again on order.
-    done = _unknown(context.run.id, "--give-up")
-    assert done.returncode == 0 and "nothing was changed" in done.stderr, done.stderr
+    said = unknown_command(context.run.id, "--give-up")
+    assert "nothing was changed" in said, said

@@ -12,7 +12,7 @@ from behave import given, then
 from behave.runner import Context
 
 import claude_batch as cb
-from claude_batch.actor.tools import Toolset, find_tools
+from claude_batch.actor.tools import ToolFinder, Toolset
 from claude_batch.wire.turns import after_pause, after_rejection
 
 
@@ -93,8 +93,9 @@ def _(context: Context, name: str, words: str) -> None:
 @then("what is remembered of it leads another process there")
 def _(context: Context) -> None:
     code = (
-        "import sys; from claude_batch.actor.tools import find_tools; "
-        "print(find_tools(sys.argv[1])['harbour'].run(b'{\"name\": \"Kiel\"}')[0].decode())"
+        "import sys; from claude_batch.actor.tools import ToolFinder; "
+        "found = ToolFinder(imports=True).find(sys.argv[1]); "
+        "print(found['harbour'].run(b'{\"name\": \"Kiel\"}')[0].decode())"
     )
     done = subprocess.run(
         [sys.executable, "-c", code, context.toolset.remembered],
@@ -109,9 +110,10 @@ def _(context: Context) -> None:
 def _(context: Context) -> None:
     [entry] = json.loads(context.toolset.remembered)
     elsewhere = {**entry, "folder": str(context.tmp / "elsewhere")}
-    assert "harbour" in find_tools(json.dumps([elsewhere]))  # moved, and the same
+    finder = ToolFinder()
+    assert "harbour" in finder.find(json.dumps([elsewhere]))  # moved, and the same
     try:
-        find_tools(json.dumps([{**elsewhere, "definition": "other"}]))
+        finder.find(json.dumps([{**elsewhere, "definition": "other"}]))
     except cb.ActorConfigurationError as error:
         assert "another function here" in str(error), error
     else:

@@ -40,7 +40,8 @@ class _Callers:
         self.waiters = [Waiter(each, seq, context.run.id, self) for each in self.futures]
         self.ledger = Ledger(os.environ["CLAUDE_BATCH_LEDGER"])
         context.add_cleanup(self.ledger.close)
-        self.waiting = Waiting(self.ledger, self.taken.append, self.let_go.append)
+        self.left: list[int] = []
+        self.waiting = Waiting(self.ledger, self.taken.append, self.let_go.append, self.left.append)
 
     def add(self) -> None:
         for each in self.waiters:
@@ -83,7 +84,7 @@ def _(context: Context) -> None:
     assert not callers.futures[0].done()
 
 
-@then("where both go it is let go once")
+@then("where both go it is left once, to be withdrawn if it is not sent")
 def _(context: Context) -> None:
     callers = _Callers(context, 2)
 
@@ -94,7 +95,22 @@ def _(context: Context) -> None:
         callers.waiting.deliver()
 
     asyncio.run(leave())
-    assert callers.taken == [] and len(callers.let_go) == 1, vars(callers)
+    assert callers.taken == [] and callers.let_go == [], vars(callers)
+    assert len(callers.left) == 1, vars(callers)
+
+
+@then("where one of both wanted it to be kept, and goes first, it is let go")
+def _(context: Context) -> None:
+    callers = _Callers(context, 2)
+    callers.waiters[0].keeps = True
+
+    async def leave() -> None:
+        callers.add()
+        for each in callers.waiters:
+            callers.waiting.leave(each)
+
+    asyncio.run(leave())
+    assert callers.left == [] and len(callers.let_go) == 1, vars(callers)
 
 
 @when("a provider of another ledger is opened, used and closed")
@@ -226,6 +242,77 @@ def _(context: Context) -> None:
 @then("it was told the first event alone")
 def _(context: Context) -> None:
     assert context.took == ["run 0"], context.took
+
+
+class _Later:
+    def __init__(self) -> None:
+        self.took: list[tuple[str, int, asyncio.AbstractEventLoop]] = []
+
+    async def on_event(self, event: Event) -> None:
+        assert isinstance(event, events.RunCancelled)
+        await asyncio.sleep(0)
+        if event.run_id == "run 1":
+            raise ValueError("not that one")
+        self.took.append((event.run_id, threading.get_ident(), asyncio.get_running_loop()))
+
+
+@given("an observer whose on_event is asynchronous, and fails at the second event")
+def _(context: Context) -> None:
+    context.later = _Later()
+    context.all = Observers("a ledger", log=False)
+    context.all.attach([context.later])
+
+
+@when("{count:d} events are told, and all observers are closed")
+def _(context: Context, count: int) -> None:
+    for number in range(count):
+        context.all.tell(_event(f"run {number}"))
+    context.all.close()
+
+
+@then("it has taken the first and the third, on one loop of its own thread")
+def _(context: Context) -> None:
+    took = context.later.took
+    assert [run_id for run_id, _, _ in took] == ["run 0", "run 2"], took
+    assert len({thread for _, thread, _ in took}) == 1 and took[0][1] != threading.get_ident()
+    assert took[0][2] is took[1][2] and took[0][2].is_closed()
+
+
+@given("an asynchronous observer, and no room for another thread")
+def _(context: Context) -> None:
+    context.leaving = _Ends()
+    context.later = _Later()
+
+    async def take(event: Event) -> None:
+        context.leaving.told.append(event)
+
+    context.all = Observers("a ledger", log=False)
+    context.all.attach([take])
+    context.add_cleanup(threading.stack_size, threading.stack_size(1 << 60))
+
+
+@then("it was told nothing, and the log says that the process ends")
+def _(context: Context) -> None:
+    [outlet] = context.all._outlets
+    assert outlet._faults == {"RuntimeError"}
+    context.all.close()
+    assert context.leaving.told == []
+
+
+@then("an observer with an asynchronous wants, or carry, is refused")
+def _(context: Context) -> None:
+    async def later(*_: object) -> bool:
+        return True
+
+    for name in ("wants", "carry"):
+        observer: Any = _Later()
+        setattr(observer, name, later)
+        try:
+            cb.ClaudeBatchProvider(observers=[observer])
+        except TypeError as error:
+            assert f"{name} is asked in passing" in str(error), error
+        else:
+            raise AssertionError(f"an asynchronous {name} was taken")
 
 
 class _Ends:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import logging
+from pathlib import Path
 from typing import Any
 
 from behave import given, then, when
 from behave.runner import Context
 
 from claude_batch.core.errors import InvalidRequestError
+from claude_batch.wire import errors
 from claude_batch.wire.encoding import (
     BODY_END,
     BODY_START,
@@ -18,19 +20,25 @@ from claude_batch.wire.encoding import (
     encode_params,
     parse_custom_id,
 )
-from claude_batch.wire.errors import classify_create, classify_line, fault_of_response, retry_after
+from claude_batch.wire.errors import classify_create, classify_line, fault_of_response
+from claude_batch.wire.inbound import retry_after
 from claude_batch.wire.messages import (
     UnreadableLine,
     decode_line,
     decode_message,
     message_of_line,
 )
+from claude_batch.wire.redaction import Redaction
 
+API_ERROR = {"type": "error", "error": {"type": "api_error", "message": "m"}}
 GOOD: dict[str, Any] = {
     "model": "claude-haiku-4-5",
     "max_tokens": 10,
     "messages": [{"role": "user", "content": "hello"}],
 }
+
+
+NO_SECRETS = Redaction(())
 
 
 class Captured(logging.Handler):
@@ -184,14 +192,14 @@ def _(context: Context, status: int, error_type: str, message: str, details: str
     if details.startswith("error_code "):
         error["details"] = {"error_code": details.removeprefix("error_code ")}
     body = json.dumps({"type": "error", "error": error}).encode()
-    context.fault = fault_of_response(status, {"request-id": "req_1"}, body)
+    context.fault = fault_of_response(status, {"request-id": "req_1"}, body, NO_SECRETS)
     assert "req_1" in context.fault.describe() and error_type in context.fault.describe()
 
 
 @given("an answer {status:d} that is not the API's")
 def _(context: Context, status: int) -> None:
     headers = {"location": "http://elsewhere/"} if status < 400 else {}
-    context.fault = fault_of_response(status, headers, b"<html>a proxy speaks</html>")
+    context.fault = fault_of_response(status, headers, b"<html>a proxy speaks</html>", NO_SECRETS)
     assert not context.fault.from_api and context.fault.account_reason is None
     assert "a proxy speaks" in context.fault.describe()
 
@@ -204,6 +212,62 @@ def _(context: Context, verdict: str) -> None:
 @then('a line with {error_type} saying "{message}" is {disposition}')
 def _(context: Context, error_type: str, message: str, disposition: str) -> None:
     assert classify_line(error_type, message, None) == disposition
+
+
+@then('a failure with {error_type} saying "{message}" passes')
+def _(_: Context, error_type: str, message: str) -> None:
+    assert errors.passes(error_type, message)
+
+
+@then('a failure with {error_type} saying "{message}" does not pass')
+def _(_: Context, error_type: str, message: str) -> None:
+    assert not errors.passes(error_type, message)
+
+
+def _table_of_errors() -> list[str]:
+    fates = {"retry": "tried again", "account": "back to the queue", "final": "final"}
+    return [
+        f"| `{row.error_type}` | {_told(row)} | {fates[row.disposition]} | {row.halt or ''} | "
+        f"{row.source} |"
+        for row in errors.MEANINGS
+    ]
+
+
+def _told(row: errors.Meaning) -> str:
+    if row.error_code is not None:
+        return f"`error_code` is `{row.error_code}`"
+    if row.words is None:
+        return "any"
+    return (
+        f"begins “{row.words.pattern.removeprefix('^').replace('(workspace )?', '[workspace] ')}”"
+    )
+
+
+def _table_of_answers() -> list[str]:
+    return [
+        f"| {_statuses(row.statuses)} | {'yes' if row.in_api_words else 'no'} | {row.meaning} | "
+        f"{row.source} |"
+        for row in errors.NOT_BILLED
+    ]
+
+
+def _statuses(found: range) -> str:
+    return str(found[0]) if len(found) == 1 else f"{found[0]} to {found[-1]}"
+
+
+@then("docs/guarantees.md has every row of the {name}, with its source")
+def _(_: Context, name: str) -> None:
+    text = (Path(__file__).parents[2] / "docs/guarantees.md").read_text()
+    rows = _table_of_errors() if name == "table of errors" else _table_of_answers()
+    assert "\n".join(rows) in text, "\n".join(rows)
+
+
+@then("an answer {status:d} to a live call {whose} proves that nothing is billed: {proves}")
+def _(_: Context, status: int, whose: str, proves: str) -> None:
+    body = b"<html></html>" if whose == "from a proxy" else json.dumps(API_ERROR).encode()
+    headers = {} if whose == "from a proxy" else {"request-id": "req_1"}
+    fault = fault_of_response(status, headers, body, NO_SECRETS)
+    assert fault.is_not_billed == (proves == "yes"), fault
 
 
 @then("the headers {headers} ask to wait {seconds} seconds")
@@ -254,6 +318,9 @@ def _(context: Context, outcome: str) -> None:
     if outcome == "unreadable":
         assert line is None
         return
+    if outcome == "malformed":
+        assert (line.outcome, line.disposition) == ("succeeded", "malformed") and line.fault
+        return
     assert line is not None and line.outcome == outcome
     if outcome == "succeeded":
         assert (line.usage.input_tokens, line.usage.output_tokens) == (5, 2)
@@ -275,7 +342,7 @@ def _(context: Context) -> None:
     message = decode_message(raw)
     assert message.content == [{"type": "text", "text": "hi"}]
     assert message.usage.cache_creation_5m_input_tokens == 0
-    tokens = b'{"usage": {"cache_creation_input_tokens": 9}}'
+    tokens = b'{"content": [], "usage": {"cache_creation_input_tokens": 9}}'
     assert decode_message(tokens).usage.cache_creation_5m_input_tokens == 9
 
 
@@ -296,6 +363,13 @@ def _(context: Context, model: str) -> None:
 @when("the params of {model} are encoded for a live call, with")
 def _(context: Context, model: str) -> None:
     encode(context, {**GOOD, "model": model, **json.loads(context.text)}, batch=False)
+
+
+@when("the params of {model}, which has structured_outputs: {has}, are encoded with a schema")
+def _(context: Context, model: str, has: str) -> None:
+    config = {"format": {"type": "json_schema", "schema": {"type": "object"}}}
+    params = {**GOOD, "model": model, "output_config": config}
+    encode(context, params, capabilities={"structured_outputs": has == "true"})
 
 
 @then("nothing was refused")

@@ -17,6 +17,48 @@ Feature: What a request can come to at most is known before it is sent, or it is
       | {"messages": [{"role": "user", "content": [{"type": "image", "source": {"type": "base64", "data": "aaaa"}}]}]} | 5046 |
       | {"messages": [{"role": "user", "content": [{"type": "document", "source": {"type": "text", "data": "a"}}]}]} | 50 |
 
+  Scenario Outline: A document is bounded by what is known of it: <document>
+    Then a <document> comes to <tokens> tokens
+
+    Examples: A page is an image and its text
+      | document                                              | tokens  |
+      | PDF of 1 page                                         | 9500    |
+      | PDF of 3 pages                                        | 28500   |
+      | PDF of 3 pages, packed                                | 28500   |
+      | PDF of 1 page, each of 1000 letters                   | 9500    |
+      | PDF of 2 pages, each of 5000 letters                  | 40004   |
+
+    Examples: Text that is shown in another way than by plain strings
+      | document                                              | tokens  |
+      | PDF with hexadecimal codes of two bytes               | 13000   |
+      | PDF with ligatures                                    | 97000   |
+      | PDF with names of glyphs                              | 157000  |
+      | PDF with a form drawn 20 times inside of another      | 645000  |
+      | PDF with a comment                                    | 39008   |
+      | PDF with a replacement of what is shown               | 45047   |
+      | PDF with a replacement of what its structure holds    | 39542   |
+
+    Examples: Nothing is known of it
+      | document                                              | tokens      |
+      | PDF of 1 page, encrypted                              | a window of |
+      | PDF cut short                                         | a window of |
+      | PDF with a form that draws itself                     | a window of |
+      | PDF with a replacement that stands elsewhere          | a window of |
+      | PDF with letters that are texts                       | a window of |
+      | PDF with a stream that unpacks to 20 MB               | a window of |
+      | PDF with many streams that unpack to 80 MB            | a window of |
+
+    Examples: An image has a token for each 750 pixels or each patch, and a tenth more
+      | document                                              | tokens  |
+      | png of 20 by 10                                       | 11      |
+      | png of 1000 by 1000                                   | 1477    |
+      | jpeg of 29 by 29                                      | 14      |
+      | png of 4000 by 4000                                   | 5000    |
+      | png of 9000 by 9000                                   | 5000    |
+
+  Scenario: What was looked at is not looked at again, and little of it is remembered
+    Then a budget remembers the bounds of 3 PDFs at most
+
   Scenario Outline: What may fill a model's whole window: <params>
     Then params with <params> come to <tokens> tokens and <searches> searches
 

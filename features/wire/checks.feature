@@ -76,6 +76,45 @@ Feature: What the API would refuse hours later is refused at once, with the item
       | {"stop_sequences": "END"} | `stop_sequences` is a list of texts |
       | {"stop_sequences": [1]} | `stop_sequences` is a list of texts |
 
+  Scenario Outline: A schema is refused for a model without structured outputs: <model>
+    When the params of <model> are encoded for a batch, with
+      """
+      <params>
+      """
+    Then they are refused with "<model> has no structured outputs, which <asked>"
+
+    Examples:
+      | model                      | asked | params |
+      | claude-3-haiku-20240307    | `output_config.format` | {"output_config": {"format": {"type": "json_schema", "schema": {"type": "object"}}}} |
+      | claude-3-7-sonnet-latest   | `output_config.format` | {"output_config": {"format": {"type": "json_schema", "schema": {"type": "object"}}}} |
+      | claude-opus-4-0            | `output_config.format` | {"output_config": {"format": {"type": "json_schema", "schema": {"type": "object"}}}} |
+      | claude-sonnet-4-20250514   | `output_config.format` | {"output_config": {"format": {"type": "json_schema", "schema": {"type": "object"}}}} |
+      | claude-opus-4-20250514     | `strict` of tool 2     | {"tools": [{"name": "a", "strict": false}, {"name": "b", "strict": true}]} |
+
+  Scenario Outline: A schema passes for a model that has structured outputs or is not known: <model>
+    When the params of <model> are encoded for a batch, with
+      """
+      {"output_config": {"format": {"type": "json_schema", "schema": {"type": "object"}}}, "tools": [{"name": "a", "strict": true}]}
+      """
+    Then nothing was refused
+
+    Examples:
+      | model                          |
+      | claude-opus-4-1-20250805       |
+      | claude-sonnet-4-5-20250929     |
+      | claude-haiku-4-5               |
+      | claude-opus-5-5                |
+      | claude-sonnet-40               |
+      | claude-of-tomorrow             |
+      | us.anthropic.claude-3-haiku-v1 |
+      | gateway/our-own                |
+
+  Scenario: The table of models is overridden by what the caller knows of the model
+    When the params of claude-3-haiku-20240307, which has structured_outputs: true, are encoded with a schema
+    Then nothing was refused
+    When the params of gateway/our-own, which has structured_outputs: false, are encoded with a schema
+    Then they are refused with "gateway/our-own has no structured outputs"
+
   Scenario Outline: what is right, or not known here, passes: <params>
     When the params of claude-haiku-4-5 are encoded for a batch, with
       """

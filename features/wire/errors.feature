@@ -47,9 +47,55 @@ Feature: Each error of the API means one thing, by one table
       | rate_limit_error      | slow                              | retry       |
       | invalid_request_error | bad                               | final       |
       | invalid_request_error | Your credit balance is too low    | account     |
+      | invalid_request_error | You have reached your specified workspace API usage limits. | account |
+      | invalid_request_error | The request timed out while trying to download the file. Please try again later. | retry |
       | permission_error      | that model                        | final       |
       | billing_error         | pay                               | account     |
       | something_new         | unheard of                        | final       |
+
+  Scenario Outline: A stored failure passes, or it does not: <type> "<message>"
+    Then a failure with <type> saying "<message>" <passes>
+
+    Examples:
+      | type                  | message                                                     | passes        |
+      | overloaded_error      | busy                                                        | passes        |
+      | invalid_request_error | The request timed out while trying to download the file.    | passes        |
+      | invalid_request_error | Your credit balance is too low                              | passes        |
+      | invalid_request_error | bad                                                         | does not pass |
+      | http_413              | too large                                                   | does not pass |
+
+  Scenario Outline: Which answers to a live call prove that nothing is billed: <status>
+    Then an answer <status> to a live call <whose> proves that nothing is billed: <proves>
+
+    Examples:
+      | status | whose           | proves |
+      | 307    | from a proxy    | yes    |
+      | 400    | of the API      | yes    |
+      | 400    | from a proxy    | no     |
+      | 401    | of the API      | yes    |
+      | 402    | of the API      | yes    |
+      | 403    | of the API      | yes    |
+      | 404    | of the API      | yes    |
+      | 405    | of the API      | no     |
+      | 408    | of the API      | no     |
+      | 409    | of the API      | no     |
+      | 413    | from a proxy    | yes    |
+      | 429    | of the API      | yes    |
+      | 429    | from a proxy    | no     |
+      | 500    | of the API      | no     |
+      | 502    | of the API      | no     |
+      | 503    | of the API      | no     |
+      | 504    | of the API      | no     |
+      | 529    | of the API      | yes    |
+      | 529    | from a proxy    | no     |
+
+  Scenario Outline: The documentation prints the tables of errors as they are in the code
+    Then docs/guarantees.md has every row of the <table>, with its source
+
+    Examples:
+      | table                             |
+      | table of errors                   |
+      | table of answers to a live call   |
 
   Scenario Outline: How long to wait: <headers>
     Then the headers <headers> ask to wait <seconds> seconds
@@ -76,7 +122,7 @@ Feature: Each error of the API means one thing, by one table
       | an expired request              | expired    |
       | a canceled request              | canceled   |
       | no JSON                         | unreadable |
-      | a success without a message     | unreadable |
+      | a success without a message     | malformed  |
       | an error without an error       | unreadable |
       | an outcome nobody knows         | unreadable |
 

@@ -139,6 +139,14 @@ def call_again_what_was_interrupted() -> None:
     live.interrupted = interrupted
 
 
+def call_again_after_any_error() -> None:
+    """A live call that ended with a passing error is made again, though it may have been billed."""
+    from claude_batch.lifecycle import live
+
+    real: Any = live.judge
+    live.judge = lambda answer, _retry="safe": real(answer, "always")
+
+
 BREAKAGES: dict[str, Callable[[], None]] = {
     "sends-again": send_again_what_is_unknown,
     "fetches-once": take_the_first_fetch_for_all,
@@ -147,6 +155,7 @@ BREAKAGES: dict[str, Callable[[], None]] = {
     "notes-tools-late": note_tools_when_they_have_run,
     "repeats-nothing": run_no_tool_again,
     "calls-again": call_again_what_was_interrupted,
+    "calls-after-errors": call_again_after_any_error,
 }
 """Each is a build that a storm has to see through."""
 

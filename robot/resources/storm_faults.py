@@ -80,6 +80,11 @@ class Storm:
     budget: int = 0
     """What all of it may cost, in nano-dollars, until it is raised; 0 for no budget."""
 
+    @property
+    def missing_after(self) -> float:
+        """Seconds for which results must be missing before they are lost."""
+        return float(self.variables.get("CLAUDE_BATCH_MISSING_AFTER", "86400s").removesuffix("s"))
+
 
 def draw(family: Family, seed: int) -> Storm:
     """The storm of this family and seed."""
@@ -95,6 +100,11 @@ def drawn_for(breakage: str) -> Storm:
             "nth": 1,
             "action": {"type": "cut_between_lines", "after_lines": 3},
         },
+        "calls-after-errors": {
+            "route": "messages",
+            "nth": 1,
+            "action": {"type": "error", "status": 500, "processed": True},
+        },
     }
     family: Family = "run"
     ending = ""
@@ -103,8 +113,9 @@ def drawn_for(breakage: str) -> Storm:
     if breakage in _TOLD_BY:
         family, ending = "talks", " [[sandbox:tools]]"
         deaths = [Death("point", _TOLD_BY[breakage], 60.0)]
-    if breakage == "calls-again":
+    if breakage in ("calls-again", "calls-after-errors"):
         family, haste = "haste", {"CLAUDE_BATCH_MODE": "live"}
+    if breakage == "calls-again":
         deaths = [Death("point", f"{CrashPoint.AFTER_LIVE_ANSWER}:1", 60.0)]
     return Storm(
         family=family,
@@ -201,10 +212,16 @@ class _Draw:
         }
         if self.family == "talks":
             variables["CLAUDE_BATCH_TURN_LINGER"] = self.random.choice(("50ms", "300ms", "1s"))
+            # `resume` and `advance` are given no actor file.
+            variables["CLAUDE_BATCH_ALLOW_TOOLS_FROM_LEDGER"] = "true"
         if self.family == "haste":
             variables.update(self._haste())
         if self.deleting:
             variables["CLAUDE_BATCH_NOT_FOUND_AFTER"] = "1500ms"
+        # Drawn by itself, so that all else of a storm is what it was before.
+        patience = random.Random(f"missing:{self.family}:{self.seed}")
+        if patience.random() < 0.6:
+            variables["CLAUDE_BATCH_MISSING_AFTER"] = patience.choice(("0s", "1s", "3s"))
         if self.alone:
             variables["CLAUDE_BATCH_EXCLUSIVE_WORKSPACE"] = "true"
         if self.patience:
@@ -335,6 +352,7 @@ class _Draw:
             kinds = [*_twice(self._refusal), *_twice(self._unanswered), self._unanswered, *kinds]
         if route == "messages":
             kinds = [*_twice(self._error), *_twice(self._broken), *kinds, self._account]
+            kinds += _twice(self._hidden)
         if route == "results":
             kinds = [*_twice(self._lines), *_twice(self._lines), *kinds]
         return self.random.choice(kinds)()
@@ -349,6 +367,11 @@ class _Draw:
         if self._chance(0.1):
             error["json"] = False
         return error
+
+    def _hidden(self) -> Json:
+        """A call that was processed and billed, and answered with an error."""
+        status = self.random.choice((408, 409, 500, 502, 503, 504))
+        return {"type": "error", "status": status, "processed": True}
 
     def _account(self) -> Json:
         """A live call at which the account is refused."""
@@ -392,7 +415,13 @@ class _Draw:
                 {"type": "hang", "seconds": 0.4},
                 {"type": "html_200", "processed": True, "listed_after": late},
                 {"type": "html_200"},
-                {"type": "error", "status": 500},
+                # Half of the storms; nothing is drawn for it, so that seeds keep their storms.
+                {
+                    "type": "error",
+                    "status": 500,
+                    "processed": self.seed % 2 == 1,
+                    "listed_after": late,
+                },
                 {"type": "error", "status": 429, "json": False},
             )
         )

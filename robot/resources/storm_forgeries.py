@@ -32,11 +32,17 @@ def _plain(evidence: Json, route: str | None = None) -> tuple[str, int, Json]:
     raise AssertionError("no request was processed once and answered; take another storm")
 
 
-def _again(evidence: Json, outcome: str = "succeeded", *, early: bool = False) -> None:
+def _again(
+    evidence: Json,
+    outcome: str = "succeeded",
+    *,
+    error_type: str = "overloaded_error",
+    early: bool = False,
+) -> None:
     """The request of a line is processed once more, in a batch of its own."""
     _, _, record = _plain(evidence)
     record["outcome"] = outcome
-    record["error_type"] = {"errored": "overloaded_error"}.get(outcome)
+    record["error_type"] = error_type if outcome == "errored" else None
     second = copy.deepcopy(record)
     request, incarnation, _ = record["custom_id"].split("-")
     second["custom_id"] = f"{request}-{incarnation}-0002"
@@ -59,8 +65,8 @@ def send_twice_at_once(evidence: Json) -> None:
 
 
 def try_a_final_outcome_again(evidence: Json) -> None:
-    """What the API has called off is processed once more."""
-    _again(evidence, "canceled")
+    """What the API has found invalid is processed once more."""
+    _again(evidence, "errored", error_type="invalid_request_error")
 
 
 def forget_why_it_was_sent_again(evidence: Json) -> None:
@@ -107,6 +113,27 @@ def lose_an_answer(evidence: Json) -> None:
     role, at, _ = _plain(evidence)
     line = evidence["outputs"][role][at]
     line["ok"], line["error"] = False, {"type": "missing_result", "message": "gone"}
+
+
+def lose_what_was_missing_for_a_moment(evidence: Json) -> None:
+    """A request that was paid for ends as missing, after three short fetches within a moment."""
+    lose_an_answer(evidence)
+    [*_, record] = _plain_lost(evidence)
+    fetch = {"route": "results", "status": 200, "fault": "missing_lines", "headers": {},
+             "path": f"/v1/messages/batches/{record['batch_id']}/results"}  # fmt: skip
+    evidence["missing_after"] = 86400.0
+    evidence["log"] += [{**fetch, "at": at} for at in (1.0, 2.0, 3.0)]
+
+
+def _plain_lost(evidence: Json) -> list[Json]:
+    """The bill of the request that `lose_an_answer` has lost."""
+    hashes = {row["prompt"]: row["sha256"] for row in evidence["requests"]}
+    for role, asked in evidence["asked"].items():
+        for at, line in enumerate(evidence["outputs"][role]):
+            if not line["ok"] and line["error"]["message"] == "gone":
+                digest = hashes[asked[at]["prompt"]]
+                return [each for each in evidence["billing"] if each["params_sha256"] == digest]
+    raise AssertionError("nothing was lost")
 
 
 def lose_a_line(evidence: Json) -> None:
@@ -321,7 +348,8 @@ FORGERIES: dict[str, Callable[[Json], None]] = {
     made.__name__.replace("_", " "): made
     for made in (
         pay_twice, send_twice_at_once, try_a_final_outcome_again, forget_why_it_was_sent_again,
-        process_one_sending_twice, lose_an_answer, lose_a_line, double_a_line, mix_up_the_order,
+        process_one_sending_twice, lose_an_answer, lose_what_was_missing_for_a_moment,
+        lose_a_line, double_a_line, mix_up_the_order,
         give_another_answer, give_up_early, leave_a_batch_behind, cancel_a_foreign_batch,
         make_a_run_twice, pass_the_budget, forget_what_was_spent, run_a_tool_again,
         run_a_recorded_tool_again, repeat_a_tool_for_nothing, invent_a_result, forget_a_result,

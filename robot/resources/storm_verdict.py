@@ -22,11 +22,13 @@ STRANGER = "stranger"
 """How the other client in the workspace calls itself, and how its requests' ids begin."""
 
 _ACCOUNT = ("billing_error", "authentication_error")
+_NOT_BEGUN = ("overloaded_error", "rate_limit_error")
+"""Errors that prove of a live call that it was not processed; any other may hide that it was."""
 _GAPS = ("missing_lines", "garbage_line", "cut_between_lines", "html_200")
 """Faults after which a fetch of results looks complete, and is not."""
 
 _FETCHES = 3
-"""After so many complete fetches a line that is not there counts as missing for good."""
+"""After so many complete fetches a line that was not paid for counts as missing for good."""
 
 _ATTEMPTS = 3
 """Outcomes after which a passing failure is final (`max_attempts`)."""
@@ -60,9 +62,10 @@ class Processing:
     def may_be_tried_again(self) -> bool:
         """Whether its outcome is one that a request may have another attempt after."""
         if self.outcome == "errored":
-            # A 403 of a live call is the account's; in the line of a batch it is the request's.
-            account = (*_ACCOUNT, "permission_error") if self.is_live else _ACCOUNT
-            return self.error_type in PASSING + account
+            if self.is_live:
+                # A 403 of a live call is the account's; in a batch's line it is the request's.
+                return self.error_type in (*_NOT_BEGUN, *_ACCOUNT, "permission_error")
+            return self.error_type in PASSING + _ACCOUNT
         return self.outcome == "expired"
 
     @property
@@ -120,7 +123,7 @@ class _Trial:
                     record["processed_at"],
                 )
             )
-        self.gaps: Counter[str] = Counter()
+        self.gaps: defaultdict[str, list[float]] = defaultdict(list)
         self.contradicted: set[str] = set()
         self.refused = 0
         self.broken = 0
@@ -133,7 +136,8 @@ class _Trial:
         fault = call["fault"]
         if call["route"] == "results" and call["status"] == 200:
             batch = call["path"].split("/")[-2]
-            self.gaps[batch] += fault in _GAPS
+            if fault in _GAPS:
+                self.gaps[batch].append(call["at"])
             if fault == "contradicting_lines":
                 self.contradicted.add(batch)
         if call["route"] == "create":
@@ -143,8 +147,15 @@ class _Trial:
             self.troubled = True
 
     def _gapped(self, batch: str) -> bool:
-        """Whether lines of this batch may have stayed missing for good."""
-        return self.gaps[batch] >= _FETCHES or batch in self.deleted
+        """Whether lines of this batch that were not paid for may have stayed missing for good."""
+        return len(self.gaps[batch]) >= _FETCHES or batch in self.deleted
+
+    def _given_up(self, batch: str) -> bool:
+        """Whether a paid line of this batch may be lost: it was missing for long enough, too."""
+        if batch in self.deleted:
+            return True
+        seen = self.gaps[batch]
+        return len(seen) >= _FETCHES and seen[-1] - seen[0] >= self.evidence["missing_after"] - 0.5
 
     def findings(self) -> Iterator[str]:
         """Everything that is wrong."""
@@ -210,7 +221,10 @@ class _Trial:
         if self._gapped(before.batch):
             return  # that no line told what failed it is no fault of ours
         # A deadline cancels a batch, and what did not run in it is asked live.
-        called_off = after.is_live and before.outcome == "canceled"
+        # A run that is asked for again asks again what was canceled.
+        called_off = before.outcome == "canceled" and (
+            after.is_live or self.evidence["asked_again"]
+        )
         spoiled = before.batch in self.contradicted
         if not (before.may_be_tried_again or called_off or spoiled):
             yield f"processed again after a final outcome: {told}"
@@ -326,7 +340,7 @@ class _Trial:
         for each in paid:
             # The answer to a live call goes with the process, or the connection, that waits for it.
             unheard = each.is_live and kind == "submission_unknown" and self.troubled
-            if not self._gapped(each.batch) and not unheard:
+            if not self._given_up(each.batch) and not unheard:
                 yield f"a paid answer is lost: {told}, but {each}"
         if paid:
             return

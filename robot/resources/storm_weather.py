@@ -138,6 +138,7 @@ class Weather:
         self._cancelled = False
         self._budgets: list[tuple[float, int]] = []
         self._processes: list[Json] = []
+        self._asks = 0
         self.actor, self.actor_name = ACTOR, "examples/reviewer"
         self.tally = ""
         """Of the faults that were met and the sendings that had no answer, how many."""
@@ -247,6 +248,8 @@ class Weather:
                 time.sleep(0.1)
             elif run_id and role.kind == "run" and chance.random() < 0.3:
                 command = ["claude-batch", "resume", run_id]
+            with self._lock:
+                self._asks += command is ask
             running = self._start(role.name, command, deaths)
             if cancel == "during" and (run_id := self._hear_run_id(running)):
                 self._let_talk(running)
@@ -420,6 +423,7 @@ class Weather:
             "family": self.storm.family,
             "seed": self.storm.seed,
             "fallback": self.storm.variables.get("CLAUDE_BATCH_FALLBACK", "live"),
+            "missing_after": self.storm.missing_after,
             "asked": {role.name: asked(role) for role in self.storm.roles},
             "outputs": outputs,
             "billing": billing,
@@ -429,6 +433,7 @@ class Weather:
             "cancelled": self._cancelled,
             "budgets": [[at, amount] for at, amount in self._budgets],
             "processes": self._processes,
+            "asked_again": self._asks > len(self.storm.roles),
             "notes": [json.loads(line) for line in self._noted()],
             "runs_expected": sum(role.kind != "calls" for role in self.storm.roles),
             **read_ledger(self.ledger),

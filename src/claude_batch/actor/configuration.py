@@ -39,6 +39,7 @@ from claude_batch.actor.tools import Toolset, functions_in, toolset_of
 from claude_batch.actor.writing import Dumper
 from claude_batch.core.errors import ActorConfigurationError, InvalidRequestError
 from claude_batch.core.settings import BatchProcessingMode
+from claude_batch.wire.models import CAPABILITIES
 from claude_batch.wire.schemas import close_objects, schema_fault
 
 __all__ = ["CLAUDE_PROVIDERS", "DEFAULT_PROVIDER", "ActorConfiguration"]
@@ -79,8 +80,8 @@ class ActorConfiguration(BaseModel):
 
     A nested ``config`` may hold ``provider``, ``model`` or ``actor``, and any of
     ``description``, ``system_prompt``, ``options``, ``response_format``, ``documents``,
-    ``citations``, ``batch_processing``; the latter are read as if they stood beside it (where they
-    do, that wins).
+    ``citations``, ``model_capabilities``, ``batch_processing``; the latter are read as if they
+    stood beside it (where they do, that wins).
 
     Raises pydantic's ``ValidationError``; `ActorLoader` turns that into `ActorConfigurationError`.
     """
@@ -118,6 +119,8 @@ class ActorConfiguration(BaseModel):
     """What every request is about, before its own documents; paths from the file's own folder."""
     citations: StrictBool = False
     """Whether answers cite the documents, the actor's and the request's."""
+    model_capabilities: dict[str, StrictBool] = Field(default_factory=dict[str, StrictBool])
+    """What the model can do, if claude-batch's table of models is wrong about it. Never sent."""
     batch_processing: _BatchProcessing = False
     """Whether, and how, requests travel in batches at half the price."""
 
@@ -176,6 +179,15 @@ class ActorConfiguration(BaseModel):
         if betas is not None and not _is_list_of_text(betas):
             raise ValueError("`betas` must be a list of names, for example [context-1m-2025-08-07]")
         return options
+
+    @field_validator("model_capabilities")
+    @classmethod
+    def _check_capabilities(cls, given: dict[str, bool]) -> dict[str, bool]:
+        for name in given:
+            if name not in CAPABILITIES:
+                known = ", ".join(f"`{each}`" for each in CAPABILITIES)
+                raise ValueError(f"`{name}` is not a capability; known: {known}")
+        return given
 
     @field_validator("documents")
     @classmethod

@@ -10,7 +10,7 @@ __all__ = ["LOOSE_OPTIONS", "MESSAGES_PARAMETERS", "close_word", "hoist", "key_f
 
 _HOISTED = (
     *("description", "system_prompt", "options", "response_format", "batch_processing"),
-    *("documents", "citations"),
+    *("documents", "citations", "model_capabilities"),
 )
 # Fields that may stand in a nested `config` as well as beside it.
 

@@ -16,6 +16,7 @@ from claude_batch.actor.configuration import KEYS_CHECKED, ActorConfiguration
 from claude_batch.actor.keys import key_faults
 from claude_batch.core.errors import ActorConfigurationError
 from claude_batch.core.settings import BatchProcessingMode
+from claude_batch.core.yaml_reader import BoundedLoader, YamlFault, yaml_faults
 
 __all__ = ["ActorLoader"]
 
@@ -139,34 +140,25 @@ class _Document:
     @classmethod
     def parse(cls, text: str, source: str) -> _Document:
         try:
-            loader = _Loader(text)
-            root = loader.get_single_node()
-            if root is None:
-                raise ActorConfigurationError(
-                    "the file is empty; an actor needs at least `model: …`", source=source
-                )
-            if not isinstance(root, yaml.MappingNode):
-                raise ActorConfigurationError(
-                    "an actor is a mapping of keys to values, not a list or a single value",
-                    source=source,
-                    line=root.start_mark.line + 1,
-                )
-            _refuse_cycles(root, source)
-            # Before values are made: merging (``<<``) puts what it overrides into the nodes.
-            doubled = list(_doubled_keys(root, source, set()))
-            data: object = loader.construct_document(root)  # pyright: ignore[reportUnknownMemberType]
-        except yaml.MarkedYAMLError as error:
-            mark = error.problem_mark or error.context_mark
-            words = " ".join(filter(None, (error.context, error.problem)))
+            with yaml_faults(text):
+                loader = _Loader(text)
+                root = loader.get_single_node()
+                if root is None:
+                    raise ActorConfigurationError(
+                        "the file is empty; an actor needs at least `model: …`", source=source
+                    )
+                if not isinstance(root, yaml.MappingNode):
+                    raise ActorConfigurationError(
+                        "an actor is a mapping of keys to values, not a list or a single value",
+                        source=source,
+                        line=root.start_mark.line + 1,
+                    )
+                # Before values are made: merging (``<<``) puts what it overrides into the nodes.
+                doubled = list(_doubled_keys(root, source, set()))
+                data: object = loader.construct_document(root)  # pyright: ignore[reportUnknownMemberType]
+        except YamlFault as fault:
             raise ActorConfigurationError(
-                f"this is no valid YAML: {words}",
-                source=source,
-                line=mark.line + 1 if mark else None,
-            ) from None
-        except (yaml.YAMLError, ValueError, RecursionError) as error:
-            words = "nested too deeply" if isinstance(error, RecursionError) else _words(error)
-            raise ActorConfigurationError(
-                f"this is no valid YAML: {words}", source=source
+                f"this is no valid YAML: {fault.words}", source=source, line=fault.line
             ) from None
         return cls(source, cast("dict[str, Any]", data), root, doubled)
 
@@ -378,7 +370,7 @@ def _show(value: object) -> str:
 # --- reading --------------------------------------------------------------------------------------
 
 
-class _Loader(yaml.SafeLoader):
+class _Loader(BoundedLoader):
     """YAML as JSON can carry it: dates stay the text that they are written as."""
 
 
@@ -401,34 +393,6 @@ def _read(path: str | os.PathLike[str]) -> tuple[str, str]:
     except (OSError, ValueError) as error:
         words = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise ActorConfigurationError(f"it cannot be read: {words}", source=source) from None
-
-
-def _refuse_cycles(root: yaml.Node, source: str) -> None:
-    """A mapping that holds itself has no end, and cannot be sent."""
-    open_nodes: set[int] = set()
-    finished: set[int] = set()
-
-    def walk(node: yaml.Node) -> None:
-        if id(node) in open_nodes:
-            raise ActorConfigurationError(
-                "an anchor holds itself; write the value out",
-                source=source,
-                line=node.start_mark.line + 1,
-            )
-        if id(node) in finished or isinstance(node, yaml.ScalarNode):
-            return
-        open_nodes.add(id(node))
-        if isinstance(node, yaml.MappingNode):
-            for key, value in _pairs(node):
-                walk(key)
-                walk(value)
-        else:
-            for item in cast("list[yaml.Node]", node.value):
-                walk(item)
-        open_nodes.discard(id(node))
-        finished.add(id(node))
-
-    walk(root)
 
 
 def _doubled_keys(
@@ -470,10 +434,6 @@ def _names(entry: _Entry) -> set[str]:
 
 def _ids(entries: list[_Entry]) -> str:
     return ", ".join(entry.identifier or str(entry.data.get("name")) for entry in entries)
-
-
-def _words(error: Exception) -> str:
-    return " ".join(str(error).split())
 
 
 def _one_of(faults: list[ActorConfigurationError], source: str | None) -> ActorConfigurationError:

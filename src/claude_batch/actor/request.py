@@ -38,6 +38,7 @@ __all__ = [
     "build_params",
     "check_requests",
     "encode",
+    "is_unicode",
 ]
 
 _log = logging.getLogger(__name__)
@@ -55,8 +56,9 @@ class ActorRequest:
 
     ``documents`` go with a prompt, or with messages: they stand before the first user's text.
 
-    Raises `InvalidRequestError` for none or several of them, and for what the API would refuse
-    only hours later: an empty prompt, no messages, messages without role or content.
+    Raises `InvalidRequestError` for none or several of them, for a key with a lone surrogate, and
+    for what the API would refuse only hours later: an empty prompt, no messages, messages without
+    role or content.
     """
 
     prompt: str | None = None
@@ -78,7 +80,7 @@ class ActorRequest:
             type(self.prompt) is str
             and self.messages is None
             and self.params is None
-            and (self.key is None or (type(self.key) is str and self.key))
+            and (self.key is None or (type(self.key) is str and self.key and self.key.isascii()))
             and self.prompt
             and not self.prompt.isspace()
             and self.documents == ()
@@ -88,6 +90,12 @@ class ActorRequest:
         given = (self.prompt is not None) + (self.messages is not None) + (self.params is not None)
         if self.key is not None and not (isinstance(cast("object", self.key), str) and self.key):
             raise InvalidRequestError(f"a key is a text that is not empty, not {self.key!r}")
+        if self.key is not None and not is_unicode(self.key):
+            raise InvalidRequestError(
+                "a key is Unicode text, and this one has a lone surrogate, as names of files have "
+                "that are not UTF-8; give it another key",
+                key=self.key,
+            )
         if given != 1:
             what = "none of them is given" if given == 0 else f"{given} of them are given"
             raise InvalidRequestError(
@@ -178,6 +186,15 @@ Requests: TypeAlias = Iterable[str | ActorRequest] | AsyncIterable[str | ActorRe
 _FIELDS = frozenset(("prompt", "messages", "params", "id", "key", "documents", "citations"))
 
 
+def is_unicode(text: str) -> bool:
+    """False for a text with a lone surrogate, which cannot be written as UTF-8."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def _kind(value: object) -> str:
     return f"{type(value).__name__} ({str(value)[:40]!r})"
 
@@ -255,6 +272,7 @@ class RequestEncoder:
         self._format: object = (
             parameters["output_config"]["format"] if configuration.output_required else None
         )
+        self._capabilities = configuration.model_capabilities
         self._documents = configuration.common_documents
         self._citations = configuration.citations
         # Most requests of a run differ in their prompt alone, and only that is encoded for each.
@@ -268,6 +286,7 @@ class RequestEncoder:
                 betas=self._betas,
                 user_profile=self._user_profile,
                 batch=batch,
+                capabilities=self._capabilities,
             )
 
     def build(self, request: RequestLike) -> dict[str, Any]:
@@ -306,6 +325,7 @@ class RequestEncoder:
                     betas=betas,
                     user_profile=self._user_profile,
                     batch=self._batch,
+                    capabilities=self._capabilities,
                 )
 
             if shared is None or not self._batch:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from dataclasses import field as dataclass_field
+from datetime import UTC, datetime
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, Generic, Literal
+from typing import TYPE_CHECKING, Any, Generic, Literal, cast
 
 import msgspec
 import msgspec.structs
@@ -21,7 +23,7 @@ from claude_batch.wire.messages import DecodedMessage, UnreadableLine, decode_me
 if TYPE_CHECKING:
     from anthropic.types import Message
 
-__all__ = ["ActorResponse", "ActorResult", "OutputJudge", "OutputT"]
+__all__ = ["ActorResponse", "ActorResult", "OutputJudge", "OutputT", "time_of"]
 
 
 OutputT = TypeVar("OutputT", default=Any)
@@ -33,17 +35,25 @@ _UNFINISHED = ("tool_use", "pause_turn")
 _UNREAD: Any = object()
 
 
+def time_of(seconds: float | None) -> datetime | None:
+    """Seconds since the epoch as a time in UTC."""
+    return None if seconds is None else datetime.fromtimestamp(seconds, UTC)
+
+
 class ActorResponse(Generic[OutputT_co]):
     """One answer. Keeps the API's bytes; equal, hashable and picklable by value.
 
+    `reused` and `answered` say where it came from; two equal answers may differ in them.
+
     ``ActorResponse[Invoice]`` is one that was asked for with ``output_format=Invoice``.
 
-    Every property but ``raw``, ``batch_id``, ``via``, ``attempt`` and the cost raises
-    `MissingResultError`
-    where the bytes are no Message (they can still be had as ``raw``).
+    Every property but ``raw``, ``batch_id``, ``via``, ``attempt``, ``reused``, ``answered`` and the
+    cost raises `MissingResultError` where the bytes are no Message (they can still be had as
+    ``raw``).
     """
 
     __slots__ = (
+        "_answered",
         "_attempt",
         "_batch_id",
         "_cost",
@@ -65,10 +75,11 @@ class ActorResponse(Generic[OutputT_co]):
         turns: int = 1,
         output: OutputFormat[OutputT_co] | None = None,
         reused: bool = False,
+        answered: float | None = None,
     ) -> None:
         """``raw`` is the JSON of the API's Message object; ``cost`` is nano-dollars.
 
-        ``output`` reads `parsed_output`.
+        ``output`` reads `parsed_output`. ``answered`` is seconds since the epoch.
         """
         self._raw = raw
         self._batch_id = batch_id
@@ -78,6 +89,7 @@ class ActorResponse(Generic[OutputT_co]):
         self._decoded: DecodedMessage | None = None
         self._output = output
         self._reused = reused
+        self._answered = answered
         self._parsed: Any = _UNREAD
 
     @property
@@ -113,8 +125,17 @@ class ActorResponse(Generic[OutputT_co]):
 
     @property
     def reused(self) -> bool:
-        """True where it was the answer to an equal request, and cost nothing this time."""
+        """True if the call, `submit` or `respond_all` that gives it asked the API nothing for it.
+
+        The answer was in the ledger before, or it is the answer to an equal request. Of a run that
+        is opened by its id, only the latter are.
+        """
         return self._reused
+
+    @property
+    def answered(self) -> datetime | None:
+        """When the batch ended that it came from, or the live call was answered, in UTC."""
+        return time_of(self._answered)
 
     @property
     def id(self) -> str:
@@ -230,11 +251,13 @@ class ActorResponse(Generic[OutputT_co]):
             turns=self._turns,
             output=output,
             reused=self._reused,
+            answered=self._answered,
         )
 
     @property
     def turns(self) -> int:
-        """How many answers it took: pauses and calls of tools go before the last one."""
+        """How many answers it took, the last one included: pauses, calls of tools, and answers that
+        were asked for again because they were not of the shape that was asked for."""
         return self._turns
 
     def after(self, before: ActorResponse, turns: int) -> ActorResponse[OutputT_co]:
@@ -247,6 +270,7 @@ class ActorResponse(Generic[OutputT_co]):
             cost=None if None in costs else sum(cost or 0 for cost in costs),
             turns=turns,
             output=self._output,
+            answered=self._answered,
         )
 
     def validate(self) -> None:
@@ -291,10 +315,8 @@ class ActorResponse(Generic[OutputT_co]):
             problem=why,
         )
 
-    def _value(self) -> tuple[bytes, str | None, int, int | None, int, bool]:
-        return (
-            self._raw, self._batch_id, self._attempt, self._cost, self._turns, self._reused
-        )  # fmt: skip
+    def _value(self) -> tuple[bytes, str | None, int, int | None, int]:
+        return self._raw, self._batch_id, self._attempt, self._cost, self._turns
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, ActorResponse):
@@ -305,7 +327,7 @@ class ActorResponse(Generic[OutputT_co]):
         return hash(self._value())
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _restore, (*self._value(), self._output)
+        return _restore, (*self._value(), self._reused, self._answered, self._output)
 
     def __repr__(self) -> str:
         words = self._raw[:60].decode("utf-8", "replace")
@@ -319,6 +341,7 @@ def _restore(
     cost: int | None,
     turns: int,
     reused: bool,
+    answered: float | None,
     output: OutputFormat[Any] | None,
 ) -> ActorResponse:
     return ActorResponse(
@@ -329,6 +352,7 @@ def _restore(
         turns=turns,
         output=output,
         reused=reused,
+        answered=answered,
     )
 
 
@@ -360,6 +384,11 @@ class ActorResult(Generic[OutputT_co]):
     """Where the request stood among those asked together, from 0."""
     response: ActorResponse[OutputT_co] | None = None
     error: ActorError | None = None
+    reused: bool = dataclass_field(default=False, compare=False)
+    """As `ActorResponse.reused`; a failure may be an old one, too."""
+    answered: datetime | None = dataclass_field(default=None, compare=False)
+    """When the batch ended that it came from, or the live call was answered, in UTC. None if the
+    API has said nothing of the request."""
 
     def __post_init__(self) -> None:
         if (self.response is None) == (self.error is None):
@@ -386,4 +415,4 @@ class ActorResult(Generic[OutputT_co]):
                 response.validate()
             except ActorError as fault:
                 response, error = None, fault
-        return ActorResult(key=self.key, position=self.position, response=response, error=error)
+        return replace(cast("ActorResult[OutputT]", self), response=response, error=error)

@@ -23,10 +23,11 @@ import pydantic_core
 from pydantic import ValidationError, validate_call
 
 from claude_batch.actor.output import problems_of
+from claude_batch.actor.tool_source import source_digest
 from claude_batch.core.durations import parse_duration
 from claude_batch.core.errors import ActorConfigurationError
 
-__all__ = ["Tool", "Toolset", "find_tools", "functions_in", "tool", "toolset_of"]
+__all__ = ["Tool", "ToolFinder", "Toolset", "functions_in", "tool", "toolset_of"]
 
 DEFAULT_TIMEOUT = 300.0
 """Seconds that a function may take."""
@@ -222,6 +223,11 @@ def as_tool(function: object) -> Tool[..., Any]:
     return Tool(cast("Callable[..., Any]", function))
 
 
+_offered: dict[str, Tool[..., Any]] = {}
+"""The functions that this program, or an actor file that it read, offers to a model, by
+``module:function``. A ledger may lead to these, and to no others."""
+
+
 class Toolset:
     """The functions of one actor, and what is remembered of them so that others can find them."""
 
@@ -234,6 +240,8 @@ class Toolset:
                     f"two tools are called {each.name!r}; give one another name with tool(name=…)"
                 )
             self.tools[each.name] = each
+            if (place := _place_of(each)) is not None:
+                _offered[place] = each
         self.definitions: list[dict[str, Any]] = [each.definition for each in tools]
         """As the API is told of them."""
         self.remembered: str = msgspec.json.encode(
@@ -249,6 +257,7 @@ def _remembered(tool: Tool[..., Any], folder: str | None) -> dict[str, Any]:
         "function": place,
         "folder": None if place is None else _folder_of(tool) or folder,
         "definition": _digest(tool),
+        "source": None if place is None else source_digest(place.partition(":")[0]),
     }
 
 
@@ -344,24 +353,74 @@ class _Remembered(msgspec.Struct):
     function: str | None
     folder: str | None
     definition: str
+    source: str | None = None
+    """Missing in a run that an older version stored."""
 
 
-def find_tools(remembered: str) -> dict[str, Tool[..., Any]]:
-    """The functions that a run remembers. Raises `ActorConfigurationError` where one is not here.
+class ToolFinder:
+    """Finds the functions that a run of a ledger names.
 
-    One that was found elsewhere than where it was counts only if it is described alike: another
-    project's function of the same name is another function.
+    Whoever wrote the ledger chose these names. So a name leads only to a function that this
+    program, or an actor file that it read, offers to a model too. Importing anything else runs
+    code that the ledger chose, which needs the user's word.
     """
-    tools: dict[str, Tool[..., Any]] = {}
-    for each in msgspec.json.decode(remembered, type=list[_Remembered]):
-        if each.function is None:
+
+    def __init__(self, *, imports: bool = False) -> None:
+        """``imports``: whether functions are imported because the ledger names them."""
+        self._imports = imports
+
+    @property
+    def offered(self) -> int:
+        """How many functions this process offers to models; what was not found may be by now."""
+        return len(_offered)
+
+    def find(self, remembered: str) -> dict[str, Tool[..., Any]]:
+        """The functions that a run remembers, by the names that its model calls them by.
+
+        Raises `ActorConfigurationError` for one that is not here, is another one here, or must not
+        be imported; nothing of it has been imported then.
+        """
+        try:
+            entries = msgspec.json.decode(remembered, type=list[_Remembered])
+        except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
             raise ActorConfigurationError(
-                f"the function of the tool {each.name} was made in the process that asked"
-            )
-        found = import_tool(each.function, [each.folder] if each.folder else [])
-        if _folder_of(found) != each.folder and _digest(found) != each.definition:
+                f"the ledger's list of its tools cannot be read ({error}); ask again with the "
+                "program or actor file that asked"
+            ) from None
+        return {each.name: self._find(each) for each in entries}
+
+    def _find(self, entry: _Remembered) -> Tool[..., Any]:
+        place = entry.function
+        if place is None:
             raise ActorConfigurationError(
-                f"{each.function} is another function here than the one that was asked with"
+                f"the function of the tool {entry.name} was made in the process that asked"
             )
-        tools[each.name] = found
-    return tools
+        if (found := _offered.get(place)) is not None:
+            # Another project's function of the same name is another function.
+            if _folder_of(found) != entry.folder and _digest(found) != entry.definition:
+                raise ActorConfigurationError(
+                    f"{place} is another function here than the one that was asked with"
+                )
+            return found
+        if not self._imports:
+            raise ActorConfigurationError(
+                f"only the ledger names the tool {place}, so it was not imported; ask again with "
+                "the program or actor file that asked, or, if you trust whoever wrote the ledger, "
+                "use --allow-tools-from-ledger"
+            )
+        return self._imported(entry, place)
+
+    @staticmethod
+    def _imported(entry: _Remembered, place: str) -> Tool[..., Any]:
+        folders = [entry.folder] if entry.folder else []
+        if _FUNCTION.fullmatch(place) is None:
+            raise ActorConfigurationError(f"tool {place!r}: it is not written module:function")
+        source = source_digest(place.partition(":")[0], folders)
+        if source is None:
+            raise ActorConfigurationError(f"tool {place}: there is no such module here")
+        if source != entry.source:
+            raise ActorConfigurationError(
+                f"tool {place}: its file has changed since the run was asked, so it was not "
+                "imported; ask again with the program or actor file that asked"
+            )
+        return import_tool(place, folders)

@@ -7,6 +7,10 @@ __all__ = ["main"]
 
 def main() -> None:
     """Run the command line and exit with its code (`claude_batch.cli.exits`)."""
+    from claude_batch.cli.interrupts import begin
+
+    begin()
+
     import atexit
     import gc
 

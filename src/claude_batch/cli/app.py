@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import Any
 
 import click
@@ -19,15 +21,34 @@ from claude_batch.cli.keeping import ledger_group
 from claude_batch.cli.looking import results_command, status_command
 from claude_batch.cli.retry import retry_command
 from claude_batch.cli.tending import advance_command, cancel_command, resume_command
+from claude_batch.cli.terminal import visible
 from claude_batch.cli.unknown import unknown_command
 from claude_batch.sandbox.command import sandbox
 
 __all__ = ["group"]
 
 
+@contextmanager
+def _shown_safely() -> Generator[None]:
+    """What click says of wrong usage repeats what was typed, or the name of a file."""
+    try:
+        yield
+    except click.exceptions.NoArgsIsHelpError:
+        raise  # whose message is the help
+    except click.UsageError as error:
+        message = visible(error.format_message())
+        if message == error.format_message():
+            raise
+        raise click.UsageError(message, error.ctx) from None
+
+
 class _Group(click.Group):
+    def make_context(self, *args: Any, **extra: Any) -> click.Context:
+        with _shown_safely():
+            return super().make_context(*args, **extra)
+
     def invoke(self, ctx: click.Context) -> Any:
-        with told_to_people(), telling_notices():
+        with _shown_safely(), told_to_people(), telling_notices():
             return super().invoke(ctx)
 
     def list_commands(self, ctx: click.Context) -> list[str]:

@@ -11,6 +11,7 @@ import click
 
 from claude_batch.cli.faults import say
 from claude_batch.core.errors import ProviderNotFoundError
+from claude_batch.core.settings import ENVIRONMENT_PREFIX
 
 if TYPE_CHECKING:
     from claude_batch.actor.configuration import ActorConfiguration
@@ -27,10 +28,16 @@ _INPUTS: tuple[Callable[[Any], Any], ...] = (
     click.option("--max-tokens", type=click.IntRange(min=1), help="Longest answer, with --model."),
     click.option("--prompt-column", default="prompt", show_default=True,
                  help="The column of a CSV that holds the prompts."),
+    click.option("--prompt", metavar="TEXT",
+                 help="What is asked about each INPUT that is a document (PDF, image, DOCX); by "
+                 "default the actor's system prompt says it."),
     click.option("--document", "documents", multiple=True, metavar="FILE",
                  help="A PDF, image or text that every request is about; repeatable, "
                  "also a glob."),
     click.option("--citations", is_flag=True, help="Have the documents cited."),
+    click.option("--documents-root", metavar="DIR", type=click.Path(exists=True, file_okay=False),
+                 envvar=f"{ENVIRONMENT_PREFIX}DOCUMENTS_ROOT", show_envvar=True,
+                 help="Refuse documents of input lines that lie outside DIR."),
     click.option("--skip-invalid", is_flag=True,
                  help="Leave out what cannot be sent, and report each."),
 )  # fmt: skip
@@ -45,7 +52,9 @@ class Asked:
     system: str | None
     max_tokens: int | None
     prompt_column: str
+    prompt: str | None
     documents: tuple[str, ...]
+    documents_root: str | None
     citations: bool
     skip_invalid: bool
 
@@ -58,7 +67,10 @@ class Asked:
             given,
             prompt_column=self.prompt_column,
             documents=self.documents,
+            documents_root=self.documents_root,
             citations=self.citations,
+            prompt=self.prompt,
+            instructed=bool(actor.system_prompt or actor.options.get("system")),
             on_invalid=(lambda message: say(f"skipped: {message}")) if self.skip_invalid else None,
         )
         return actor, inputs

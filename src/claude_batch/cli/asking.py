@@ -74,8 +74,10 @@ def run_command(**given: Any) -> None:
 
     ACTOR is a YAML file, unless --model is given. INPUT: JSON lines (a string, or an object with
     optional id, one of prompt, messages, params, and optional documents), '-' for standard input,
-    CSV with a prompt column, or text files, also by glob, one request a file. The same command
-    again goes on with an unfinished run, and delivers a finished one at no cost.
+    CSV with a prompt column, or, one request a file, text files or documents (PDF, image, DOCX;
+    --prompt says what is asked about them), also by glob. The same command again goes on with an
+    unfinished run. It delivers a finished one again at no cost, and asks again what failed in it
+    for a passing reason.
     """
     raise SystemExit(_ask(**given, wait=True))
 
@@ -170,14 +172,12 @@ def _store(
     if inputs.skipped:
         say(f"skipped {inputs.skipped:,} of {inputs.count:,} items")
     status = run.status()
-    if status.finished and status.created >= inputs.begun:
-        say(f"{run.id} is finished: each of its {status.total:,} requests was answered before")
-    elif status.finished:
-        say(f"{run.id} was finished before; delivered again at no cost, --new asks anew")
-    elif inputs.begun > status.created:
-        say(f"{run.id} was asked before and is unfinished; going on with it")
-    else:
-        say(f"{run.id} is stored: {status.total:,} requests")
+    # Of a run that was asked before the provider has said what it holds, and what it asks again.
+    if status.created >= inputs.begun:
+        if status.finished:
+            say(f"{run.id} is finished: each of its {status.total:,} requests was answered before")
+        else:
+            say(f"{run.id} is stored: {status.total:,} requests")
     return run
 
 

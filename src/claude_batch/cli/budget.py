@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from claude_batch.cli.cost import dollars
-from claude_batch.cli.faults import say
+from claude_batch.cli.faults import say, tell, tell_json
 from claude_batch.cli.looking import require_ledger
 from claude_batch.cli.options import ledger_option, prices_option
 from claude_batch.core.dollars import nano_dollars, write_usd
@@ -78,15 +78,12 @@ def budget_command(
     if run_id is not None and amount is None:
         found = [each for each in found if each.name == run_id]
     if as_json:
-        import msgspec
-
-        encoded = msgspec.json.encode([each.to_dict() for each in found])
-        click.echo(msgspec.json.format(encoded).decode())
+        tell_json([each.to_dict() for each in found])
         return
     for each in found:
-        click.echo(_line(each))
+        tell(_line(each))
     if not found:
-        click.echo("no budget")
+        tell("no budget")
 
 
 def _set(

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from claude_batch.cli.faults import say
+from claude_batch.cli.faults import say, tell, tell_json
 from claude_batch.cli.looking import require_ledger
 from claude_batch.cli.options import ledger_option, prices_option
+from claude_batch.cli.terminal import cell
 from claude_batch.core.durations import format_duration
 from claude_batch.core.settings import default_ledger
 
@@ -56,13 +57,10 @@ def cost_command(
     finally:
         store.close()
     if as_json:
-        import msgspec
-
-        encoded = msgspec.json.encode(report.to_dict())
-        click.echo(msgspec.json.format(encoded).decode())
+        tell_json(report.to_dict())
         return
     for line in _details(report):
-        click.echo(line)
+        tell(line)
     if by is not None:
         from claude_batch.cli.display import console
 
@@ -173,7 +171,6 @@ def _details(report: CostReport) -> list[str]:
 
 def _table(shares: tuple[CostShare, ...], by: str) -> Table:
     from rich.table import Table
-    from rich.text import Text
 
     table = Table()
     for column in (by, "answers", "others", "in", "out", "read", "written", "cost", "live"):
@@ -181,7 +178,7 @@ def _table(shares: tuple[CostShare, ...], by: str) -> Table:
     for share in shares:
         tokens, told = share.tokens, share.results
         table.add_row(
-            Text(share.group or "-"),
+            cell(share.group or "-"),
             f"{told['succeeded']:,}",
             f"{sum(told.values()) - told['succeeded']:,}",
             f"{tokens.input:,}",

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from claude_batch.cli.cost import dollars
 from claude_batch.cli.faults import say
+from claude_batch.cli.terminal import cell
 from claude_batch.core.dollars import write_usd
 from claude_batch.core.durations import format_duration, roughly
 from claude_batch.core.states import BatchState
@@ -141,7 +142,9 @@ def console() -> Console:
             """rich would exit with 1, which means failed requests here."""
             raise BrokenPipeError
 
-    return Told(width=None if sys.stdout.isatty() else WIDTH, highlight=False)
+    return Told(
+        width=None if sys.stdout.isatty() else WIDTH, highlight=False, markup=False, emoji=False
+    )
 
 
 def counts_line(status: RunStatus) -> str:
@@ -187,7 +190,6 @@ def _next(batch: BatchStatus, now: float) -> str:
 def run_details(status: RunStatus, trouble: str = "", more: Iterable[str] = ()) -> Group:
     """A run, its requests by state, its batches, what is waited for, and ``more`` lines."""
     from rich.console import Group
-    from rich.text import Text
 
     now = time.time()
     lines = [
@@ -206,13 +208,11 @@ def run_details(status: RunStatus, trouble: str = "", more: Iterable[str] = ()) 
     if status.strange_lines:
         lines.append(f"{status.strange_lines} lines of its results are no results; they are kept")
     lines += more
-    # `Text`, since a label or a message may hold what rich takes for markup.
-    return Group(*(Text(line) for line in lines), _batches_table(status, now))
+    return Group(*(cell(line) for line in lines), _batches_table(status, now))
 
 
 def _batches_table(status: RunStatus, now: float) -> Table:
     from rich.table import Table
-    from rich.text import Text
 
     table = Table()
     for column in ("batch", "state", "requests", "age", "next check", "note"):
@@ -223,12 +223,12 @@ def _batches_table(status: RunStatus, now: float) -> Table:
         )
     for batch in status.batches[-SHOWN_BATCHES:]:
         table.add_row(
-            batch.batch_id or "-",
-            str(batch.state),
+            cell(batch.batch_id or "-"),
+            cell(str(batch.state)),
             f"{batch.requests:,}",
             _ago(batch.submitted, now),
             _next(batch, now),
-            Text(batch.note or ""),
+            cell(batch.note or ""),
         )
     if len(status.batches) > SHOWN_BATCHES:
         table.caption = f"the newest {SHOWN_BATCHES} of {len(status.batches)}; --json has them all"
@@ -238,7 +238,6 @@ def _batches_table(status: RunStatus, now: float) -> Table:
 def runs_table(statuses: list[RunStatus]) -> Table:
     """Runs, one a line."""
     from rich.table import Table
-    from rich.text import Text
 
     now = time.time()
     table = Table()
@@ -249,12 +248,12 @@ def runs_table(statuses: list[RunStatus]) -> Table:
         if output and status.delivered is None:
             output += " (not written yet)"
         table.add_row(
-            status.run_id,
-            str(status.state),
-            Text(status.actor),
-            Text(status.label or ""),
+            cell(status.run_id),
+            cell(str(status.state)),
+            cell(status.actor),
+            cell(status.label or ""),
             _ago(status.created, now),
-            counts_line(status),
-            Text(output),
+            cell(counts_line(status)),
+            cell(output),
         )
     return table

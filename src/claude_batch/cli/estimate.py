@@ -9,7 +9,7 @@ import click
 from claude_batch.cli.asked import Asked, input_options
 from claude_batch.cli.cost import dollars
 from claude_batch.cli.exits import EXIT_CODES
-from claude_batch.cli.faults import BadInput, say
+from claude_batch.cli.faults import BadInput, say, tell, tell_json
 from claude_batch.cli.options import ProviderOptions, provider_options, run_options
 from claude_batch.core.errors import ActorConfigurationError, InvalidRequestError
 
@@ -56,12 +56,10 @@ def estimate_command(asked: Asked, offline: bool, as_json: bool, options: Provid
         raise BadInput(inputs.nothing())
     found = estimator.estimate(_rules(estimator, actor.name, options, offline=offline))
     if as_json:
-        import msgspec
-
-        click.echo(msgspec.json.format(msgspec.json.encode(found.to_dict())).decode())
+        tell_json(found.to_dict())
         return
     for line in _details(found):
-        click.echo(line)
+        tell(line)
 
 
 def _rules(

@@ -11,6 +11,7 @@ from enum import IntEnum
 import click
 
 from claude_batch.cli.faults import BadInput, BadOutput, forget_stdout, say
+from claude_batch.cli.interrupts import expect_interrupts
 from claude_batch.core.errors import (
     AccountHaltedError,
     ActorError,
@@ -47,6 +48,7 @@ DEBUG = "CLAUDE_BATCH_DEBUG"
 @contextmanager
 def told_to_people() -> Generator[None]:
     """Every error of the block becomes one message and an exit code, never a traceback."""
+    expect_interrupts()
     try:
         yield
     except (click.UsageError, click.exceptions.Exit, click.Abort):
@@ -77,7 +79,7 @@ def told_to_people() -> Generator[None]:
         raise SystemExit(Exit.USAGE) from None
     except Exception as error:
         if os.environ.get(DEBUG):
-            traceback.print_exc()
+            say(traceback.format_exc().rstrip())
         say(
             f"error: {type(error).__name__}: {error}. This is a bug of claude-batch; what was "
             f"stored is kept in the ledger. {DEBUG}=1 shows the traceback"

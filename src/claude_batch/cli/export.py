@@ -5,7 +5,6 @@ from __future__ import annotations
 import click
 
 from claude_batch.cli.exits import EXIT_CODES, Exit
-from claude_batch.cli.faults import say
 from claude_batch.cli.looking import require_ledger
 from claude_batch.cli.options import (
     Format,
@@ -31,9 +30,8 @@ def export_command(
     Unlike `results` it leaves the run as it is: where its own output waits to be written, it does
     so still.
     """
-    from claude_batch.cli.formats import format_of
-    from claude_batch.cli.outputs import check_writable, write_output
-    from claude_batch.cli.running import parkable
+    from claude_batch.cli.outputs import check_writable
+    from claude_batch.cli.running import parkable, say_unfinished, write_partial
 
     output = None if output == "-" else output
     check_writable(output)
@@ -42,12 +40,8 @@ def export_command(
     with parkable(), open_provider(options, drive=False) as provider:
         run = provider.open_run(run_id)
         status = run.status()
-        final = (answer for answer in provider.answers(run.id) if answer.state.is_final)
-        whole = write_output(final, output, format_of(output, form))
-        if whole and output is not None:
-            say(f"wrote {output}")
+        write_partial(provider, run, output, form)
         if not status.finished:
-            left = sum(n for state, n in status.counts.items() if not state.is_final)
-            say(f"{run.id} is not finished: {left:,} requests have no result yet")
+            say_unfinished(run, status)
             raise SystemExit(Exit.PARKED)
         raise SystemExit(Exit.FAILED if status.failed else Exit.OK)

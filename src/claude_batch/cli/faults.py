@@ -11,15 +11,18 @@ from contextlib import contextmanager, suppress
 
 import click
 
+from claude_batch.cli.terminal import encodable, visible, visible_json
 from claude_batch.lifecycle.logbook import LOGGER
 
 __all__ = [
     "BadInput",
     "BadOutput",
     "forget_stdout",
+    "on_terminal",
     "require_stdout",
     "say",
     "tell",
+    "tell_json",
     "telling_notices",
     "unwritable",
 ]
@@ -36,7 +39,7 @@ class BadOutput(Exception):
 def say(message: str) -> None:
     """Tell the person: on standard error, since standard output may be the results."""
     with suppress(OSError):  # whoever stopped listening still wants the work done
-        click.echo(message, err=True)
+        click.echo(visible(message), err=True)
 
 
 class _Notices(logging.Handler):
@@ -69,8 +72,26 @@ def telling_notices() -> Generator[None]:
 def tell(text: str) -> None:
     """Print to standard output; quietly nothing where its reader has gone, or never was.
 
+    On a terminal steering characters are made visible; a file or a pipe gets them as they are.
     Raises `BadOutput` where it cannot be written for another reason.
     """
+    _print(visible(text) if on_terminal() else encodable(text))
+
+
+def tell_json(value: object) -> None:
+    """Print a value as indented JSON. Raises as `tell` does."""
+    import msgspec
+
+    text = msgspec.json.format(msgspec.json.encode(value)).decode()
+    _print(visible_json(text) if on_terminal() else text)
+
+
+def on_terminal() -> bool:
+    """Whether standard output is a terminal."""
+    return sys.stdout is not None and sys.stdout.isatty()
+
+
+def _print(text: str) -> None:
     try:
         click.echo(text)
     except BrokenPipeError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import unicodedata
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,14 +13,18 @@ import msgspec
 
 from claude_batch.cli.faults import BadOutput
 from claude_batch.cli.formats import pretty
-from claude_batch.cli.outputs import output_line, replacing
+from claude_batch.cli.outputs import output_line, probe, usual_mode
+from claude_batch.core.temporary_files import replacing
 from claude_batch.ledger.reading import Answer
 
 __all__ = ["check_folder", "write_folder"]
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
+_REPEATED = re.compile(r"-{2,}")
 _LONGEST_NAME = 80
 """Characters of an id that become part of its file's name."""
+_LONGEST_BYTES = 180
+"""Bytes of the same; file systems take names of 255."""
 
 
 def check_folder(folder: str | None) -> None:
@@ -28,9 +33,7 @@ def check_folder(folder: str | None) -> None:
         return
     try:
         (Path(folder) / "raw").mkdir(parents=True, exist_ok=True)
-        probe = Path(folder) / f".{os.getpid()}.partial"
-        probe.touch()
-        probe.unlink()
+        probe(Path(folder) / "summary.json")
     except OSError as error:
         raise BadOutput(
             f"{folder}: cannot be written to: {error.strerror}. Nothing was sent"
@@ -48,30 +51,41 @@ def write_folder(answers: Iterable[Answer], folder: str, summary: Mapping[str, A
     try:
         (root / "raw").mkdir(parents=True, exist_ok=True)
         last.unlink(missing_ok=True)
-        with replacing(str(root / "raw" / "results.jsonl")) as raw:
+        raw_lines = root / "raw" / "results.jsonl"
+        with replacing(raw_lines, mode=usual_mode(), sweep=True) as raw:
             for answer in answers:
                 _write(root / _name(answer), pretty(output_line(answer)))
                 if answer.raw is not None:
                     raw.write(answer.raw + b"\n")
         # One flush for all of them: to flush each would take longer than to write it.
         os.sync()
-        with replacing(str(last)) as stream:
+        with replacing(last, mode=usual_mode(), sweep=True) as stream:
             stream.write(pretty(msgspec.json.encode(summary)))
     except OSError as error:
         raise BadOutput(f"{folder}: cannot be written to: {error.strerror}") from None
 
 
 def _name(answer: Answer) -> str:
-    """``000001-name.json``: in input order, and unique whatever the ids are."""
-    words = _UNSAFE.sub("-", answer.key or "").strip("-.")[-_LONGEST_NAME:]
+    """``000001-name.json``: in input order, and unique whatever the ids are, by the number."""
+    words = _safe(answer.key or "").strip("-.")[-_LONGEST_NAME:]
+    words = words.encode()[-_LONGEST_BYTES:].decode(errors="ignore")
     number = answer.position + 1
     return f"{number:06d}.json" if words in ("", str(number)) else f"{number:06d}-{words}.json"
 
 
+def _safe(key: str) -> str:
+    """A key with ``-`` for what is no letter, mark or digit of any script, nor one of ``._-``."""
+    if key.isascii():
+        return _UNSAFE.sub("-", key)
+    # Composed, so that a file system which composes or parts letters has one name for it.
+    composed = unicodedata.normalize("NFC", key)
+    kept = (
+        each if unicodedata.category(each)[0] in "LMN" else _UNSAFE.sub("-", each)
+        for each in composed
+    )
+    return _REPEATED.sub("-", "".join(kept))
+
+
 def _write(path: Path, content: bytes) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        temporary.write_bytes(content)
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with replacing(path, mode=usual_mode(), durable=False) as stream:
+        stream.write(content)

@@ -35,6 +35,12 @@ CSV_COLUMNS = (
     "via",
 )
 
+_NUMBERS = frozenset(("cost_usd",))
+"""Columns of numbers that are written as text, so that no digit is lost."""
+
+_FORMULAS = ("=", "+", "-", "@", "\t", "\r")
+"""How a cell begins that a spreadsheet computes, or may strip down to one that it does."""
+
 
 def format_of(output: str | None, form: Format | None) -> Format:
     """The form that was asked for, or the one that the name of OUT tells."""
@@ -44,9 +50,16 @@ def format_of(output: str | None, form: Format | None) -> Format:
 
 
 def csv_line(
-    answer: Answer, error_type: Callable[[Any], str], cost_usd: Callable[[int], bytes]
+    answer: Answer,
+    error_type: Callable[[Any], str],
+    cost_usd: Callable[[int], bytes],
+    *,
+    safe: bool = False,
 ) -> bytes:
-    """One row, without its end; line breaks inside an answer are quoted."""
+    """One row, without its end; line breaks inside an answer are quoted.
+
+    ``safe``: spreadsheets take no text for a formula.
+    """
     identifier = answer.key if answer.key is not None else str(answer.position + 1)
     row: list[Any]
     if answer.state is RequestState.SUCCEEDED and answer.raw is not None:
@@ -72,14 +85,23 @@ def csv_line(
         assert error is not None
         row = [identifier, "false", *[None] * 8, error_type(error), str(error)]
     via = answer.via if answer.state is RequestState.SUCCEEDED else None
-    return csv_row([*row, answer.batch_id, answer.attempt, via])
+    row += [answer.batch_id, answer.attempt, via]
+    return csv_row(list(map(_as_text, row, CSV_COLUMNS)) if safe else row)
+
+
+def _as_text(value: Any, column: str) -> Any:
+    """A cell with an apostrophe before what a spreadsheet would compute; numbers stay numbers."""
+    if isinstance(value, str) and column not in _NUMBERS and value.startswith(_FORMULAS):
+        return f"'{value}"
+    return value
 
 
 def csv_row(values: list[Any]) -> bytes:
     """Values as a row of CSV, without its end."""
     buffer = io.StringIO()
-    csv.writer(buffer, lineterminator="").writerow(values)
-    return buffer.getvalue().encode("utf-8", "surrogatepass")
+    # With any other end a lone line break inside a value is not quoted before Python 3.13.
+    csv.writer(buffer, lineterminator="\r\n").writerow(values)
+    return buffer.getvalue()[:-2].encode("utf-8", "surrogatepass")
 
 
 def pretty(line: bytes) -> bytes:

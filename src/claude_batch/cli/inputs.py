@@ -1,4 +1,4 @@
-"""INPUT: JSON lines, CSV, text files and globs, read as a stream of requests.
+"""INPUT: JSON lines, CSV, texts, documents and globs, read as a stream of requests.
 
 An item that cannot be used is named by file, line and id. Nothing is read into memory whole.
 """
@@ -14,14 +14,16 @@ import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import IO, Any, NamedTuple, cast
 
 import msgspec
 
 from claude_batch.actor.documents import Document, documents_of, with_documents
-from claude_batch.actor.request import ActorRequest
+from claude_batch.actor.request import ActorRequest, is_unicode
 from claude_batch.cli.faults import BadInput
 from claude_batch.core.errors import InvalidRequestError
+from claude_batch.wire.media import HEAD, is_document
 
 __all__ = ["Inputs"]
 
@@ -41,24 +43,33 @@ class Inputs:
         prompt_column: str = "prompt",
         on_invalid: Callable[[str], None] | None = None,
         documents: Sequence[str] = (),
+        documents_root: str | None = None,
         citations: bool = False,
+        prompt: str | None = None,
+        instructed: bool = False,
     ) -> None:
         """``on_invalid`` is told of each item that is left out; None: the first one raises.
 
         ``documents`` (files and globs) go with every item, before its own; ``citations`` asks to
-        cite all. Raises `BadInput` for an input or a document that does not exist.
+        cite all. The documents that a line names must lie in ``documents_root``. ``prompt`` is
+        asked about each input that is a document itself; ``instructed``: the actor's system prompt
+        says what to do with one. Raises `BadInput` for an input or a document that does not exist,
+        and for documents that stand among prompts.
         """
         self._documents = [
             Document(path)
             for given in documents
             for path in ([given] if not Document(given).is_path else _expand(given))
         ]
+        self._documents_root = documents_root and os.path.realpath(documents_root)
         self._citations = citations
         self._inputs = inputs
         self._prompt_column = prompt_column
         self._on_invalid = on_invalid
         self._files = [path for given in inputs for path in _expand(given)]
         self._several = len(self._files) > 1
+        self._prompt = prompt
+        self._are_documents = self._check_kinds(instructed)
         self.begun: float = time.time()
         self._at: tuple[str, int | None] = ("", None)
         self.count: int = 0
@@ -82,11 +93,44 @@ class Inputs:
                     continue
                 yield request
 
+    def _check_kinds(self, instructed: bool) -> bool:
+        """Return whether all inputs are documents; raises `BadInput` where only some are.
+
+        Looks at the first bytes of each, before anything is stored: a run of 100,000 documents
+        should not fail at its last one.
+        """
+        document = other = None
+        for path in self._files:
+            if _is_document(path):
+                document = document or path
+            else:
+                other = other or path
+            if document is not None and other is not None:
+                said = "holds prompts" if _holds_prompts(other) else "is a prompt"
+                raise BadInput(
+                    f"{document} is a document and {_name(other)} {said}; ask them in two "
+                    f"commands, or ask the prompts about the documents with --document {document}"
+                )
+        if document is not None and self._prompt is None and not instructed:
+            raise BadInput(
+                f"{document} is a document, and nothing says what to ask about it: add "
+                "--prompt TEXT, or a `system_prompt` to the actor"
+            )
+        if other is not None and self._prompt is not None:
+            said = "holds prompts" if _holds_prompts(other) else "is a prompt"
+            raise BadInput(
+                f"--prompt is asked about documents, and {_name(other)} {said}; leave --prompt "
+                f"out, or give the file as --document {_name(other)}"
+            )
+        return document is not None
+
     def _with_documents(self, request: ActorRequest, path: str) -> ActorRequest:
         """With the documents of all, and its own found from where its file stands."""
         if not (request.documents or self._documents or self._citations):
             return request
         own = with_documents(documents_of(request.documents), folder=os.path.dirname(path))
+        if self._documents_root and not self._are_documents:
+            own = tuple(_inside(each, self._documents_root) for each in own)
         return replace(
             request,
             documents=(*self._documents, *own),
@@ -117,9 +161,13 @@ class Inputs:
         return f"{' '.join(map(_name, self._inputs))}: there is no request in the input{left}"
 
     def _key(self, path: str, line: int) -> str:
-        return f"{_name(path)}:{line}" if self._several else str(line)
+        if not self._several:
+            return str(line)
+        return f"{'<stdin>' if path == '-' else path}:{line}"
 
     def _items(self, path: str) -> Iterator[_Item]:
+        if self._are_documents:
+            return self._document(path)
         if path == "-" or path.lower().endswith(_JSON_LINES):
             return self._json_lines(path)
         return self._csv(path) if path.lower().endswith(".csv") else self._text(path)
@@ -175,6 +223,15 @@ class Inputs:
         fields = dict(zip(columns, row, strict=True))
         return _Item(line, fields.get("id") or self._key(path, line), fields[self._prompt_column])
 
+    def _document(self, path: str) -> Iterator[_Item]:
+        # A path, so that no name is taken for a file's id; the folder is added to all documents.
+        request: dict[str, Any] = {"documents": [Document(Path(os.path.basename(path)))]}
+        if self._prompt is None:
+            request["messages"] = [{"role": "user", "content": []}]
+        else:
+            request["prompt"] = self._prompt
+        yield _Item(None, path, {**request, "id": path})
+
     def _text(self, path: str) -> Iterator[_Item]:
         value: Any
         try:
@@ -185,6 +242,23 @@ class Inputs:
         except OSError as error:
             value = InvalidRequestError(f"cannot be read: {error.strerror}")
         yield _Item(None, path, value)
+
+
+def _inside(document: Document, root: str) -> Document:
+    """A document of an item, by its real path. Raises `InvalidRequestError` for one outside."""
+    if not document.is_path:
+        return document
+    try:
+        real = os.path.realpath(cast("str | os.PathLike[str]", document.source))
+    except ValueError:  # a name with a null character; Python before 3.13 raises for it
+        real = ""
+    if real != root and os.path.commonpath([root, real or os.sep]) != root:
+        raise InvalidRequestError(
+            f"document {document.name} lies outside the documents root {root}; nothing of it was "
+            "read"
+        )
+    # By its real path, so that a link that changes meanwhile leads nowhere else.
+    return replace(document, source=real, title=document.title or os.path.basename(document.name))
 
 
 class _Item(NamedTuple):
@@ -198,13 +272,26 @@ class _Item(NamedTuple):
     """What `ActorRequest.of` takes, or why there is nothing to take."""
 
 
+def _holds_prompts(path: str) -> bool:
+    return path == "-" or path.lower().endswith((*_JSON_LINES, ".csv"))
+
+
+def _is_document(path: str) -> bool:
+    """Whether a file is a document by its bytes, or calls itself a PDF."""
+    if _holds_prompts(path) or not os.path.isfile(path):
+        return False  # what was read of a pipe would be gone
+    if path.lower().endswith(".pdf"):
+        return True
+    try:
+        with open(path, "rb") as stream:
+            return is_document(stream.read(HEAD))
+    except OSError:
+        return False  # it is reported where it is read
+
+
 def _is_text(row: list[str]) -> bool:
     """False where a byte of the row was not UTF-8, and came through as a lone surrogate."""
-    try:
-        "".join(row).encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+    return is_unicode("".join(row))
 
 
 def _has_key(value: Any) -> bool:
@@ -216,7 +303,8 @@ def _has_key(value: Any) -> bool:
 
 
 def _name(path: str) -> str:
-    return "<stdin>" if path == "-" else path
+    """A path as it is shown; what of it is not UTF-8 is escaped."""
+    return "<stdin>" if path == "-" else path.encode("utf-8", "backslashreplace").decode()
 
 
 def _expand(given: str) -> list[str]:

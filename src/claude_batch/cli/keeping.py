@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from claude_batch.cli.exits import EXIT_CODES, Exit
-from claude_batch.cli.faults import BadInput, BadOutput, say
+from claude_batch.cli.faults import BadInput, BadOutput, say, tell, tell_json
 from claude_batch.cli.looking import require_ledger
 from claude_batch.cli.options import (
     DURATION,
@@ -44,9 +44,7 @@ def show_command(as_json: bool, ledger: str | None) -> None:
     require_ledger(location)
     facts = facts_of(location)
     if as_json:
-        import msgspec
-
-        click.echo(msgspec.json.format(msgspec.json.encode(facts.to_dict())).decode())
+        tell_json(facts.to_dict())
         return
     values = facts.to_dict()
     for name, by_state in (("requests", facts.requests), ("batches", facts.batches)):
@@ -54,7 +52,7 @@ def show_command(as_json: bool, ledger: str | None) -> None:
         values[name] = ", ".join(counted) or "none"
     values["waiting_to_be_recovered"] = ", ".join(facts.waiting_to_be_recovered) or "none"
     for name, value in values.items():
-        click.echo(f"{name.replace('_', ' ')}: {value}")
+        tell(f"{name.replace('_', ' ')}: {value}")
     if facts.high_water == "above" or facts.waiting_to_be_recovered:
         say("it is behind its high-water mark: `claude-batch ledger recover`")
 
@@ -83,7 +81,7 @@ def backup_command(file: str | None, ledger: str | None) -> None:
             raise BadOutput(f"{target}: cannot be written: {error.strerror}") from None
     finally:
         opened.close()
-    click.echo(target)
+    tell(str(target))
 
 
 @ledger_group.command("recover", epilog=EXIT_CODES)
@@ -135,7 +133,7 @@ def prune_command(
         say(f"{run_id} is kept: {why}")
     if dry_run:
         for run_id in pruned.runs:
-            click.echo(run_id)
+            tell(run_id)
         say(f"{len(pruned.runs):,} runs would be removed; nothing was")
         return
     size = f"{pruned.size / 1_000_000:,.1f} MB of prompts and answers"

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING
 import click
 
 from claude_batch.cli.exits import EXIT_CODES, Exit
-from claude_batch.cli.faults import forget_stdout, require_stdout, say, tell, unwritable
+from claude_batch.cli.faults import forget_stdout, require_stdout, say, tell, tell_json, unwritable
 from claude_batch.cli.options import (
     Format,
     ProviderOptions,
+    base_url_option,
     folder_option,
     format_option,
+    key_option,
     ledger_option,
     open_provider,
 )
@@ -23,6 +25,7 @@ from claude_batch.core.settings import default_ledger
 if TYPE_CHECKING:
     from claude_batch.providers.costs import CostReport
     from claude_batch.providers.progress import Progress
+    from claude_batch.providers.run import Run
     from claude_batch.providers.status import RunStatus
 
 __all__ = ["has_ledger", "require_ledger", "results_command", "status_command"]
@@ -55,14 +58,11 @@ def status_command(run_id: str | None, as_json: bool, ledger: str | None) -> Non
     found = _statuses(location, run_id)
     cost = None if run_id is None else _cost(location, found[0].run_id)
     if as_json:
-        import msgspec
-
         values = [status.to_dict() for status in found]
         if cost is not None:
             values[0]["cost"] = cost.to_dict()
             values[0]["progress"] = _progress(location, found[0]).to_dict()
-        encoded = msgspec.json.encode(values if run_id is None else values[0])
-        tell(msgspec.json.format(encoded).decode())
+        tell_json(values if run_id is None else values[0])
     else:
         progress = None if run_id is None else _progress(location, found[0])
         _show(found, cost, progress)
@@ -129,31 +129,66 @@ def _show(found: list[RunStatus], cost: CostReport | None, progress: Progress | 
 @click.option("-o", "--output", metavar="OUT", help="A file; by default standard output.")
 @format_option
 @folder_option
+@click.option(
+    "--refetch",
+    is_flag=True,
+    help="First fetch the results again that are missing or lost, free of charge; needs the key.",
+)
 @ledger_option
+@base_url_option
+@key_option
 def results_command(
     run_id: str,
     output: str | None,
     form: Format | None,
     results_dir: str | None,
+    refetch: bool,
     ledger: str | None,
+    base_url: str | None,
+    api_key_env: str | None,
 ) -> None:
-    """Write a finished run's results once more; needs no key."""
+    """Write a run's results once more; needs no key.
+
+    Of an unfinished run it writes those that are there, and exits with 3.
+    """
     from claude_batch.cli.folders import check_folder
     from claude_batch.cli.outputs import check_writable
-    from claude_batch.cli.running import deliver, parkable
+    from claude_batch.cli.running import deliver, parkable, write_partial
     from claude_batch.ledger.delivery import Forms
 
     output = None if output == "-" else output
     if output is not None or results_dir is None:
         check_writable(output)
     check_folder(results_dir)
-    options = ProviderOptions(ledger=ledger)
+    options = ProviderOptions(ledger=ledger, base_url=base_url, api_key_env=api_key_env)
     require_ledger(options.location)
     with parkable(), open_provider(options, drive=False) as provider:
         run = provider.open_run(run_id)
+        if refetch:
+            _refetch(run)
         status = run.status()
         if not status.finished:
+            if any(state.is_final for state in status.counts):
+                write_partial(provider, run, output, form)
             say(f"{run.id} is not finished: {status.waiting_for}")
             raise SystemExit(Exit.PARKED)
         deliver(provider, run, output, Forms(form, results_dir))
         raise SystemExit(Exit.FAILED if status.failed else Exit.OK)
+
+
+def _refetch(run: Run) -> None:
+    fetched = run.fetch_missing()
+    for batch_id, reason in fetched.refused.items():
+        say(f"the results of batch {batch_id} cannot be fetched: {reason}")
+    if fetched.found:
+        found, were = ("result", "was") if fetched.found == 1 else ("results", "were")
+        say(f"{fetched.found:,} missing {found} of {run.id} {were} there now, at no further cost")
+    if fetched.missing:
+        left, are = ("result", "is") if fetched.missing == 1 else ("results", "are")
+        say(
+            f"{fetched.missing:,} {left} of {run.id} {are} missing still; "
+            f"`claude-batch retry {run.id} --only missing` asks anew what stays missing, and may "
+            "pay twice"
+        )
+    elif not fetched.found:
+        say(f"{run.id} lacks no results that could be fetched again")

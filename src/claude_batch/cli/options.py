@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ProviderOptions",
+    "base_url_option",
+    "import_provider",
+    "key_option",
     "ledger_option",
     "open_provider",
     "prices_option",
@@ -69,15 +72,35 @@ def _option(name: str, **attributes: Any) -> Callable[[_F], _F]:
     return click.option(name, envvar=variable, show_envvar=True, **attributes)
 
 
-Format = Literal["jsonl", "csv"]
-"""How OUT is written."""
+Format = Literal["jsonl", "csv", "csv-safe"]
+"""How OUT is written. ``csv-safe``: no cell of text begins as a spreadsheet's formula does."""
 
-format_option: Callable[[Any], Any] = click.option(
-    "--format",
-    "form",
-    type=click.Choice(["jsonl", "csv"]),
-    help="How OUT is written; by default CSV where its name ends in .csv, else JSON lines.",
-)
+
+def format_option(command: _F) -> _F:
+    """Add ``--format`` and ``--csv-safe`` to a command, which gets both as ``form``."""
+
+    @functools.wraps(command)  # which brings along the options that it has already
+    def wrapped(*args: Any, form: Format | None, csv_safe: bool, **given: Any) -> Any:
+        if csv_safe and form == "jsonl":
+            raise click.UsageError("--csv-safe writes CSV; leave out --format jsonl")
+        return command(*args, form="csv-safe" if csv_safe else form, **given)
+
+    with_safety = click.option(
+        "--csv-safe",
+        is_flag=True,
+        help="Write CSV in which no text is taken for a formula: one that begins with =, +, -, @, "
+        "a tab or a carriage return gets an apostrophe before it.",
+    )
+    with_format = click.option(
+        "--format",
+        "form",
+        type=click.Choice(["jsonl", "csv"]),
+        help="How OUT is written; by default CSV where its name ends in .csv, else JSON lines.",
+    )
+    decorated: Any = wrapped
+    return with_format(with_safety(decorated))
+
+
 folder_option: Callable[[Any], Any] = click.option(
     "--results-dir",
     metavar="DIR",
@@ -97,18 +120,21 @@ ledger_option: Callable[[Any], Any] = _option(
     "--ledger", metavar="PATH|URL", help="The ledger; by default in your data directory."
 )
 
+base_url_option: Callable[[Any], Any] = _option(
+    "--base-url", metavar="URL", help="The API; by default as ANTHROPIC_BASE_URL says."
+)
+key_option: Callable[[Any], Any] = _option(
+    "--api-key-env", metavar="NAME", help="The variable that holds the key (ANTHROPIC_API_KEY)."
+)
+
 prices_option: Callable[[Any], Any] = _option(
     "--prices", metavar="FILE", help="Own prices of models, before the known ones."
 )
 
 _SHARED: tuple[Callable[[Any], Any], ...] = (
     ledger_option,
-    _option("--base-url", metavar="URL", help="The API; by default as ANTHROPIC_BASE_URL says."),
-    _option(
-        "--api-key-env",
-        metavar="NAME",
-        help="The variable that holds the key (ANTHROPIC_API_KEY).",
-    ),
+    base_url_option,
+    key_option,
     _option("--linger", type=DURATION, help="How long single calls wait for company (2s)."),
     _option("--poll-interval", type=DURATION, help="Shortest wait between two checks (30s)."),
     _option("--max-wait", type=DURATION, help="How long to wait for an answer (26h)."),
@@ -137,6 +163,11 @@ _SHARED: tuple[Callable[[Any], Any], ...] = (
     ),
     _option("--live-concurrency", type=int, help="Live calls under way at once (8)."),
     _option(
+        "--live-retry",
+        type=click.Choice(["safe", "always"]),
+        help="A failed live call is made again if it was certainly not billed, or always (safe).",
+    ),
+    _option(
         "--settling",
         type=DURATION,
         help="How long a batch whose sending had no answer may take to appear (15m).",
@@ -147,6 +178,11 @@ _SHARED: tuple[Callable[[Any], Any], ...] = (
     ),
     _option(
         "--not-found-after", type=DURATION, help="How long until a missing batch is gone (24h)."
+    ),
+    _option(
+        "--missing-after",
+        type=DURATION,
+        help="How long missing results are fetched again before they are lost (24h).",
     ),
     _option(
         "--on-unknown",
@@ -164,6 +200,12 @@ _SHARED: tuple[Callable[[Any], Any], ...] = (
         help="Whether this ledger alone makes batches in its workspace (shared).",
     ),
     _option("--probe-interval", type=DURATION, help="The wait before a halt is first probed (5m)."),
+    _option(
+        "--allow-tools-from-ledger",
+        is_flag=True,
+        default=None,
+        help="Import the tools that runs of the ledger name: code that its writer chose.",
+    ),
     prices_option,
     click.option(
         "--daily-budget",
@@ -233,14 +275,17 @@ _COMMON = (
     "deadline_margin",
     "fallback",
     "live_concurrency",
+    "live_retry",
     "settling",
     "arm_window",
     "lookback",
     "not_found_after",
+    "missing_after",
     "on_unknown",
     "resubmit_after",
     "exclusive_workspace",
     "probe_interval",
+    "allow_tools_from_ledger",
     "prices",
     "daily_budget_usd",
     "preflight",
@@ -273,14 +318,17 @@ class ProviderOptions:
     deadline_margin: float | None = None
     fallback: Literal["live", "none"] | None = None
     live_concurrency: int | None = None
+    live_retry: Literal["safe", "always"] | None = None
     settling: float | None = None
     arm_window: float | None = None
     lookback: float | None = None
     not_found_after: float | None = None
+    missing_after: float | None = None
     on_unknown: Literal["wait", "resubmit"] | None = None
     resubmit_after: float | None = None
     exclusive_workspace: bool | None = None
     probe_interval: float | None = None
+    allow_tools_from_ledger: bool | None = None
     prices: str | None = None
     daily_budget_usd: Decimal | None = None
     preflight: bool | None = None
@@ -354,7 +402,7 @@ def _typed(context: click.Context) -> str:
     return " ".join(words).replace("  ", " ")
 
 
-def _import_provider() -> type[ClaudeBatchProvider]:
+def import_provider() -> type[ClaudeBatchProvider]:
     """The provider and all that comes with it: most of what a command imports.
 
     That makes half a million objects that stay, which Python would search for cycles again and
@@ -393,7 +441,7 @@ def open_provider(
     With ``options.sandbox`` a sandbox is started for this block alone, with a ledger of its own:
     nothing of the user's is touched.
     """
-    provider_class = _import_provider()
+    provider_class = import_provider()
     if not options.sandbox:
         with provider_class(
             ledger=options.ledger,

@@ -5,15 +5,25 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Generator, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import IO
 
 import msgspec
 
-from claude_batch.cli.faults import BadOutput, forget_stdout, require_stdout, say, unwritable
+from claude_batch.cli.faults import (
+    BadOutput,
+    forget_stdout,
+    on_terminal,
+    require_stdout,
+    say,
+    unwritable,
+)
 from claude_batch.cli.formats import CSV_COLUMNS, csv_line, csv_row
 from claude_batch.cli.options import Format
+from claude_batch.cli.terminal import visible, visible_json
+from claude_batch.core import temporary_files
 from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.errors import (
     ActorError,
@@ -22,6 +32,7 @@ from claude_batch.core.errors import (
     BatchRequestError,
     ContextWindowExceededError,
     ConversationStoppedError,
+    MalformedAnswerError,
     OutputValidationError,
     SubmissionUnknownError,
     ToolInterruptedError,
@@ -32,7 +43,14 @@ from claude_batch.ledger.reading import Answer
 from claude_batch.providers.mapping import result_of
 from claude_batch.wire.messages import output_of_line
 
-__all__ = ["check_writable", "output_line", "replacing", "write_output"]
+__all__ = [
+    "check_writable",
+    "output_line",
+    "probe",
+    "replacing",
+    "usual_mode",
+    "write_output",
+]
 
 CHUNK_BYTES = 1 << 20
 """Bytes of lines that are written at once."""
@@ -44,7 +62,7 @@ class _Success(msgspec.Struct, gc=False):
     text: str
     content: msgspec.Raw
     stop_reason: str | None
-    model: str
+    model: str | None
     usage: msgspec.Raw
     batch_id: str | None
     attempt: int
@@ -73,6 +91,7 @@ class _Failure(msgspec.Struct, gc=False):
 _ANSWERED: dict[type[AnswerError], str] = {
     AnswerRefusedError: "refusal",
     ContextWindowExceededError: "model_context_window_exceeded",
+    MalformedAnswerError: "malformed_answer",
     OutputValidationError: "invalid_output",
     TurnLimitError: "max_turns",
     ToolInterruptedError: "tool_interrupted",
@@ -140,13 +159,18 @@ def check_writable(output: str | None) -> None:
         raise BadOutput(f"{output}: is a directory; name a file with -o. Nothing was sent")
     try:
         if not _is_special(output):
-            _, temporary = _paths(output)
-            temporary.touch()
-            temporary.unlink()
+            probe(Path(os.path.realpath(output)))
     except OSError as error:
         raise BadOutput(
             f"{output}: cannot be written: {error.strerror}. Nothing was sent"
         ) from None
+
+
+def probe(target: Path) -> None:
+    """Make sure that a file can be created in the target's folder. Raises `OSError`."""
+    descriptor, path = temporary_files.create_beside(target)
+    os.close(descriptor)
+    path.unlink()
 
 
 def write_output(answers: Iterable[Answer], output: str | None, form: Format = "jsonl") -> bool:
@@ -156,7 +180,8 @@ def write_output(answers: Iterable[Answer], output: str | None, form: Format = "
     reader went away before the end. Raises `BadOutput`.
     """
     if output is None:
-        return _write_stdout(_chunks(answers, form))
+        chunks = _chunks(answers, form)
+        return _write_stdout(_visible(chunks, form) if on_terminal() else chunks)
     try:
         with open(output, "wb") if _is_special(output) else replacing(output) as stream:
             stream.writelines(_chunks(answers, form))
@@ -180,11 +205,22 @@ def _write_stdout(chunks: Iterable[bytes]) -> bool:
     return True
 
 
+def _visible(chunks: Iterable[bytes], form: Format) -> Iterator[bytes]:
+    """Lines for a terminal: nothing in an answer steers it."""
+    show = visible_json if form == "jsonl" else visible
+    for chunk in chunks:
+        yield show(chunk.decode("utf-8", "surrogatepass")).encode()
+
+
 def _chunks(answers: Iterable[Answer], form: Format) -> Iterator[bytes]:
-    lines = [csv_row(list(CSV_COLUMNS))] if form == "csv" else []
+    safe = form == "csv-safe"
+    lines = [] if form == "jsonl" else [csv_row(list(CSV_COLUMNS))]
     size = 0
     for answer in answers:
-        line = csv_line(answer, error_type, cost_usd) if form == "csv" else output_line(answer)
+        if form == "jsonl":
+            line = output_line(answer)
+        else:
+            line = csv_line(answer, error_type, cost_usd, safe=safe)
         lines.append(line)
         size += len(line)
         if size >= CHUNK_BYTES:
@@ -201,28 +237,20 @@ def _is_special(output: str) -> bool:
     return os.path.exists(output) and not os.path.isfile(output)
 
 
-def _paths(output: str) -> tuple[Path, Path]:
-    """The file to replace, and the one beside it that is written first."""
-    path = Path(os.path.realpath(output))  # a link stays a link
-    return path, path.with_name(f".{path.name}.{os.getpid()}.partial")
-
-
 @contextmanager
 def replacing(output: str) -> Generator[IO[bytes]]:
-    """A stream whose content takes OUT's place, whole and flushed, when the block succeeds."""
-    path, temporary = _paths(output)
-    try:
-        with open(temporary, "wb") as stream:
-            yield stream
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(temporary, path)
-    finally:
-        with suppress(FileNotFoundError):
-            temporary.unlink()
-    # After a power cut, too, the folder names the new file.
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    """A stream whose content takes OUT's place, whole and flushed, when the block succeeds.
+
+    A link stays a link: what it points to is replaced.
+    """
+    path = Path(os.path.realpath(output))
+    with temporary_files.replacing(path, mode=usual_mode(), sweep=True) as stream:
+        yield stream
+
+
+@cache
+def usual_mode() -> int:
+    """The mode that the user's umask gives a new file."""
+    umask = os.umask(0o077)  # the only way to read it; what is made meanwhile is but stricter
+    os.umask(umask)
+    return 0o666 & ~umask

@@ -9,6 +9,7 @@ from claude_batch.cli.faults import say
 from claude_batch.cli.looking import require_ledger
 from claude_batch.cli.options import ProviderOptions, open_provider, provider_options
 from claude_batch.core.errors import ActorConfigurationError, InvalidRequestError
+from claude_batch.core.states import RequestState
 
 __all__ = ["retry_command"]
 
@@ -18,7 +19,7 @@ __all__ = ["retry_command"]
 @click.option(
     "--only",
     multiple=True,
-    metavar="expired|errored|canceled|type=TYPE",
+    metavar="expired|errored|canceled|malformed|missing|type=TYPE",
     help="Only what ended so, or with this type of error. May be given more than once.",
 )
 @provider_options
@@ -26,8 +27,9 @@ def retry_command(run_id: str, only: tuple[str, ...], options: ProviderOptions) 
     """Ask the failed requests of a run once more, wait, and write its whole output again.
 
     What succeeded is not asked again, and keeps its place. Requests of a cancelled run that did
-    not run are asked only with `--only canceled`. Those that were lost may have been paid for:
-    `claude-batch unknown RUN --resubmit` sends them again.
+    not run are asked only with `--only canceled`. Requests without a result may have been paid
+    for: `--only missing` first fetches the results again, free of charge, and sends again only
+    what is missing still, which may then be paid for twice.
     """
     from claude_batch.cli.running import parkable, wait_and_deliver
     from claude_batch.providers.retrying import parse_only
@@ -52,6 +54,21 @@ def retry_command(run_id: str, only: tuple[str, ...], options: ProviderOptions) 
         except InvalidRequestError as error:
             say(f"error: {error}")
             raise SystemExit(Exit.USAGE) from None
+        for batch_id, reason in retried.refused.items():
+            say(
+                f"the results of batch {batch_id} cannot be fetched ({reason}), so nothing of it "
+                f"is sent again; `claude-batch unknown {left.id} --resubmit` sends it unseen"
+            )
+        if retried.found:
+            were = "result was" if retried.found == 1 else "results were"
+            say(f"{retried.found:,} missing {were} there now, at no further cost")
+        if retried.missing:
+            one = retried.missing == 1
+            have, are = ("request has", "it is") if one else ("requests have", "they are")
+            say(
+                f"{retried.missing:,} {have} no result still; {are} sent again, and may be paid "
+                "for twice"
+            )
         if retried.answered:
             say(f"{retried.answered:,} requests had been answered after all")
         if retried.cancelled:
@@ -59,10 +76,18 @@ def retry_command(run_id: str, only: tuple[str, ...], options: ProviderOptions) 
                 f"{retried.cancelled:,} requests were cancelled with the run and are left so; "
                 "--only canceled asks them"
             )
-        if not retried.queued and not retried.answered:
+        if not (retried.queued or retried.answered or retried.found):
             say(f"{left.id} has nothing else that failed so; nothing was changed")
-            failed = run.status().failed
+            status = run.status()
+            if lost := status.counts.get(RequestState.LOST):
+                have = "request has" if lost == 1 else "requests have"
+                say(
+                    f"{lost:,} {have} no result and may have been paid for; --only missing fetches "
+                    "the results again first"
+                )
+            failed = status.failed
             raise SystemExit(Exit.FAILED if failed else Exit.OK)
-        say(f"{left.id}: {retried.queued:,} requests are asked again")
+        if retried.queued:
+            say(f"{left.id}: {retried.queued:,} requests are asked again")
         provider.resume()
         raise SystemExit(wait_and_deliver(provider, run, left.output, options))

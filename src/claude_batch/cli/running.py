@@ -6,7 +6,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,8 @@ from claude_batch.cli.exits import Exit
 from claude_batch.cli.faults import BadOutput, say
 from claude_batch.cli.folders import write_folder
 from claude_batch.cli.formats import format_of
-from claude_batch.cli.options import ProviderOptions
+from claude_batch.cli.interrupts import SIGNALS
+from claude_batch.cli.options import ProviderOptions, import_provider
 from claude_batch.cli.outputs import write_output
 from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.errors import (
@@ -29,11 +30,14 @@ from claude_batch.core.errors import (
 )
 
 if TYPE_CHECKING:
+    from claude_batch.cli.options import Format
     from claude_batch.ledger.delivery import Forms
+    from claude_batch.ledger.reading import Answer
     from claude_batch.providers.batch import ClaudeBatchProvider
     from claude_batch.providers.run import Run
+    from claude_batch.providers.status import RunStatus
 
-__all__ = ["deliver", "parkable", "wait_and_deliver"]
+__all__ = ["deliver", "parkable", "say_unfinished", "wait_and_deliver", "write_partial"]
 
 LOOK = 0.5
 """Seconds between two looks at a run while it is waited for."""
@@ -48,8 +52,6 @@ LONGEST_LOOK = 5.0
 CONTACT_FAILURES = 3
 """A server that never answered so often in a row is not waited for: the run is parked."""
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
-
 _asked_to_park = threading.Event()
 """Set by the first signal: what it raises is lost where Python ignores exceptions (in a `__del__`,
 or in the callback of a weak reference)."""
@@ -60,7 +62,7 @@ def parkable() -> Generator[None]:
     """Ctrl-C and SIGTERM raise `KeyboardInterrupt` once; a second one ends the process at once."""
 
     def interrupt(*_: Any) -> None:
-        for number in _SIGNALS:
+        for number in SIGNALS:
             signal.signal(number, leave)
         _asked_to_park.set()
         raise KeyboardInterrupt
@@ -68,11 +70,12 @@ def parkable() -> Generator[None]:
     def leave(*_: Any) -> None:
         os._exit(Exit.PARKED)
 
+    import_provider()  # while a signal may still end the process at once
     if threading.current_thread() is not threading.main_thread():
         yield  # signals reach the main thread only
         return
     _asked_to_park.clear()
-    before = [(number, signal.signal(number, interrupt)) for number in _SIGNALS]
+    before = [(number, signal.signal(number, interrupt)) for number in SIGNALS]
     try:
         yield
     finally:
@@ -97,6 +100,10 @@ class _Waiting(threading.Thread):
 
 class _NoContact(ActorError):
     """The server has never answered."""
+
+
+class _NoTools(ActorError):
+    """Nothing goes on without tools that this process does not have."""
 
 
 def wait_and_deliver(
@@ -145,6 +152,10 @@ def _conclude(
         return Exit.PARKED
     if isinstance(error, LedgerError) and error.fault in ("damaged", "version"):
         raise error
+    if isinstance(error, _NoTools):
+        provider.close()
+        say(f"parked: the conversations of {run.id} wait for their tools: {error}")
+        return Exit.PARKED
     if isinstance(error, _NoContact | EngineStoppedError | LedgerError):
         provider.close()
         say(f"parked: {error}. Everything stored is kept; {options.how_to_go_on(run.id)}")
@@ -190,6 +201,8 @@ def _wait(provider: ClaudeBatchProvider, run: Run, shown: Display) -> BaseExcept
         version = provider.version
         if version != seen or trouble or time.monotonic() >= again:
             begun = time.monotonic()
+            if (missing := provider.missing_tools(run.id)) is not None:
+                return _NoTools(missing)
             status = run.status()
             if not status.finished:  # how it ended is said once, with the output
                 shown.show(status, trouble, run.progress(status))
@@ -210,9 +223,9 @@ def deliver(
     whole = True
     try:
         if output is not None or folder is None:
-            whole = write_output(provider.answers(run.id), output, format_of(output, form))
+            whole = write_output(_answers(provider, run), output, format_of(output, form))
         if whole and folder is not None:
-            write_folder(provider.answers(run.id), folder, _summary(run))
+            write_folder(_answers(provider, run), folder, _summary(run))
     except BadOutput as error:
         raise BadOutput(
             f"{error}. The results are kept: `claude-batch results {run.id} -o OUT` writes them"
@@ -224,6 +237,39 @@ def deliver(
     for written in (output, folder):
         if written is not None:
             say(f"wrote {written}")
+
+
+def _answers(provider: ClaudeBatchProvider, run: Run) -> Iterator[Answer]:
+    """The answers of a finished run in order.
+
+    Another process may ask its failures again while they are written: they are waited for.
+    """
+    position = 0
+    while True:
+        for answer in provider.answers(run.id, start=position):
+            if not answer.state.is_final:
+                break
+            yield answer
+            position = answer.position + 1
+        else:
+            return
+        run.wait_sync()
+
+
+def write_partial(
+    provider: ClaudeBatchProvider, run: Run, output: str | None, form: Format | None
+) -> None:
+    """Write the results that a run has by now; it is not delivered by that. Raises `BadOutput`."""
+    final = (answer for answer in provider.answers(run.id) if answer.state.is_final)
+    whole = write_output(final, output, format_of(output, form))
+    if whole and output is not None:
+        say(f"wrote {output}")
+
+
+def say_unfinished(run: Run, status: RunStatus) -> None:
+    """Say how many requests of a run have no result yet."""
+    left = sum(n for state, n in status.counts.items() if not state.is_final)
+    say(f"{run.id} is not finished: {left:,} requests have no result yet")
 
 
 def _summary(run: Run) -> dict[str, Any]:

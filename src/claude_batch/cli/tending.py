@@ -8,7 +8,7 @@ import click
 
 from claude_batch.cli.exits import EXIT_CODES, Exit
 from claude_batch.cli.faults import BadOutput, say
-from claude_batch.cli.looking import require_ledger
+from claude_batch.cli.looking import has_ledger, require_ledger
 from claude_batch.cli.options import ProviderOptions, open_provider, provider_options
 from claude_batch.core.errors import ActorConfigurationError
 
@@ -104,20 +104,27 @@ def resume_command(run_id: str | None, options: ProviderOptions) -> None:
 def advance_command(options: ProviderOptions) -> None:
     """One pass over everything that is due, then exit: for cron.
 
-    Runs that are complete then are written to the output that they were started with.
+    Runs that are complete then are written to the output that they were started with. If nothing is
+    due, or there is no ledger yet, it says so and exits with 0.
     """
     from claude_batch.cli.running import deliver, parkable
     from claude_batch.core.states import RunState
 
-    require_ledger(options.location)
+    if not has_ledger(options.location):
+        say(f"there is no ledger at {options.location} yet: nothing is due")
+        return
     code = Exit.OK
     with parkable(), open_provider(options, drive=False) as provider:
-        if not provider.advance_sync():
+        drove = provider.advance_sync()
+        found = provider.outstanding()
+        if not drove:
             say("another process drives this ledger; it sends and collects")
         elif not provider.contact.made and provider.contact.failures:
             say(f"{provider.address} cannot be reached: {provider.contact.last_failure}")
             code = Exit.PARKED
-        for left in provider.outstanding():
+        elif not found:
+            say("nothing is due")
+        for left in found:
             run = provider.open_run(left.id)
             status = run.status()
             if status.halt is not None:
@@ -125,6 +132,9 @@ def advance_command(options: ProviderOptions) -> None:
                 code = max(code, Exit.HALTED)
             elif status.state is RunState.HELD:
                 say(f"{status.run_id}: {status.waiting_for}")
+                code = max(code, Exit.PARKED)
+            elif (missing := provider.missing_tools(left.id)) is not None:
+                say(f"{status.run_id}: its conversations wait for their tools: {missing}")
                 code = max(code, Exit.PARKED)
             elif status.finished:
                 try:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from claude_batch.cli.exits import EXIT_CODES
-from claude_batch.cli.faults import require_stdout, say, tell
+from claude_batch.cli.faults import require_stdout, say, tell, tell_json
 from claude_batch.cli.looking import require_ledger
 from claude_batch.cli.options import ledger_option
 from claude_batch.core.durations import format_duration
@@ -67,10 +67,7 @@ def unknown_command(
     finally:
         store.close()
     if as_json:
-        import msgspec
-
-        encoded = msgspec.json.encode([sending.to_dict() for sending in found])
-        tell(msgspec.json.format(encoded).decode())
+        tell_json([sending.to_dict() for sending in found])
         return
     if not found:
         tell("nothing is unknown")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
 __all__ = ["format_deadline", "format_duration", "parse_deadline", "parse_duration"]
@@ -30,7 +31,8 @@ def parse_duration(value: object) -> float:
     if isinstance(value, timedelta):
         seconds = value.total_seconds()
     elif isinstance(value, int | float) and not isinstance(value, bool):
-        seconds = float(value)
+        with suppress(OverflowError):  # a whole number of hundreds of digits
+            seconds = float(value)
     elif isinstance(value, str):
         seconds = _parse_text(value.strip())
     if seconds is None or not math.isfinite(seconds) or seconds < 0:

@@ -15,6 +15,7 @@
     ├── MissingResultError          a batch ended without this request's line
     ├── SubmissionUnknownError      it cannot be known whether the API took the request
     ├── AnswerError                 an answer came, and is none to rely on
+    │   ├── MalformedAnswerError        it breaks the API's own format
     │   ├── OutputValidationError       it is not of the shape that was asked for
     │   ├── AnswerRefusedError          the model declined
     │   ├── ContextWindowExceededError  it ends where the model's context window does
@@ -55,6 +56,7 @@ __all__ = [
     "LedgerError",
     "LedgerFault",
     "LiveRequestError",
+    "MalformedAnswerError",
     "MiddlewareError",
     "MissingResultError",
     "OutputValidationError",
@@ -64,6 +66,7 @@ __all__ = [
     "SubmissionUnknownError",
     "ToolInterruptedError",
     "TurnLimitError",
+    "request_name",
 ]
 
 HaltReason = Literal[
@@ -89,6 +92,11 @@ def _restore(cls: type[_E], message: str, fields: dict[str, Any]) -> _E:
     Exception.__init__(error, message)
     error.__dict__.update(fields)
     return error
+
+
+def request_name(key: str | None, position: int) -> str:
+    """How messages name a request: by its key, else by its 0-based ``position``."""
+    return f"request {key!r}" if key is not None else f"request at position {position}"
 
 
 class ActorError(Exception):
@@ -293,6 +301,27 @@ class OutputValidationError(AnswerError):
         """What is wrong, without the rest of the message."""
 
 
+class MalformedAnswerError(AnswerError):
+    """The server answered with success, so it was paid for, but in no form that the API documents.
+
+    Its ``text`` is empty. The same request may succeed if it is asked again, for money.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        raw: bytes,
+        batch_id: str | None = None,
+        problem: str = "",
+    ) -> None:
+        super().__init__(message, text="", batch_id=batch_id)
+        self.raw = raw
+        """The result line as it came: JSON, as far as it is any."""
+        self.problem = problem
+        """What is wrong with it, without the rest of the message."""
+
+
 class AnswerRefusedError(AnswerError):
     """The model declined to answer (``stop_reason`` ``refusal``); ``text`` is what it said first.
 
@@ -342,7 +371,7 @@ class MiddlewareError(ActorError):
 
 
 class LiveRequestError(ActorError):
-    """A live call to the Messages API failed, after the SDK's own retries."""
+    """A live call to the Messages API failed, after the provider's own retries."""
 
     def __init__(
         self,
@@ -351,21 +380,26 @@ class LiveRequestError(ActorError):
         status: int | None = None,
         error_type: str | None = None,
         request_id: str | None = None,
+        may_be_billed: bool = False,
     ) -> None:
         super().__init__(message)
         self.status = status
         """The HTTP status, None where no answer came."""
         self.error_type = error_type
         self.request_id = request_id
+        self.may_be_billed = may_be_billed
+        """True if the API may have processed the call, and billed it, without an answer that
+        arrived. Ask again only if paying twice is acceptable."""
 
 
 class RunNotFoundError(ActorError):
     """The ledger has no run of that id."""
 
 
-LedgerFault = Literal["unusable", "full", "busy", "damaged", "version"]
+LedgerFault = Literal["unusable", "full", "busy", "damaged", "version", "conflict"]
 """What is wrong with a ledger. ``full`` and ``busy`` pass: the disk is full or fails, or another
-process holds it. ``damaged``: the file is. ``version``: another claude-batch wrote it."""
+process holds it. ``damaged``: the file is. ``version``: another claude-batch wrote it.
+``conflict``: a value contradicts what the ledger holds, which no repetition mends."""
 
 
 class LedgerError(ActorError):

@@ -11,7 +11,7 @@ tells of, at most once, by the process that made it; a process that dies in betw
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeAlias
 
@@ -318,11 +318,15 @@ class Observer(Protocol):
     Two methods are looked for besides. ``wants(kind) -> bool``, where ``kind`` is a class of
     events: without it an observer gets every event that is not made on request. ``carry() -> str |
     None`` is called where a call or a run begins, in its caller's own context: the ``traceparent``
-    that it returns is kept with the requests and comes back in their events.
+    that it returns is kept with the requests and comes back in their events. Both are plain
+    methods that return at once; ``on_event`` may take its time, and may be an ``async def``.
     """
 
-    def on_event(self, event: Event, /) -> None:
-        """Called on a thread of the observer's own, one event after the other."""
+    def on_event(self, event: Event, /) -> Awaitable[None] | None:
+        """Called on a thread of the observer's own, one event after the other.
+
+        What it returns is awaited there, on an event loop that only this observer has.
+        """
         ...
 
 

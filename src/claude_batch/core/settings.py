@@ -108,6 +108,10 @@ class BatchProcessingMode(BaseModel):
     """The most requests that ``auto`` asks live."""
     live_concurrency: int = Field(default=8, ge=1)
     """Live calls to a model that are under way at once; the API's limits may allow fewer."""
+    live_retry: Literal["safe", "always"] = "safe"
+    """Which failed live calls are made again: ``safe``: only those that were certainly not billed;
+    ``always``: also those that ended with a passing error of the API (such as a 500), which may
+    have been billed, so that an answer may be paid twice."""
     deadline: Deadline | None = None
     """When all answers are wanted: a time, or a duration from the submission on."""
     deadline_margin: Duration | None = None
@@ -120,7 +124,8 @@ class BatchProcessingMode(BaseModel):
     actor_budget_usd: Dollars | None = None
     """What all runs of the actor may cost together."""
     max_turns: int = Field(default=10, ge=1)
-    """How many answers of the model a conversation with tools or pauses may have."""
+    """How many answers of the model a conversation with tools or pauses may have; those that
+    `validation_attempts` asks for again are not counted here."""
     turn_linger: Duration = 30.0
     """How long a conversation whose next turn is ready waits for the others of its run that are
     between two turns, so that they travel together, in seconds."""
@@ -257,6 +262,8 @@ class LedgerSettings:
     """How far before the intent to POST a batch may have been created, to be taken for ours."""
     not_found_after: float = 86400.0
     """How long a batch must be answered with 404 before it counts as gone."""
+    missing_after: float = 86400.0
+    """How long results must stay missing, fetch after fetch, before their requests are lost."""
     on_unknown: Literal["wait", "resubmit"] = "wait"
     """What becomes of an unknown sending that cannot be decided yet: wait for certainty, or, after
     `resubmit_after`, send again at the risk of paying twice."""
@@ -269,6 +276,9 @@ class LedgerSettings:
     """How long a halted workspace waits before its first probe; each refused one doubles it."""
     prices: str = ""
     """A file of own prices, as `claude_batch.money.files` reads it; empty for none."""
+    allow_tools_from_ledger: bool = False
+    """Whether functions are imported because a run of the ledger names them. Whoever wrote the
+    ledger then chooses code that this process runs."""
     daily_budget_usd: Decimal | None = None
     """What all that is sent on one day (UTC) may cost; None: what the ledger was last told."""
 
@@ -294,6 +304,7 @@ def _flag(value: Any) -> bool:
 _PARSERS: Mapping[str, Callable[[Any], Any]] = {
     "on_unknown": _choice,
     "exclusive_workspace": _flag,
+    "allow_tools_from_ledger": _flag,
     "prices": os.fspath,
     "daily_budget_usd": lambda value: usd(nano_dollars(value)),
 }

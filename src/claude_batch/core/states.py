@@ -22,6 +22,7 @@ class RequestState(StrEnum):
     REFUSED = "refused"  # the model declined to answer
     WINDOW_EXCEEDED = "window_exceeded"  # the answer ends where the model's context window does
     STOPPED = "stopped"  # it was answered, but its conversation cannot go on to its end
+    MALFORMED = "malformed"  # it was answered and paid for, in no form that the API documents
 
     @property
     def is_final(self) -> bool:
@@ -59,12 +60,18 @@ class CandidateState(StrEnum):
 
 
 class RunState(StrEnum):
-    """Where a run stands, as ``status`` shows it."""
+    """Where a run stands, as ``status`` shows it.
+
+    If several hold for an unfinished run, the first of these counts: ``storing``, ``cancelling``,
+    ``halted``, ``unknown``, ``held``, then ``running`` or ``parked``.
+    """
 
     STORING = "storing"  # its requests are being written; nothing of it is packed
     RUNNING = "running"  # some request has no final state, and a process drives the ledger
     PARKED = "parked"  # some request has no final state, and no process drives the ledger
     HELD = "held"  # nothing of it is under way, since no more fits into a budget
+    UNKNOWN = "unknown"  # it is unknown whether the API took one of its batches
     HALTED = "halted"  # sending stopped for a reason of the account
+    CANCELLING = "cancelling"  # the user cancelled it, and some request has no final state yet
     FINISHED = "finished"  # every request has a final state
     CANCELLED = "cancelled"  # the user cancelled it, and every request has a final state

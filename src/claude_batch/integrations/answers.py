@@ -33,6 +33,17 @@ __all__ = ["failure", "response_of"]
 
 _log = logging.getLogger(__name__)
 
+CANCELED: Final = "request_canceled"
+"""The type of a canceled request's error; the Messages API has none for it."""
+
+_STATUS: Final = {
+    **STATUS_OF_TYPE,
+    # "Client closed request", which the SDK has a class for. Retry layers of other libraries repeat
+    # 408, 409, 425, 429 and 5xx whatever `x-should-retry` says, and would ask again what somebody
+    # has cancelled.
+    CANCELED: 499,
+}
+
 _HALTED: Final[dict[HaltReason, str]] = {
     "credentials": "authentication_error",
     "billing": "billing_error",
@@ -77,7 +88,7 @@ def failure(error: Exception, answer: Answer | None = None) -> httpx2.Response:
         body = msgspec.json.encode(
             {"type": "error", "error": told, "request_id": headers.get("request-id")}
         )
-    return httpx2.Response(STATUS_OF_TYPE.get(kind, 500), headers=headers, content=body)
+    return httpx2.Response(_STATUS.get(kind, 500), headers=headers, content=body)
 
 
 def _told(error: Exception) -> tuple[str, dict[str, Any] | None, str | None, str | None]:
@@ -85,6 +96,8 @@ def _told(error: Exception) -> tuple[str, dict[str, Any] | None, str | None, str
     match error:
         case BatchRequestError(outcome="errored"):
             return error.error_type or "api_error", None, error.batch_id, error.request_id
+        case BatchRequestError(outcome="canceled"):
+            return CANCELED, None, error.batch_id, None
         case BatchRequestError():
             return "timeout_error", None, error.batch_id, None
         case BatchTimeoutError():

@@ -271,7 +271,8 @@ class BatchTransport(httpx2.BaseTransport):
 async def _is_done(future: Future[Answer], seconds: float | None) -> bool:
     """Wait for a future of another thread; False where it takes longer than ``seconds``.
 
-    Cancelling the wait cancels the future, a time-out leaves it to whoever waits next.
+    Cancelling the wait cancels the future: its request is withdrawn if it is not sent yet. A
+    time-out leaves it to whoever waits next.
     """
     loop = asyncio.get_running_loop()
     done = asyncio.Event()
@@ -285,7 +286,7 @@ async def _is_done(future: Future[Answer], seconds: float | None) -> bool:
         await asyncio.wait_for(done.wait(), seconds)
     except TimeoutError:
         return future.done()
-    except asyncio.CancelledError:
+    except (asyncio.CancelledError, GeneratorExit):
         future.cancel()
         raise
     return True

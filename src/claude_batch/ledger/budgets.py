@@ -27,8 +27,10 @@ from sqlalchemy import (
     case,
     cast,
     delete,
+    exists,
     func,
     insert,
+    null,
     or_,
     select,
     union,
@@ -140,10 +142,8 @@ def _sums(*of: Any) -> Any:
     reserved, spent = func.coalesce(batch_runs.c.reserved, 0), func.coalesce(batch_runs.c.spent, 0)
     return (
         select(
-            func.coalesce(
-                func.sum(case((batches.c.state.in_((*_SETTLED, BatchState.LIVE)), spent), else_=0)),
-                0,
-            ),
+            # Before a batch is collected only what is known of an incomplete one is spent.
+            func.coalesce(func.sum(spent), 0),
             func.coalesce(
                 func.sum(
                     case(
@@ -274,25 +274,54 @@ def _members(batch_id: int) -> Any:
     ).subquery()
 
 
+def _everybody(batch_id: int) -> Any:
+    """As `_members`, and those that have a result of the batch and have left it since.
+
+    What these reserved in it is not known any more: it may be another turn's by now.
+    """
+    former = exists().where(
+        former_members.c.batch_id == batch_id, former_members.c.request_seq == requests.c.seq
+    )
+    left = (
+        select(requests.c.seq, requests.c.run_id, null())
+        .join(results, results.c.request_seq == requests.c.seq)
+        .where(
+            results.c.batch_id == batch_id,
+            _OWN_RESULT,
+            requests.c.batch_id.is_distinct_from(batch_id),
+            ~former,
+        )
+    )
+    return union(select(_members(batch_id)), left).subquery()
+
+
+_OWN_RESULT = results.c.sending > 0
+"""Not the copy that a double has of another request's."""
+
+
 def _answered(batch_id: int) -> Any:
     """As `_members`: the requests that have a result of a batch, wherever they are now."""
     return (
         select(requests.c.seq, requests.c.run_id, requests.c.reserve)
         .join(results, results.c.request_seq == requests.c.seq)
-        .where(results.c.batch_id == batch_id)
+        .where(results.c.batch_id == batch_id, _OWN_RESULT)
         .distinct()
         .subquery()
     )
 
 
-def settle(tx: Connection, batch_id: int, *, lost: bool, contradicted: bool) -> None:
+def settle(
+    tx: Connection, batch_id: int, *, lost: bool, contradicted: bool, left: bool = False
+) -> None:
     """All is known of a batch that can be: its results' cost is spent, what is in doubt is kept.
 
     ``lost``: a request without a line may have been paid for. ``contradicted``: so may one whose
-    line tells of a failure. Called before the requests leave the batch. Costs nothing where no
-    budget has asked for the batch's reservations.
+    line tells of a failure. Called before the requests leave the batch, unless ``left``: then
+    those that have left it with a result are looked for. Costs nothing where no budget has asked
+    for the batch's reservations.
     """
-    _settle(tx, batch_id, _members(batch_id), lost=lost, contradicted=contradicted)
+    mine = _everybody(batch_id) if left else _members(batch_id)
+    _settle(tx, batch_id, mine, lost=lost, contradicted=contradicted)
 
 
 def _settle(tx: Connection, batch_id: int, mine: Any, *, lost: bool, contradicted: bool) -> None:
@@ -397,19 +426,22 @@ def note_warned(tx: Connection, budget: Budget, percent: int) -> None:
 
 def recount(tx: Connection, batch_id: int) -> None:
     """Sum up anew what a batch has reserved that is not collected, those included that left it."""
-    if tx.scalar(select(batches.c.state).where(batches.c.id == batch_id)) not in _OPEN:
+    of = select(batches.c.state, batches.c.missing_since).where(batches.c.id == batch_id)
+    row = tx.execute(of).first()
+    if row is None or row.state not in _OPEN:
         return  # it was collected, or parted, since somebody looked
+    incomplete = row.missing_since is not None
     former = and_(
         former_members.c.request_seq == requests.c.seq, former_members.c.batch_id == batch_id
     )
-    mine = _members(batch_id)
+    mine = _everybody(batch_id) if incomplete else _members(batch_id)
     rows = tx.execute(
         select(
             requests.c.run_id,
             reserved_sum(
                 requests.c.reserve,
                 or_(
-                    requests.c.state == RequestState.PACKED,
+                    and_(requests.c.batch_id == batch_id, requests.c.state == RequestState.PACKED),
                     former_members.c.request_seq.is_not(None),
                 ),
             ).label("reserved"),
@@ -424,6 +456,9 @@ def recount(tx: Connection, batch_id: int) -> None:
             insert(batch_runs),
             [{"batch_id": batch_id, "run_id": each.run_id, "reserved": each[1]} for each in rows],
         )
+    if incomplete:
+        # Successes of it were given already, and their cost is known.
+        settle(tx, batch_id, lost=True, contradicted=True, left=True)
 
 
 def uncounted(tx: Connection, of: Sequence[tuple[str, str]], day: int) -> list[tuple[int, str]]:
@@ -459,11 +494,22 @@ def count_collected(tx: Connection, batch_id: int) -> None:
     )
     # A conversation has left the batch that a turn of it was answered in.
     _settle(tx, batch_id, _answered(batch_id), lost=False, contradicted=False)
-    # What was lost in it may have been paid for.
+    # What was lost in it may have been paid for, also where it was sent again on order.
     reserve = case((requests.c.reserve < 0, UNBOUNDED), else_=func.coalesce(requests.c.reserve, 0))
+    former = requests.c.seq.in_(
+        select(former_members.c.request_seq).where(former_members.c.batch_id == batch_id)
+    )
+    answered = exists().where(
+        results.c.batch_id == batch_id, results.c.request_seq == requests.c.seq
+    )
     lost = (
         select(requests.c.run_id, func.sum(reserve))
-        .where(requests.c.batch_id == batch_id, requests.c.state == RequestState.LOST)
+        .where(
+            or_(
+                and_(requests.c.batch_id == batch_id, requests.c.state == RequestState.LOST),
+                and_(former, ~answered),
+            )
+        )
         .group_by(requests.c.run_id)
     )
     for run_id, kept in tx.execute(lost).all():

@@ -1,7 +1,8 @@
 """Transactions of single calls: their keys, who waits for them, and answers that nobody took.
 
 An *orphan* is a call without a key whose waiter has gone before it took the answer. The same call
-made again takes it over, whatever its state: what was paid for once is not paid for again.
+made again takes it over, whatever its state: what was paid for once is not paid for again. A call
+whose caller leaves before it is sent is no orphan: it is withdrawn, and costs nothing.
 """
 
 from __future__ import annotations
@@ -10,11 +11,31 @@ import hashlib
 from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, bindparam, func, insert, or_, select, update
+from sqlalchemy import (
+    Connection,
+    and_,
+    bindparam,
+    delete,
+    exists,
+    func,
+    insert,
+    or_,
+    select,
+    update,
+)
 
-from claude_batch.core.states import RequestState
-from claude_batch.ledger.schema import call_keys, calls, conversations, params, requests
-from claude_batch.ledger.store import Record, insert_many
+from claude_batch.core.states import BatchState, RequestState
+from claude_batch.ledger.packing import recount
+from claude_batch.ledger.schema import (
+    batches,
+    call_keys,
+    calls,
+    conversations,
+    former_members,
+    params,
+    requests,
+)
+from claude_batch.ledger.store import Record, insert_many, next_stamp
 
 __all__ = [
     "NewCall",
@@ -28,6 +49,7 @@ __all__ = [
     "other_processes",
     "remember_call",
     "take_over",
+    "withdraw",
 ]
 
 _MANY = 500
@@ -128,6 +150,54 @@ def let_go(tx: Connection, seqs: Sequence[int]) -> None:
     """Nobody waits for these calls any more; whoever asks the same may have them."""
     if seqs:
         tx.execute(_TAKE_OVER, [{"seq": seq, "new_process": None} for seq in seqs])
+
+
+def withdraw(tx: Connection, seqs: Collection[int], own: str) -> int:
+    """End calls whose callers have left as ``canceled``, if nothing of them can have been sent.
+
+    That is so while a call is queued, or in a batch that is still ``packed``: the content of a
+    batch is frozen when it becomes ``submitting``, and this transaction and that one exclude each
+    other. All other calls are let go: what was sent may be paid for, and an equal call takes it
+    over. So is a conversation between two turns, because its first turns have been paid for.
+    ``own`` is the process that waits for them; a call that another process has taken over stays as
+    it is. Returns how many calls were withdrawn.
+    """
+    listed = list(seqs)
+    carriers: set[int] = set()
+    withdrawn = 0
+    stamp = next_stamp(tx) if listed else 0
+    for start in range(0, len(listed), _MANY):
+        some = listed[start : start + _MANY]
+        waits = and_(calls.c.process == own, calls.c.taken.is_(None))
+        mine = select(calls.c.request_seq).where(calls.c.request_seq.in_(some), waits)
+        unpaid = and_(
+            requests.c.seq.in_(mine),
+            ~exists().where(conversations.c.request_seq == requests.c.seq),
+            # Sent again on order: an earlier sending of it may still be answered.
+            requests.c.seq.not_in(select(former_members.c.request_seq)),
+        )
+        # The halves of a batch that was refused are compared with each other: they stay whole.
+        unsent = select(batches.c.id).where(
+            batches.c.state == BatchState.PACKED,
+            batches.c.half_of.is_(None),
+            batches.c.refusal.is_(None),
+        )
+        packed = and_(requests.c.state == RequestState.PACKED, requests.c.batch_id.in_(unsent))
+        carriers.update(tx.scalars(select(requests.c.batch_id).distinct().where(unpaid, packed)))
+        withdrawn += tx.execute(
+            update(requests)
+            .where(unpaid, or_(requests.c.state == RequestState.QUEUED, packed))
+            .values(state=RequestState.CANCELED, cancelled=True, batch_id=None, finished=stamp)
+        ).rowcount
+        ended = select(requests.c.seq).where(
+            requests.c.seq.in_(some), requests.c.state == RequestState.CANCELED
+        )
+        tx.execute(delete(calls).where(calls.c.request_seq.in_(ended)))
+        left = calls.c.request_seq.in_(some)
+        tx.execute(update(calls).where(left, waits).values(process=None))
+    for batch_id in carriers:
+        recount(tx, batch_id)
+    return withdrawn
 
 
 def mark_taken(tx: Connection, seqs: Sequence[int], now: float) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -12,9 +12,11 @@ from sqlalchemy import (
     Connection,
     and_,
     bindparam,
+    case,
     exists,
     func,
     literal_column,
+    null,
     or_,
     select,
     true,
@@ -25,7 +27,8 @@ from sqlalchemy.dialects.sqlite import insert
 from claude_batch.core.states import BatchState, RequestState
 from claude_batch.core.usage import Usage
 from claude_batch.ledger.budgets import settle
-from claude_batch.ledger.conversing import take_turns
+from claude_batch.ledger.conversing import state_after_answer, take_turns, wants_a_turn
+from claude_batch.ledger.holding import REUSED
 from claude_batch.ledger.schema import (
     batch_runs,
     batches,
@@ -38,22 +41,29 @@ from claude_batch.ledger.schema import (
 from claude_batch.ledger.store import Record, insert_many, next_stamp, plain_rows
 
 __all__ = [
+    "Gap",
     "NewResult",
     "Stored",
     "add_results",
-    "add_strange_line",
+    "add_strange_lines",
     "at_the_api",
     "cancel_request",
     "cancel_run",
     "checked",
+    "fetch_soon",
     "finish_collection",
+    "give_successes",
+    "gone_on",
+    "has_no_result",
     "mark_ended",
     "members",
     "next_check_of",
     "note_fetch",
     "request_cancels",
+    "settle_again",
     "stored_counts",
     "to_cancel",
+    "without_result",
 ]
 
 _NO_USAGE = Usage()
@@ -75,6 +85,19 @@ class NewResult(NamedTuple):
     """Nano-dollars; None where the price is not known. Likewise the two below."""
     live_cost: int | None
     uncached_cost: int | None
+
+
+class Gap(NamedTuple):
+    """Results of an ended batch that a complete fetch did not bring. Times are the server's."""
+
+    missing: int
+    """How many; where every request has a line, how many successes the lines hide."""
+    since: float
+    """The first complete fetch that lacked some."""
+    seen: float
+    """The last one."""
+    until: float
+    """From when on they are lost if they are still missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,22 +192,93 @@ def note_fetch(
     tx: Connection,
     batch_id: int,
     *,
-    complete: bool,
+    gap: Gap | None,
     next_check: float,
     note: str,
     not_found_since: float | None,
 ) -> None:
-    """A fetch of results did not bring everything: try again later."""
+    """Note that a fetch of results did not bring everything; it is repeated at ``next_check``.
+
+    ``gap`` is what was missing, or None where the fetch broke and shows nothing.
+    """
+    seen: dict[str, Any] = {}
+    if gap is not None:
+        seen = {
+            "fetches": batches.c.fetches + 1,
+            "missing": gap.missing,
+            "missing_since": gap.since,
+            "missing_seen": gap.seen,
+            "missing_until": gap.until,
+        }
     tx.execute(
         update(batches)
         .where(batches.c.id == batch_id)
-        .values(
-            fetches=batches.c.fetches + (1 if complete else 0),
-            next_check=next_check,
-            note=note,
-            not_found_since=not_found_since,
-        )
+        .values(next_check=next_check, note=note, not_found_since=not_found_since, **seen)
     )
+
+
+def give_successes(tx: Connection, batch_id: int) -> int:
+    """End the requests of an ended batch whose success is stored; returns how many.
+
+    The batch still lacks results, so its failures are not judged: a missing line may contradict
+    them. Nothing contradicts a success.
+    """
+    posts = select(batches.c.posts).where(batches.c.id == batch_id).scalar_subquery()
+    given = tx.execute(
+        update(requests)
+        .where(
+            requests.c.batch_id == batch_id,
+            requests.c.state == RequestState.PACKED,
+            results.c.request_seq == requests.c.seq,
+            results.c.batch_id == batch_id,
+            results.c.outcome == RequestState.SUCCEEDED,
+        )
+        .values(
+            state=state_after_answer(),
+            answered_by=results.c.sending,
+            attempts=requests.c.attempts + 1,
+            sendings=requests.c.sendings + posts,
+            finished=case((wants_a_turn(), null()), else_=next_stamp(tx)),
+        )
+    ).rowcount
+    if given:
+        settle(tx, batch_id, lost=True, contradicted=True, left=True)
+    return given
+
+
+def settle_again(tx: Connection, batch_id: int, *, lost: bool, contradicted: bool) -> None:
+    """Count anew what a collected batch has cost, now that more of its results are stored."""
+    settle(tx, batch_id, lost=lost, contradicted=contradicted, left=True)
+
+
+def fetch_soon(tx: Connection, batch_id: int, now: float) -> None:
+    """Have the driver fetch an ended batch without waiting for its turn."""
+    tx.execute(
+        update(batches)
+        .where(batches.c.id == batch_id, batches.c.state == BatchState.ENDED)
+        .values(next_check=now)
+    )
+
+
+def without_result(tx: Connection, batch_id: int) -> int:
+    """How many requests wait in an ended batch without a stored result of it."""
+    return (
+        tx.scalar(
+            select(func.count())
+            .select_from(requests)
+            .where(
+                requests.c.batch_id == batch_id,
+                requests.c.state == RequestState.PACKED,
+                has_no_result(batch_id),
+            )
+        )
+        or 0
+    )
+
+
+def has_no_result(batch_id: int) -> Any:
+    """Of a request: whether no result of a batch is stored for it."""
+    return ~exists().where(results.c.request_seq == requests.c.seq, results.c.batch_id == batch_id)
 
 
 _MEMBERS = select(requests.c.id, requests.c.seq).where(requests.c.batch_id == bindparam("batch"))
@@ -197,13 +291,31 @@ def members(tx: Connection, batch_id: int) -> dict[str, int]:
     return dict(plain_rows(tx, _MEMBERS, {"batch": batch_id}))
 
 
+def gone_on(tx: Connection, batch_id: int) -> dict[str, int]:
+    """The requests that have a result of a batch and have left it since: row numbers by id.
+
+    Those are conversations in a later turn, and requests that were tried again.
+    """
+    rows = tx.execute(
+        select(requests.c.id, requests.c.seq)
+        .join(results, results.c.request_seq == requests.c.seq)
+        .where(
+            results.c.batch_id == batch_id,
+            results.c.sending > REUSED,
+            requests.c.batch_id.is_distinct_from(batch_id),
+        )
+    )
+    return {row.id: row.seq for row in rows}
+
+
 @lru_cache
 def _upsert_results() -> Any:
-    statement = insert(results)
+    # A batch's lines were answered when it ended; only live calls have a time of their own.
+    statement = insert(results).values(answered=null())
     replaced = {
         name: statement.excluded[name]
         for name in results.c.keys()  # noqa: SIM118 - a ColumnCollection, no dict
-        if name not in ("request_seq", "sending")
+        if name not in ("request_seq", "sending", "answered")
     }
     return statement.on_conflict_do_update(
         index_elements=["request_seq", "sending"],
@@ -247,21 +359,37 @@ def add_results(tx: Connection, batch_id: int, new: Sequence[NewResult]) -> None
     insert_many(tx, _upsert_results(), rows)
 
 
-def add_strange_line(tx: Connection, batch_id: int, raw: bytes, reason: str) -> None:
-    """Keep a line that is no result of this batch, once."""
-    digest = hashlib.sha256(raw).hexdigest()
-    tx.execute(
-        insert(strange_lines)
-        .values(batch_id=batch_id, digest=digest, reason=reason, raw=raw)
-        .on_conflict_do_nothing(index_elements=["batch_id", "digest"])
-    )
+MOST_STRANGE_LINES = 1000
+"""Lines of a batch that are kept although they are no results of it."""
+MOST_STRANGE_BYTES = 1 << 20
+"""Bytes that are kept of each of them."""
+
+
+def add_strange_lines(tx: Connection, batch_id: int, lines: Iterable[tuple[bytes, str]]) -> None:
+    """Keep lines that are no results of this batch, each once, with the reason.
+
+    What is beyond `MOST_STRANGE_LINES` or `MOST_STRANGE_BYTES` is dropped: a server could fill the
+    disk with it.
+    """
+    mine = strange_lines.c.batch_id == batch_id
+    count = tx.scalar(select(func.count()).select_from(strange_lines).where(mine)) or 0
+    for raw, reason in lines:
+        if count >= MOST_STRANGE_LINES:
+            return
+        digest = hashlib.sha256(raw).hexdigest()
+        count += tx.execute(
+            insert(strange_lines)
+            .values(batch_id=batch_id, digest=digest, reason=reason, raw=raw[:MOST_STRANGE_BYTES])
+            .on_conflict_do_nothing(index_elements=["batch_id", "digest"])
+        ).rowcount
 
 
 def stored_counts(tx: Connection, batch_id: int) -> Stored:
     """How many requests of a batch have a stored result, and how many a succeeded one."""
     counts = tx.execute(
         select(results.c.outcome, results.c.disposition, func.count())
-        .where(results.c.batch_id == batch_id)
+        # A double's copy of an answer is no result of the batch.
+        .where(results.c.batch_id == batch_id, results.c.sending > REUSED)
         .group_by(results.c.outcome, results.c.disposition)
     ).all()
     return Stored(
@@ -300,14 +428,16 @@ def finish_collection(
     missing: RequestState,
     now: float,
     contradicted: bool = False,
+    left: bool = False,
 ) -> Collected:
     """Give every request of a batch its final state, or queue it again.
 
     ``stored`` is what `stored_counts` says of the batch. ``missing`` says what becomes of requests
     without a line: ``lost``, or ``queued`` again. ``contradicted``: some line hides a success, so
-    a failure that would be tried again may be one that was paid for, and is ``lost``.
+    a failure that would be tried again may be one that was paid for, and is ``lost``. ``left``:
+    successes of it were given before, so some of its requests may have left it.
     """
-    settle(tx, batch_id, lost=missing is RequestState.LOST, contradicted=contradicted)
+    settle(tx, batch_id, lost=missing is RequestState.LOST, contradicted=contradicted, left=left)
     posts: int = tx.execute(select(batches.c.posts).where(batches.c.id == batch_id)).scalar_one()
     stamp = next_stamp(tx)
     # The row that counts: the succeeded one of any sending, else the latest.
@@ -334,6 +464,20 @@ def finish_collection(
     }
     account_line: bytes | None = None
     account = retried = 0
+    given = 0
+    if left:
+        given = (
+            tx.scalar(
+                select(func.count())
+                .select_from(requests)
+                .where(
+                    requests.c.batch_id == batch_id,
+                    requests.c.finished.is_not(None),
+                    requests.c.answered_by.is_not(None),
+                )
+            )
+            or 0
+        )
     if not contradicted and _any_past_margin(tx, batch_id):
         # It did not run, and shall not wait for another batch: what becomes of it is decided where
         # deadlines are.
@@ -368,13 +512,18 @@ def finish_collection(
         ).rowcount
     turned = take_turns(tx, batch_id, joined, stored.dispositions, sendings=sendings, stamp=stamp)
     failed = results.c.disposition.in_(("retry", "account"))
+    outcome: Any = results.c.outcome
+    if "malformed" in stored.dispositions:
+        outcome = case(
+            (results.c.disposition == "malformed", RequestState.MALFORMED), else_=outcome
+        )
     final = (
         turned
         + tx.execute(
             update(requests)
             .where(joined, ~failed if contradicted else true())
             .values(
-                state=results.c.outcome,
+                state=outcome,
                 answered_by=results.c.sending,
                 attempts=requests.c.attempts + 1,
                 sendings=sendings,
@@ -404,7 +553,7 @@ def finish_collection(
         .where(batches.c.id == batch_id)
         .values(state=BatchState.COLLECTED, collected=now, next_check=None)
     )
-    return Collected(final, retried, account, unanswered, account_line)
+    return Collected(given + final, retried, account, unanswered, account_line)
 
 
 def cancel_run(tx: Connection, run_id: str, now: float) -> None:

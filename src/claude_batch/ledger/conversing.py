@@ -49,6 +49,7 @@ __all__ = [
     "end",
     "finish_calls",
     "is_continuing",
+    "is_usable",
     "next_turns",
     "of_this_turn",
     "start_call",
@@ -112,6 +113,7 @@ def wants_a_turn(answer: Any = results) -> Any:
 def state_after_answer(answer: Any = results) -> Any:
     """The state of a request after the joined answer."""
     return case(
+        (answer.c.disposition == RequestState.MALFORMED, RequestState.MALFORMED),
         (wants_a_turn(answer), RequestState.CONTINUING),
         (
             and_(answer.c.disposition.in_(("refused", "window_exceeded")), _run_of_request()),
@@ -119,6 +121,11 @@ def state_after_answer(answer: Any = results) -> Any:
         ),
         else_=answer.c.outcome,
     )
+
+
+def is_usable(answer: Any = results) -> Any:
+    """Whether the joined line is an answer that a request can end with instead of being sent."""
+    return and_(answer.c.outcome == RequestState.SUCCEEDED, answer.c.disposition != "malformed")
 
 
 def of_this_turn(answer: Any = results) -> Any:

@@ -11,7 +11,9 @@ from typing import Any
 
 from sqlalchemy import Engine
 
-__all__ = ["copy_ledger", "flush_folder", "taking_its_place"]
+from claude_batch.core.temporary_files import create_beside, flush_folder
+
+__all__ = ["copy_ledger", "taking_its_place"]
 
 
 def copy_ledger(engine: Engine, target: Path) -> None:
@@ -33,9 +35,10 @@ def taking_its_place(target: Path) -> Generator[Path]:
     """
     if os.path.lexists(target):
         raise FileExistsError(f"{target} exists")
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.partial")
+    # Of an ending of its own: SQLite opens it by itself, so that it cannot be locked here.
+    descriptor, temporary = create_beside(Path(os.path.abspath(target)), "copy.partial")
+    os.close(descriptor)
     try:
-        os.close(os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600))
         yield temporary
         flush(temporary)
         try:
@@ -51,14 +54,9 @@ def taking_its_place(target: Path) -> Generator[Path]:
 
 
 def flush(path: Path) -> None:
-    """Wait until a file or folder is on the disk."""
+    """Wait until a file is on the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def flush_folder(folder: Path) -> None:
-    """Wait until a folder's new names are on the disk."""
-    flush(folder)

@@ -103,7 +103,7 @@ def mark_delivered(tx: Connection, run_id: str, now: float) -> None:
 class Forms(NamedTuple):
     """How a run's output is written, and where else."""
 
-    output_format: Literal["jsonl", "csv"] | None = None
+    output_format: Literal["jsonl", "csv", "csv-safe"] | None = None
     """None where the name of the output tells."""
     results_dir: str | None = None
     """The folder for one file a result; None for none."""

@@ -332,11 +332,14 @@ def set_trace(tx: Connection, seq: int, trace: str) -> None:
 
 
 def run_by_digest(tx: Connection, digest: str) -> Any | None:
-    """The newest wholly stored run of that digest that was not cancelled; None where none is."""
+    """The newest wholly stored run of that digest; None if there is none.
+
+    A cancelled run is returned only if no other has that digest.
+    """
     return tx.execute(
         select(runs)
-        .where(runs.c.digest == digest, runs.c.stored.is_not(None), runs.c.cancelled.is_(None))
-        .order_by(runs.c.created.desc())
+        .where(runs.c.digest == digest, runs.c.stored.is_not(None))
+        .order_by(runs.c.cancelled.is_not(None), runs.c.created.desc())
         .limit(1)
     ).first()
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import sqlite3
 from typing import Any
 
+from sqlalchemy import Connection
+
 from claude_batch.core.errors import LedgerError, LedgerFault
 
-__all__ = ["fault_of", "ledger_error"]
+__all__ = ["damaged_error", "fault_of", "ledger_error"]
 
 _FAULTS: dict[int, LedgerFault] = {
     sqlite3.SQLITE_FULL: "full",
@@ -18,14 +20,49 @@ _FAULTS: dict[int, LedgerFault] = {
     sqlite3.SQLITE_NOTADB: "damaged",
 }
 
+_CONFLICTS = (
+    sqlite3.SQLITE_CONSTRAINT_UNIQUE,
+    sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY,
+    sqlite3.SQLITE_CONSTRAINT_NOTNULL,
+)
+
 _REMEDIES: dict[LedgerFault, str] = {
     "full": "What was stored before is kept; make room on the disk or mend it, then the same "
     "command goes on",
     "busy": "What was stored before is kept; another process holds the file, end it and try again",
-    "damaged": "It was not changed. Move it away together with its -wal file, put a backup in its "
-    "place, then `claude-batch ledger recover`; or name another with --ledger",
+    "damaged": "Move it away together with its -wal file, put a backup in its place, then "
+    "`claude-batch ledger recover`; or name another with --ledger",
+    "conflict": "What was stored before is kept, this step of it is not. It contradicts what the "
+    "ledger holds, so it is not tried again; please report it with `claude-batch ledger show`",
     "unusable": "What was stored before is kept; mend the cause, or name another with --ledger",
 }
+
+
+_CHECKED_WHOLE = 4 << 20
+"""Bytes of a ledger up to which every page of it is checked, which takes some milliseconds."""
+
+
+def find_damage(connection: Connection) -> str | None:
+    """What is damaged in a ledger, in SQLite's words; None if nothing was found.
+
+    Of a large ledger only the ends of each table are looked at, where rows are added: reading all
+    of it would take longer than the command. Raises what SQLite raises at a damaged page.
+    """
+    driver: Any = connection.connection.dbapi_connection
+
+    def value(sql: str) -> Any:
+        return driver.execute(sql).fetchone()[0]
+
+    if value("PRAGMA page_count") * value("PRAGMA page_size") <= _CHECKED_WHOLE:
+        problem = str(value("PRAGMA quick_check(1)"))
+        return None if problem == "ok" else " ".join(problem.split())
+    tables = driver.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
+    for (name,) in tables:
+        driver.execute(
+            f'SELECT (SELECT min(rowid) FROM "{name}" NOT INDEXED), '
+            f'(SELECT max(rowid) FROM "{name}" NOT INDEXED)'
+        ).fetchone()
+    return None
 
 
 def fault_of(error: BaseException) -> LedgerFault:
@@ -34,14 +71,36 @@ def fault_of(error: BaseException) -> LedgerFault:
     code = int(getattr(original, "sqlite_errorcode", 0) or 0)
     if code == sqlite3.SQLITE_IOERR_SHORT_READ:
         return "damaged"
+    if code in _CONFLICTS:
+        return "conflict"
     # The low byte is the kind; what stands above it tells more than is needed here.
     return _FAULTS.get(code & 0xFF, "unusable")
 
 
-def ledger_error(location: object, what: str, error: BaseException) -> LedgerError:
-    """The error for a ledger that cannot be ``used``, ``read``, ``written`` or the like."""
+def ledger_error(
+    location: object, what: str, error: BaseException, *, written: bool
+) -> LedgerError:
+    """The error for a ledger that cannot be ``used``, ``read``, ``written`` or the like.
+
+    ``written``: whether this process has written to it before.
+    """
     fault = fault_of(error)
-    words = getattr(error, "orig", None) or error
-    return LedgerError(
-        f"the ledger {location} cannot be {what}: {words}. {_REMEDIES[fault]}", fault=fault
+    words = f"the ledger {location} cannot be {what}: {getattr(error, 'orig', None) or error}"
+    if fault == "damaged":
+        return _damaged(words, written=written)
+    return LedgerError(f"{words}. {_REMEDIES[fault]}", fault=fault)
+
+
+def damaged_error(location: object, problem: str, *, written: bool) -> LedgerError:
+    """The error for a ledger that SQLite's check has found to be damaged."""
+    return _damaged(f"the ledger {location} cannot be written: {problem}", written=written)
+
+
+def _damaged(words: str, *, written: bool) -> LedgerError:
+    # That nobody has written to it is never known: other processes may have it open.
+    changed = (
+        "This process had written to it before the damage was found"
+        if written
+        else "This process has written nothing to it"
     )
+    return LedgerError(f"{words}. {changed}. {_REMEDIES['damaged']}", fault="damaged")

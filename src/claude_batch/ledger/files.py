@@ -16,9 +16,11 @@ __all__ = [
     "dismiss_unused",
     "drop_run_files",
     "file_left",
+    "file_tokens",
     "files_leaving",
     "find_file",
     "move_files",
+    "note_tokens",
     "remember_file",
     "use_file",
 ]
@@ -32,15 +34,27 @@ class RememberedFile(NamedTuple):
     """As the API calls it."""
     checked: float
     """When the API was last known to have it."""
+    tokens: int | None
+    """The most input tokens that it can come to; None if that is not known."""
 
 
 def find_file(tx: Connection, workspace_id: int, digest: str) -> RememberedFile | None:
     """The file that holds this content; None where none was uploaded."""
-    query = select(files.c.id, files.c.file_id, files.c.checked).where(
+    query = select(files.c.id, files.c.file_id, files.c.checked, files.c.tokens).where(
         files.c.workspace_id == workspace_id, files.c.digest == digest
     )
     row = tx.execute(query).first()
     return None if row is None else RememberedFile(*row)
+
+
+def file_tokens(tx: Connection, file_id: str) -> int | None:
+    """Return the most input tokens that an uploaded file can come to; None if not known."""
+    return tx.scalar(select(files.c.tokens).where(files.c.file_id == file_id))
+
+
+def note_tokens(tx: Connection, file: int, tokens: int) -> None:
+    """Note what a file can come to that was uploaded before this was learned of files."""
+    tx.execute(update(files).where(files.c.id == file).values(tokens=tokens))
 
 
 def use_file(tx: Connection, run_id: str, file: int) -> bool:
@@ -67,13 +81,15 @@ def remember_file(
     *,
     media_type: str,
     size: int,
+    tokens: int | None,
     now: float,
     instead_of: str | None = None,
 ) -> RememberedFile:
     """Remember an upload; returns the file that holds the content from now on.
 
     Where another process has uploaded the same meanwhile, that is its file, and this one is left to
-    be deleted. ``instead_of`` is the file that the API was found to have no more.
+    be deleted. ``tokens`` are the most that it can come to, `None` if that is not known.
+    ``instead_of`` is the file that the API was found to have no more.
     """
     known = find_file(tx, workspace_id, digest)
     if known is None:
@@ -85,17 +101,18 @@ def remember_file(
             "size": size,
             "created": now,
             "checked": now,
+            "tokens": tokens,
         }
         key = tx.execute(insert(files).values(**values)).inserted_primary_key
         assert key is not None, "one row was inserted"
-        return RememberedFile(int(key[0]), file_id, now)
+        return RememberedFile(int(key[0]), file_id, now, tokens)
     if known.file_id == instead_of:
         tx.execute(
             update(files)
             .where(files.c.id == known.id)
-            .values(file_id=file_id, created=now, checked=now)
+            .values(file_id=file_id, created=now, checked=now, tokens=tokens)
         )
-        return RememberedFile(known.id, file_id, now)
+        return RememberedFile(known.id, file_id, now, tokens)
     tx.execute(insert(leaving_files).values(workspace_id=workspace_id, file_id=file_id))
     return known
 

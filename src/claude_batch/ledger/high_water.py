@@ -10,20 +10,26 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock
 from sqlalchemy import Connection, delete, insert, select, update
 
 from claude_batch.core.errors import LedgerError
 from claude_batch.core.settings import default_state_dir
-from claude_batch.ledger.copying import flush_folder
+from claude_batch.core.temporary_files import replacing
+from claude_batch.ledger.locks import file_lock, take
 from claude_batch.ledger.schema import meta, workspaces
 from claude_batch.ledger.store import Ledger
 
 __all__ = ["HighWater", "Mark", "count_post", "is_known", "note_behind", "posts_of"]
+
+
+_LOCK_SECONDS = 60.0
+"""How long the mark's lock is waited for; whoever has it only writes a small file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +111,7 @@ class HighWater:
         try:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             # Two workspaces of a ledger may be driven by two processes.
-            with FileLock(f"{self.path}.lock"):
+            with self._locked():
                 mark = self.read()
                 with self._ledger.read() as tx:
                     known = is_known(mark, self._ledger.incarnations, posts_of(tx))
@@ -125,28 +131,30 @@ class HighWater:
         """
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            with FileLock(f"{self.path}.lock"):
+            with self._locked():
                 self._write(posts)
         except OSError as error:
             raise self._unusable("written", error) from None
 
+    @contextmanager
+    def _locked(self) -> Generator[None]:
+        lock = file_lock(self.path.with_name(f"{self.path.name}.lock"))
+        if not take(lock, self.path.parent, timeout=_LOCK_SECONDS):
+            raise self._unusable("written", TimeoutError(11, "another process holds its lock"))
+        try:
+            yield
+        finally:
+            lock.release()
+
     def _write(self, posts: int) -> None:
-        temporary = self.path.with_name(f".{self.path.name}.{os.getpid()}.partial")
         value = {
             "incarnation": self._ledger.incarnation,
             "posts": posts,
             "written": time.time(),
             "ledger": str(self._ledger.path),  # for people
         }
-        try:
-            with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as out:
-                json.dump(value, out)
-                out.flush()
-                os.fsync(out.fileno())
-            os.replace(temporary, self.path)
-        finally:
-            temporary.unlink(missing_ok=True)
-        flush_folder(self.path.parent)
+        with replacing(self.path) as stream:
+            stream.write(json.dumps(value).encode())
 
     def _unusable(self, what: str, error: Exception) -> LedgerError:
         words = getattr(error, "strerror", None) or error

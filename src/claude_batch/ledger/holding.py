@@ -42,6 +42,7 @@ from claude_batch.ledger.store import Ledger, insert_many, next_stamp
 
 __all__ = [
     "REUSED",
+    "answer_lost_doubles",
     "any_held",
     "hold_back",
     "hold_doubles",
@@ -247,6 +248,7 @@ def _answer(tx: Connection, waiting: Any) -> bool:
                 *(nothing,) * 6,
                 _theirs.c.model,
                 *(nothing,) * 3,
+                _theirs.c.answered,
             )
             .join(_original, _original.c.seq == doubles.c.of_seq)
             .join(
@@ -291,6 +293,28 @@ def _answer(tx: Connection, waiting: Any) -> bool:
         )
     )
     return True
+
+
+def answer_lost_doubles(tx: Connection, batch_id: int) -> None:
+    """Answer the doubles that were lost with a request which has a line of a batch by now."""
+    held = (
+        select(requests.c.seq)
+        .join(doubles, doubles.c.request_seq == requests.c.seq)
+        .join(_original, _original.c.seq == doubles.c.of_seq)
+        .join(_theirs, _theirs.c.request_seq == _original.c.seq)
+        .where(
+            _theirs.c.batch_id == batch_id,
+            _original.c.state != RequestState.LOST,
+            requests.c.state == RequestState.LOST,
+        )
+    )
+    found = tx.execute(
+        update(requests)
+        .where(requests.c.seq.in_(held))
+        .values(state=RequestState.HELD, finished=None, answered_by=None)
+    ).rowcount
+    if found:
+        _answer(tx, is_held())
 
 
 def is_double() -> Any:

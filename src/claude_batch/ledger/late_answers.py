@@ -6,15 +6,51 @@ Whatever is sent again on order, or was given up, may still be answered by its f
 
 from __future__ import annotations
 
-from sqlalchemy import ColumnElement, Connection, and_, case, exists, null, or_, select, update
+from typing import Any
+
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Select,
+    and_,
+    case,
+    exists,
+    func,
+    null,
+    or_,
+    select,
+    update,
+)
+from sqlalchemy.dialects.sqlite import insert
 
 from claude_batch.core.states import BatchState, RequestState
-from claude_batch.ledger.conversing import of_this_turn, state_after_answer, wants_a_turn
+from claude_batch.ledger import deadlines
+from claude_batch.ledger.conversing import (
+    continuing_counts,
+    is_usable,
+    of_this_turn,
+    state_after_answer,
+    wants_a_turn,
+)
+from claude_batch.ledger.holding import answer_lost_doubles
 from claude_batch.ledger.packing import batch, recount
-from claude_batch.ledger.schema import former_members, requests, results
-from claude_batch.ledger.store import next_stamp
+from claude_batch.ledger.schema import batches, former_members, requests, results, runs
+from claude_batch.ledger.store import Record, next_stamp
 
-__all__ = ["former", "give_answers", "has_earlier_answers", "take_earlier_answers"]
+__all__ = [
+    "fill",
+    "former",
+    "give_answers",
+    "has_earlier_answers",
+    "incomplete_batches",
+    "lacks_result",
+    "missing_requests",
+    "missing_sendings",
+    "remember_former",
+    "take_earlier_answers",
+]
+
+_FAILED = (RequestState.ERRORED, RequestState.EXPIRED, RequestState.CANCELED)
 
 
 def former(tx: Connection, batch_id: int) -> dict[str, int]:
@@ -25,6 +61,15 @@ def former(tx: Connection, batch_id: int) -> dict[str, int]:
         .where(former_members.c.batch_id == batch_id)
     )
     return {row.id: row.seq for row in rows}
+
+
+def remember_former(tx: Connection, left: Select[Any, Any, Any]) -> None:
+    """Note requests that leave a batch undecided; ``left`` selects batch, row number, sending."""
+    tx.execute(
+        insert(former_members)
+        .from_select(["batch_id", "request_seq", "sending"], left)
+        .on_conflict_do_nothing()
+    )
 
 
 def give_answers(tx: Connection, batch_id: int) -> int:
@@ -45,9 +90,7 @@ def give_answers(tx: Connection, batch_id: int) -> int:
     )
     # One that is queued again would rather be asked again than end with a failure.
     was_lost = requests.c.state == RequestState.LOST
-    queued = and_(
-        requests.c.state == RequestState.QUEUED, results.c.outcome == RequestState.SUCCEEDED
-    )
+    queued = and_(requests.c.state == RequestState.QUEUED, is_usable())
     return tx.execute(
         update(requests)
         .where(line, or_(was_lost, queued), of_this_turn())
@@ -58,6 +101,131 @@ def give_answers(tx: Connection, batch_id: int) -> int:
             finished=case((wants_a_turn(), null()), else_=stamp),
         )
     ).rowcount
+
+
+def lacks_result() -> ColumnElement[bool]:
+    """Of a request: whether its batch has ended, and no result of it is stored."""
+    lost = and_(
+        requests.c.state == RequestState.LOST,
+        exists().where(
+            batches.c.id == requests.c.batch_id,
+            batches.c.state == BatchState.COLLECTED,
+            batches.c.remote_id.is_not(None),
+        ),
+    )
+    waiting = and_(
+        requests.c.state == RequestState.PACKED,
+        exists().where(
+            batches.c.id == requests.c.batch_id,
+            batches.c.state == BatchState.ENDED,
+            batches.c.missing.is_not(None),
+        ),
+        ~exists().where(
+            results.c.request_seq == requests.c.seq,
+            results.c.batch_id == requests.c.batch_id,
+        ),
+    )
+    return or_(lost, waiting)
+
+
+def missing_requests(tx: Connection, run_id: str) -> int:
+    """How many requests of a run lack the result of their batch: lost, or still fetched."""
+    mine = and_(requests.c.run_id == run_id, lacks_result())
+    return tx.scalar(select(func.count()).select_from(requests).where(mine)) or 0
+
+
+def missing_sendings(tx: Connection, run_id: str) -> int:
+    """As `missing_requests`, with those earlier sendings whose results would be kept as well."""
+    former = select(func.count()).select_from(former_members)
+    former = former.join(requests, requests.c.seq == former_members.c.request_seq)
+    former = former.join(batches, batches.c.id == former_members.c.batch_id)
+    left = tx.scalar(former.where(requests.c.run_id == run_id, _ended(), _has_left_undecided()))
+    return missing_requests(tx, run_id) + (left or 0)
+
+
+def _ended() -> ColumnElement[bool]:
+    return and_(
+        batches.c.remote_id.is_not(None),
+        or_(
+            batches.c.state == BatchState.COLLECTED,
+            and_(batches.c.state == BatchState.ENDED, batches.c.missing.is_not(None)),
+        ),
+    )
+
+
+def _has_left_undecided() -> ColumnElement[bool]:
+    return ~exists().where(
+        results.c.request_seq == former_members.c.request_seq,
+        results.c.batch_id == former_members.c.batch_id,
+    )
+
+
+def incomplete_batches(tx: Connection, run_id: str) -> list[Record]:
+    """The ended batches that lack results of a run, oldest first.
+
+    Also those whose missing results are of requests that were sent again on order since.
+    """
+    lacking = select(requests.c.batch_id).where(requests.c.run_id == run_id, lacks_result())
+    left = (
+        select(former_members.c.batch_id)
+        .join(requests, requests.c.seq == former_members.c.request_seq)
+        .where(requests.c.run_id == run_id, _has_left_undecided())
+    )
+    return list(
+        tx.execute(
+            select(batches)
+            .where(batches.c.id.in_(lacking.union(left)), _ended())
+            .order_by(batches.c.id)
+        )
+    )
+
+
+def fill(tx: Connection, batch_id: int, *, contradicted: bool, now: float) -> None:
+    """Give what was lost in a collected batch, or left it undecided, the line that came late.
+
+    A success also replaces a failure that another line told of the same sending. ``contradicted``:
+    some line still hides a success, so failures that would be tried again stay lost.
+    """
+    former = requests.c.seq.in_(
+        select(former_members.c.request_seq).where(former_members.c.batch_id == batch_id)
+    )
+    here = requests.c.batch_id == batch_id
+    line = and_(results.c.request_seq == requests.c.seq, results.c.batch_id == batch_id)
+    success = results.c.outcome == RequestState.SUCCEEDED
+    belied = and_(requests.c.state.in_(_FAILED), requests.c.answered_by == results.c.sending)
+    waits = and_(former, requests.c.state == RequestState.QUEUED, is_usable())
+    is_lost = requests.c.state == RequestState.LOST
+    answered = and_(success, of_this_turn(), or_(and_(or_(here, former), is_lost), waits, belied))
+    failed = and_(here, is_lost, ~success)
+    if contradicted:
+        failed = and_(failed, results.c.disposition.not_in(("retry", "account")))
+    concerned = list(
+        tx.scalars(select(requests.c.run_id).distinct().where(line, or_(answered, failed)))
+    )
+    if not concerned:
+        return
+    stamp = next_stamp(tx)
+    tx.execute(
+        update(requests)
+        .where(line, answered)
+        .values(
+            state=state_after_answer(),
+            answered_by=results.c.sending,
+            attempts=requests.c.attempts + case((waits, 1), else_=0),
+            finished=case((wants_a_turn(), null()), else_=stamp),
+        )
+    )
+    tx.execute(
+        update(requests)
+        .where(line, failed)
+        .values(state=results.c.outcome, answered_by=results.c.sending, finished=stamp)
+    )
+    answer_lost_doubles(tx, batch_id)
+    # What was delivered says "lost"; what is there now is worth another delivery.
+    tx.execute(update(runs).where(runs.c.id.in_(concerned)).values(delivered=None))
+    for run_id in concerned:
+        if continuing_counts(tx, run_id)[0]:
+            deadlines.forget(tx, run_id)
 
 
 def _answered_earlier(tx: Connection, batch_id: int) -> ColumnElement[bool] | None:
@@ -75,7 +243,7 @@ def _answered_earlier(tx: Connection, batch_id: int) -> ColumnElement[bool] | No
     return and_(
         requests.c.seq.in_(sent_before),
         results.c.request_seq == requests.c.seq,
-        results.c.outcome == RequestState.SUCCEEDED,
+        is_usable(),
         of_this_turn(),
     )
 

@@ -76,6 +76,8 @@ class Waiting(NamedTuple):
     """Outcomes that count against ``max_attempts``."""
     max_attempts: int
     concurrency: int
+    retry: str
+    """``safe`` or ``always``: its run's ``live_retry``."""
     body: bytes
     kind: str
     """Of its run: ``run``, or ``calls``."""
@@ -152,6 +154,7 @@ def request(tx: Connection, seq: int) -> Waiting | None:
             requests.c.attempts - requests.c.forgiven,
             runs.c.max_attempts,
             runs.c.live_concurrency,
+            runs.c.live_retry,
             params.c.body,
             runs.c.kind,
             runs.c.actor,
@@ -256,18 +259,27 @@ def _under_way(seq: int, batch_id: int) -> ColumnElement[bool]:
     )
 
 
-def put_back(tx: Connection, seq: int, batch_id: int, *, attempt: bool, note: str | None) -> bool:
+def put_back(
+    tx: Connection,
+    seq: int,
+    batch_id: int,
+    *,
+    attempt: bool,
+    note: str | None,
+    may_be_paid: bool = False,
+) -> bool:
     """A call was not processed, or failed and may be tried again: its request waits once more.
 
-    ``attempt``: it had an outcome, which is kept, so that its sending keeps its number. False where
-    it was cancelled meanwhile, and has ended.
+    ``attempt``: it had an outcome, which is kept, so that its sending keeps its number.
+    ``may_be_paid``: budgets keep what it may have cost. False where it was cancelled meanwhile,
+    and has ended.
     """
     stopped = or_(
         requests.c.cancelled,
         requests.c.run_id.in_(select(runs.c.id).where(runs.c.cancelled.is_not(None))),
     )
     if any_budget(tx):
-        call_ended(tx, batch_id, seq, cost=None, answered=False, lost=False)
+        call_ended(tx, batch_id, seq, cost=None, answered=False, lost=may_be_paid)
     ends = {"state": RequestState.CANCELED, "finished": next_stamp(tx)}
     left = {
         "attempts": requests.c.attempts + (1 if attempt else 0),
@@ -292,8 +304,10 @@ class Ended(NamedTuple):
     batch_id: int
     state: RequestState
     result: NewResult | None
-    """None where nothing is known of it: it is lost."""
+    """None if no answer came. A lost call has one if the API answered with an error."""
     seq: int
+    may_be_paid: bool = False
+    """Whether it may be billed although it has no answer: budgets keep what it may have cost."""
 
 
 def finish(tx: Connection, ended: Sequence[Ended], now: float) -> None:
@@ -311,8 +325,8 @@ def finish(tx: Connection, ended: Sequence[Ended], now: float) -> None:
                 end.batch_id,
                 end.seq,
                 cost=None if end.result is None else end.result.cost,
-                answered=end.state is RequestState.SUCCEEDED,
-                lost=end.state is RequestState.LOST,
+                answered=end.state in (RequestState.SUCCEEDED, RequestState.MALFORMED),
+                lost=end.may_be_paid or end.state is RequestState.LOST,
             )
     by_batch: dict[int, list[NewResult]] = {}
     for end in ended:
@@ -320,8 +334,14 @@ def finish(tx: Connection, ended: Sequence[Ended], now: float) -> None:
             by_batch.setdefault(end.batch_id, []).append(end.result)
     for batch_id, answers in by_batch.items():
         add_results(tx, batch_id, answers)
+        of_these = [answer.request_seq for answer in answers]
+        tx.execute(
+            update(results)
+            .where(results.c.request_seq.in_(of_these), results.c.batch_id == batch_id)
+            .values(answered=func.coalesce(results.c.answered, now))
+        )
         joined = and_(
-            requests.c.seq.in_([answer.request_seq for answer in answers]),
+            requests.c.seq.in_(of_these),
             requests.c.batch_id == batch_id,
             requests.c.state == RequestState.PACKED,
             results.c.request_seq == requests.c.seq,

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sqlalchemy import Column, Connection, Engine, Table, inspect, select, text, update
-from sqlalchemy.schema import CreateColumn, CreateIndex
+from sqlalchemy.schema import CreateColumn, CreateIndex, CreateTable
 
 from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.errors import LedgerError
 from claude_batch.ledger.copying import copy_ledger
 from claude_batch.ledger.faults import ledger_error
-from claude_batch.ledger.schema import SCHEMA_VERSION, meta, metadata
+from claude_batch.ledger.schema import SCHEMA_VERSION, batches, meta, metadata
 from claude_batch.ledger.seats import every_seat
 
 if TYPE_CHECKING:
@@ -64,7 +64,22 @@ def from_1_to_2(tx: Connection) -> None:
     add_what_is_missing(tx)
 
 
-STEPS: dict[int, Callable[[Connection], None]] = {1: from_1_to_2}
+def from_2_to_3(tx: Connection) -> None:
+    """The third version adds, and lets batches of two workspaces have the same id."""
+    add_what_is_missing(tx)
+    # SQLite drops no constraint, so the table is made again. Tables that refer to it do so by its
+    # name (https://www.sqlite.org/lang_altertable.html#otheralter).
+    names = ", ".join(column.name for column in batches.columns)
+    words = str(CreateTable(batches).compile(dialect=tx.dialect))
+    tx.exec_driver_sql(words.replace("CREATE TABLE batches", "CREATE TABLE next_batches", 1))
+    tx.exec_driver_sql(f"INSERT INTO next_batches ({names}) SELECT {names} FROM batches")
+    tx.exec_driver_sql("DROP TABLE batches")
+    tx.exec_driver_sql("ALTER TABLE next_batches RENAME TO batches")
+    for index in sorted(batches.indexes, key=lambda index: str(index.name)):
+        tx.execute(CreateIndex(index))
+
+
+STEPS: dict[int, Callable[[Connection], None]] = {1: from_1_to_2, 2: from_2_to_3}
 """What brings a ledger from each version to the next."""
 
 
@@ -128,6 +143,7 @@ def _copy(engine: Engine, path: Path, version: int) -> Path:
                 fault="full",
             ) from None
         except sqlite3.Error as error:
-            raise ledger_error(path, f"copied to {os.path.basename(target)}", error) from error
+            what = f"copied to {os.path.basename(target)}"
+            raise ledger_error(path, what, error, written=False) from error
         else:
             return target

@@ -9,9 +9,8 @@ from __future__ import annotations
 import secrets
 from pathlib import Path
 
-from filelock import FileLock, Timeout
-
 from claude_batch.core.errors import LedgerError
+from claude_batch.ledger.locks import file_lock, take
 from claude_batch.ledger.store import Ledger
 
 __all__ = ["ProcessLock", "is_alive", "sweep_locks"]
@@ -31,14 +30,10 @@ class ProcessLock:
         self.process: str = secrets.token_hex(8)
         """What the ledger knows this process by; never used again by another."""
         self._path = _path(ledger, self.process)
-        self._lock = FileLock(self._path, mode=0o600)
-        try:
-            # Somebody who sweeps may look at the file before it is locked: that takes no time.
-            self._lock.acquire(timeout=10)
-        except OSError as error:
-            raise LedgerError(
-                f"no file can be made beside the ledger {ledger.location}: {error.strerror}"
-            ) from None
+        self._lock = file_lock(self._path)
+        # Somebody who sweeps may look at the file before it is locked: that takes no time.
+        if not take(self._lock, ledger.sibling(""), timeout=10):
+            raise LedgerError(f"another process holds the lock file {self._path}", fault="busy")
 
     def release(self) -> None:
         """Nobody waits here any more."""
@@ -52,12 +47,12 @@ def is_alive(ledger: Ledger, process: str) -> bool:
     path = _path(ledger, process)
     if not path.exists():
         return False
-    lock = FileLock(path, mode=0o600)
+    lock = file_lock(path)
     try:
-        lock.acquire(timeout=0)
-    except (Timeout, OSError):
-        # One that cannot be opened proves nothing.
-        return True
+        if not take(lock, ledger.sibling("")):
+            return True
+    except LedgerError:
+        return True  # one that cannot be opened proves nothing
     path.unlink(missing_ok=True)
     lock.release()
     return False

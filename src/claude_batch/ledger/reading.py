@@ -5,7 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, and_, bindparam, case, func, literal_column, or_, select
+from sqlalchemy import (
+    Connection,
+    String,
+    and_,
+    bindparam,
+    case,
+    func,
+    literal_column,
+    null,
+    or_,
+    select,
+)
 
 from claude_batch.core.states import BatchState, RequestState
 from claude_batch.ledger.holding import REUSED
@@ -14,6 +25,7 @@ from claude_batch.ledger.schema import (
     batches,
     conversations,
     lanes,
+    meta,
     requests,
     results,
     runs,
@@ -23,14 +35,17 @@ from claude_batch.ledger.schema import (
 from claude_batch.ledger.store import Ledger, Record, plain_rows
 
 __all__ = [
+    "WAITING",
     "Answer",
     "answers_by_position",
     "answers_since",
     "batches_of_run",
     "find_run",
+    "last_stamp",
     "recent_runs",
     "request_counts",
     "run_row",
+    "waiting_by_position",
 ]
 
 
@@ -53,17 +68,64 @@ class Answer(NamedTuple):
     via: str = "batch"
     """``live`` where it is of a live call, and of no batch."""
     reused: int | None = None
-    """1 where the answer was another request's, and cost nothing."""
+    """1 where the answer was another request's, or was in the ledger before its caller asked."""
+    answered: float | None = None
+    """When its batch ended, or the live call was answered; seconds since the epoch."""
     turns: int = 1
-    """How many answers it took."""
+    """How many answers it took, those that were not of the shape that was asked for included."""
     stopped: str | None = None
     """Why its conversation could not go on: `claude_batch.ledger.conversing.Stop`."""
     note: str | None = None
     """The same in words."""
+    outcome: str | None = None
+    """The outcome that the result line tells; None where there is no line."""
+    canceler: str | None = None
+    """Of a canceled request: ``user`` (its run or call was cancelled here), ``deadline`` (its run
+    was withdrawn for its deadline) or ``api`` (somebody else cancelled its batch at the API)."""
+    kind: str | None = None
+    """Of a canceled request: the kind of its run, ``run`` or ``calls``."""
 
+
+WAITING = (RequestState.QUEUED, RequestState.HELD)
+"""States of requests that are in no batch."""
 
 # The state's members, looked up without the cost of the enum's call for every row.
 _STATES = {state.value: state for state in RequestState}
+
+
+# A request without a line has no answer, though its batch has ended.
+_ANSWERED_AT = case(
+    (results.c.batch_id.is_(None), null()), else_=func.coalesce(results.c.answered, batches.c.ended)
+)
+
+
+def _of_its_run(value: Any) -> Any:
+    return select(value).where(runs.c.id == requests.c.run_id).scalar_subquery()
+
+
+def _only_if_canceled(value: Any) -> Any:
+    # SQLite evaluates no branch that it does not take: other requests pay nothing for this.
+    return case((requests.c.state == literal_column("'canceled'"), value), else_=None)
+
+
+def _word(text: str) -> Any:
+    return literal_column(f"'{text}'", String())
+
+
+_CANCELER = case(
+    (
+        and_(
+            results.c.outcome == _word("canceled"),
+            batches.c.cancel_requested.is_(None),
+        ),
+        _word("api"),
+    ),
+    (
+        _of_its_run(and_(runs.c.past_margin.is_not(None), runs.c.cancelled.is_(None))),
+        _word("deadline"),
+    ),
+    else_=_word("user"),
+)
 
 
 def _answers() -> Any:
@@ -84,9 +146,13 @@ def _answers() -> Any:
             ),
             case((batches.c.state == literal_column("'live'"), "live"), else_="batch"),
             requests.c.answered_by == REUSED,
-            func.coalesce(conversations.c.turns, 0) + 1,
+            _ANSWERED_AT,
+            func.coalesce(conversations.c.turns + conversations.c.rejected, 0) + 1,
             conversations.c.stopped,
             conversations.c.note,
+            results.c.outcome,
+            _only_if_canceled(_CANCELER),
+            _only_if_canceled(_of_its_run(runs.c.kind)),
         )
         .outerjoin(
             results,
@@ -133,6 +199,21 @@ def answers_by_position(
             return
         yield from page
         after = page[-1].position
+
+
+def waiting_by_position(tx: Connection, run_id: str, *, start: int, limit: int) -> list[Answer]:
+    """A run's requests that are in no batch, from a position on, in order."""
+    rows = tx.execute(
+        _answers()
+        .where(
+            requests.c.run_id == run_id,
+            requests.c.position >= start,
+            requests.c.state.in_(WAITING),
+        )
+        .order_by(requests.c.position)
+        .limit(limit)
+    )
+    return [_answer(row) for row in rows]
 
 
 def answers_since(
@@ -243,6 +324,11 @@ def past_durations(tx: Connection, workspace_id: int, limit: int) -> list[float]
             .limit(limit)
         )
     )
+
+
+def last_stamp(tx: Connection) -> int:
+    """The stamp of the last transaction that finished requests, of any run."""
+    return int(tx.execute(select(meta.c.value).where(meta.c.name == "stamp")).scalar_one())
 
 
 def finished_at(tx: Connection, run_id: str) -> int:

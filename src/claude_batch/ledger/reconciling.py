@@ -26,6 +26,7 @@ from sqlalchemy import (
 from claude_batch.core.states import BatchState, CandidateState, RequestState
 from claude_batch.ledger import deadlines
 from claude_batch.ledger.holding import is_double
+from claude_batch.ledger.late_answers import remember_former
 from claude_batch.ledger.packing import batch, recount, withdraw_cancelled
 from claude_batch.ledger.schema import (
     batches,
@@ -89,14 +90,18 @@ def snapshot_of(row: Record) -> frozenset[str]:
     return frozenset(json.loads(row.snapshot or "[]"))
 
 
-def known_remote_ids(tx: Connection, ids: Collection[str]) -> set[str]:
+def known_remote_ids(tx: Connection, workspace_id: int, ids: Collection[str]) -> set[str]:
     """Of these ids of batches at the API, those that the ledger has accounted for."""
     known: set[str] = set()
     listed = list(ids)
     for start in range(0, len(listed), _MANY):
         part = listed[start : start + _MANY]
         known |= set(
-            tx.scalars(select(batches.c.remote_id).where(batches.c.remote_id.in_(part))).all()
+            tx.scalars(
+                select(batches.c.remote_id)
+                .join(lanes, lanes.c.id == batches.c.lane_id)
+                .where(lanes.c.workspace_id == workspace_id, batches.c.remote_id.in_(part))
+            ).all()
         )
     return known
 
@@ -326,6 +331,18 @@ def _leave(
 
 def resubmit_lost(tx: Connection, run_id: str, now: float) -> int:
     """Queue a run's lost requests again, at the risk of paying twice; returns how many."""
+    # A batch that was collected may still bring the line of the earlier sending.
+    remember_former(
+        tx,
+        select(requests.c.batch_id, requests.c.seq, requests.c.sendings)
+        .join(batches, batches.c.id == requests.c.batch_id)
+        .where(
+            requests.c.run_id == run_id,
+            requests.c.state == RequestState.LOST,
+            batches.c.state == BatchState.COLLECTED,
+            batches.c.remote_id.is_not(None),
+        ),
+    )
     count = tx.execute(
         update(requests)
         .where(requests.c.run_id == run_id, requests.c.state == RequestState.LOST)

@@ -25,7 +25,7 @@ from sqlalchemy import (
     text,
 )
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 """Raised with every change of a table; a ledger of another version is not written to."""
 
 metadata: MetaData = MetaData()
@@ -138,6 +138,7 @@ runs: Table = Table(
     Column("mode", String, nullable=False, server_default=text("'batch'")),
     Column("auto_threshold", Integer, nullable=False, server_default=text("0")),
     Column("live_concurrency", Integer, nullable=False, server_default=text("8")),
+    Column("live_retry", String, nullable=False, server_default=text("'safe'")),
     Column("fallback", String, nullable=False, server_default=text("'live'")),
     Column("deadline", Float),
     Column("deadline_margin", Float),  # as it was set; None where it is learned
@@ -263,7 +264,8 @@ batches: Table = Table(
     Column("id", _Serial, primary_key=True),
     Column("lane_id", _Serial, ForeignKey("lanes.id"), nullable=False),
     Column("state", String, nullable=False),
-    Column("remote_id", String, unique=True),
+    # Unique in its workspace: two servers may use the same ids. `mark_submitted` sees to it.
+    Column("remote_id", String),
     Column("request_count", Integer, nullable=False),
     Column("params_bytes", BigInteger, nullable=False),
     Column("poll_interval", Float, nullable=False),
@@ -283,6 +285,12 @@ batches: Table = Table(
     Column("not_found_since", Float),
     Column("cancel_requested", Float),
     Column("fetches", Integer, nullable=False, default=0),
+    # Results that the last complete fetch lacked; the first and the last such fetch, and when the
+    # gap is given up, by the server's clock. None if no fetch has lacked any.
+    Column("missing", Integer),
+    Column("missing_since", Float),
+    Column("missing_seen", Float),
+    Column("missing_until", Float),
     Column("counts", Text),  # the API's request_counts once ended, as JSON
     # While it is unknown whether a POST was accepted. Settling counts in server time, from the
     # first list after the POST ended; ``settled`` is the first complete walk of the list after it.
@@ -301,6 +309,7 @@ batches: Table = Table(
     # The day (UTC, counted since the epoch) on which it was packed: whose budget pays for it.
     Column("day", Integer),
     Index("ix_batches_state", "state"),
+    Index("ix_batches_remote", "remote_id", **_only("remote_id IS NOT NULL")),
     Index("ix_batches_day", "day"),
 )
 
@@ -383,6 +392,8 @@ results: Table = Table(
     Column("cost", BigInteger),
     Column("live_cost", BigInteger),
     Column("uncached_cost", BigInteger),
+    # When a live call was answered. None for a line of a batch, which was answered when it ended.
+    Column("answered", Float),
     Index("ix_results_batch", "batch_id"),
 )
 
@@ -448,6 +459,7 @@ files: Table = Table(
     Column("size", BigInteger, nullable=False),
     Column("created", Float, nullable=False),
     Column("checked", Float, nullable=False),  # when the API was last known to have it
+    Column("tokens", BigInteger),  # the most that it can come to; NULL if that is not known
     UniqueConstraint("workspace_id", "digest"),
 )
 """Documents that were uploaded once, for the requests of many runs."""

@@ -6,9 +6,8 @@ from collections.abc import Generator, Iterable
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from filelock import FileLock, Timeout
-
 from claude_batch.core.errors import LedgerError
+from claude_batch.ledger.locks import file_lock, take
 
 __all__ = ["every_seat", "seat_file", "seat_files"]
 
@@ -33,13 +32,11 @@ def every_seat(ledger: Path, workspace_ids: Iterable[int], why: str) -> Generato
     """
     with ExitStack() as stack:
         for workspace_id in workspace_ids:
-            lock = FileLock(seat_file(ledger, workspace_id))
-            try:
-                lock.acquire(timeout=0)
-            except Timeout:
+            lock = file_lock(seat_file(ledger, workspace_id))
+            if not take(lock, ledger):
                 raise LedgerError(
                     f"another process drives the ledger {ledger}; end it first: {why}",
                     fault="busy",
-                ) from None
+                )
             stack.callback(lock.release)
         yield

@@ -86,8 +86,23 @@ def mark_armed(tx: Connection, batch_id: int, now: float) -> None:
 
 def mark_submitted(
     tx: Connection, batch_id: int, remote_id: str, *, now: float, next_check: float
-) -> None:
-    """The API took the batch and gave it an id."""
+) -> bool:
+    """Record the id under which the API took a batch.
+
+    Returns False, and changes nothing, if another batch of the workspace has that id already.
+    """
+    other, mine = batches.alias("other"), batches.alias("mine")
+    here, there = lanes.alias("here"), lanes.alias("there")
+    taken = tx.scalar(
+        select(other.c.id)
+        .join(there, there.c.id == other.c.lane_id)
+        .join(here, here.c.workspace_id == there.c.workspace_id)
+        .join(mine, mine.c.lane_id == here.c.id)
+        .where(mine.c.id == batch_id, other.c.remote_id == remote_id, other.c.id != batch_id)
+        .limit(1)
+    )
+    if taken is not None:
+        return False
     tx.execute(
         update(batches)
         .where(batches.c.id == batch_id)
@@ -100,6 +115,7 @@ def mark_submitted(
             note=None,
         )
     )
+    return True
 
 
 def mark_definite_no(

@@ -26,13 +26,13 @@ from sqlalchemy import (
     select,
     update,
 )
-from sqlalchemy.engine import make_url
+from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
 
 from claude_batch.core.errors import LedgerError
 from claude_batch.core.ids import new_incarnation
 from claude_batch.ledger.copying import copy_ledger
-from claude_batch.ledger.faults import ledger_error
+from claude_batch.ledger.faults import damaged_error, find_damage, ledger_error
 from claude_batch.ledger.schema import SCHEMA_VERSION, meta, metadata, workspaces
 from claude_batch.ledger.seats import seat_files
 
@@ -70,6 +70,10 @@ _BUSY_SECONDS = 60.0
 """How long a write waits for another process's transaction; none of ours lasts that long."""
 
 
+_written: set[Path] = set()
+"""Ledgers that this process has written to."""
+
+
 class Deposed(Exception):
     """Another process took the driver's seat: the transaction was not made."""
 
@@ -95,12 +99,15 @@ class Ledger:
         self._is_new = False
         self.commits: int = 0
         """Transactions that this process has written, about: threads may miss each other's."""
+        self._sound = False
+        """Whether `find_damage` has found nothing; it looks before the first write."""
         self._engine = self._connect(location)
+        self._key: Path = self.sibling("")
         try:
             self._prepare()
         except (DBAPIError, sqlite3.Error) as error:
             self._engine.dispose()
-            raise ledger_error(location, "used", error) from error
+            raise ledger_error(location, "used", error, written=self._written) from error
         except BaseException:
             self._engine.dispose()
             raise
@@ -113,6 +120,10 @@ class Ledger:
                     raise LedgerError(
                         f"{location}: only ledgers in a file of SQLite are supported; name a file"
                     )
+                if "uri" in url.query:
+                    raise LedgerError(
+                        f"{location}: `uri` is not supported in a ledger's URL; name a file"
+                    )
                 self.path = Path(url.database)
                 url = url.set(database=str(self._file(self.path)))
                 engine = create_engine(url, hide_parameters=True)
@@ -122,7 +133,11 @@ class Ledger:
                 ) from None
         else:
             self.path = Path(location).expanduser()
-            engine = create_engine(f"sqlite:///{self._file(self.path)}", hide_parameters=True)
+            engine = create_engine(
+                # Not by a text: a `?` in the path would begin its options.
+                URL.create("sqlite", database=str(self._file(self.path))),
+                hide_parameters=True,
+            )
         event.listen(engine, "connect", _on_connect)
         event.listen(engine, "begin", _on_begin)
         return engine
@@ -134,7 +149,9 @@ class Ledger:
             if not path.exists():
                 # Created here, so that it is never readable by others, not even for a moment.
                 with suppress(FileExistsError):
-                    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+                    os.close(
+                        os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+                    )
                     self._is_new = True
             elif not path.stat().st_size and seat_files(path):
                 # Before SQLite opens it, which would begin a new one in it.
@@ -254,22 +271,35 @@ class Ledger:
     @contextmanager
     def _writing(self) -> Generator[Connection]:
         with self._told("written"), self._engine.connect() as plain:
+            if not self._sound:
+                # Before the first write, and not before a read: what is left of a damaged ledger
+                # can be read, as far as it goes.
+                problem = None if self._is_new else find_damage(plain)
+                if problem is not None:
+                    raise damaged_error(self.location, problem, written=self._written)
+                self._sound = True
             connection = plain.execution_options(claude_batch_write=True)
             with connection.begin():
                 yield connection
             self.commits += 1
+            _written.add(self._key)
+
+    @property
+    def _written(self) -> bool:
+        """Whether this process has written to the file, by whatever object."""
+        return self._key in _written
 
     @contextmanager
     def _told(self, what: str) -> Generator[None]:
         try:
             yield
         except (DBAPIError, sqlite3.Error) as error:
-            raise ledger_error(self.location, what, error) from error
+            raise ledger_error(self.location, what, error, written=self._written) from error
 
     def watch(self) -> Watch:
         """A cheap look at whether anybody has written since the last look."""
         with self._told("read"):
-            return Watch(self._engine, self.location)
+            return Watch(self)
 
     def fingerprint(self, credential: str) -> str:
         """A salted hash by which a credential is known again, without being written anywhere."""
@@ -334,9 +364,9 @@ class Ledger:
 class Watch:
     """`PRAGMA data_version` on a connection of its own, which changes when another one commits."""
 
-    def __init__(self, engine: Engine, location: str) -> None:
-        self._location = location
-        self._connection = engine.raw_connection()
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._connection = ledger._engine.raw_connection()  # pyright: ignore[reportPrivateUsage]
         self._last = self._version()
 
     def _version(self) -> int:
@@ -350,10 +380,8 @@ class Watch:
 
     def changed(self) -> bool:
         """True where somebody has committed since the last call. Raises `LedgerError`."""
-        try:
+        with self._ledger._told("read"):  # pyright: ignore[reportPrivateUsage]
             version = self._version()
-        except sqlite3.Error as error:
-            raise ledger_error(self._location, "read", error) from error
         changed, self._last = version != self._last, version
         return changed
 
@@ -441,6 +469,11 @@ def _on_connect(dbapi_connection: Any, _record: object) -> None:
 
 
 def _keep_a_log(cursor: sqlite3.Cursor) -> None:
+    if cursor.execute("PRAGMA journal_mode").fetchone() == ("wal",):
+        return
+    tables = {name for (name,) in cursor.execute("SELECT name FROM sqlite_master")}
+    if tables and "meta" not in tables:
+        return  # somebody else's database, which is refused, and not changed
     # To switch a new file over SQLite needs it alone, and is refused at once, whatever the time
     # that it is told to wait, where somebody else opens the same new ledger.
     end = time.monotonic() + _BUSY_SECONDS

@@ -6,6 +6,7 @@ transaction of the driver's (`pack_due`). So whoever dies when, what was reserve
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -17,16 +18,18 @@ from claude_batch.core.states import BatchState
 from claude_batch.ledger import budgets, reading, reserving
 from claude_batch.ledger.budgets import Budget
 from claude_batch.ledger.call_budgets import count_calls
+from claude_batch.ledger.files import file_tokens
 from claude_batch.ledger.reserving import Waiting
 from claude_batch.ledger.store import Ledger, Seat, Transaction
 from claude_batch.money.prices import Prices
-from claude_batch.wire.bounds import Unbounded, token_bound
+from claude_batch.wire.bounds import FileTokens, TokenBound, Unbounded, token_bound
 
 __all__ = [
     "CallRoom",
     "Fitting",
     "Held",
     "NoRoom",
+    "bound_cost",
     "count_for_calls",
     "count_under_way",
     "declare_daily",
@@ -38,6 +41,7 @@ __all__ = [
     "reserve_held_calls",
     "reserve_what_waits",
     "today",
+    "tokens_of_files",
     "unbounded_error",
     "warn_after",
 ]
@@ -62,12 +66,35 @@ def declare_daily(ledger: Ledger, settings: LedgerSettings) -> None:
             budgets.declare(tx, "day", "", nano_dollars(settings.daily_budget_usd))
 
 
-def most_cost(prices: Prices, params: bytes, now: float, *, batch: bool = True) -> int:
+def tokens_of_files(ledger: Ledger) -> FileTokens:
+    """What the ledger knows of uploaded files, each read once: many requests name the same few."""
+
+    @functools.lru_cache(maxsize=1024)
+    def tokens(file_id: str) -> int | None:
+        with ledger.read() as tx:
+            return file_tokens(tx, file_id)
+
+    return tokens
+
+
+def most_cost(
+    prices: Prices,
+    params: bytes,
+    now: float,
+    *,
+    batch: bool = True,
+    files: FileTokens | None = None,
+) -> int:
     """The most that encoded params can cost, in nano-dollars; live where not ``batch``.
 
-    Raises `Unbounded` where that is not known: no price, or a tool without a limit.
+    ``files`` knows what uploaded files can come to; one that it does not know reserves a whole
+    context window. Raises `Unbounded` where no bound is known: no price, or a tool without a limit.
     """
-    bound = token_bound(params)
+    return bound_cost(prices, token_bound(params, files), now, batch=batch)
+
+
+def bound_cost(prices: Prices, bound: TokenBound, now: float, *, batch: bool = True) -> int:
+    """What a bound costs, as `most_cost`. Raises `Unbounded` for a model without a price."""
     tariff = prices.tariff(bound.model, at=now)
     if tariff is None:
         raise Unbounded(
@@ -83,9 +110,11 @@ def most_cost(prices: Prices, params: bytes, now: float, *, batch: bool = True) 
     )
 
 
-def _most_cost_or_none(prices: Prices, params: bytes, now: float, *, batch: bool = True) -> int:
+def _most_cost_or_none(
+    prices: Prices, params: bytes, now: float, files: FileTokens, *, batch: bool = True
+) -> int:
     try:
-        return most_cost(prices, params, now, batch=batch)
+        return most_cost(prices, params, now, batch=batch, files=files)
     except Unbounded:
         return NO_BOUND
 
@@ -136,7 +165,8 @@ def count_under_way(
         if state == BatchState.LIVE:
             _reserve_all(ledger, seat, prices, "calls", batch_id, now)
         elif state == BatchState.COLLECTED:
-            _reserve_all(ledger, seat, prices, "lost", batch_id, now)
+            for source in ("lost", "former"):
+                _reserve_all(ledger, seat, prices, source, batch_id, now)
         else:
             for source in ("batch", "former"):
                 _reserve_all(ledger, seat, prices, source, batch_id, now)
@@ -157,14 +187,16 @@ def _reserve_all(
     identifier: int,
     now: float,
 ) -> None:
-    after = 0
+    after, known = 0, tokens_of_files(ledger)
     while True:
         with ledger.read() as tx:
             page = reserving.unreserved(tx, source, identifier, after)
         if not page:
             return
         batch = source != "calls"
-        reserves = [(seq, _most_cost_or_none(prices, body, now, batch=batch)) for seq, body in page]
+        reserves = [
+            (seq, _most_cost_or_none(prices, body, now, known, batch=batch)) for seq, body in page
+        ]
         with ledger.write(seat) as tx:
             reserving.put_reserves(tx, reserves)
         after = page[-1][0]
@@ -259,6 +291,9 @@ class CallRoom:
         self._budgets: dict[str, list[Budget]] = {}
         self._left: dict[tuple[str, str], int] = {}
 
+    def _file_tokens(self, file_id: str) -> int | None:
+        return file_tokens(self._tx, file_id)
+
     def reserve(self, run_id: str, actor: str, params: bytes) -> int | None:
         """What a call sets aside of the room; None where no budget of the ledger asks.
 
@@ -267,7 +302,9 @@ class CallRoom:
         """
         if not self.bounded:
             return None
-        reserve = _most_cost_or_none(self._prices, params, self._now, batch=False)
+        reserve = _most_cost_or_none(
+            self._prices, params, self._now, self._file_tokens, batch=False
+        )
         each = self._budgets.get(run_id)
         if each is None:
             each = budgets.budgets_of(self._tx, run_id, actor, today(self._now))
@@ -314,13 +351,15 @@ def reserve_held_calls(
     So that its status can tell what it is held by. ``anew``: what was reserved for a batch too.
     False where there was nothing to learn.
     """
-    after = 0
+    after, known = 0, tokens_of_files(ledger)
     while True:
         with ledger.read() as tx:
             page = reserving.waiting_calls(tx, run_id, after, anew=anew)
         if not page:
             return after > 0
-        found = [(seq, _most_cost_or_none(prices, body, now, batch=False)) for seq, body in page]
+        found = [
+            (seq, _most_cost_or_none(prices, body, now, known, batch=False)) for seq, body in page
+        ]
         with ledger.write(seat) as tx:
             reserving.put_call_reserves(tx, found)
         after = page[-1][0]
@@ -458,6 +497,7 @@ def reserve_call(
     now: float,
     *,
     batch: bool = True,
+    files: FileTokens | None = None,
 ) -> int:
     """What a single call reserves, in nano-dollars; at the live price where not ``batch``.
 
@@ -465,7 +505,7 @@ def reserve_call(
     is more than a whole budget.
     """
     try:
-        reserve = most_cost(prices, params, now, batch=batch)
+        reserve = most_cost(prices, params, now, batch=batch, files=files)
     except Unbounded as error:
         raise unbounded_error(error) from None
     for scope, amount in limits:

@@ -6,6 +6,8 @@ that they are counted, shown and timed out by the same rules as a file.
 
 from __future__ import annotations
 
+import functools
+import logging
 import time
 from collections import Counter, deque
 from collections.abc import Sequence
@@ -15,12 +17,22 @@ from typing import Protocol
 
 from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.errors import ActorError, KeyConflictError
-from claude_batch.core.events import RequestsQueued
+from claude_batch.core.events import RequestsQueued, RequestsRetried
 from claude_batch.core.ids import new_request_id
+from claude_batch.core.plurals import count_of, tally
 from claude_batch.core.settings import BatchProcessingMode
-from claude_batch.ledger import calling, deadlines, digests, enqueue, holding, reading
+from claude_batch.ledger import (
+    calling,
+    deadlines,
+    digests,
+    enqueue,
+    holding,
+    reading,
+    retrying,
+)
 from claude_batch.ledger.calling import NewCall, Orphan
 from claude_batch.ledger.enqueue import NewRequest, NewRun
+from claude_batch.ledger.files import file_tokens
 from claude_batch.ledger.processes import is_alive
 from claude_batch.ledger.reading import Answer
 from claude_batch.ledger.store import Ledger, Transaction
@@ -32,6 +44,8 @@ from claude_batch.money.prices import Prices, prices_of
 from claude_batch.wire.encoding import EncodedRequest, LaneHeaders
 
 __all__ = ["Call", "CallStore"]
+
+_log = logging.getLogger(__name__)
 
 SHARED_DEADLINE = 0.05
 """The part of a call's time until its deadline in which others join its run."""
@@ -58,6 +72,19 @@ class Call:
     """What makes it a conversation; None for a call whose caller wants the API's very answer."""
     trace: str | None = None
     """The W3C ``traceparent`` of its caller, where an observer carries one."""
+    keep: bool = False
+    """Whether it is sent although its caller has left before."""
+    acknowledges: bool = False
+    """Whether its caller itself will say that the answer has reached it."""
+
+    @property
+    def stays(self) -> bool:
+        """Whether its request stays when the caller leaves before it is sent."""
+        return self.keep or self.key is not None
+
+    def waiter(self, seq: int, run_id: str) -> Waiter:
+        """Its caller, as one that waits for a request."""
+        return Waiter(self.future, seq, run_id, self.workspace, self.stays, self.acknowledges)
 
 
 @dataclass(slots=True)
@@ -98,6 +125,10 @@ class _Flush:
     )
     stored: Counter[tuple[str, str]] = field(default_factory=Counter[tuple[str, str]])
     """New calls by run and actor."""
+    retried: Counter[str] = field(default_factory=Counter[str])
+    """Calls that failed before and are asked again, by run."""
+    failures: Counter[str] = field(default_factory=Counter[str])
+    """The same by what they had failed of."""
     bounded: set[str] = field(default_factory=set[str])
     """Runs whose new calls have to fit into a budget."""
     waiting: list[tuple[Call, Waiter]] = field(default_factory=list[tuple[Call, Waiter]])
@@ -127,10 +158,12 @@ class CallStore:
         self._process = process
         self._runs: dict[_Group, _CallsRun] = {}
         self._stored: Counter[tuple[str, str]] = Counter()
+        self._retried: Counter[str] = Counter()
         self.bounded: set[str] = set()
         """The runs whose calls, stored by the last `store`, have to fit into a budget."""
         self._taken: list[int] = []
         self._let_go: list[int] = []
+        self._left: list[int] = []
 
     def taken(self, seq: int) -> None:
         """An answer has reached its caller; noted with the next transaction."""
@@ -140,21 +173,38 @@ class CallStore:
         """Nobody here waits for a call any more; noted with the next transaction."""
         self._let_go.append(seq)
 
+    def left(self, seq: int) -> None:
+        """The caller of a call has left: withdrawn with the next transaction, if it is not sent."""
+        self._left.append(seq)
+
     @property
     def has_notes(self) -> bool:
         """Whether something waits to be noted."""
-        return bool(self._taken or self._let_go)
+        return bool(self._taken or self._let_go or self._left)
+
+    @property
+    def has_left(self) -> bool:
+        """Whether a call waits to be withdrawn: that has no time, since it may be sent."""
+        return bool(self._left)
 
     def note(self) -> None:
-        """Note which answers were taken, and which calls let go. Raises `LedgerError`."""
+        """Note which answers were taken and which calls let go; withdraw those whose callers left.
+
+        Raises `LedgerError`.
+        """
         with self._ledger.write() as tx:
             self._note(tx)
-        self._taken.clear()
-        self._let_go.clear()
+        self._noted()
 
     def _note(self, tx: Transaction) -> None:
         calling.mark_taken(tx, self._taken, time.time())
         calling.let_go(tx, self._let_go)
+        calling.withdraw(tx, self._left, self._process)
+
+    def _noted(self) -> None:
+        self._taken.clear()
+        self._let_go.clear()
+        self._left.clear()
 
     def store(self, calls: Sequence[Call]) -> list[tuple[Call, Waiter]]:
         """Store calls; gives those that must wait, and settles the others at once.
@@ -178,18 +228,25 @@ class CallStore:
                 new = self._take_over(tx, group, members, orphans, flush)
                 if new:
                     flush.waiting += self._store_group(tx, group, new, flush)
-        self._taken.clear()
-        self._let_go.clear()
-        self._stored, self.bounded = flush.stored, flush.bounded
+        self._noted()
+        self._stored, self._retried, self.bounded = flush.stored, flush.retried, flush.bounded
         reach(CrashPoint.AFTER_CALLS_STORED)
+        if flush.failures:
+            again = count_of(
+                flush.failures.total(),
+                "call that failed before is asked again",
+                "calls that failed before are asked again",
+            )
+            _log.warning("%s (%s)", again, tally(flush.failures), extra={"for_people": True})
         for group, run_id in flush.runs.items():
             known = self._runs.get(group)
             if known is None or known.run_id != run_id:
                 known = self._runs[group] = _CallsRun(run_id, until=_until(group[2]))
             known.next_position = max(known.next_position, flush.positions[run_id])
         for call, outcome in flush.done:
-            if settle(call.future, outcome) and isinstance(outcome, Answer):
-                self.taken(outcome.seq)
+            told = settle(call.future, outcome)
+            if isinstance(outcome, Answer) and not (told and call.acknowledges):
+                (self.taken if told else self.let_go)(outcome.seq)
         return flush.waiting
 
     def _orphans(self, tx: Transaction, calls: Sequence[Call]) -> _Orphans:
@@ -227,12 +284,7 @@ class CallStore:
                 continue
             orphan = waiting.popleft()
             taken.append(orphan.seq)
-            answer = reading.answer_of(tx, orphan.seq)
-            if answer.state.is_final:
-                flush.done.append((call, answer))
-            else:
-                waiter = Waiter(call.future, orphan.seq, orphan.run_id, call.workspace)
-                flush.waiting.append((call, waiter))
+            self._join(tx, call, orphan.seq, orphan.run_id, flush)
         calling.take_over(tx, taken, self._process)
         return left
 
@@ -253,12 +305,26 @@ class CallStore:
             )
             flush.done.append((call, conflict))
             return
-        answer = reading.answer_of(tx, known.seq)
+        self._join(tx, call, known.seq, known.run_id, flush)
+
+    def _join(self, tx: Transaction, call: Call, seq: int, run_id: str, flush: _Flush) -> None:
+        """Give a call the answer of an earlier request, or have it wait for that one.
+
+        What had failed for a passing reason is asked again.
+        """
+        answer = reading.answer_of(tx, seq)
+        if answer.state in retrying.FAILED:
+            failure = retrying.retry_call(tx, seq, due=call.begun + call.mode.linger)
+            if failure is not None:
+                flush.failures[failure] += 1
+                flush.retried[run_id] += 1
+                flush.bounded.add(run_id)
+                answer = reading.answer_of(tx, seq)
         if answer.state.is_final:
-            flush.done.append((call, answer))
+            # It was in the ledger before the call was made.
+            flush.done.append((call, answer._replace(reused=1)))
         else:
-            waiter = Waiter(call.future, known.seq, known.run_id, call.workspace)
-            flush.waiting.append((call, waiter))
+            flush.waiting.append((call, call.waiter(seq, run_id)))
 
     def run_of(
         self, workspace_id: int, actor: str, mode: BatchProcessingMode, talk: Talk | None
@@ -328,6 +394,7 @@ class CallStore:
                     limits,
                     call.begun,
                     batch=group[2].mode != "live",
+                    files=functools.partial(file_tokens, tx),
                 )
             except ActorError as error:
                 flush.done.append((call, error))
@@ -385,13 +452,10 @@ class CallStore:
             if call.trace is not None:
                 # By itself, so that the many without one cost nothing.
                 enqueue.set_trace(tx, first + index, call.trace)
-        return [
-            (call, Waiter(call.future, first + index, run_id, call.workspace))
-            for index, call in enumerate(calls)
-        ]
+        return [(call, call.waiter(first + index, run_id)) for index, call in enumerate(calls)]
 
     def tell(self, observers: Observers) -> None:
-        """Tell observers of what was stored anew by the last `store`, by the runs that hold it."""
+        """Tell observers of what the last `store` has queued, by the runs that hold it."""
         for (run_id, actor), count in self._stored.items():
             observers.tell(
                 RequestsQueued(
@@ -400,6 +464,12 @@ class CallStore:
                     actor=actor,
                     requests=count,
                     kind="calls",
+                )
+            )
+        for run_id, count in self._retried.items():
+            observers.tell(
+                RequestsRetried(
+                    ledger=observers.ledger, requests=count, reason="order", run_id=run_id
                 )
             )
 

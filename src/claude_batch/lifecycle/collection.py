@@ -12,10 +12,10 @@ from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.settings import LedgerSettings
 from claude_batch.core.states import RequestState
 from claude_batch.ledger import collecting, halting, late_answers, packing, reconciling
-from claude_batch.ledger.collecting import NewResult, Stored
+from claude_batch.ledger.collecting import Gap, NewResult, Stored
 from claude_batch.ledger.store import Ledger, Seat, Transaction
 from claude_batch.lifecycle.budgeting import warn_after
-from claude_batch.lifecycle.polling import absence
+from claude_batch.lifecycle.polling import LATE, absence, next_check
 from claude_batch.lifecycle.proof import prove, split_lines
 from claude_batch.lifecycle.submission import backoff
 from claude_batch.lifecycle.telling import Telling
@@ -27,7 +27,7 @@ from claude_batch.wire.errors import account_reason
 from claude_batch.wire.limits import RESULTS_KEPT_DAYS
 from claude_batch.wire.messages import ResultLine, UnreadableLine, decode_line
 
-__all__ = ["Collection", "missing_state", "result_of"]
+__all__ = ["Collection", "fetch_wait", "gap_since", "missing_state", "result_of"]
 
 _log = logging.getLogger(__name__)
 
@@ -35,8 +35,12 @@ CHUNK_LINES = 4000
 CHUNK_BYTES = 4 << 20
 """Lines and bytes that are stored in one transaction."""
 
+LINES_PER_REQUEST = 2
+SPARE_LINES = 1000
+"""Lines of a results stream beyond which it does not end: every result twice, and some more."""
+
 COMPLETE_FETCHES = 3
-"""After so many fetches that ended properly, what is missing is missing for good."""
+"""After so many fetches that ended properly, a missing result that was not paid for is given up."""
 
 
 def missing_state(stored: Stored, succeeded: int) -> RequestState:
@@ -46,6 +50,37 @@ def missing_state(stored: Stored, succeeded: int) -> RequestState:
     missing line may be a paid one.
     """
     return RequestState.QUEUED if stored.succeeded >= succeeded else RequestState.LOST
+
+
+def gap_since(
+    since: float | None, seen: float | None, *, now: float, after: float, interval: float
+) -> float:
+    """Since when every complete fetch has lacked results, by the server's clock, this one included.
+
+    ``since`` and ``seen`` are the first and the last of the fetches before it, ``now`` this one,
+    ``after`` the time for which results must stay missing, ``interval`` the longest wait between
+    two fetches. If nobody fetched for half of ``after``, the fetches before and after that pause
+    may both have been cut short, so the time begins anew.
+    """
+    unwatched = seen is not None and now - seen > interval + max(after / 2, LATE)
+    if since is None or unwatched or since > now + 1:
+        return now + 1  # the Date header has whole seconds
+    return since
+
+
+def fetch_wait(row: Any, gap: Gap | None) -> float:
+    """Seconds until an incomplete batch, whose row is given, is fetched again.
+
+    The first times soon, then after a tenth of the time for which results have been missing. A
+    fetch is due when that time is over.
+    """
+    wait = backoff(row.fetches + 1)
+    if gap is not None and row.fetches + 1 >= COMPLETE_FETCHES:
+        age = max(0.0, gap.seen - gap.since)
+        wait = next_check(age, row.poll_interval, row.max_poll_interval)
+        if gap.until > gap.seen:
+            wait = min(wait, max(1.0, gap.until - gap.seen))
+    return min(wait, row.max_poll_interval)
 
 
 def result_of(
@@ -62,7 +97,8 @@ def result_of(
 
     ``at`` is when it was answered, whose prices it costs.
     """
-    charge = FREE
+    # A success was paid for, also one whose usage cannot be read.
+    charge = FREE if line.outcome != "succeeded" else UNPRICED
     if line.usage is not None:
         found = prices.charge(line.model or "", line.usage, batch=batch, at=at)
         charge = found or UNPRICED
@@ -108,8 +144,7 @@ class Collection:
         not_found_since: float | None = None
         refused = missed = False
         try:
-            async with self._client.results(row.remote_id) as chunks:
-                await self._store(seat, batch_id, chunks, row.ended or time.time())
+            await self.fetch(seat, row)
         except (ApiError, Unreachable) as error:
             complete, note = False, str(error)
             if isinstance(error, ApiError):
@@ -121,12 +156,15 @@ class Collection:
         counts = json.loads(row.counts or "{}")
         with self._ledger.read() as tx:
             stored = collecting.stored_counts(tx, batch_id)
-        gaps = row.request_count - stored.total
+            gaps = row.request_count - stored.total
+            # Those that were sent again on order have left it: nobody waits for their results.
+            owed = collecting.without_result(tx, batch_id) if gaps > 0 else 0
         counted = int(counts.get("succeeded", 0))
         # A success that no line tells of is in a gap, or some line tells something else of it.
         # After a recovery fewer requests are known than the API counts.
         short = min(counted, row.request_count) - stored.succeeded
-        fetches = row.fetches + (1 if complete else 0)
+        missing = missing_state(stored, counted)
+        is_doubtful = missing is RequestState.LOST and (owed > 0 or short > max(gaps, 0))
         now = time.time()
         # By the server's clock: ours may have jumped. What was recovered has no ``server_time``.
         age = self._client.server_now() - (row.server_time or row.submitted or now)
@@ -138,30 +176,43 @@ class Collection:
                 RESULTS_KEPT_DAYS,
             )
         gone = missed or outdated
-        if max(gaps, short) > 0 and not gone and (not complete or fetches < COMPLETE_FETCHES):
+        gap: Gap | None = None
+        if complete and max(gaps, short) > 0:
+            gap = self._gap(row, max(gaps, short))
+        is_over = gap is not None and (
+            row.fetches + 1 >= COMPLETE_FETCHES and (not is_doubtful or gap.seen >= gap.until)
+        )
+        if max(gaps, short) > 0 and not gone and not is_over:
             words = note or (
                 f"{gaps} of {row.request_count} results were not in the stream"
                 if gaps > 0
                 else f"{short} of {counted} successes were not in the stream"
             )
-            wait = min(backoff(row.fetches + 1), row.max_poll_interval)
             with self._ledger.write(seat) as tx:
                 collecting.note_fetch(
                     tx,
                     batch_id,
-                    complete=complete,
-                    next_check=now + wait,
+                    gap=gap,
+                    next_check=now + fetch_wait(row, gap),
                     note=words,
                     not_found_since=not_found_since,
                 )
+                given = collecting.give_successes(tx, batch_id)
             _log.info("batch %s: %s; fetched again", row.remote_id, words)
+            if given:
+                self._telling.given(row)
             return
         reach(CrashPoint.BETWEEN_RESULTS_AND_STATE)
-        missing = missing_state(stored, counted)
         with self._ledger.write(seat) as tx:
             late_answers.take_earlier_answers(tx, batch_id)
             collected = collecting.finish_collection(
-                tx, batch_id, stored, missing=missing, now=now, contradicted=short > max(gaps, 0)
+                tx,
+                batch_id,
+                stored,
+                missing=missing,
+                now=now,
+                contradicted=short > max(gaps, 0),
+                left=row.missing_since is not None,
             )
             late_answers.give_answers(tx, batch_id)
             if collected.account_line is not None and collected.account:
@@ -171,6 +222,18 @@ class Collection:
             _log.warning("%s", words, extra={"for_people": True})
         reach(CrashPoint.AFTER_COLLECTED)
         self._telling.collected(row, collected, missing)
+
+    def _gap(self, row: Any, missing: int) -> Gap:
+        """What a fetch that came to its end a moment ago has lacked, and until when it may."""
+        now, after = self._client.server_now(), self._settings.missing_after
+        since = gap_since(
+            row.missing_since,
+            row.missing_seen,
+            now=now,
+            after=after,
+            interval=row.max_poll_interval,
+        )
+        return Gap(missing=missing, since=since, seen=now, until=since + after)
 
     async def _is_ours(self, seat: Seat, row: Any) -> bool:
         """Whether the results prove what was assumed: that the batch is our unknown sending."""
@@ -196,15 +259,33 @@ class Collection:
         # No answer, or nothing readable: what then is to be done is the same for every batch.
         return True
 
-    async def _store(
-        self, seat: Seat, batch_id: int, chunks: AsyncIterator[bytes], ended: float
-    ) -> None:
+    async def fetch(self, seat: Seat | None, row: Any) -> None:
+        """Store what the API's results of a batch, whose row is given, hold; judge nothing.
+
+        Without a ``seat``, whoever drives. Raises `ApiError` or `Unreachable`, also midway.
+        """
+        async with self._client.results(row.remote_id) as chunks:
+            await self._store(seat, row, chunks)
+
+    async def _store(self, seat: Seat | None, row: Any, chunks: AsyncIterator[bytes]) -> None:
+        batch_id, ended = row.id, row.ended or time.time()
+        most = LINES_PER_REQUEST * row.request_count + SPARE_LINES
+        count = 0
         with self._ledger.read() as tx:
-            # Nothing joins or leaves a batch that has ended, as long as the seat is ours.
-            members = collecting.members(tx, batch_id) | late_answers.former(tx, batch_id)
+            # Nothing joins a batch that has ended, and what leaves it is still known by its row.
+            members = (
+                collecting.members(tx, batch_id)
+                | late_answers.former(tx, batch_id)
+                | collecting.gone_on(tx, batch_id)
+            )
         lines: list[bytes] = []
         size = 0
         async for part in split_lines(chunks):
+            count += len(part)
+            if count > most:
+                raise Unreachable(
+                    f"its results have more than {most:,} lines, for {row.request_count:,} requests"
+                )
             lines += part
             size += sum(map(len, part))
             if len(lines) >= CHUNK_LINES or size >= CHUNK_BYTES:
@@ -215,7 +296,7 @@ class Collection:
 
     def _store_chunk(
         self,
-        seat: Seat,
+        seat: Seat | None,
         batch_id: int,
         members: Mapping[str, int],
         lines: Sequence[bytes],
@@ -231,19 +312,19 @@ class Collection:
                 continue
             parts = parse_custom_id(line.custom_id)
             if parts is None or parts[1] not in self._ledger.incarnations:
-                strange.append((raw, f"unknown custom_id {line.custom_id!r}"))
+                strange.append((raw, f"unknown custom_id {line.custom_id[:64]!r}"))
                 continue
             seq = members.get(parts[0])
             if seq is None:
-                strange.append((raw, f"no request of this batch: {line.custom_id!r}"))
+                strange.append((raw, f"no request of this batch: {line.custom_id[:64]!r}"))
                 continue
             new.append(result_of(line, raw, seq, parts[2], self._prices, batch=True, at=ended))
         # In the order of the requests: results come shuffled, and are read in order later.
         new.sort()
         with self._ledger.write(seat) as tx:
             collecting.add_results(tx, batch_id, new)
-            for raw, reason in strange:
-                collecting.add_strange_line(tx, batch_id, raw, reason)
+            if strange:
+                collecting.add_strange_lines(tx, batch_id, strange)
         reach(CrashPoint.DURING_COLLECT_CHUNK)
 
     def _halt(self, tx: Transaction, seat: Seat, raw: bytes, now: float) -> None:

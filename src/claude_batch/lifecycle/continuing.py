@@ -15,8 +15,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-import msgspec
-
 from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.states import RequestState
 from claude_batch.ledger import conversing
@@ -143,7 +141,8 @@ class Continuing:
         with self._lock:
             self._note_finished()
             begun = time.monotonic()
-            if begun >= self._listed_until:
+            listed = begun >= self._listed_until
+            if listed:
                 self._list(workspace_id, seat)
                 cost = time.monotonic() - begun
                 self._listed_until = begun + (RESTS_PER_LIST + 1) * cost if patient else begun
@@ -152,9 +151,9 @@ class Continuing:
                 self._note_finished()
             if seat is not None:
                 self._queue_ready(seat, patient)
-            return self._rest()
+            return self._rest(listed)
 
-    def _rest(self) -> float:
+    def _rest(self, listed: bool) -> float:
         now = time.monotonic()
         times = [deadline for _, deadline in self._running.values()]
         times += [
@@ -162,10 +161,12 @@ class Continuing:
             for each in self._standing.values()
             if each.state == "ready"
         ]
-        if now < self._listed_until:
+        if not listed:
+            # Whoever woke this look may have had something new to list.
             times.append(self._listed_until)
-        if any(each.state == "elsewhere" and each.missing for each in self._standing.values()):
-            # That a process has died, which runs its tools, nobody writes down.
+        if any(each.state == "elsewhere" for each in self._standing.values()):
+            # Nobody writes down that a process that ran its tools has died, or that this one has
+            # got its functions meanwhile.
             times.append(now + LOOKS_ELSEWHERE)
         return max(0.01, min(times) - now) if times else 60.0
 
@@ -254,9 +255,10 @@ class Continuing:
     ) -> None:
         params, line = conversing.turn_of(tx, row.seq, row.answered_by)
         uses = tool_uses(message_of_line(line))
-        ours = {each["name"] for each in msgspec.json.decode(row.tools)}
+        ours = self._workbench.names_of(row.run_id, row.tools)
         declared = declared_tools(params)
-        if not uses or any(use.name in declared - ours for use in uses):
+        # Without a name the ledger's list is damaged: what is whose cannot be judged.
+        if not uses or (ours and any(use.name in declared.difference(ours) for use in uses)):
             # The caller's own tools: the answer is the caller's to go on from.
             verdicts.ends.append((row.seq, row.answered_by, RequestState.SUCCEEDED))
             return

@@ -13,8 +13,6 @@ import time
 from collections.abc import Awaitable, Callable, Generator
 from dataclasses import dataclass
 
-from filelock import Timeout
-
 from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.errors import LedgerError
 from claude_batch.core.settings import LedgerSettings
@@ -39,7 +37,7 @@ from claude_batch.lifecycle.packing import pack_due
 from claude_batch.lifecycle.polling import Polling
 from claude_batch.lifecycle.reconciliation import Reconciliation
 from claude_batch.lifecycle.refusals import Refusals
-from claude_batch.lifecycle.seat import note_interrupted, seat_is_taken, seat_lock
+from claude_batch.lifecycle.seat import note_interrupted, seat_is_taken, seat_lock, take_seat_lock
 from claude_batch.lifecycle.submission import LONGEST_WAIT, Submission, backoff
 from claude_batch.lifecycle.telling import Telling
 from claude_batch.lifecycle.tooling import Workbench
@@ -105,6 +103,7 @@ class Driver:
             )
         self.contact: Contact = Contact()
         self._stopping = False
+        self._contact_task: asyncio.Future[float] | None = None
         self._checkpointed = float("-inf")
         self._released: tuple[int, int] | None = None
         self._disk_fault: LedgerError | None = None
@@ -164,13 +163,23 @@ class Driver:
         # What is being fetched can be fetched again; a POST under way must be known about first.
         if self._poll_task is not None:
             self._poll_task.cancel()
+        if self._contact_task is not None:
+            self._contact_task.cancel()
         if self._send_task is not None and not self._submission.under_way:
             self._send_task.cancel()
 
     async def run(self) -> None:
         """Drive until `stop`, taking the seat whenever it is free."""
         while not self._stopping:
-            rest = await self._make_contact()
+            try:
+                self._contact_task = asyncio.ensure_future(self._make_contact())
+                rest = await self._contact_task
+            except asyncio.CancelledError:
+                if self._stopping:
+                    break
+                raise
+            finally:
+                self._contact_task = None
             if rest:
                 await self._rest(rest)
                 continue
@@ -276,9 +285,7 @@ class Driver:
     def _sit(self) -> Generator[Seat | None]:
         """The seat, while the block lasts; None where another process holds it."""
         lock = seat_lock(self._ledger, self.workspace_id)
-        try:
-            lock.acquire(timeout=0)
-        except Timeout:
+        if not take_seat_lock(self._ledger, lock):
             yield None
             return
         try:

@@ -43,7 +43,7 @@ from claude_batch.lifecycle.loops import EngineLoop
 from claude_batch.lifecycle.noticing import Noticing
 from claude_batch.lifecycle.observers import Observers
 from claude_batch.lifecycle.sweeping import sweep
-from claude_batch.lifecycle.tooling import Talk, Tools, Workbench
+from claude_batch.lifecycle.tooling import Talk, ToolFinder, Workbench
 from claude_batch.lifecycle.waiting import Waiter, Waiting, settle
 from claude_batch.money.prices import prices_of
 from claude_batch.wire.encoding import EncodedRequest
@@ -72,23 +72,23 @@ _engines_lock = threading.Lock()
 class Engine:
     """Drives one ledger; made by `Engine.acquire`, given back by `release`."""
 
-    def __init__(
-        self, ledger: Ledger, settings: LedgerSettings, find_tools: Callable[[str], Tools] | None
-    ) -> None:
+    def __init__(self, ledger: Ledger, settings: LedgerSettings, finder: ToolFinder | None) -> None:
         self.ledger = ledger
         self.settings = settings
         self._users = 0
         self._doors: dict[tuple[str, str], Door] = {}
         self._inbox: deque[Call] = deque()
         self._flush_planned = False
+        self._gone_callers: deque[Waiter] = deque()
+        self._farewell_planned = False
         self._lock = ProcessLock(ledger)
-        self.workbench: Workbench = Workbench(find_tools, self._lock.process)
+        self.workbench: Workbench = Workbench(finder, self._lock.process)
         self._calls = CallStore(ledger, self._lock.process, prices_of(settings.prices))
         self._notes_planned = False
         self._subscribers: list[tuple[int, Future[int]]] = []
         self._version = 0
         self._failure: ActorError | None = None
-        self._waiting = Waiting(ledger, self._calls.taken, self._calls.let_go)
+        self._waiting = Waiting(ledger, self._calls.taken, self._calls.let_go, self._calls.left)
         self.observers: Observers = Observers(ledger.location)
         self.noticing: Noticing = Noticing(ledger, self.observers, lambda: self._doors.values())
         self._watch_for_others = ledger.watch()
@@ -103,11 +103,11 @@ class Engine:
         cls,
         location: str,
         settings: LedgerSettings,
-        find_tools: Callable[[str], Tools] | None = None,
+        finder: ToolFinder | None = None,
     ) -> Engine:
         """The process's engine of a ledger, started by its first user.
 
-        ``find_tools`` imports the functions that a run's conversations call.
+        ``finder`` finds the functions that the conversations of a run call.
 
         Raises `LedgerError`, and `ActorConfigurationError` where another user of the same ledger
         runs with other ledger settings.
@@ -124,7 +124,7 @@ class Engine:
             else:
                 ledger = Ledger(location)
                 declare_daily(ledger, settings)
-                engine = _engines[name] = cls(ledger, settings, find_tools)
+                engine = _engines[name] = cls(ledger, settings, finder)
             engine._users += 1
             return engine
 
@@ -215,6 +215,7 @@ class Engine:
                 # An upload whose tail has left waits for its answer; all else ends at once.
                 await asyncio.wait(tasks, timeout=STOP_SECONDS)
             await self._loop.end_the_rest()
+            self._see_off()
             stopped = EngineStoppedError(
                 "the provider was closed while the call waited; its request stays in the ledger"
             )
@@ -336,9 +337,28 @@ class Engine:
         mode: BatchProcessingMode,
         talk: Talk | None = None,
         trace: str | None = None,
+        keep: bool = False,
+        acknowledges: bool = False,
     ) -> None:
-        """Store a single request; ``future`` gets its answer. Never blocks."""
-        call = Call(door, encoded, actor, key, mode, time.time(), future, talk, trace)
+        """Store a single request; ``future`` gets its answer. Never blocks.
+
+        Cancelling the future withdraws a request that is not sent yet, unless it has a key or
+        ``keep`` is set. ``acknowledges``: the caller will say by `acknowledge` what became of the
+        answer.
+        """
+        call = Call(
+            door,
+            encoded,
+            actor,
+            key,
+            mode,
+            time.time(),
+            future,
+            talk,
+            trace,
+            keep,
+            acknowledges,
+        )
         with self._loop.gate:
             if not self._loop.closed:
                 self._inbox.append(call)
@@ -348,6 +368,14 @@ class Engine:
                     self._loop.soon(self._flush)
                 return
         settle(future, EngineStoppedError("the provider is closed; make a new one"))
+
+    def acknowledge(self, seq: int, *, taken: bool) -> None:
+        """Say of a call's answer whether it has reached its caller; if not, it is an orphan."""
+        self._loop.soon(self._acknowledge, seq, taken)
+
+    def _acknowledge(self, seq: int, taken: bool) -> None:
+        (self._calls.taken if taken else self._calls.let_go)(seq)
+        self._plan_notes()
 
     def calls_run(
         self, door: Door, actor: str, mode: BatchProcessingMode, talk: Talk | None
@@ -362,10 +390,15 @@ class Engine:
     def _flush(self) -> None:
         # All calls that came in since the last flush share one transaction, and one fsync.
         self._flush_planned = False
+        # First, so that what was let go before a call was made can be taken over by it.
+        self._see_off()
         calls: list[Call] = []
         while self._inbox:
-            calls.append(self._inbox.popleft())
+            call = self._inbox.popleft()
+            if call.stays or not call.future.cancelled():
+                calls.append(call)
         if not calls:
+            self._note_farewells()
             return
         if self._failure is not None:
             for call in calls:
@@ -400,12 +433,31 @@ class Engine:
 
     def _gone(self, future: Future[Answer], waiter: Waiter) -> None:
         """Called on whatever thread ended the wait: a caller that cancels wants no answer."""
-        if future.cancelled():
-            self._loop.soon(self._leave, waiter)
+        if not future.cancelled():
+            return
+        self._gone_callers.append(waiter)
+        with self._loop.gate:
+            if not self._farewell_planned:
+                # Before it is, as with the flush. Thousands that leave at once share one turn.
+                self._farewell_planned = True
+                self._loop.soon(self._leave)
 
-    def _leave(self, waiter: Waiter) -> None:
-        self._waiting.leave(waiter)
-        self._plan_notes()
+    def _leave(self) -> None:
+        self._farewell_planned = False
+        self._see_off()
+        self._note_farewells()
+
+    def _see_off(self) -> None:
+        """Forget the callers that have left."""
+        while self._gone_callers:
+            self._waiting.leave(self._gone_callers.popleft())
+
+    def _note_farewells(self) -> None:
+        if self._calls.has_left:
+            # Not later, since a driver may be about to pack them.
+            self._note()
+        else:
+            self._plan_notes()
 
     def _plan_notes(self) -> None:
         """Note soon, and for many at once, whose answers were taken, and which calls let go."""
@@ -416,8 +468,13 @@ class Engine:
     def _note(self) -> None:
         self._notes_planned = False
         if self._calls.has_notes:
+            withdrawing = self._calls.has_left
             try:
                 self._calls.note()
+                if withdrawing:
+                    # What a budget held back for them may go now.
+                    for door in self._doors.values():
+                        door.driver.wake()
             except LedgerError as error:
                 # An answer that is not noted as taken costs nothing when it is asked for again.
                 _log.warning("taken answers could not be noted: %s", error)

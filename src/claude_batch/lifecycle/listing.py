@@ -8,11 +8,14 @@ from dataclasses import dataclass
 
 from claude_batch.ledger import halting
 from claude_batch.ledger.store import Ledger
-from claude_batch.wire.client import BatchesClient, RemoteBatch
+from claude_batch.wire.client import BatchesClient, RemoteBatch, Unreachable
 
-__all__ = ["Listing", "is_evidence", "walk"]
+__all__ = ["MOST_PAGES", "Listing", "is_evidence", "walk"]
 
 _log = logging.getLogger(__name__)
+
+MOST_PAGES = 1000
+"""Pages of one walk: a million batches. A list that goes on longer does not end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +28,8 @@ class Listing:
     """The server's time when the newest were read."""
     workspace: str | None
     """The workspace that answered, where the API says so."""
+    unreadable: int = 0
+    """Entries that are no batches as the API documents them: any of them may be any batch."""
 
     @property
     def ids(self) -> list[str]:
@@ -57,14 +62,20 @@ async def walk(
     """
     seen: dict[str, RemoteBatch] = {}
     missing = set(wanted)
+    unreadable = 0
     page = await client.list_page()
     server_time = client.server_now()
     bound = server_time - lookback if since is None else since
-    while True:
+    for _ in range(MOST_PAGES):
+        before = len(seen)
         seen |= {batch.id: batch for batch in page.data}
+        unreadable += page.unreadable
         missing -= seen.keys()
         dated = [created for batch in page.data if (created := batch.created) is not None]
         reached = bool(dated) and min(dated) < bound
         if (reached and not missing) or not page.has_more or page.last_id is None:
-            return Listing(seen, server_time, client.workspace)
+            return Listing(seen, server_time, client.workspace, unreadable)
+        if len(seen) == before:
+            break
         page = await client.list_page(after_id=page.last_id)
+    raise Unreachable("the list of batches repeats itself, or does not end")

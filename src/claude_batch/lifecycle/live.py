@@ -1,11 +1,14 @@
 """Live calls of the ledger's requests: for what a deadline leaves no time, and what need not wait.
 
 The same rule as for batches: a call is on disk before it leaves, and is never made again while it
-may have been answered. So there are four ends. An **answer** is stored like a line of a batch. A
-**definite no** (429, 529, no connection) puts the request back. An **error in the API's own words**
-is treated as the same error in a batch's results. **Anything else**, a driver that dies with a call
-under way included, makes the request ``lost``: it may have been paid for, and is asked again only
-on explicit order.
+may have been answered. So there are three ends. An **answer** is stored like a line of a batch. A
+**definite no** (no connection, or an answer of `claude_batch.wire.errors.NOT_BILLED`) puts the
+request back if it passes, and ends it as errored if it does not. **Anything else**, such as a 500,
+or a driver that dies with a call under way, makes the request ``lost``: it may have been paid for,
+and is asked again only on explicit order.
+
+A run with ``live_retry: always`` treats an error in the API's own words as the same error in a
+batch's results, whether it may have been billed or not. Budgets count such a call as paid.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from collections import deque
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from enum import Enum
+from typing import Literal
 
 import msgspec
 
@@ -46,7 +50,7 @@ from claude_batch.money.prices import prices_of
 from claude_batch.money.rates import FREE
 from claude_batch.wire.client import BatchesClient
 from claude_batch.wire.encoding import LaneHeaders, custom_id
-from claude_batch.wire.errors import LineDisposition, classify_line
+from claude_batch.wire.errors import LineDisposition
 from claude_batch.wire.live import LiveAnswer, LiveClient, asked_of, longest_silence
 from claude_batch.wire.messages import decode_line
 from claude_batch.wire.pace import Turn
@@ -68,6 +72,9 @@ LONGEST_REST = 60.0
 """Seconds; it is looked for waiting requests at least this often."""
 
 
+LiveRetry = Literal["safe", "always"]
+
+
 class Verdict(Enum):
     """What the end of a call means for its request."""
 
@@ -75,26 +82,33 @@ class Verdict(Enum):
     REFUSED = "a definite no that passes: it waits again"
     RETRY = "an error that passes: it waits again, and the attempt counts"
     FAILED = "an error that stands"
-    ACCOUNT = "the account's fault: it waits, and sending halts"
+    ACCOUNT = "the fault of the account, or of the way there: it waits, and sending halts"
     LOST = "it may have been paid for, and has no answer"
 
 
-def judge(answer: LiveAnswer) -> Verdict:
-    """What the end of a call means; the rule is that only a definite no is none."""
+def judge(answer: LiveAnswer, retry: LiveRetry = "safe") -> Verdict:
+    """Return what the end of a call means for its request.
+
+    ``safe``: only a definite no lets the request be asked again. ``always``: an error in the API's
+    own words does too.
+    """
     if answer.message is not None:
         return Verdict.ANSWERED
+    if answer.is_redirect:
+        return Verdict.ACCOUNT
     fault = answer.fault
+    told = fault is not None and fault.from_api
+    if not (answer.is_definite_no or (retry == "always" and told)):
+        return Verdict.LOST
     if answer.no_credential or (fault is not None and fault.account_reason is not None):
         return Verdict.ACCOUNT
-    if answer.is_refusal or answer.never_left:
-        return Verdict.REFUSED if answer.is_definite_no else Verdict.LOST
-    if fault is None:
-        return Verdict.LOST
-    if fault.from_api:
-        assert fault.error_type is not None
-        line = classify_line(fault.error_type, fault.message, fault.details)
-        return Verdict.RETRY if line is LineDisposition.RETRY else Verdict.FAILED
-    return Verdict.FAILED if answer.is_definite_no else Verdict.LOST
+    if fault is None or answer.is_refusal:
+        return Verdict.REFUSED
+    return Verdict.RETRY if fault.disposition is LineDisposition.RETRY else Verdict.FAILED
+
+
+_STUMBLES = (Verdict.REFUSED, Verdict.RETRY, Verdict.LOST)
+"""Ends after which no other call leaves for a while, if the server itself failed."""
 
 
 @dataclass(slots=True, eq=False)
@@ -103,6 +117,8 @@ class _Call:
     sending: int
     batch_id: int
     left: float
+    failures: int
+    """How many failures in a row were known when it left."""
 
 
 class LiveCalls:
@@ -171,6 +187,8 @@ class LiveCalls:
             await asyncio.gather(*self._calls, return_exceptions=True)
             self._calls.clear()
             self._page.clear()
+            # A pass that follows later asks the budgets again: they may have been raised.
+            self._held.clear()
             if self._client is not None:
                 self._client.leave()
                 self._client = None
@@ -201,7 +219,9 @@ class LiveCalls:
             return LONGEST_REST if state.next_probe is None else state.next_probe - now
         if self._not_before - time.monotonic() > 0:
             return self._not_before - time.monotonic()
-        most = MOST if state.halted is None else 1  # one call probes whether the account is back
+        # One call probes whether the account is back, or a server that failed: while it fails,
+        # each call may be paid for without an answer.
+        most = MOST if state.halted is None and not self._failures else 1
         self._count_for_budgets(seat, now)
         held = set(self._held)
         turns, rest = self._turns(seat, most)
@@ -282,7 +302,7 @@ class LiveCalls:
                         self._client.unused(turn, model)
                         continue
                     claim = live.claim(tx, asked, now, reserve)
-                    claimed.append((_Call(asked, *claim, now), model, turn))
+                    claimed.append((_Call(asked, *claim, now, self._failures), model, turn))
                 number = count_post(tx) if claimed else 0
             if claimed and not self._high_water.raise_to(number, sending=True):
                 self._behind(seat, claimed)
@@ -356,40 +376,58 @@ class LiveCalls:
         final: list[Ended] = []
         told: list[CallEnd] = []
         for call, answer in ended:
-            verdict = judge(answer)
             asked = call.request
+            verdict = judge(answer, "always" if asked.retry == "always" else "safe")
+            may_be_paid = answer.may_be_billed
             seq = asked.seq
             result: NewResult | None = None
+            lost: NewResult | None = None
             state = RequestState.QUEUED
             if verdict is Verdict.RETRY and asked.attempts + 1 >= asked.max_attempts:
                 verdict = Verdict.FAILED
             if verdict is Verdict.ANSWERED:
                 self._failures = 0
                 result, state = self._result(call, answer, now), RequestState.SUCCEEDED
+                if result.disposition == LineDisposition.MALFORMED:
+                    state = RequestState.MALFORMED
                 # What went to probe a halted account was answered.
                 self._refusals.lift(tx, seat.workspace_id)
             elif verdict is Verdict.FAILED:
-                result = self._error(call, answer, LineDisposition.FINAL)
-                state = RequestState.ERRORED
+                self._failures = 0
+                result, state = self._error(call, answer), RequestState.ERRORED
             elif verdict is Verdict.LOST:
                 state = RequestState.LOST
-                _log.warning("a live call may have been paid for and has no answer: %s", answer)
+                if answer.fault is not None:
+                    lost = self._error(call, answer)
+                _log.warning(
+                    "%s: a live call may have been paid for and has no answer: %s",
+                    asked.run_id,
+                    _words(answer),
+                )
             else:
                 again = verdict is Verdict.RETRY
                 if again:
-                    result = self._error(call, answer, LineDisposition.RETRY)
+                    result = self._error(call, answer)
                     live.keep_attempt(tx, call.batch_id, result)
-                note = _words(answer)
-                if not live.put_back(tx, seq, call.batch_id, attempt=again, note=note):
+                if not live.put_back(
+                    tx,
+                    seq,
+                    call.batch_id,
+                    attempt=again,
+                    note=_words(answer),
+                    may_be_paid=may_be_paid,
+                ):
                     state = RequestState.CANCELED
                 if verdict is Verdict.ACCOUNT:
                     self._halt(tx, seat, answer)
-                elif not answer.is_refusal:
-                    # Who was refused waits as told; a server that fails is given time.
+            if verdict in _STUMBLES and (may_be_paid or answer.never_left):
+                # A refused caller waits as told; a server that fails is given time. Calls that were
+                # under way together fail together, which is one failure.
+                if call.failures >= self._failures:
                     self._failures += 1
-                    self._not_before = time.monotonic() + backoff(self._failures)
+                self._not_before = time.monotonic() + backoff(self._failures)
             if state not in (RequestState.QUEUED, RequestState.CANCELED):
-                final.append(Ended(call.batch_id, state, result, seq))
+                final.append(Ended(call.batch_id, state, result or lost, seq, may_be_paid))
             is_accounts = verdict is Verdict.ACCOUNT
             told.append(CallEnd(asked, call.batch_id, result, state, is_accounts, call.left))
         live.finish(tx, final, now)
@@ -428,7 +466,7 @@ class LiveCalls:
         seq, sending = call.request.seq, call.sending
         return result_of(line, raw, seq, sending, self._prices, batch=False, at=now)
 
-    def _error(self, call: _Call, answer: LiveAnswer, disposition: LineDisposition) -> NewResult:
+    def _error(self, call: _Call, answer: LiveAnswer) -> NewResult:
         fault = answer.fault
         assert fault is not None
         error_type = fault.error_type or f"http_{fault.status}"
@@ -447,7 +485,7 @@ class LiveCalls:
             call.request.seq,
             call.sending,
             RequestState.ERRORED,
-            disposition,
+            fault.disposition,
             error_type,
             msgspec.json.encode(line),
             None,

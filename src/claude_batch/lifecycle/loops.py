@@ -72,9 +72,11 @@ class EngineLoop:
     def close(self, last: Callable[[], None], seconds: float) -> None:
         """Take no more, have the loop call ``last``, and wait for its end, so long at most."""
         with self.gate:
-            if not self.soon(last):
+            if self._closed:
                 return
+            # Before the loop can end anything: what it ends must know why.
             self._closed = True
+            self._loop.call_soon_threadsafe(last)
         if threading.current_thread() is not self._thread:
             self._thread.join(seconds)
 

@@ -7,11 +7,13 @@ that never returns is left behind at the end.
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, TypeAlias
 
 from claude_batch.core.events import Event, ObserverLike
@@ -32,6 +34,12 @@ def checked_observers(observers: Iterable[ObserverLike]) -> tuple[ObserverLike, 
     """The same, once it is sure that each can be told. Raises ``TypeError``."""
     found = tuple(observers)
     for observer in found:
+        for name in ("wants", "carry"):
+            if inspect.iscoroutinefunction(getattr(observer, name, None)):
+                raise TypeError(
+                    f"observers: {observer!r}: {name} is asked in passing, and cannot be awaited; "
+                    "write it as a plain method (on_event may be `async def`)"
+                )
         if not callable(observer) and not callable(getattr(observer, "on_event", None)):
             raise TypeError(
                 f"observers: {observer!r} is no callable and has no method on_event(event)"
@@ -83,6 +91,8 @@ class _Outlet:
         self._left_behind = False
         self._dropped = 0
         self._faults: set[str] = set()
+        self._runner: asyncio.Runner | None = None
+        """The event loop of an observer whose ``on_event`` is asynchronous."""
 
     def wants(self, kind: type[Event]) -> bool:
         if self._wants is None:
@@ -123,14 +133,21 @@ class _Outlet:
         return True
 
     def _run(self) -> None:
-        while True:
-            with self._ready:
-                while not self._queue:
-                    if self._closing:
-                        return
-                    self._ready.wait()
-                event = self._queue.popleft()
-            self._hand_over_any(event)
+        try:
+            while (event := self._next()) is not None:
+                self._hand_over_any(event)
+        finally:
+            if self._runner is not None:
+                self._runner.close()
+
+    def _next(self) -> Event | Source | None:
+        """What is to be handed over; None once the observer is told nothing more."""
+        with self._ready:
+            while not self._queue:
+                if self._closing:
+                    return None
+                self._ready.wait()
+            return self._queue.popleft()
 
     def _hand_over_any(self, event: Event | Source) -> None:
         if isinstance(event, Event):
@@ -140,9 +157,25 @@ class _Outlet:
 
     def _hand_over(self, event: Event) -> None:
         try:
-            self._take(event)
+            taking = self._take(event)
+            if inspect.isawaitable(taking):
+                self._finish(taking)
         except BaseException as error:
             self._blame(error, type(event).__name__)
+
+    def _finish(self, taking: Awaitable[object]) -> None:
+        async def finish() -> None:
+            await taking
+
+        if threading.current_thread() is self._thread:
+            if self._runner is None:
+                self._runner = asyncio.Runner()
+            self._runner.run(finish())
+        else:
+            # The process ends, and no thread starts any more; this one may have a loop that runs.
+            if inspect.iscoroutine(taking):
+                taking.close()
+            raise RuntimeError("the process ends; what is asynchronous is not begun any more")
 
     def _hand_over_all(self, source: Source) -> None:
         try:

@@ -15,7 +15,7 @@ from claude_batch.core.settings import LedgerSettings
 from claude_batch.core.states import BatchState, RequestState
 from claude_batch.ledger import collecting, halting, late_answers, packing
 from claude_batch.ledger.store import Ledger, Seat
-from claude_batch.lifecycle.listing import is_evidence
+from claude_batch.lifecycle.listing import MOST_PAGES, is_evidence
 from claude_batch.lifecycle.telling import Telling
 from claude_batch.wire.client import ApiError, BatchesClient, RemoteBatch, Unreachable
 
@@ -114,10 +114,11 @@ class Polling:
         seen: dict[str, RemoteBatch] = {}
         after: str | None = None
         try:
-            while wanted - seen.keys():
+            for _ in range(MOST_PAGES):
                 page = await self._client.list_page(after_id=after)
                 seen.update({batch.id: batch for batch in page.data if batch.id in wanted})
-                if not page.has_more or page.last_id is None:
+                ended = not page.has_more or page.last_id in (None, after)
+                if ended or not wanted - seen.keys():
                     break
                 after = page.last_id
         except (ApiError, Unreachable) as error:

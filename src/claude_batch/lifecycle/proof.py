@@ -62,6 +62,9 @@ async def prove(ledger: Ledger, client: BatchesClient, remote_id: str) -> Proof:
         async with client.results(remote_id) as chunks:
             async for lines in split_lines(chunks):
                 for raw in lines:
+                    count += 1
+                    if count > FOREIGN_LINES:
+                        return foreign or Proof(note=f"{FOREIGN_LINES} results are unreadable")
                     try:
                         line = decode_line(raw)
                     except UnreadableLine:
@@ -70,9 +73,6 @@ async def prove(ledger: Ledger, client: BatchesClient, remote_id: str) -> Proof:
                     if proof.owner is not None:
                         return proof
                     foreign = foreign or proof
-                    count += 1
-                    if count >= FOREIGN_LINES:
-                        return foreign
     except ApiError as error:
         return Proof(missing=error.fault.status == 404, note=str(error))
     except Unreachable as error:

@@ -109,7 +109,9 @@ class Reconciliation:
             _log.info("the list of batches cannot be read: %s", error)
             self._look_later(seat, rows, now)
             return False
-        if not is_evidence(self._ledger, seat.workspace_id, listing.workspace):
+        # An entry that cannot be read may be the batch that is looked for.
+        readable = not listing.unreadable
+        if not readable or not is_evidence(self._ledger, seat.workspace_id, listing.workspace):
             self._look_later(seat, rows, now)
             return False
         decided = False
@@ -147,7 +149,7 @@ class Reconciliation:
             started = row.settling_from if row.settling_from is not None else listing.server_time
             end = started + self._settings.settling
             settled = now if row.settled is None and listing.server_time >= end else None
-            known = reconciling.known_remote_ids(tx, listing.ids)
+            known = reconciling.known_remote_ids(tx, seat.workspace_id, listing.ids)
             seen = {c.remote_id: c for c in reconciling.candidates_of(tx, row.id)}
             snapshot = reconciling.snapshot_of(row)
             for remote in listing.batches.values():

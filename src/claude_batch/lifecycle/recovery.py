@@ -126,7 +126,7 @@ class _Recovery:
         until = self._behind + self._client.clock_offset + self._settings.settling + CLOCKS_APART
         listing = await walk(self._client, since=since)
         with self._ledger.read() as tx:
-            known = reconciling.known_remote_ids(tx, listing.ids)
+            known = reconciling.known_remote_ids(tx, self._seat.workspace_id, listing.ids)
         forgotten = [
             batch
             for batch in listing.batches.values()

@@ -171,7 +171,7 @@ class Refusals:
         dated = [remote.created or 0.0 for remote in listing.batches.values()]
         newest = max([listing.server_time, *dated])
         since = reconciling.explained_until(tx, workspace_id, newest)
-        known = reconciling.known_remote_ids(tx, listing.ids)
+        known = reconciling.known_remote_ids(tx, workspace_id, listing.ids)
         waiting = reconciling.unknown_batches(tx, workspace_id)
         counts = {row.request_count for row in waiting}
         for remote in listing.batches.values():

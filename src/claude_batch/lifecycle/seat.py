@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 import time
 
-from filelock import FileLock, Timeout
+from filelock import FileLock
 
 from claude_batch.ledger import live, sending
+from claude_batch.ledger.locks import file_lock, take
 from claude_batch.ledger.seats import seat_file
 from claude_batch.ledger.store import Ledger, Record, Transaction
 
@@ -17,6 +18,7 @@ __all__ = [
     "seat_is_taken",
     "seat_lock",
     "settle_interrupted",
+    "take_seat_lock",
 ]
 
 _log = logging.getLogger(__name__)
@@ -24,15 +26,18 @@ _log = logging.getLogger(__name__)
 
 def seat_lock(ledger: Ledger, workspace_id: int) -> FileLock:
     """The lock of a workspace's seat, not taken yet."""
-    return FileLock(seat_file(ledger.sibling(""), workspace_id))
+    return file_lock(seat_file(ledger.sibling(""), workspace_id))
+
+
+def take_seat_lock(ledger: Ledger, lock: FileLock) -> bool:
+    """Take a seat's lock; False where another process holds it. Raises `LedgerError`."""
+    return take(lock, ledger.sibling(""))
 
 
 def seat_is_taken(ledger: Ledger, workspace_id: int) -> bool:
     """True where some process, this one included, drives the workspace now."""
     lock = seat_lock(ledger, workspace_id)
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
+    if not take_seat_lock(ledger, lock):
         return True
     lock.release()
     return False
@@ -64,9 +69,7 @@ def settle_interrupted(ledger: Ledger) -> None:
     """`note_interrupted` wherever nobody drives, for who wants to decide of it."""
     for workspace_id in interrupted_workspaces(ledger):
         lock = seat_lock(ledger, workspace_id)
-        try:
-            lock.acquire(timeout=0)
-        except Timeout:
+        if not take_seat_lock(ledger, lock):
             continue  # somebody drives it by now, and has noted it
         try:
             with ledger.write() as tx:

@@ -18,7 +18,7 @@ from typing import Any
 from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.errors import InvalidRequestError, LedgerError
 from claude_batch.core.settings import LedgerSettings
-from claude_batch.ledger import halting, late_answers, packing, sending
+from claude_batch.ledger import halting, late_answers, packing, reconciling, sending
 from claude_batch.ledger.high_water import HighWater, count_post, note_behind
 from claude_batch.ledger.store import Ledger, Seat, Transaction
 from claude_batch.lifecycle.behind import stop_behind
@@ -222,8 +222,10 @@ class Submission:
         now = time.time()
         if answer.batch is not None and answer.batch.id and self._armed:
             self._failures = 0
-            await self._note_accepted(seat, row, answer.batch.id, now)
-            self._telling.submitted(row, answer.batch.id)
+            if await self._note_accepted(seat, row, answer.batch.id, now):
+                self._telling.submitted(row, answer.batch.id)
+            else:
+                self._unresolved(seat, row, answer.batch.id)
             return
         if answer.fault is not None:
             self._refused(seat, row, answer.fault)
@@ -233,18 +235,24 @@ class Submission:
             return
         self._unknown(seat, row, answer.reason or "the answer to the create call was lost")
 
-    async def _note_accepted(self, seat: Seat, row: Any, remote_id: str, now: float) -> None:
+    async def _note_accepted(self, seat: Seat, row: Any, remote_id: str, now: float) -> bool:
+        """Record the API's id; returns False if the ledger cannot take it, now or later."""
         first = next_check(0.0, row.poll_interval, row.max_poll_interval)
         failures = 0
         while True:
             try:
                 with self._ledger.write(seat) as tx:
-                    sending.mark_submitted(tx, row.id, remote_id, now=now, next_check=now + first)
+                    if not sending.mark_submitted(
+                        tx, row.id, remote_id, now=now, next_check=now + first
+                    ):
+                        return False
                     halting.wait_until(tx, seat.workspace_id, None, None)
                     # What was sent to probe a halted account has been taken.
                     self._refusals.lift(tx, seat.workspace_id)
-                return
+                return True
             except LedgerError as error:
+                if error.fault == "conflict":
+                    return False
                 # The id is known here alone: while this process lives it must not be lost, and
                 # nothing else is sent meanwhile.
                 failures += 1
@@ -302,6 +310,21 @@ class Submission:
                 tx, seat.workspace_id, now=now, interval=self._settings.probe_interval
             )
         self._telling.unknown(row, note)
+
+    def _unresolved(self, seat: Seat, row: Any, remote_id: str) -> None:
+        """The server took the batch under an id that is not its own: nothing can be learned of it.
+
+        The list, too, shows one batch of that id, so it would seem to prove that this sending was
+        not accepted.
+        """
+        note = (
+            f"the server answered with the id {remote_id}, which another batch of this workspace "
+            "has: a gateway in front of the API repeats its answers, or is none"
+        )
+        self._telling.unknown(row, note)
+        with self._ledger.write(seat) as tx:
+            reconciling.unresolve(tx, row.id, note=note)
+            self._refusals.stop(tx, seat.workspace_id, note)
 
     def _failed_look(self, seat: Seat, error: ApiError | Unreachable) -> None:
         self._failures += 1

@@ -46,7 +46,7 @@ class CallEnd(NamedTuple):
     batch_id: int
     """Of the ledger's batch that holds it."""
     result: NewResult | None
-    """None where nothing of it is kept: it is lost, or its request waits as before."""
+    """None where it is no outcome: it is lost, or its request waits as before."""
     state: RequestState
     """What its request is now: final, or ``queued``."""
     is_accounts: bool
@@ -106,6 +106,14 @@ class Telling:
         self.observers.tell(
             BatchUnknown(**self.here, batch=row.id, requests=row.request_count, reason=reason)
         )
+
+    @_harmless()
+    def given(self, row: Any) -> None:
+        """Successes of a batch, whose row is given, are final while other results are missing."""
+        if self.observers.wants(RunFinished):
+            with self._ledger.read() as tx:
+                runs = reading.runs_of_batch(tx, row.id)
+            self.follow(run.id for run in runs if run.kind == "run")
 
     @_harmless()
     def collected(self, row: Any, collected: Collected, missing: RequestState) -> None:

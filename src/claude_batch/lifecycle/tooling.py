@@ -10,7 +10,7 @@ import asyncio
 import logging
 import os
 import threading
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Collection, Coroutine, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -21,6 +21,7 @@ __all__ = [
     "Judge",
     "Talk",
     "Tool",
+    "ToolFinder",
     "ToolOutput",
     "Tools",
     "Workbench",
@@ -74,6 +75,19 @@ Tools = Mapping[str, Tool]
 """Functions by the names that the model calls them by."""
 
 
+class ToolFinder(Protocol):
+    """Finds the functions that a run of the ledger names."""
+
+    @property
+    def offered(self) -> int:
+        """Rises when this process offers more functions: what was not found may be by now."""
+        ...
+
+    def find(self, remembered: str) -> Tools:
+        """The functions that a run remembers; raises an error that says why they are not here."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Talk:
     """What makes the requests of a run conversations."""
@@ -98,19 +112,35 @@ class Talk:
         )
 
 
+class _Named(msgspec.Struct):
+    name: str
+
+
+def _names_in(remembered: str) -> frozenset[str]:
+    try:
+        return frozenset(each.name for each in msgspec.json.decode(remembered, type=list[_Named]))
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return frozenset()
+
+
 class Workbench:
     """Which functions, and which judges of answers, this process has for the runs of a ledger."""
 
-    def __init__(self, find: Callable[[str], Tools] | None = None, process: str = "") -> None:
-        """``find`` imports the functions that a run remembers; it raises where it cannot.
+    def __init__(self, finder: ToolFinder | None = None, process: str = "") -> None:
+        """``finder`` finds the functions that a run remembers.
 
         ``process`` is what the ledger knows this process by.
         """
         self.process = process
-        self._find = find
+        self._finder = finder
         self._given: dict[str, Tools] = {}
         self._judges: dict[str, Judge] = {}
-        self._found: dict[str, Tools | None] = {}
+        self._found: dict[str, Tools] = {}
+        self._missing: dict[str, tuple[int, str]] = {}
+        """Why functions are not here, and how many this process offered when that was found."""
+        self._told: set[str] = set()
+        self._refused: dict[str, str] = {}
+        """The same by run, for those whose functions were needed."""
         self.running: set[tuple[int, int, str]] = set()
         """Calls that run in this process: request, sending and the API's id of each."""
 
@@ -134,24 +164,41 @@ class Workbench:
         """Whether a caller in this process has given the run's functions."""
         return run_id in self._given
 
-    def tools_of(self, run_id: str, remembered: str) -> Tools | None:
-        """The functions of a run; None where this process has not got them."""
+    def names_of(self, run_id: str, remembered: str) -> Collection[str]:
+        """The names of a run's tools; none if the ledger's list of them cannot be read."""
         given = self._given.get(run_id)
-        if given is not None or self._find is None:
+        return _names_in(remembered) if given is None else given.keys()
+
+    def tools_of(self, run_id: str, remembered: str) -> Tools | None:
+        """The functions of a run; None if this process does not have them, or must not import
+        them."""
+        given = self._given.get(run_id)
+        if given is not None or self._finder is None:
             return given
-        if remembered not in self._found:
-            try:
-                self._found[remembered] = self._find(remembered)
-            except Exception as error:
-                _log.warning(
-                    "the tools of run %s are not here (%s): its conversations are left to a "
-                    "process that has them",
-                    run_id,
-                    error,
-                    extra={"for_people": True},
-                )
-                self._found[remembered] = None
-        return self._found[remembered]
+        if (found := self._found.get(remembered)) is None:
+            offered = self._finder.offered
+            if self._missing.get(remembered, (-1, ""))[0] != offered:
+                try:
+                    found = self._found[remembered] = self._finder.find(remembered)
+                except Exception as error:
+                    self._missing[remembered] = (offered, str(error))
+        if found is not None:
+            self._refused.pop(run_id, None)
+            return found
+        why = self._refused[run_id] = self._missing[remembered][1]
+        if why not in self._told:
+            self._told.add(why)
+            _log.warning(
+                "the tools of run %s are not here: %s. Its conversations wait, and nothing is lost",
+                run_id,
+                why,
+                extra={"for_people": True},
+            )
+        return None
+
+    def why_not(self, run_id: str) -> str | None:
+        """Why this process does not run a run's tools; None if it does, or was not asked to."""
+        return None if run_id in self._given else self._refused.get(run_id)
 
 
 class _Loop:

@@ -40,6 +40,10 @@ class Waiter:
     run_id: str
     workspace: object
     """Who speaks for the account: a halt of it ends the wait."""
+    keeps: bool = False
+    """Whether the request stays when the caller leaves before it is sent."""
+    acknowledges: bool = False
+    """Whether the caller itself will say that the answer has reached it."""
     timer: asyncio.TimerHandle = field(init=False, repr=False)
 
 
@@ -58,6 +62,8 @@ class Waiting:
     """Called with a request's row number when its answer has reached a caller."""
     on_let_go: Callable[[int], None]
     """Called with it when nobody waits for it any more, without an answer."""
+    on_left: Callable[[int], None]
+    """Called with it instead when its last caller has left, and no caller wants it to be kept."""
     _by_seq: dict[int, list[Waiter]] = field(default_factory=dict[int, list[Waiter]])
     _cursors: dict[str, _Cursor] = field(default_factory=dict[str, _Cursor])
 
@@ -88,35 +94,41 @@ class Waiting:
                     self._resolve(answer)
 
     def _resolve(self, answer: Answer) -> None:
-        waiters = self._by_seq.pop(answer.seq, ())
+        waiters = self._by_seq.pop(answer.seq, [])
         for waiter in waiters:
             self._release(waiter)
-        # Not `any`: every one of them must be told.
-        if sum(settle(waiter.future, answer) for waiter in waiters):
+        told = [waiter for waiter in waiters if settle(waiter.future, answer)]
+        if not all(waiter.acknowledges for waiter in told):
             self.on_taken(answer.seq)
-        elif waiters:
+        elif waiters and not told:
             self.on_let_go(answer.seq)
 
     def leave(self, waiter: Waiter) -> None:
         """A caller has gone, and wants no answer."""
-        if self._remove(waiter):
-            self._release(waiter)
+        self._remove(waiter, self.on_let_go if waiter.keeps else self.on_left)
 
     def fail(self, waiters: Iterable[Waiter], error: Callable[[Waiter], ActorError]) -> None:
         """End waits with an error; the requests stay as they are."""
         for waiter in list(waiters):
-            self.leave(waiter)
-            settle(waiter.future, error(waiter))
+            # One that has been cancelled just now has left by itself.
+            if settle(waiter.future, error(waiter)):
+                self._remove(waiter, self.on_let_go)
+            else:
+                self.leave(waiter)
 
-    def _remove(self, waiter: Waiter) -> bool:
+    def _remove(self, waiter: Waiter, on_last: Callable[[int], None]) -> None:
         mine = self._by_seq.get(waiter.seq)
         if mine is None or waiter not in mine:
-            return False
+            return
         mine.remove(waiter)
+        self._release(waiter)
         if not mine:
             del self._by_seq[waiter.seq]
-            self.on_let_go(waiter.seq)
-        return True
+            on_last(waiter.seq)
+        elif waiter.keeps:
+            # Who leaves later does not take away what this caller wanted to be kept.
+            for other in mine:
+                other.keeps = True
 
     def of(self, workspace: object) -> list[Waiter]:
         """The waiters who depend on an account."""

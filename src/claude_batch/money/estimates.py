@@ -15,6 +15,9 @@ __all__ = ["Estimate", "Load", "Rule", "estimate"]
 TOKENS_PER_BYTE: Final = 0.3
 """Input tokens a byte of params, where nothing better is known: English prose has about a quarter,
 source code and other languages have more."""
+MEDIA_SHARE: Final = 0.4
+"""Tokens of PDFs and images against the most that they can come to, where nothing better is known:
+a page of average text, as an image of standard resolution, has about 3,800 of 9,500."""
 EXPECTED_SHARE: Final = 0.25
 LOW_SHARE: Final = 0.05
 """Parts of ``max_tokens`` that an answer has, where no answer of the model was seen before."""
@@ -41,6 +44,12 @@ class Load:
     requests: int = 0
     size: int = 0
     """Bytes of their params."""
+    media_size: int = 0
+    """Bytes of them that are the base64 of PDFs and images whose tokens are bounded."""
+    media_tokens: int = 0
+    """Tokens that those can come to at most."""
+    most_input: int = 0
+    """Tokens that the requests with a known bound can come to at most, without the answers."""
     max_tokens: int = 0
     """Of all requests together."""
     most: int = 0
@@ -117,7 +126,7 @@ def estimate(
     sources = {rules.get(model, UNKNOWN).source for model in loads}
     for model, load in loads.items():
         rule = rules.get(model, UNKNOWN)
-        each = load.size * rule.tokens_per_byte / load.requests
+        each = _input_tokens(load, rule) / load.requests
         longest = load.max_tokens / load.requests
         mean = min(rule.mean_output or longest * EXPECTED_SHARE, longest)
         short = min(rule.low_output or longest * LOW_SHARE, mean)
@@ -156,6 +165,16 @@ def estimate(
         way=way,
         unbounded=sum(load.unbounded for load in loads.values()),
     )
+
+
+def _input_tokens(load: Load, rule: Rule) -> float:
+    """Tokens of all prompts; never more than they can have."""
+    if rule.source == "rule":
+        text = (load.size - load.media_size) * rule.tokens_per_byte
+        tokens = text + load.media_tokens * MEDIA_SHARE
+    else:
+        tokens = load.size * rule.tokens_per_byte
+    return tokens if load.unbounded else min(tokens, load.most_input)
 
 
 def _saved(tariff: Tariff, tokens: int, count: int, hour: bool, *, batch: bool) -> int:

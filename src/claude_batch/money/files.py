@@ -25,6 +25,7 @@ from typing import cast
 import yaml
 
 from claude_batch.core.errors import ActorConfigurationError
+from claude_batch.core.yaml_reader import BoundedLoader, YamlFault, yaml_faults
 from claude_batch.money.rates import Rates, Tariff
 
 __all__ = ["read_prices"]
@@ -64,21 +65,20 @@ class _File:
         }
 
     def _parsed(self, text: str) -> yaml.Node | None:
+        if self._path.suffix == ".json":
+            try:
+                json.loads(text, parse_int=str)  # the numbers are read below, as they are written
+            except json.JSONDecodeError as error:
+                raise _fault(self._path, error.lineno, f"no JSON: {error.msg}") from None
+            except RecursionError:
+                pass  # YAML names the line
+            # In JSON a tab stands only between things; in YAML it would be a fault.
+            text = text.replace("\t", " ")
         try:
-            if self._path.suffix == ".json":
-                json.loads(text)
-                # In JSON a tab stands only between things; in YAML it would be a fault.
-                text = text.replace("\t", " ")
-            return yaml.compose(text, Loader=yaml.SafeLoader)
-        except json.JSONDecodeError as error:
-            raise _fault(self._path, error.lineno, f"no JSON: {error.msg}") from None
-        except yaml.MarkedYAMLError as error:
-            mark = error.problem_mark or error.context_mark
-            line = None if mark is None else mark.line + 1
-            raise _fault(self._path, line, f"no YAML: {error.problem}") from None
-        except (yaml.YAMLError, RecursionError) as error:
-            words = " ".join(str(error).split())
-            raise _fault(self._path, None, f"neither JSON nor YAML: {words}") from None
+            with yaml_faults(text):
+                return BoundedLoader(text).get_single_node()
+        except YamlFault as fault:
+            raise _fault(self._path, fault.line, f"no YAML: {fault.words}") from None
 
     def _error(self, node: yaml.Node, message: str) -> ActorConfigurationError:
         return _fault(self._path, node.start_mark.line + 1, message)

@@ -16,6 +16,7 @@ from claude_batch.core.errors import ActorConfigurationError
 from claude_batch.providers.closing import Closing
 from claude_batch.providers.protocol import Provider
 from claude_batch.providers.registry import ProviderRegistry, default_registry
+from claude_batch.providers.run_context import RunContext
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
@@ -82,7 +83,7 @@ class Actor(Closing):
 
     @overload
     async def respond(
-        self, request: str | ActorRequest, *, key: str | None = None
+        self, request: str | ActorRequest, *, key: str | None = None, keep: bool = False
     ) -> ActorResponse: ...
     @overload
     async def respond(
@@ -90,6 +91,7 @@ class Actor(Closing):
         request: str | ActorRequest,
         *,
         key: str | None = None,
+        keep: bool = False,
         output_format: type[OutputT],
     ) -> ActorResponse[OutputT]: ...
     async def respond(
@@ -97,9 +99,13 @@ class Actor(Closing):
         request: str | ActorRequest,
         *,
         key: str | None = None,
+        keep: bool = False,
         output_format: type[Any] | None = None,
     ) -> ActorResponse[Any]:
         """Ask once. Raises an `ActorError` where there is no answer.
+
+        Cancelling the call withdraws a request that is not sent yet, and it costs nothing; with
+        ``keep``, or a ``key``, the request is sent all the same.
 
         ``output_format``: a Pydantic model, or another type that Pydantic validates. The answer is
         asked for in its JSON schema, and `ActorResponse.parsed_output` is the object. Raises
@@ -107,12 +113,12 @@ class Actor(Closing):
         `OutputValidationError` for an answer that is not of the shape.
         """
         actor, output = self._shaped(output_format)
-        response = await self._provider.respond(actor, request, key=key)
+        response = await self._provider.respond(actor, request, key=key, **_kept(keep))
         return _read(response, output)
 
     @overload
     def respond_sync(
-        self, request: str | ActorRequest, *, key: str | None = None
+        self, request: str | ActorRequest, *, key: str | None = None, keep: bool = False
     ) -> ActorResponse: ...
     @overload
     def respond_sync(
@@ -120,6 +126,7 @@ class Actor(Closing):
         request: str | ActorRequest,
         *,
         key: str | None = None,
+        keep: bool = False,
         output_format: type[OutputT],
     ) -> ActorResponse[OutputT]: ...
     def respond_sync(
@@ -127,39 +134,57 @@ class Actor(Closing):
         request: str | ActorRequest,
         *,
         key: str | None = None,
+        keep: bool = False,
         output_format: type[Any] | None = None,
     ) -> ActorResponse[Any]:
         """`respond`, with or without a running event loop."""
         actor, output = self._shaped(output_format)
-        return _read(self._provider.respond_sync(actor, request, key=key), output)
+        response = self._provider.respond_sync(actor, request, key=key, **_kept(keep))
+        return _read(response, output)
 
     @overload
     def respond_all(
-        self, requests: Requests, *, ordered: bool = True
+        self, requests: Requests, *, ordered: bool = True, new: bool = False
     ) -> AsyncIterator[ActorResult]: ...
     @overload
     def respond_all(
-        self, requests: Requests, *, ordered: bool = True, output_format: type[OutputT]
+        self,
+        requests: Requests,
+        *,
+        ordered: bool = True,
+        new: bool = False,
+        output_format: type[OutputT],
     ) -> AsyncIterator[ActorResult[OutputT]]: ...
     def respond_all(
         self,
         requests: Requests,
         *,
         ordered: bool = True,
+        new: bool = False,
         output_format: type[Any] | None = None,
     ) -> AsyncIterator[ActorResult[Any]]:
         """Ask many; gives every result, failures included; as they complete unless ``ordered``.
 
-        ``output_format`` as in `respond`; an answer that is not of the shape is a failed result.
+        In batches, the same requests asked again find the run that they made before, unless
+        ``new``: its answers are given again at no cost (`ActorResult.reused`), and what failed for
+        a passing reason is asked again. `run` gives the run itself. ``output_format`` as in
+        `respond`; an answer that is not of the shape is a failed result.
         """
         check_requests(requests)
         actor, output = self._shaped(output_format)
-        results = self._provider.respond_all(actor, requests, ordered=ordered)
+        results: AsyncIterator[ActorResult]
+        if self._asks_anew(new):
+            respond_all = cast(
+                "Callable[..., AsyncIterator[ActorResult]]", self._provider.respond_all
+            )
+            results = respond_all(actor, requests, ordered=ordered, new=True)
+        else:
+            results = self._provider.respond_all(actor, requests, ordered=ordered)
         return results if output is None else _read_all(results, output)
 
     @overload
     def respond_all_sync(
-        self, requests: Iterable[str | ActorRequest], *, ordered: bool = True
+        self, requests: Iterable[str | ActorRequest], *, ordered: bool = True, new: bool = False
     ) -> Iterator[ActorResult]: ...
     @overload
     def respond_all_sync(
@@ -167,6 +192,7 @@ class Actor(Closing):
         requests: Iterable[str | ActorRequest],
         *,
         ordered: bool = True,
+        new: bool = False,
         output_format: type[OutputT],
     ) -> Iterator[ActorResult[OutputT]]: ...
     def respond_all_sync(
@@ -174,12 +200,20 @@ class Actor(Closing):
         requests: Iterable[str | ActorRequest],
         *,
         ordered: bool = True,
+        new: bool = False,
         output_format: type[Any] | None = None,
     ) -> Iterator[ActorResult[Any]]:
         """`respond_all`, with or without a running event loop."""
         check_requests(requests)
         actor, output = self._shaped(output_format)
-        results = self._provider.respond_all_sync(actor, requests, ordered=ordered)
+        results: Iterator[ActorResult]
+        if self._asks_anew(new):
+            respond_all = cast(
+                "Callable[..., Iterator[ActorResult]]", self._provider.respond_all_sync
+            )
+            results = respond_all(actor, requests, ordered=ordered, new=True)
+        else:
+            results = self._provider.respond_all_sync(actor, requests, ordered=ordered)
         if output is None:
             return results
         return (result.with_output(output) for result in results)
@@ -195,9 +229,10 @@ class Actor(Closing):
         """Store a run and send it; the process may end as soon as this returns.
 
         ``label`` is for people. The same requests find the run that they made before, unless
-        ``new``. ``output_format`` as in `respond`: the run's `results` read its answers, and
-        another process gives it to them again. Raises `ActorConfigurationError` where the provider
-        has no batches.
+        ``new``; if it has ended, what failed in it for a passing reason (expired, canceled,
+        overload, …) is asked again, and a log record says so. ``output_format`` as in `respond`:
+        the run's `results` read its answers, and another process gives it to them again. Raises
+        `ActorConfigurationError` where the provider has no batches.
         """
         submit = cast("Callable[..., Awaitable[Run]]", self._batched("submit", requests))
         actor, output = self._shaped(output_format)
@@ -221,6 +256,44 @@ class Actor(Closing):
         if output is not None:
             run.output = output
         return run
+
+    def run(
+        self,
+        requests: Requests,
+        *,
+        label: str | None = None,
+        new: bool = False,
+        output_format: type[Any] | None = None,
+        ordered: bool = True,
+    ) -> RunContext:
+        """`submit` as a block: ``async with actor.run(requests) as run:``, or ``with``.
+
+        The block has the `Run`: its id, `progress`, `results`, `wait`, `retry_failed`, `cancel`.
+        To iterate over it gives its results, in input order unless ``ordered`` is False. Leaving
+        the block never cancels. Raises what `submit` raises, on entering.
+        """
+        self._batched("submit", requests)
+        plain = cast(
+            "Iterable[str | ActorRequest]", requests
+        )  # an asynchronous one for `async with`
+
+        def prepared(run: Run) -> Run:
+            run.ordered = ordered
+            return run
+
+        async def submit() -> Run:
+            run = self.submit(requests, label=label, new=new, output_format=output_format)
+            return prepared(await run)
+
+        def submit_sync() -> Run:
+            run = self.submit_sync(plain, label=label, new=new, output_format=output_format)
+            return prepared(run)
+
+        return RunContext(submit, submit_sync)
+
+    def _asks_anew(self, new: bool) -> bool:
+        """Whether the provider must be told ``new``: one that keeps nothing asks anew anyway."""
+        return new and self._provider.capabilities.durable
 
     def _shaped(
         self, output_format: type[Any] | None
@@ -249,6 +322,11 @@ class Actor(Closing):
 
     def __repr__(self) -> str:
         return f"Actor({self.name!r}, provider={self._provider.name!r})"
+
+
+def _kept(keep: bool) -> dict[str, bool]:
+    # A provider of somebody else's, which knows nothing of it, is not troubled with the default.
+    return {"keep": True} if keep else {}
 
 
 def _read(response: ActorResponse, output: OutputFormat[Any] | None) -> ActorResponse:

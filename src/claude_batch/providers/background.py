@@ -17,11 +17,11 @@ _T = TypeVar("_T")
 class LoopThread:
     """An event loop in a thread of its own, which starts at once and ends with `stop`."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str = "claude-live") -> None:
         self._loop = asyncio.new_event_loop()
         self._process = os.getpid()
         # A daemon, so that a program which never closes its provider can end.
-        self._thread = threading.Thread(target=self._run, name="claude-live", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
     @property

@@ -20,10 +20,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack
 
 from claude_batch.actor.configuration import ActorConfiguration
-from claude_batch.actor.middleware import Middlewares
+from claude_batch.actor.middleware import TIMEOUT, Middlewares
 from claude_batch.actor.request import ActorRequest, RequestEncoders, check_requests
 from claude_batch.actor.response import ActorResponse, ActorResult
-from claude_batch.core.errors import InvalidRequestError
+from claude_batch.core.errors import ActorError, InvalidRequestError, MiddlewareError
 from claude_batch.core.events import ObserverLike
 from claude_batch.core.settings import (
     BatchProcessingMode,
@@ -40,10 +40,17 @@ from claude_batch.lifecycle.observers import Carriers, checked_observers
 from claude_batch.lifecycle.tooling import Talk
 from claude_batch.money.estimates import Estimate
 from claude_batch.money.prices import prices_of
+from claude_batch.providers.background import wait_for
 from claude_batch.providers.entrance import Entered, Entrance, find_credentials
 from claude_batch.providers.estimating import stored_estimate
 from claude_batch.providers.keywords import SettingKeywords, ledger_keywords, mode_keywords
 from claude_batch.providers.mapping import response_of
+from claude_batch.providers.middleware_runner import (
+    REQUESTS_AT_ONCE,
+    MiddlewareRunner,
+    Prepared,
+    wait_on_a_loop,
+)
 from claude_batch.providers.opened import Opened
 from claude_batch.providers.placing import CallDocuments
 from claude_batch.providers.preflight import preflight_of
@@ -88,6 +95,7 @@ class ClaudeBatchProvider(Opened):
         drive: bool = True,
         observers: Iterable[ObserverLike] = (),
         middleware: Iterable[object] = (),
+        middleware_timeout: str | float = TIMEOUT,
         **settings: Unpack[SettingKeywords],
     ) -> None:
         """``default_options`` are Messages parameters for requests that do not set them.
@@ -96,7 +104,8 @@ class ClaudeBatchProvider(Opened):
         ``settings`` are those of `claude_batch.core.settings`, of the batch mode and of the ledger.
         ``drive=False`` stores and reads only: another process, or `advance`, sends and polls.
         ``observers`` are told what this process does with the ledger, whichever provider asked.
-        ``middleware`` (see `Middleware`) changes what actors ask and are answered.
+        ``middleware`` (see `Middleware`) changes what actors ask and are answered, and
+        ``middleware_timeout``, a duration, bounds each of its ``after_response``.
         Raises `ActorConfigurationError` for a value that cannot be used.
         """
         self._location = default_ledger(ledger)
@@ -109,8 +118,12 @@ class ClaudeBatchProvider(Opened):
         """The settings given as keywords, durations in seconds."""
         ledger_settings = resolve_ledger_settings(ledger_keywords(settings))
         prices_of(ledger_settings.prices)  # a fault in the file is told here too
-        self.middleware: Middlewares = Middlewares(middleware)
+        self.middleware: Middlewares = Middlewares(middleware, middleware_timeout)
         """What changes requests and responses on their way."""
+        self.middleware_runner: MiddlewareRunner | None = (
+            MiddlewareRunner(self.middleware) if self.middleware else None
+        )
+        """What calls it; None where there is none."""
         told = checked_observers(observers)
         entrance = Entrance(
             self._location,
@@ -141,35 +154,91 @@ class ClaudeBatchProvider(Opened):
     # Single calls ----------------------------------------------------------------------------
 
     async def respond(
-        self, actor: ActorConfiguration, request: str | ActorRequest, *, key: str | None = None
+        self,
+        actor: ActorConfiguration,
+        request: str | ActorRequest,
+        *,
+        key: str | None = None,
+        keep: bool = False,
     ) -> ActorResponse:
         """Ask once. Concurrent calls of any task, thread and loop share batches.
+
+        Cancelling the call withdraws its request as long as that is not sent, and it costs nothing.
+        With ``keep`` or a ``key`` the request stays and is sent. What was sent stays: the same call
+        takes its answer over, at no further cost.
 
         Raises `InvalidRequestError` before anything is stored, `BatchRequestError` for the API's
         own errors, `BatchTimeoutError` after ``max_wait``, `AccountHaltedError` at once when
         sending halts (the request stays queued), and `MiddlewareError`. ``key`` joins an earlier
-        call of the same actor.
+        call of the same actor; one that failed for a passing reason is asked again.
         """
-        answer = await asyncio.wrap_future(self._ask(actor, request, key))
-        return self._handed_over(actor, answer)
+        asked = ActorRequest.of(request, key=key)
+        runner = self.middleware_runner
+        if runner is not None:
+            asked = await runner.before(actor.name, asked)
+        future = self._ask(actor, asked, keep)
+        try:
+            answer = await asyncio.wrap_future(future)
+        except GeneratorExit:
+            # The coroutine was closed, of which asyncio knows nothing.
+            future.cancel()
+            raise
+        response = self._response(answer)
+        if runner is None:
+            return response
+        with self._acknowledged(answer):
+            return await runner.after(actor.name, answer.key, response, _kept(answer))
 
     def respond_sync(
-        self, actor: ActorConfiguration, request: str | ActorRequest, *, key: str | None = None
+        self,
+        actor: ActorConfiguration,
+        request: str | ActorRequest,
+        *,
+        key: str | None = None,
+        keep: bool = False,
     ) -> ActorResponse:
-        """`respond`, with or without a running event loop."""
-        return self._handed_over(actor, self._ask(actor, request, key).result())
+        """`respond`, with or without a running event loop; Ctrl-C is its cancellation."""
+        asked = ActorRequest.of(request, key=key)
+        runner = self.middleware_runner
+        if runner is not None:
+            asked = wait_on_a_loop(runner.before(actor.name, asked))
+        answer = wait_for(self._ask(actor, asked, keep))
+        response = self._response(answer)
+        if runner is None:
+            return response
+        with self._acknowledged(answer):
+            return wait_on_a_loop(runner.after(actor.name, answer.key, response, _kept(answer)))
 
-    def _handed_over(self, actor: ActorConfiguration, answer: Answer) -> ActorResponse:
-        return self.middleware.after(actor.name, answer.key, response_of(answer))
+    def _response(self, answer: Answer) -> ActorResponse:
+        try:
+            return response_of(answer)
+        except ActorError:
+            if self.middleware_runner is not None:
+                self._acknowledge(answer, taken=True)
+            raise
 
-    def _ask(
-        self, actor: ActorConfiguration, request: str | ActorRequest, key: str | None
-    ) -> Future[Answer]:
-        asked = self.middleware.before(actor.name, ActorRequest.of(request, key=key))
+    @contextlib.contextmanager
+    def _acknowledged(self, answer: Answer) -> Generator[None]:
+        """An answer has reached its caller once the block has ended well.
+
+        Else it is kept for the same call, which must not pay for it again.
+        """
+        try:
+            yield
+        except BaseException:
+            self._acknowledge(answer, taken=False)
+            raise
+        self._acknowledge(answer, taken=True)
+
+    def _acknowledge(self, answer: Answer, *, taken: bool) -> None:
+        if (entered := self._entrance.entered) is not None:
+            entered.engine.acknowledge(answer.seq, taken=taken)
+
+    def _ask(self, actor: ActorConfiguration, asked: ActorRequest, keep: bool) -> Future[Answer]:
         encoder, mode, talk = self._encoders.of(actor), self._mode(actor), talk_of(actor)
         if not (self._drive and encoder.has_documents(asked)):
             encoded = encoder.encode(asked)
-            return self.call(encoded, actor=actor.name, key=asked.key, mode=mode, talk=talk)
+            return self._call(encoded, actor.name, asked.key, mode, talk, keep)
 
         def placed(engine: Engine, door: Door) -> EncodedRequest:
             return self._documents.encode(
@@ -181,7 +250,7 @@ class ClaudeBatchProvider(Opened):
                 talk=talk,
             )
 
-        return self.call(placed, actor=actor.name, key=asked.key, mode=mode, talk=talk)
+        return self._call(placed, actor.name, asked.key, mode, talk, keep)
 
     def call(
         self,
@@ -191,21 +260,48 @@ class ClaudeBatchProvider(Opened):
         key: str | None = None,
         mode: BatchProcessingMode | None = None,
         talk: Talk | None = None,
+        keep: bool = False,
     ) -> Future[Answer]:
         """Ask with encoded params: the entrance for integrations that need no actor.
 
         Without ``talk`` the API's answer is the answer, also where it asks for another turn.
+        Cancelling the future withdraws a request that is not sent yet, unless it has a key or
+        ``keep`` is set.
         Never blocks: the first call opens the ledger on a thread of its own, and a function in the
         place of params runs on one too.
         """
+        chosen = mode or resolve_mode(True, self.overrides)
+        return self._call(encoded, actor, key, chosen, talk, keep, acknowledges=False)
+
+    def _call(
+        self,
+        encoded: EncodedRequest | Callable[[Engine, Door], EncodedRequest],
+        actor: str,
+        key: str | None,
+        chosen: BatchProcessingMode,
+        talk: Talk | None,
+        keep: bool,
+        acknowledges: bool | None = None,
+    ) -> Future[Answer]:
+        """Ask; where there is middleware, whoever asked says whether it has the answer."""
         future: Future[Answer] = Future()
         # Here, where the caller's own context is.
         trace = self._carriers.carried()
-        chosen = mode or resolve_mode(True, self.overrides)
+        if acknowledges is None:
+            acknowledges = self.middleware_runner is not None
 
         def store(engine: Engine, door: Door, encoded: EncodedRequest) -> None:
             engine.call(
-                door, encoded, future, actor=actor, key=key, mode=chosen, talk=talk, trace=trace
+                door,
+                encoded,
+                future,
+                actor=actor,
+                key=key,
+                mode=chosen,
+                talk=talk,
+                trace=trace,
+                keep=keep,
+                acknowledges=acknowledges,
             )
 
         def prepare(engine: Engine, door: Door) -> EncodedRequest:
@@ -214,6 +310,8 @@ class ClaudeBatchProvider(Opened):
             return encoded if isinstance(encoded, EncodedRequest) else encoded(engine, door)
 
         def ask(opening: Future[Entered]) -> None:
+            if future.cancelled() and not keep and key is None:
+                return  # nothing was stored of it
             with _told(future):
                 engine, door = opening.result()
                 if isinstance(encoded, EncodedRequest) and not chosen.reuse:
@@ -238,15 +336,22 @@ class ClaudeBatchProvider(Opened):
     # Runs ------------------------------------------------------------------------------------
 
     async def respond_all(
-        self, actor: ActorConfiguration, requests: _Requests, *, ordered: bool = True
+        self,
+        actor: ActorConfiguration,
+        requests: _Requests,
+        *,
+        ordered: bool = True,
+        new: bool = False,
     ) -> AsyncIterator[ActorResult]:
         """Ask many at once, as one run; gives every result, failures included.
 
-        The same requests asked again go on with the same run. A request at which middleware fails
-        is a failed result; it is no part of the run.
+        The same requests asked again go on with the same run, unless ``new``: its answers are
+        given again, and what failed for a passing reason is asked again. A request at which
+        middleware fails is a failed result; it is no part of the run. No
+        requests give no results.
         """
         refused: list[ActorResult] = []
-        run = await self._store(actor, requests, self._mode(actor), refused=refused)
+        run = await self._store(actor, requests, self._mode(actor), new=new, refused=refused)
         results = None if run is None else run.results(ordered=ordered)
         async for result in merge(results, refused, ordered=ordered):
             yield result
@@ -257,10 +362,11 @@ class ClaudeBatchProvider(Opened):
         requests: Iterable[str | ActorRequest],
         *,
         ordered: bool = True,
+        new: bool = False,
     ) -> Iterator[ActorResult]:
         """`respond_all`, with or without a running event loop."""
         refused: list[ActorResult] = []
-        run = self._store_sync(actor, requests, self._mode(actor), refused=refused)
+        run = self._store_sync(actor, requests, self._mode(actor), new=new, refused=refused)
         results = iter(()) if run is None else run.results_sync(ordered=ordered)
         yield from merge_sync(results, refused, ordered=ordered) if refused else results
 
@@ -277,10 +383,11 @@ class ClaudeBatchProvider(Opened):
         """Store a run and send it; returns once every batch that the API's queue admits is taken.
 
         The process may end then: any process that opens the run goes on. The same requests find
-        the run they made before, unless ``new``. Raises `InvalidRequestError` for the first
-        request that would be refused, with nothing sent, `MiddlewareError` likewise, and
-        `AccountHaltedError`. ``budget_usd``: what it may cost in dollars; what does not fit is
-        held, and is no reason to wait here.
+        the run they made before, unless ``new``; if it has ended, its requests that failed for a
+        passing reason (expired, canceled, overload, …) are asked again. Raises
+        `InvalidRequestError` for the first request that would be refused, with nothing sent,
+        `MiddlewareError` likewise, and `AccountHaltedError`. ``budget_usd``: what it may cost in
+        dollars; what does not fit is held, and is no reason to wait here.
         """
         mode = self._mode(actor, budget_usd)
         run = await self._store(actor, requests, mode, label=label, new=new, output=output)
@@ -371,7 +478,6 @@ class ClaudeBatchProvider(Opened):
             output=output,
             process=self._engine.process,
             trace=self._carriers.carried(),
-            middleware=self.middleware,
             refused=refused,
             on_stored=on_stored,
             preflight=preflight,
@@ -397,9 +503,10 @@ class ClaudeBatchProvider(Opened):
         engine, _ = await asyncio.wrap_future(self._entrance.opening())
         writer = await asyncio.to_thread(self._writer, actor, mode, label, output, refused=refused)
 
-        async def add(given: str | ActorRequest) -> None:
+        runner = self.middleware_runner
+
+        async def add(request: ActorRequest) -> None:
             # Encoded on this thread, the iterator's own; files are read, and all stored, on others.
-            request = ActorRequest.of(given)
             if actor.documents or request.documents:
                 await asyncio.wrap_future(engine.read(lambda: writer.add(request)))
             else:
@@ -407,21 +514,44 @@ class ClaudeBatchProvider(Opened):
             if writer.is_full:
                 await asyncio.wrap_future(engine.read(writer.flush))
 
+        waiting: list[str | ActorRequest] = []
+
+        async def prepare() -> None:
+            assert runner is not None
+            some = waiting.copy()
+            waiting.clear()
+            for prepared in await runner.before_all(actor.name, some):
+                if isinstance(prepared, MiddlewareError):
+                    writer.refuse(prepared)
+                else:
+                    await add(_valid(prepared))
+
+        async def take(given: str | ActorRequest) -> None:
+            if runner is None:
+                await add(ActorRequest.of(given))
+                return
+            waiting.append(given)
+            if len(waiting) >= REQUESTS_AT_ONCE:
+                await prepare()
+
         try:
             if isinstance(requests, AsyncIterable):
                 async for given in requests:
-                    await add(given)
+                    await take(given)
             else:
                 for given in requests:
-                    await add(given)
+                    await take(given)
+            if waiting:
+                await prepare()
             run_id = await asyncio.wrap_future(engine.read(lambda: writer.finish(new=new)))
         except BaseException:
             await asyncio.shield(asyncio.to_thread(writer.abort))
             raise
         if run_id is None:
             return None
-        writer.tell(engine)
-        return await asyncio.wrap_future(engine.read(lambda: Run(self, run_id)))
+        # Not here: an observer is asked there what it wants.
+        await asyncio.wrap_future(engine.read(lambda: writer.tell(engine)))
+        return await asyncio.wrap_future(engine.read(lambda: self._stored(writer, run_id)))
 
     def _store_sync(
         self,
@@ -443,9 +573,12 @@ class ClaudeBatchProvider(Opened):
             actor, mode, label, output, on_stored, refused, spare_single=spare_single
         )
         try:
-            for request in requests:
+            for prepared in self._prepared(actor, requests):
                 try:
-                    writer.add(ActorRequest.of(request))
+                    if isinstance(prepared, MiddlewareError):
+                        writer.refuse(prepared)
+                    else:
+                        writer.add(_valid(prepared))
                 except InvalidRequestError as error:
                     if on_invalid is None:
                         raise
@@ -461,7 +594,25 @@ class ClaudeBatchProvider(Opened):
         if run_id is None:
             return None
         writer.tell(self._engine)
-        return Run(self, run_id)
+        return self._stored(writer, run_id)
+
+    def _stored(self, writer: RunWriter, run_id: str) -> Run:
+        return Run(self, run_id, stamp=writer.stamp, rerun=writer.rerun)
+
+    def _prepared(
+        self, actor: ActorConfiguration, requests: Iterable[str | ActorRequest]
+    ) -> Iterator[Prepared]:
+        """Requests as middleware leaves them, or why there is none."""
+        runner = self.middleware_runner
+        if runner is not None:
+            yield from runner.before_all_sync(actor.name, requests)
+            return
+        for given in requests:
+            try:
+                prepared: Prepared = ActorRequest.of(given)
+            except InvalidRequestError as error:
+                prepared = error
+            yield prepared
 
     def open_run(self, run_id: str) -> Run:
         """A run of this ledger by its id; raises `RunNotFoundError`."""
@@ -477,6 +628,18 @@ class ClaudeBatchProvider(Opened):
         from claude_batch.integrations.langchain import create_chat_model
 
         return create_chat_model(self, model, temperature=temperature, **kwargs)
+
+
+def _kept(answer: Answer) -> str:
+    """What is safe where middleware fails at a call's answer."""
+    again = "the same call gives it again" if answer.key is None else "its key gives it again"
+    return f"the answer was paid for and is kept in the ledger: {again}, at no cost"
+
+
+def _valid(prepared: ActorRequest | InvalidRequestError) -> ActorRequest:
+    if isinstance(prepared, InvalidRequestError):
+        raise prepared
+    return prepared
 
 
 @contextlib.contextmanager

@@ -17,6 +17,8 @@ class Closing:
 
     async def aclose(self) -> None:
         """`close`, without blocking the event loop."""
+        # A task that was cancelled just before tells so in the loop's next turn.
+        await asyncio.sleep(0)
         await asyncio.to_thread(self.close)
 
     def __enter__(self) -> Self:

@@ -49,7 +49,7 @@ async def converse(
     tools: Tools = {} if toolset is None else toolset.tools
     turns, rejected, before = 1, 0, ActorResponse(b"{}", cost=0)
     while True:
-        response = (await ask(params)).after(before, turns)
+        response = (await ask(params)).after(before, turns + rejected)
         reason, message = response.stop_reason, response.raw
         if reason == "refusal":
             raise answer_error(RequestState.REFUSED, response, _WHO)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import NamedTuple
 
-from claude_batch.actor.tools import find_tools
+from claude_batch.actor.tools import ToolFinder
 from claude_batch.core.errors import ActorConfigurationError
 from claude_batch.core.events import ObserverLike
 from claude_batch.core.settings import LedgerSettings
@@ -100,7 +100,8 @@ class Entrance:
         if self._engine is None:
             if self.closed:
                 raise ActorConfigurationError("the provider is closed; make a new one")
-            engine = Engine.acquire(self._location, self.settings, find_tools)
+            finder = ToolFinder(imports=self.settings.allow_tools_from_ledger)
+            engine = Engine.acquire(self._location, self.settings, finder)
             engine.observers.attach(self._observers)
             self._engine = engine
         return self._engine

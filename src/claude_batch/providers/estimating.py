@@ -11,11 +11,11 @@ from typing import Literal
 from claude_batch.core.settings import BatchProcessingMode
 from claude_batch.ledger import costs, counting
 from claude_batch.ledger.store import Ledger
-from claude_batch.lifecycle.budgeting import most_cost
+from claude_batch.lifecycle.budgeting import bound_cost, tokens_of_files
 from claude_batch.money.estimates import Estimate, Load, Rule, estimate
 from claude_batch.money.prices import Prices
 from claude_batch.providers.storing import RunWriter
-from claude_batch.wire.bounds import Unbounded, named_and_longest
+from claude_batch.wire.bounds import FileTokens, Unbounded, named_and_longest, token_bound
 from claude_batch.wire.caching import CacheMarks
 from claude_batch.wire.client import BatchesClient
 from claude_batch.wire.encoding import EncodedRequest, LaneHeaders, body_length
@@ -39,9 +39,15 @@ class Estimator:
     """Adds up requests as they come; keeps a few of them, and of the others only sums."""
 
     def __init__(
-        self, prices: Prices, mode: BatchProcessingMode, marks: CacheMarks | None = None
+        self,
+        prices: Prices,
+        mode: BatchProcessingMode,
+        marks: CacheMarks | None = None,
+        files: FileTokens | None = None,
     ) -> None:
-        """``marks`` mark the requests for the prompt cache, as those of a run would be."""
+        """``marks`` mark the requests for the prompt cache, as those of a run would be; ``files``
+        knows what uploaded files can come to."""
+        self._files = files
         self.loads: dict[str, Load] = {}
         self.sample: list[tuple[str, EncodedRequest]] = []
         """Some of the requests, each as likely as any other, with the name of their model."""
@@ -69,7 +75,11 @@ class Estimator:
         load.size += len(encoded.params) * times
         load.max_tokens += longest * times
         try:
-            most = most_cost(self._prices, encoded.params, self._now, batch=not self._may_be_live)
+            bound = token_bound(encoded.params, self._files)
+            load.media_size += bound.media.size * times
+            load.media_tokens += bound.media.tokens * times
+            load.most_input += bound.input * times
+            most = bound_cost(self._prices, bound, self._now, batch=not self._may_be_live)
             load.most += most * times
         except Unbounded:
             load.unbounded += times
@@ -165,12 +175,13 @@ def stored_estimate(writer: RunWriter, prices: Prices) -> Estimate:
     places = sorted({requests * each // STORED_SAMPLE for each in range(STORED_SAMPLE)})
     with ledger.read() as tx:
         bodies = costs.params_at(tx, writer.run_id, places)
-    estimator = Estimator(prices, writer.asked.mode)
+    estimator = Estimator(prices, writer.asked.mode, files=tokens_of_files(ledger))
     for number, body in enumerate(bodies):
         # Each stands for those up to the next one.
         times = requests * (number + 1) // len(bodies) - requests * number // len(bodies)
         estimator.add(EncodedRequest(body, LaneHeaders()), times)
     looked_at = sum(load.size for load in estimator.loads.values())
     for load in estimator.loads.values():
-        load.size = round(load.size * writer.size / looked_at)
+        for name in ("size", "media_size", "media_tokens", "most_input"):
+            setattr(load, name, round(getattr(load, name) * writer.size / looked_at))
     return estimator.estimate(rules_seen(ledger, writer.asked.actor, estimator.loads))

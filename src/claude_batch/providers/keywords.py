@@ -57,6 +57,7 @@ class SettingKeywords(TypedDict, total=False):
     mode: Literal["batch", "live", "auto"] | None
     auto_threshold: int | None
     live_concurrency: int | None
+    live_retry: Literal["safe", "always"] | None
     deadline: _Duration | datetime | None
     deadline_margin: _Duration | None
     fallback: Literal["live", "none"] | None
@@ -75,11 +76,13 @@ class SettingKeywords(TypedDict, total=False):
     arm_window: _Duration | None
     lookback: _Duration | None
     not_found_after: _Duration | None
+    missing_after: _Duration | None
     on_unknown: Literal["wait", "resubmit"] | None
     resubmit_after: _Duration | None
     exclusive_workspace: bool | None
     probe_interval: _Duration | None
     prices: str | os.PathLike[str] | None
+    allow_tools_from_ledger: bool | None
     daily_budget_usd: _Dollars | None
 
 

@@ -20,15 +20,17 @@ from collections.abc import (
     AsyncGenerator,
     AsyncIterable,
     AsyncIterator,
+    Awaitable,
+    Callable,
     Coroutine,
     Iterable,
     Iterator,
     Mapping,
 )
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from claude_batch.actor.configuration import ActorConfiguration
-from claude_batch.actor.middleware import Middlewares
+from claude_batch.actor.middleware import TIMEOUT, Middlewares
 from claude_batch.actor.request import (
     ActorRequest,
     RequestEncoders,
@@ -51,9 +53,10 @@ from claude_batch.money.prices import prices_of
 from claude_batch.providers.background import LoopThread, wait_for
 from claude_batch.providers.closing import Closing
 from claude_batch.providers.conversing import converse
+from claude_batch.providers.middleware_runner import LOST_WITH_IT, MiddlewareRunner
 from claude_batch.providers.protocol import ProviderCapabilities
 from claude_batch.wire.encoding import LaneHeaders
-from claude_batch.wire.errors import account_reason
+from claude_batch.wire.errors import LineDisposition, account_reason
 
 if TYPE_CHECKING:
     from claude_batch.wire.live import LiveAnswer, LiveClient
@@ -61,6 +64,9 @@ if TYPE_CHECKING:
 __all__ = ["ClaudeProvider"]
 
 _T = TypeVar("_T")
+
+Ask = Callable[[ActorConfiguration, ActorRequest], Awaitable[ActorResponse]]
+"""Makes one call, wherever the caller runs."""
 
 _LONGEST_WAIT = 8.0
 """Seconds between two tries of a call that failed for a reason of its own."""
@@ -90,20 +96,26 @@ class ClaudeProvider(Closing):
         default_options: Mapping[str, Any] | None = None,
         max_turns: int | None = None,
         validation_attempts: int | None = None,
+        live_retry: Literal["safe", "always"] | None = None,
         middleware: Iterable[object] = (),
+        middleware_timeout: str | float = TIMEOUT,
     ) -> None:
         """``base_url`` and ``api_key`` default to the SDK's environment.
 
         ``api_key_env`` names another variable for the key. ``concurrency`` bounds the calls to a
         model that are under way at once; the API's own limits, and its refusals, may allow fewer.
         ``timeout``, a duration, bounds the silence of one call (default: ten minutes, or the hour
-        per 128,000 tokens that ``max_tokens`` may take, if that is more). ``max_retries`` counts
-        for faults that pass, such as a 500 or a broken connection. A 429 or 529 is waited out
-        together with all other calls, for ``refusal_patience`` (a duration) at most; with
-        ``max_retries=0`` nothing is tried again. ``prices`` is a file of own prices, which rank
-        before the known ones. ``default_options`` are Messages parameters for requests that do
-        not set them. ``max_turns`` and ``validation_attempts`` are as in `BatchProcessingMode`.
-        ``middleware`` (see `Middleware`) changes requests and responses.
+        per 128,000 tokens that ``max_tokens`` may take, if that is more). ``max_retries`` bounds
+        how often a call is made again after a fault that passes. ``live_retry`` says after which:
+        ``safe`` (the default): only where nothing was processed, such as a connection that could
+        not be made; ``always``: also after a 500, a time-out or a broken connection, so that an
+        answer may be paid twice. A 429 or 529 is waited out together with all other calls, for
+        ``refusal_patience`` (a duration) at most; with ``max_retries=0`` nothing is tried again.
+        ``prices`` is a file of own prices, which rank before the known ones. ``default_options``
+        are Messages parameters for requests that do not set them. ``max_turns`` and
+        ``validation_attempts`` are as in `BatchProcessingMode`.
+        ``middleware`` (see `Middleware`) changes requests and responses, and
+        ``middleware_timeout``, a duration, bounds each of its ``after_response``.
         Raises `ActorConfigurationError`.
         """
         if concurrency < 1:
@@ -118,8 +130,12 @@ class ClaudeProvider(Closing):
             self._refusal_patience = parse_duration(refusal_patience)
         except ValueError as error:
             raise ActorConfigurationError(f"refusal_patience: {error}") from None
-        self._turns = {"max_turns": max_turns, "validation_attempts": validation_attempts}
-        resolve_mode(True, self._turns)  # a wrong value is told here
+        self._settings = {
+            "max_turns": max_turns,
+            "validation_attempts": validation_attempts,
+            "live_retry": live_retry,
+        }
+        resolve_mode(True, self._settings)  # a wrong value is told here
         self._base_url = base_url or from_environment("base_url")
         self._api_key = api_key
         self._api_key_env = api_key_env or from_environment("api_key_env")
@@ -127,8 +143,9 @@ class ClaudeProvider(Closing):
         self._max_retries = max_retries
         self._prices = prices_of(prices or from_environment("prices"))
         self._encoders = RequestEncoders(default_options, batch=False)
-        self.middleware: Middlewares = Middlewares(middleware)
+        self.middleware: Middlewares = Middlewares(middleware, middleware_timeout)
         """What changes requests and responses on their way."""
+        self._runner = MiddlewareRunner(self.middleware)
         self._lock = threading.Lock()
         self._thread: LoopThread | None = None
         self._live: LiveClient | None = None
@@ -153,21 +170,32 @@ class ClaudeProvider(Closing):
     # Single calls ---------------------------------------------------------------------------------
 
     async def respond(
-        self, actor: ActorConfiguration, request: str | ActorRequest, *, key: str | None = None
+        self,
+        actor: ActorConfiguration,
+        request: str | ActorRequest,
+        *,
+        key: str | None = None,
+        keep: bool = False,
     ) -> ActorResponse:
-        """Ask once. Cancelling the caller cancels the call.
+        """Ask once. Cancelling the caller cancels the call, whatever ``keep`` is: no ledger has it.
 
         Raises `InvalidRequestError` before anything is sent, `AccountHaltedError` where the
         account is at fault (credentials, billing, permission, spend limit), `MiddlewareError`, and
         `LiveRequestError` for everything else that went wrong.
         """
-        return await asyncio.wrap_future(self._start(self._ask(actor, request, key)))
+        return await self._through(actor, ActorRequest.of(request, key=key), self._ask_elsewhere)
 
     def respond_sync(
-        self, actor: ActorConfiguration, request: str | ActorRequest, *, key: str | None = None
+        self,
+        actor: ActorConfiguration,
+        request: str | ActorRequest,
+        *,
+        key: str | None = None,
+        keep: bool = False,
     ) -> ActorResponse:
         """`respond`, with or without a running event loop (one that runs here is blocked)."""
-        return wait_for(self._start(self._ask(actor, request, key)))
+        asked = ActorRequest.of(request, key=key)
+        return wait_for(self._start(self._through(actor, asked, self._ask)))
 
     # Many calls -----------------------------------------------------------------------------------
 
@@ -203,7 +231,7 @@ class ClaudeProvider(Closing):
                     if request is None:
                         exhausted = True
                     else:
-                        window.append(asyncio.wrap_future(many.start(request)))
+                        window.append(many.begin(request))
                 for done in [future for future in first if future.done()]:
                     window.remove(done)
                     yield done.result()
@@ -261,8 +289,14 @@ class ClaudeProvider(Closing):
             yield request
 
     def create_chat_model(self, model: str, temperature: float | None = None, **kwargs: Any) -> Any:
-        """LangChain's ``ChatAnthropic``, on this provider's server and key (an extra)."""
+        """LangChain's ``ChatAnthropic``, on this provider's server and key (an extra).
+
+        Its own retries are off unless ``max_retries`` is given or ``live_retry`` is ``always``,
+        because LangChain also calls again after a 500, which may have been billed.
+        """
         integration = importlib.import_module("claude_batch.integrations.langchain")
+        if resolve_mode(True, self._settings).live_retry == "safe":
+            kwargs.setdefault("max_retries", 0)
         return integration.create_live_chat_model(
             model,
             temperature=temperature,
@@ -297,14 +331,23 @@ class ClaudeProvider(Closing):
                 ) from None
             raise
 
-    async def _ask(
-        self, actor: ActorConfiguration, request: RequestLike, key: str | None
+    async def _through(
+        self, actor: ActorConfiguration, asked: ActorRequest, ask: Ask
     ) -> ActorResponse:
+        """Ask through the middleware, which is called where this runs."""
+        if not self.middleware:
+            return await ask(actor, asked)
+        asked = await self._runner.before(actor.name, asked)
+        answer = await ask(actor, asked)
+        return await self._runner.after(actor.name, asked.key, answer, LOST_WITH_IT)
+
+    async def _ask_elsewhere(self, actor: ActorConfiguration, asked: ActorRequest) -> ActorResponse:
+        """Make a call on the provider's own loop, from another one."""
+        return await asyncio.wrap_future(self._start(self._ask(actor, asked)))
+
+    async def _ask(self, actor: ActorConfiguration, asked: ActorRequest) -> ActorResponse:
+        """Make a call, on the provider's own loop."""
         encoder = self._encoders.of(actor)
-        asked = ActorRequest.of(request, key=key)
-        if self.middleware:
-            # On another thread: a slow one must not hold up the other calls.
-            asked = await asyncio.to_thread(self.middleware.before, actor.name, asked)
         encoded = encoder.encode(asked)
         params = encoder.build(asked)
         if params.get("stream"):
@@ -314,19 +357,22 @@ class ClaudeProvider(Closing):
             )
         model, most = str(params["model"]), int(params["max_tokens"])
 
-        async def ask(body: bytes) -> ActorResponse:
-            return await self._call(model, most, body, encoded.headers)
+        mode = resolve_mode(True, self._settings)
 
-        mode = resolve_mode(True, self._turns)
-        answer = await converse(actor, encoded.params, ask, mode)
-        if self.middleware:
-            return await asyncio.to_thread(self.middleware.after, actor.name, asked.key, answer)
-        return answer
+        async def ask(body: bytes) -> ActorResponse:
+            return await self._call(model, most, body, encoded.headers, mode.live_retry)
+
+        return await converse(actor, encoded.params, ask, mode)
 
     async def _call(
-        self, model: str, max_tokens: int, params: bytes, headers: LaneHeaders
+        self,
+        model: str,
+        max_tokens: int,
+        params: bytes,
+        headers: LaneHeaders,
+        retry: Literal["safe", "always"],
     ) -> ActorResponse:
-        """One turn: asked until it is answered, or fails for good."""
+        """One turn: asked until it is answered, fails for good, or may have been billed."""
         live = self._client()
         timeout = self._patience(max_tokens)
         begun, failures = time.monotonic(), 0
@@ -335,6 +381,8 @@ class ClaudeProvider(Closing):
             answer = await live.send(turn, model, params, headers, timeout=timeout)
             if answer.message is not None:
                 break
+            if retry == "safe" and answer.may_be_billed:
+                raise self._translated(answer, live.base_url, "safe")
             if self._max_retries and answer.is_refusal:
                 # Everybody waits until the refusal has passed; this call stands first in the line.
                 if time.monotonic() - begun < self._refusal_patience:
@@ -343,11 +391,13 @@ class ClaudeProvider(Closing):
                 failures += 1
                 await asyncio.sleep(_wait(answer, failures))
                 continue
-            raise self._translated(answer, live.base_url)
+            raise self._translated(answer, live.base_url, retry)
+        now = time.time()
         charge = self._prices.charge(
-            answer.message.model, answer.message.usage, batch=False, at=time.time()
+            answer.message.model, answer.message.usage, batch=False, at=now
         )
-        return ActorResponse(answer.raw, cost=None if charge is None else charge.cost)
+        cost = None if charge is None else charge.cost
+        return ActorResponse(answer.raw, cost=cost, answered=now)
 
     def _patience(self, max_tokens: int) -> float:
         from claude_batch.wire.live import longest_silence
@@ -369,20 +419,17 @@ class ClaudeProvider(Closing):
     def _client(self) -> LiveClient:
         # Only ever called on the provider's own loop, so two calls cannot make two.
         if self._live is None:
-            import anthropic
             import httpx2
 
             from claude_batch.wire.live import LiveClient
+            from claude_batch.wire.sdk import CredentialFault, open_sdk
 
             try:
-                sdk = anthropic.AsyncAnthropic(
-                    base_url=self._base_url,
-                    api_key=self._key(),
-                    max_retries=0,
-                    open_telemetry=False,
-                )
-            except anthropic.AnthropicError as error:
-                raise AccountHaltedError(f"no API key: {error}", reason="credentials") from None
+                sdk = open_sdk(base_url=self._base_url, api_key=self._key())
+            except CredentialFault as error:
+                raise AccountHaltedError(
+                    f"no usable API key: {error}", reason="credentials"
+                ) from None
             except httpx2.InvalidURL as error:
                 raise ActorConfigurationError(
                     f"base_url: {self._base_url!r} is no URL: {error}"
@@ -391,37 +438,45 @@ class ClaudeProvider(Closing):
                 raise AccountHaltedError(
                     "no API key: set ANTHROPIC_API_KEY, or give api_key=…", reason="credentials"
                 )
-            secret = sdk.api_key or sdk.auth_token or ""
-            if not secret.isprintable() or " " in secret:
-                # Found here, since the HTTP library quotes a header that it cannot send.
-                raise AccountHaltedError(
-                    "the API key holds a space, a line break or another character that no key "
-                    "has; set it again",
-                    reason="credentials",
-                )
             self._live = LiveClient(sdk, concurrency=self._concurrency)
         return self._live
 
-    def _translated(self, answer: LiveAnswer, base_url: str) -> ActorError:
+    def _translated(
+        self, answer: LiveAnswer, base_url: str, retry: Literal["safe", "always"]
+    ) -> ActorError:
         fault = answer.fault
+        doubt = ""
+        if answer.may_be_billed:
+            doubt = "; the call may have been processed and billed"
+            if retry == "safe":
+                doubt += ", so it was not made again (`live_retry: always` makes it again)"
         if answer.no_credential:
             return AccountHaltedError(f"no API key: {answer.reason}", reason="credentials")
         if fault is None:
             words = answer.reason
             if answer.status is None:
                 words = f"no answer from {base_url}: {words}"
-            return LiveRequestError(words, status=answer.status, request_id=answer.request_id)
+            return LiveRequestError(
+                words + doubt,
+                status=answer.status,
+                request_id=answer.request_id,
+                may_be_billed=answer.may_be_billed,
+            )
         words = fault.describe()
         if fault.location is not None:
             words = f"{words} (a redirect, which is not followed: check the base URL)"
+        if answer.is_redirect:
+            # Every other call would be answered alike.
+            return AccountHaltedError(words, reason="refused")
         reason = account_reason(fault.status, fault.error_type, fault.message, fault.details)
         if reason is not None:
             return AccountHaltedError(words, reason=reason, error_type=fault.error_type)
         return LiveRequestError(
-            words,
+            words + doubt,
             status=fault.status,
             error_type=fault.error_type,
             request_id=fault.request_id,
+            may_be_billed=answer.may_be_billed,
         )
 
 
@@ -434,22 +489,41 @@ class _Many:
         self._halt: AccountHaltedError | None = None
         self._position = 0
 
-    def start(self, request: RequestLike) -> concurrent.futures.Future[ActorResult]:
-        position, self._position = self._position, self._position + 1
-        return self._provider._start(  # pyright: ignore[reportPrivateUsage]
-            self._result(request, position)
+    def begin(self, request: RequestLike) -> asyncio.Future[ActorResult]:
+        """Start a call from an event loop, on which its middleware is awaited."""
+        if not self._provider.middleware:
+            return asyncio.wrap_future(self.start(request))
+        return asyncio.ensure_future(
+            self._result(
+                request,
+                self._next_position(),
+                self._provider._ask_elsewhere,  # pyright: ignore[reportPrivateUsage]
+            )
         )
 
-    async def _result(self, request: RequestLike, position: int) -> ActorResult:
+    def start(self, request: RequestLike) -> concurrent.futures.Future[ActorResult]:
+        """Start a call from any thread."""
+        return self._provider._start(  # pyright: ignore[reportPrivateUsage]
+            self._result(
+                request,
+                self._next_position(),
+                self._provider._ask,  # pyright: ignore[reportPrivateUsage]
+            )
+        )
+
+    def _next_position(self) -> int:
+        position, self._position = self._position, self._position + 1
+        return position
+
+    async def _result(self, request: RequestLike, position: int, ask: Ask) -> ActorResult:
         key = request.key if isinstance(request, ActorRequest) else None
         try:
-            if not isinstance(request, str | ActorRequest):
-                request = ActorRequest.of(request)
-                key = request.key
+            asked = ActorRequest.of(request)
+            key = asked.key
             if self._halt is not None:
                 raise self._halt
-            response = await self._provider._ask(  # pyright: ignore[reportPrivateUsage]
-                self._actor, request, None
+            response = await self._provider._through(  # pyright: ignore[reportPrivateUsage]
+                self._actor, asked, ask
             )
         except ActorError as error:
             if isinstance(error, AccountHaltedError):
@@ -471,7 +545,7 @@ async def _as_async(requests: Requests) -> AsyncGenerator[RequestLike, None]:
 
 def _passes(answer: LiveAnswer) -> bool:
     if answer.fault is not None:
-        return answer.fault.passes
+        return answer.fault.passes or answer.fault.disposition is LineDisposition.RETRY
     return answer.status is None and not answer.no_credential
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from claude_batch.actor.middleware import Middlewares
-from claude_batch.actor.response import ActorResponse, ActorResult
+from claude_batch.actor.response import ActorResponse, ActorResult, time_of
 from claude_batch.core.errors import (
     ActorError,
     BatchRequestError,
-    MiddlewareError,
+    MalformedAnswerError,
     MissingResultError,
     SubmissionUnknownError,
+    request_name,
 )
 from claude_batch.core.states import RequestState
 from claude_batch.ledger.reading import Answer
@@ -19,19 +19,18 @@ from claude_batch.wire.messages import decode_line, message_of_line
 __all__ = ["response_of", "result_of"]
 
 
-def result_of(
-    answer: Answer, middleware: Middlewares | None = None, actor: str = ""
-) -> ActorResult:
-    """The result of a request that has its final state, as the middleware leaves it."""
+def result_of(answer: Answer) -> ActorResult:
+    """The result of a request that has its final state."""
     outcome = _outcome(answer)
-    if middleware and isinstance(outcome, ActorResponse):
-        try:
-            outcome = middleware.after(actor, answer.key, outcome)
-        except MiddlewareError as error:
-            outcome = error
-    if isinstance(outcome, ActorError):
-        return ActorResult(key=answer.key, position=answer.position, response=None, error=outcome)
-    return ActorResult(key=answer.key, position=answer.position, response=outcome, error=None)
+    is_response = isinstance(outcome, ActorResponse)
+    return ActorResult(
+        key=answer.key,
+        position=answer.position,
+        response=outcome if is_response else None,
+        error=None if is_response else outcome,
+        reused=bool(answer.reused),
+        answered=time_of(answer.answered),
+    )
 
 
 def response_of(answer: Answer) -> ActorResponse:
@@ -53,13 +52,14 @@ def _response(answer: Answer, raw: bytes) -> ActorResponse:
         cost=answer.cost,
         turns=answer.turns,
         reused=bool(answer.reused),
+        answered=answer.answered,
     )
 
 
 def _outcome(answer: Answer) -> ActorResponse | ActorError:
     if answer.state is RequestState.SUCCEEDED and answer.raw is not None:
         return _response(answer, answer.raw)
-    who = f"request {answer.key!r}" if answer.key is not None else f"request {answer.position + 1}"
+    who = request_name(answer.key, answer.position)
     batch = f" in batch {answer.batch_id}" if answer.batch_id else ""
     if answer.via == "live":
         batch = " asked live"
@@ -92,26 +92,35 @@ def _outcome(answer: Answer) -> ActorResponse | ActorError:
             outcome="expired",
             batch_id=answer.batch_id,
         )
+    if answer.state is RequestState.MALFORMED and answer.raw is not None:
+        problem = decode_line(answer.raw).fault
+        return MalformedAnswerError(
+            f"{who}{batch} was answered with success, but not in the API's format: {problem}. It "
+            "was paid for; its bytes are kept, in `raw` of this error and in the ledger. Check "
+            "what stands between you and the API. To ask again, for money: `claude-batch retry "
+            "RUN --only malformed`",
+            raw=answer.raw,
+            batch_id=answer.batch_id,
+            problem=problem,
+        )
     if answer.state in _ANSWERED and answer.raw is not None:
         return answer_error(answer.state, _response(answer, answer.raw), f"{who}{batch}", answer)
-    if answer.state is RequestState.CANCELED and answer.raw is not None:
-        return BatchRequestError(
-            f"{who}{batch} was canceled between two turns of its conversation, after "
-            f"{answer.turns} of them",
-            outcome="canceled",
-            batch_id=answer.batch_id,
-        )
     if answer.state is RequestState.CANCELED:
         return BatchRequestError(
-            f"{who}{batch} was canceled before it ran; nothing was billed for it",
+            f"{who}{batch} {_canceled_words(answer)}",
             outcome="canceled",
             batch_id=answer.batch_id,
         )
     if answer.via == "live":
+        how = "that can be understood, or its process died"
+        if answer.raw is not None and (error := decode_line(answer.raw).error) is not None:
+            how = f"but with an error: {error.type}: {error.message}"
+            if error.request_id is not None:
+                how += f" (request-id {error.request_id})"
         return SubmissionUnknownError(
-            f"{who}: a live call for it ended without an answer that can be understood, or its "
-            "process died. It may have been paid for, so it is not made again by itself; "
-            "`claude-batch unknown RUN --resubmit` makes it again"
+            f"{who}: a live call for it ended without an answer {how}. It may have been paid for, "
+            "so it is not made again by itself; `claude-batch unknown RUN --resubmit` makes it "
+            "again"
         )
     if answer.batch_id is None:
         return SubmissionUnknownError(
@@ -122,6 +131,41 @@ def _outcome(answer: Answer) -> ActorResponse | ActorError:
     return MissingResultError(
         f"{who}{batch} has no result: the batch ended without a readable line for it, or its "
         "results are not kept any more. It may have been paid for, so it is not sent again by "
-        "itself; `claude-batch unknown RUN --resubmit` sends it again",
+        "itself. `claude-batch results RUN --refetch` looks for it once more, free of charge; "
+        "`claude-batch retry RUN --only missing` does so too, and sends it again if it is missing "
+        "still",
         batch_id=answer.batch_id,
     )
+
+
+_CANCELED_BY = {
+    "api": "was canceled at the API: somebody cancelled its batch there (in the Console, or with "
+    "another program), not claude-batch",
+    "deadline": "was canceled with claude-batch, because the deadline of its run was near",
+    "run": "was canceled, because its run was cancelled with claude-batch",
+    "calls": "was canceled, because the call was cancelled with claude-batch",
+}
+
+
+def _canceled_words(answer: Answer) -> str:
+    """How a canceled request ended: who canceled it, what was billed, and how to ask again."""
+    by = answer.kind if answer.canceler == "user" else answer.canceler
+    # The earlier turns of a conversation were answered. `turns` counts the canceled one too, unless
+    # the conversation was cancelled between two turns.
+    between = answer.outcome == RequestState.SUCCEEDED
+    before = answer.turns if between else answer.turns - 1
+    billed = "1 answer before it was" if before == 1 else f"{before} answers before it were"
+    if between:
+        ended = "Its next turn was not sent, and nothing was billed for it"
+    elif before:
+        ended = "This turn did not run, and nothing was billed for it"
+    elif answer.outcome is None:
+        ended = "It was not sent, and nothing was billed for it"
+    else:
+        ended = "It did not run, and nothing was billed for it"
+    if before:
+        ended += f"; the {billed} billed, and kept"
+    again = f"Ask again with: claude-batch retry {answer.run_id} --only canceled"
+    if answer.kind == "calls":
+        again = "To ask again, make the call again"
+    return f"{_CANCELED_BY[by or 'run']}. {ended}. {again}"

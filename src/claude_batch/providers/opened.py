@@ -7,7 +7,7 @@ from concurrent.futures import Future
 
 from claude_batch.core.durations import parse_duration
 from claude_batch.core.settings import LedgerSettings
-from claude_batch.ledger import delivery, reading
+from claude_batch.ledger import conversing, delivery, reading
 from claude_batch.ledger.delivery import Outstanding
 from claude_batch.ledger.reading import Answer
 from claude_batch.lifecycle.doors import Door
@@ -75,9 +75,25 @@ class Opened(Closing):
         """The API's base URL in use."""
         return self._door().client.base_url
 
-    def answers(self, run_id: str) -> Iterator[Answer]:
-        """A run's requests in order, as the ledger holds them, undecoded: for output files."""
-        return reading.answers_by_position(self._engine.ledger, run_id)
+    def answers(self, run_id: str, *, start: int = 0) -> Iterator[Answer]:
+        """A run's requests in order, as the ledger holds them, undecoded: for output files.
+
+        ``start`` is the position of the first one.
+        """
+        return reading.answers_by_position(self._engine.ledger, run_id, start=start)
+
+    def missing_tools(self, run_id: str) -> str | None:
+        """Why nothing of a run goes on in this process: all that is open of it are conversations
+        that wait for tools which this process does not have, or must not import. None otherwise.
+        """
+        why = self._engine.workbench.why_not(run_id)
+        if why is None:
+            return None
+        with self._engine.ledger.read() as tx:
+            counts = reading.request_counts(tx, run_id)
+            waiting = conversing.continuing_counts(tx, run_id)[1]
+        left = sum(count for state, count in counts.items() if not state.is_final)
+        return why if left == waiting else None
 
     def outstanding(self) -> list[Outstanding]:
         """The runs that are unfinished, or whose output is not written yet; oldest first."""

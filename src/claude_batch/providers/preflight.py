@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from claude_batch.actor.request import ActorRequest
-from claude_batch.core.errors import PreflightError
+from claude_batch.core.errors import PreflightError, request_name
 from claude_batch.core.settings import BatchProcessingMode
 from claude_batch.ledger.counting import TokenCount
 from claude_batch.lifecycle.doors import Door
@@ -167,7 +167,7 @@ class Preflight:
 
 
 def _refusal(sample: _Sample, fault: ApiFault) -> PreflightError:
-    who = "" if sample.key is not None else f"request {sample.position + 1}: "
+    who = "" if sample.key is not None else f"{request_name(None, sample.position)}: "
     return PreflightError(
         f"{who}the API refuses it: {fault.describe()}. Every request like it would end so, hours "
         "later: nothing was kept and nothing was sent. Mend the actor or the request; "

@@ -50,9 +50,17 @@ class Provider(Protocol):
         ...
 
     async def respond(
-        self, actor: ActorConfiguration, request: str | ActorRequest, *, key: str | None = None
+        self,
+        actor: ActorConfiguration,
+        request: str | ActorRequest,
+        *,
+        key: str | None = None,
+        keep: bool = False,
     ) -> ActorResponse:
-        """Ask once. Raises an `ActorError` where there is no answer."""
+        """Ask once. Raises an `ActorError` where there is no answer.
+
+        ``keep``: what the provider has stored is sent although the caller leaves before.
+        """
         ...
 
     def respond_all(
@@ -62,7 +70,12 @@ class Provider(Protocol):
         ...
 
     def respond_sync(
-        self, actor: ActorConfiguration, request: str | ActorRequest, *, key: str | None = None
+        self,
+        actor: ActorConfiguration,
+        request: str | ActorRequest,
+        *,
+        key: str | None = None,
+        keep: bool = False,
     ) -> ActorResponse:
         """`respond`, with or without a running event loop."""
         ...

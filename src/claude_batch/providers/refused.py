@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+import copy
 from bisect import bisect_right
 from collections import deque
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import replace
 
 from claude_batch.actor.response import ActorResult
+from claude_batch.core.errors import request_name
 
 __all__ = ["merge", "merge_sync"]
+
+
+def _at(result: ActorResult, place: int) -> ActorResult:
+    """A result at its place in the input; an error that names its position names that one."""
+    error = result.error
+    if error is not None and result.key is None and place != result.position:
+        run_name, name = (request_name(None, each) for each in (result.position, place))
+        error = copy.copy(error)
+        error.args = (str(error).replace(run_name, name, 1),)
+    return replace(result, position=place, error=error)
 
 
 class _Places:
@@ -26,7 +38,7 @@ class _Places:
         place = result.position + bisect_right(self._before, result.position)
         while self._left and (not self._ordered or self._left[0].position < place):
             yield self._left.popleft()
-        yield replace(result, position=place)
+        yield _at(result, place)
 
     def rest(self) -> Iterator[ActorResult]:
         """The refused that stand after all others."""

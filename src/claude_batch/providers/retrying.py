@@ -3,61 +3,89 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 from claude_batch.core.errors import ActorConfigurationError, InvalidRequestError
 from claude_batch.core.states import RequestState
 from claude_batch.ledger import reading, retrying
-from claude_batch.ledger.retrying import FAILED, Retried
+from claude_batch.ledger.retrying import ON_ORDER, Retried
 from claude_batch.ledger.store import Ledger
+from claude_batch.lifecycle.refetch import Refetched
 
-__all__ = ["parse_only", "retry_run"]
+__all__ = ["Only", "parse_only", "retry_run"]
 
 _TYPE = "type="
+_MISSING = "missing"
 
 
-def parse_only(
-    only: Iterable[str] | None,
-) -> tuple[frozenset[RequestState] | None, frozenset[str]]:
-    """Outcomes and error types of ``expired``, ``errored``, ``canceled`` and ``type=…``.
+class Only(NamedTuple):
+    """Which requests of a run are retried."""
 
-    None, or nothing, means every failure. Raises `ActorConfigurationError`.
+    states: frozenset[RequestState] | None
+    """Failures with these outcomes; None for all of them."""
+    error_types: frozenset[str]
+    """Failures with these error types as well."""
+    missing: bool
+    """Whether requests whose result is missing are fetched again, and sent again if need be."""
+
+
+def parse_only(only: Iterable[str] | None) -> Only:
+    """What the words of ``only`` choose.
+
+    They are ``expired``, ``errored``, ``canceled``, ``malformed``, ``missing`` and ``type=…``.
+
+    None, or nothing, means every failure, and nothing that may have been paid for. Raises
+    `ActorConfigurationError`.
     """
     words = [] if only is None else [only] if isinstance(only, str) else list(only)
     states: set[RequestState] = set()
     types: set[str] = set()
     for word in words:
+        if word == _MISSING:
+            continue
         if word.startswith(_TYPE) and word != _TYPE:
             types.add(word.removeprefix(_TYPE))
-        elif word in [str(state) for state in FAILED]:
+        elif word in [str(state) for state in ON_ORDER]:
             states.add(RequestState(word))
         else:
             raise ActorConfigurationError(
-                f"only: {word!r} is none of expired, errored, canceled, and type=… with an error's "
-                "type, such as type=overloaded_error"
+                f"only: {word!r} is none of expired, errored, canceled, malformed, missing, and "
+                "type=… with an error's type, such as type=overloaded_error"
             )
-    return (frozenset(states) if words else None), frozenset(types)
+    return Only(frozenset(states) if words else None, frozenset(types), _MISSING in words)
 
 
-def retry_run(ledger: Ledger, run_id: str, only: Iterable[str] | None) -> Retried:
+def retry_run(ledger: Ledger, run_id: str, only: Only, refetch: Callable[[], Refetched]) -> Retried:
     """Queue the failed requests of a run again, in one transaction.
 
-    Raises `ActorConfigurationError` for what ``only`` cannot mean, and `InvalidRequestError` for
-    single calls and for a run whose cancellation is still under way.
+    Where missing results are meant, ``refetch`` fetches them first; what is still missing then of
+    the batches that were read to their end is queued in the same transaction. Raises
+    `InvalidRequestError` for single calls and for a run whose cancellation is still under way, and
+    what ``refetch`` raises.
     """
-    states, types = parse_only(only)
+    with ledger.read() as tx:
+        if reading.run_row(tx, run_id).kind != "run":
+            raise InvalidRequestError(
+                f"{run_id} holds single calls: whoever wants their answers makes the call "
+                "again. Nothing was changed"
+            )
+    fetched = refetch() if only.missing else Refetched()
+    now = time.time()
     try:
         with ledger.write() as tx:
-            if reading.run_row(tx, run_id).kind != "run":
-                raise InvalidRequestError(
-                    f"{run_id} holds single calls: whoever wants their answers makes the call "
-                    "again. Nothing was changed"
-                )
-            return retrying.retry_failed(
-                tx, run_id, states=states, error_types=types, now=time.time()
+            missing = retrying.send_missing(tx, run_id, fetched.batches, now=now)
+            retried = retrying.retry_failed(
+                tx, run_id, states=only.states, error_types=only.error_types, now=now
             )
     except retrying.StillCancelling:
         raise InvalidRequestError(
             f"{run_id} is being cancelled, and its batches have not ended; "
-            f"`claude-batch resume {run_id}` waits for them. Nothing was changed"
+            f"`claude-batch resume {run_id}` waits for them. Nothing was sent again"
         ) from None
+    return retried._replace(
+        queued=retried.queued + missing,
+        missing=missing,
+        found=fetched.found,
+        refused=fetched.refused,
+    )

@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
-import itertools
 import time
 from collections.abc import AsyncIterator, Generator, Iterable, Iterator
 from concurrent.futures import Future
 from decimal import Decimal
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from claude_batch.actor.output import OutputFormat, output_format_of
 from claude_batch.actor.response import ActorResult, OutputT
 from claude_batch.core.dollars import nano_dollars
-from claude_batch.core.errors import BatchTimeoutError, RunNotFoundError
+from claude_batch.core.errors import BatchTimeoutError, BudgetExceededError, RunNotFoundError
 from claude_batch.core.events import RequestsRetried, RunCancelled
 from claude_batch.core.states import BatchState
-from claude_batch.ledger import collecting, conversing, delivery, halting, reading
+from claude_batch.ledger import collecting, conversing, delivery, halting, reading, retrying
 from claude_batch.ledger.costs import Grouping
 from claude_batch.ledger.delivery import Forms, Outstanding
 from claude_batch.ledger.reading import Answer
-from claude_batch.ledger.retrying import Retried
+from claude_batch.ledger.retrying import Rerun, Retried
 from claude_batch.lifecycle.budgeting import Held, held_error, held_of
 from claude_batch.lifecycle.doors import Door, halted_error, other_key_error, run_timed_out_error
 from claude_batch.lifecycle.engine import Engine
+from claude_batch.lifecycle.refetch import Refetched, refetch
 from claude_batch.lifecycle.seat import seat_is_taken
 from claude_batch.money.prices import prices_of
 from claude_batch.providers.budgets import set_budget
@@ -30,7 +31,9 @@ from claude_batch.providers.closing import Closing
 from claude_batch.providers.costs import CostReport, cost_of
 from claude_batch.providers.mapping import result_of
 from claude_batch.providers.progress import Progress, ProgressReader
-from claude_batch.providers.retrying import retry_run
+from claude_batch.providers.rerun import report_rerun
+from claude_batch.providers.result_cursor import ResultCursor
+from claude_batch.providers.retrying import parse_only, retry_run
 from claude_batch.providers.status import RunStatus, status_of
 from claude_batch.providers.stepping import Pause, step_async, step_sync
 from claude_batch.providers.unknown import decide_unknown
@@ -41,9 +44,6 @@ if TYPE_CHECKING:
 __all__ = ["Run"]
 
 _T = TypeVar("_T")
-
-PAGE = 500
-"""Results that are read at once."""
 
 RESTS_PER_LOOK = 20
 LONGEST_REST = 1.0
@@ -60,11 +60,20 @@ class Run(Closing):
     """A run of a ledger. Made by `submit` and `open_run`, not by hand."""
 
     def __init__(
-        self, provider: ClaudeBatchProvider, run_id: str, *, owns_provider: bool = False
+        self,
+        provider: ClaudeBatchProvider,
+        run_id: str,
+        *,
+        owns_provider: bool = False,
+        stamp: int = 0,
+        rerun: Rerun | None = None,
     ) -> None:
         """``owns_provider``: closing the run closes the provider.
 
-        Raises `RunNotFoundError` where the ledger has no run of that id.
+        ``stamp``: the stamp of the ledger when the run was asked for; what had ended by then is
+        reused. By default nothing is: who opens a run by its id asks for nothing. ``rerun``:
+        what the run held when it was asked for again. Raises `RunNotFoundError` where the ledger
+        has no run of that id.
         """
         self._provider = provider
         self._owns_provider = owns_provider
@@ -80,14 +89,20 @@ class Run(Closing):
         """The run's id: ``run-`` and ten characters."""
         self.output: OutputFormat[Any] | None = None
         """What reads the answers in `results` that are given no ``output_format``."""
+        self.ordered: bool = True
+        """Whether iterating over the run itself gives its results in input order."""
         self._row = row
+        self._stamp = stamp
         self._progress: ProgressReader | None = None
         wait: float = provider.overrides.get("max_wait") or row.max_wait
         self._max_wait = wait
         # Counted from enqueueing, across restarts; once it has passed, who opens the run again
         # (``resume``) waits as long once more.
         deadline = row.created + wait
-        self._deadline = deadline if deadline > time.time() else time.time() + wait
+        again = deadline <= time.time() or (rerun is not None and bool(rerun.queued))
+        self._deadline = time.time() + wait if again else deadline
+        # A cancellation was under way: what it withdraws is asked again once it has ended.
+        self._cancelling = rerun is not None and rerun.cancelling
         self._on_timeout: str = provider.overrides.get("on_timeout") or row.on_timeout
 
     def __repr__(self) -> str:
@@ -172,13 +187,16 @@ class Run(Closing):
         """Results in input order, or as they come; waits for those that are not there yet.
 
         ``output_format``: the type that the run was submitted with; an answer that is not of that
-        shape is a failed result. Raises what `wait` raises, and `InvalidRequestError` for a type
-        that is no format.
+        shape is a failed result. When all else has ended, a request that a budget holds is a
+        failed result with `BudgetExceededError`; with a higher budget it goes on, and a later
+        iteration has its answer. Otherwise raises what `wait` raises, and `InvalidRequestError`
+        for a type that is no format.
         """
         output = self._format(output_format)
         async for page in step_async(self._pages(ordered)):
-            for result in page:
-                yield result if output is None else result.with_output(output)
+            async for some in self._handed_over(page):
+                for result in some:
+                    yield result if output is None else result.with_output(output)
 
     @overload
     def results_sync(self, *, ordered: bool = True) -> Iterator[ActorResult]: ...
@@ -192,8 +210,17 @@ class Run(Closing):
         """`results`, with or without a running event loop."""
         output = self._format(output_format)
         for page in step_sync(self._pages(ordered)):
-            for result in page:
-                yield result if output is None else result.with_output(output)
+            for some in self._handed_over_sync(page):
+                for result in some:
+                    yield result if output is None else result.with_output(output)
+
+    def __aiter__(self) -> AsyncIterator[ActorResult]:
+        """``async for result in run``: `results`, as the run was asked with ``ordered``."""
+        return self.results(ordered=self.ordered)
+
+    def __iter__(self) -> Iterator[ActorResult]:
+        """``for result in run``: `results_sync`, as the run was asked with ``ordered``."""
+        return self.results_sync(ordered=self.ordered)
 
     def _format(self, output_format: type[Any] | None) -> OutputFormat[Any] | None:
         return self.output if output_format is None else output_format_of(output_format)
@@ -234,10 +261,12 @@ class Run(Closing):
 
         ``only`` names outcomes (``expired``, ``errored``, ``canceled``) and error types
         (``type=overloaded_error``); without it all that failed is meant, but not what was
-        cancelled with the run. Lost requests, which may have been paid for, are left to
-        `resubmit_unknown`. The results join those of the run, in order; `wait` and `results` wait
-        for them, up to ``max_wait`` from now. Raises `InvalidRequestError` where the run cannot be
-        retried now, and `ActorConfigurationError` for what ``only`` cannot mean.
+        cancelled with the run. With ``missing`` the results of requests that have none are fetched
+        again first, as by `refetch`; what is missing still is sent again, and may be paid for
+        twice. Other lost requests are left to `resubmit_unknown`. The results join those of the
+        run, in order; `wait` and `results` wait for them, up to ``max_wait`` from now. Raises
+        `InvalidRequestError` where the run cannot be retried now, `ActorConfigurationError` for
+        what ``only`` cannot mean, and with ``missing`` what `refetch` raises: then nothing is sent.
         """
         return await _first(step_async(self._read(lambda: self.retry_failed_sync(only))))
 
@@ -247,12 +276,42 @@ class Run(Closing):
 
     def retry(self, only: Iterable[str] | None = None) -> Retried:
         """`retry_failed_sync`, telling also what was not asked again."""
-        retried = retry_run(self._engine.ledger, self.id, only)
-        if retried.queued:
-            self._tell_retried(retried.queued)
+        retried = retry_run(self._engine.ledger, self.id, parse_only(only), self.fetch_missing)
+        if retried.found:
+            self._engine.noticing.follow([self.id])
+        self._ask_again(retried.queued)
+        return retried
+
+    def _ask_again(self, count: int) -> None:
+        """So many requests were queued again: they have as much time as a new run."""
+        if count:
+            self._tell_retried(count)
             self._deadline = time.time() + self._max_wait
         self._engine.wake()
-        return retried
+
+    async def refetch(self) -> int:
+        """Fetch the batches of the run again that lack results; returns how many were there now.
+
+        Free of charge, and nothing is sent. A lost request gets its real outcome, with its cost,
+        for as long as the API keeps the results (29 days). Raises `AccountHaltedError` if the key
+        is refused, `EngineStoppedError` if the API cannot be reached, and
+        `ActorConfigurationError` if the run was asked at another base URL.
+        """
+        return await _first(step_async(self._read(self.refetch_sync)))
+
+    def refetch_sync(self) -> int:
+        """`refetch`, with or without a running event loop."""
+        return self.fetch_missing().found
+
+    def fetch_missing(self) -> Refetched:
+        """`refetch_sync`, telling also what is missing still, and what the API does not give."""
+        engine, door = self._engine, self._drive()
+        work = refetch(engine.ledger, door.client, self._provider.settings, self.id)
+        fetched = engine.do(work).result()
+        if fetched.found:
+            engine.noticing.follow([self.id])
+        engine.wake()
+        return fetched
 
     def _tell_retried(self, count: int) -> None:
         observers = self._engine.observers
@@ -321,7 +380,37 @@ class Run(Closing):
         yield from self._until_sent()
         yield [None]
 
+    def _until_settled(self) -> Generator[Pause | Any, Any, None]:
+        """Wait for a cancellation that was under way when the run was asked for again, and ask
+        again what it has withdrawn. Mostly there is none."""
+        cancelled_at: float | None = None
+        while self._cancelling:
+            version = self._engine.version
+            self._engine.check()
+            if (yield Pause(self._engine.read(self._take_up))):
+                return
+            yield Pause(self._provider.opening())
+            cancelled_at = yield from self._check_patience(cancelled_at)
+            yield Pause(self._engine.change_after(version), self._patience(cancelled_at))
+
+    def _take_up(self) -> bool:
+        """Go on with a run whose cancellation has ended; False while it has not."""
+        with self._engine.ledger.read() as tx:
+            cancelled = reading.run_row(tx, self.id).cancelled is not None
+            if cancelled and reading.unfinished(tx, self.id):
+                return False
+        # Otherwise another process has taken it up already.
+        if cancelled:
+            with self._engine.ledger.write() as tx:
+                again = retrying.rerun(tx, self.id, time.time())
+            report_rerun(self.id, again)
+            self._stamp = again.stamp
+            self._ask_again(sum(again.queued.values()))
+        self._cancelling = False
+        return True
+
     def _until_final(self) -> Generator[Pause | None, Any, None]:
+        yield from self._until_settled()
         cancelled_at: float | None = None
         while True:
             version = self._engine.version
@@ -342,6 +431,7 @@ class Run(Closing):
 
     def _until_sent(self) -> Generator[Pause | None, Any, None]:
         """Until the API has all of the run that its queue admits."""
+        yield from self._until_settled()
         while True:
             version = self._engine.version
             self._engine.check()
@@ -356,46 +446,65 @@ class Run(Closing):
             yield Pause(self._engine.change_after(version), 1.0)
 
     def _pages(self, ordered: bool) -> Generator[Pause | list[ActorResult], Any, None]:
+        yield from self._until_settled()
         cancelled_at: float | None = None
-        after = (0, 0)
-        position = 0
+        ledger, total = self._engine.ledger, self._row.request_count
+        cursor = ResultCursor(ledger, self.id, total, self._result, ordered=ordered)
         while True:
             version = self._engine.version
             self._engine.check()
-            if ordered:
-                page, left = yield Pause(self._engine.read(lambda p=position: self._in_order(p)))
-                position += len(page)
-            else:
-                page, left, after = yield Pause(
-                    self._engine.read(lambda a=after: self._as_completed(a))
-                )
+            page, left = yield Pause(self._engine.read(cursor.read))
             if page:
                 yield page
                 continue
             if not left:
                 return
             yield Pause(self._provider.opening())
-            cancelled_at = yield from self._check_patience(cancelled_at)
-            yield Pause(self._engine.change_after(version), self._patience(cancelled_at))
-
-    def _in_order(self, position: int) -> tuple[list[ActorResult], int]:
-        answers = reading.answers_by_position(self._engine.ledger, self.id, start=position)
-        ready = itertools.takewhile(lambda answer: answer.state.is_final, answers)
-        page = [self._result(answer) for answer in itertools.islice(ready, PAGE)]
-        return page, 0 if page else self._row.request_count - position
-
-    def _as_completed(
-        self, after: tuple[int, int]
-    ) -> tuple[list[ActorResult], int, tuple[int, int]]:
-        with self._engine.ledger.read() as tx:
-            answers = reading.answers_since(tx, [self.id], after=after, limit=PAGE)
-            left = 0 if answers else reading.unfinished(tx, self.id)
-        if answers:
-            after = (answers[-1].finished or 0, answers[-1].seq)
-        return [self._result(answer) for answer in answers], left, after
+            held: BudgetExceededError | None = None
+            patience = LONGEST_REST
+            try:
+                cancelled_at = yield from self._check_patience(cancelled_at)
+                patience = self._patience(cancelled_at)
+            except BudgetExceededError as error:
+                held = error
+            given = False
+            while held is not None:
+                page = yield Pause(self._engine.read(partial(cursor.read_held, held)))
+                if not page:
+                    break
+                given = True
+                yield page
+            if not given:
+                yield Pause(self._engine.change_after(version), patience)
 
     def _result(self, answer: Answer) -> ActorResult:
-        return result_of(answer, self._provider.middleware, self._row.actor)
+        if (answer.finished or 0) <= self._stamp:
+            answer = answer._replace(reused=1)
+        return result_of(answer)
+
+    @property
+    def _kept(self) -> str:
+        """What is safe where middleware fails at a result."""
+        return (
+            "the answer was paid for and is kept in the ledger: the results of the run "
+            f"{self.id} give it again, at no cost"
+        )
+
+    async def _handed_over(self, page: list[ActorResult]) -> AsyncIterator[list[ActorResult]]:
+        """Results as the provider's middleware leaves them."""
+        runner = self._provider.middleware_runner
+        if runner is None:
+            yield page
+        else:
+            async for some in runner.after_all(self._row.actor, page, self._kept):
+                yield some
+
+    def _handed_over_sync(self, page: list[ActorResult]) -> Iterator[list[ActorResult]]:
+        runner = self._provider.middleware_runner
+        if runner is None:
+            yield page
+        else:
+            yield from runner.after_all_sync(self._row.actor, page, self._kept)
 
     def _unfinished(self) -> int:
         with self._engine.ledger.read() as tx:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
 from typing import Any
+
+import msgspec
 
 from claude_batch.core.durations import format_duration, roughly
 from claude_batch.core.errors import RunNotFoundError
@@ -30,6 +32,10 @@ __all__ = [
 ]
 
 
+_PARKED = (RunState.PARKED, RunState.UNKNOWN, RunState.CANCELLING)
+"""States in which a run that nobody drives needs a process, and nothing else, to go on."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchStatus:
     """One batch of a run. Times are seconds since the epoch (UTC)."""
@@ -50,6 +56,12 @@ class BatchStatus:
     """True where the API's list has settled for an unknown one: no new candidate can appear."""
     candidates: int = 0
     """Batches at the API that may be what became of an unknown one."""
+    missing: int = 0
+    """Results that the last complete fetch of an ended batch did not bring; it is fetched again."""
+    missing_since: float | None = None
+    """The first complete fetch that lacked some, by the API's clock."""
+    missing_until: float | None = None
+    """When the results that are still missing are given up as lost, by the API's clock."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +97,7 @@ class RunStatus:
 
     run_id: str
     state: RunState
+    """Where it stands; `RunState` says which counts if several hold."""
     actor: str
     label: str | None
     kind: str
@@ -161,7 +174,8 @@ def status_of(ledger: Ledger, run_id: str, *, driven: bool | None = None) -> Run
         )
     moves = counts.get(RequestState.PACKED) or counts.get(RequestState.CONTINUING)
     held_up = held is not None and not moves
-    state = _state(run, still_open, halt, held_up, bool(driven))
+    is_unknown = any(batch.state is BatchState.UNKNOWN for batch in batches)
+    state = _state(run, still_open, halt, is_unknown, held_up, bool(driven))
     return RunStatus(
         run_id=run.id,
         state=state,
@@ -176,7 +190,9 @@ def status_of(ledger: Ledger, run_id: str, *, driven: bool | None = None) -> Run
         batches=batches,
         halt=halt if still_open else None,
         waiting_for=(
-            _waiting_for(run, state, counts, batches, workspace, deadline, turning, held)
+            _waiting_for(
+                run, state, counts, batches, workspace, deadline, turning, held, bool(driven)
+            )
             if still_open
             else ""
         ),
@@ -184,7 +200,11 @@ def status_of(ledger: Ledger, run_id: str, *, driven: bool | None = None) -> Run
         mode=run.mode,
         deadline=deadline,
         held=held,
-        waiting_since=_waiting_since(run, batches, halt) if still_open else None,
+        waiting_since=(
+            _waiting_since(run, batches, halt if state is RunState.HALTED else None)
+            if still_open
+            else None
+        ),
     )
 
 
@@ -206,6 +226,13 @@ def _batches(tx: Transaction, run_id: str, driven: bool) -> tuple[BatchStatus, .
             settled=row.settled is not None,
             candidates=candidates.get(row.id, 0),
         )
+        if status.state is BatchState.ENDED and row.missing is not None:
+            status = replace(
+                status,
+                missing=row.missing,
+                missing_since=row.missing_since,
+                missing_until=row.missing_until,
+            )
         if status.state is BatchState.SUBMITTING and row.armed is not None and not driven:
             # Its process has ended; whoever drives next notes that it is unknown.
             status = replace(
@@ -219,13 +246,19 @@ def _batches(tx: Transaction, run_id: str, driven: bool) -> tuple[BatchStatus, .
     return tuple(found)
 
 
-def _state(run: Any, still_open: bool, halt: Halt | None, held_up: bool, driven: bool) -> RunState:
+def _state(
+    run: Any, still_open: bool, halt: Halt | None, is_unknown: bool, held_up: bool, driven: bool
+) -> RunState:
     if run.stored is None:
         return RunState.STORING
     if not still_open:
         return RunState.CANCELLED if run.cancelled is not None else RunState.FINISHED
+    if run.cancelled is not None:
+        return RunState.CANCELLING  # a halt stops nothing of it: it sends nothing more
     if halt is not None:
         return RunState.HALTED
+    if is_unknown:
+        return RunState.UNKNOWN
     if held_up:
         return RunState.HELD
     return RunState.RUNNING if driven else RunState.PARKED
@@ -278,8 +311,13 @@ def _waiting_for(
     deadline: Deadline | None,
     turning: str,
     held: Held | None,
+    driven: bool,
 ) -> str:
     words: list[str] = []
+    if state is RunState.CANCELLING:
+        words.append(
+            "it was cancelled: what is at the API ends soon, and what had finished is kept"
+        )
     if state is RunState.HALTED:
         words.append(
             f"sending is halted ({workspace.halt_reason}): {workspace.halt_message}; "
@@ -303,8 +341,11 @@ def _waiting_for(
         for batch in batches
         if batch.state in (BatchState.IN_PROGRESS, BatchState.CANCELING, BatchState.ENDED)
     ]
+    if whole := [batch for batch in at_api if not batch.missing]:
+        words.append(_at_api_words(whole))
+    if incomplete := [batch for batch in at_api if batch.missing]:
+        words.append(_missing_words(incomplete))
     if at_api:
-        words.append(_at_api_words(at_api))
         age = (time.time() - min(batch.submitted or time.time() for batch in at_api)) / 86400
         if age >= WARN_FROM_DAY:
             left = max(0, int(RESULTS_KEPT_DAYS - age))
@@ -312,7 +353,9 @@ def _waiting_for(
                 f"the API keeps results for {RESULTS_KEPT_DAYS} days: {left} days are left to "
                 "fetch them"
             )
-    if any(batch.state is BatchState.LIVE for batch in batches) and counts.get(RequestState.QUEUED):
+    goes_live = any(batch.state is BatchState.LIVE for batch in batches)
+    sends = state is RunState.RUNNING or (state is RunState.UNKNOWN and driven)
+    if goes_live and counts.get(RequestState.QUEUED) and sends:
         words.append("live calls are made, as fast as the API's limits allow")
     if deadline is not None:
         words.append(_deadline_words(deadline))
@@ -325,7 +368,7 @@ def _waiting_for(
         words.append(f"{waiting:,} request(s) are held until others of the run have ended")
     if turning:
         words.append(turning)
-    if state is RunState.PARKED:
+    if not driven and state in _PARKED:
         words.append("no process drives it: `claude-batch resume` goes on")
     return "; ".join(words) or "its turn to be sent, which comes by itself"
 
@@ -363,14 +406,58 @@ def _at_api_words(at_api: list[BatchStatus]) -> str:
     return words
 
 
+def _missing_words(incomplete: list[BatchStatus]) -> str:
+    now = time.time()
+    first = incomplete[0]
+    if len(incomplete) == 1:
+        words = f"{first.missing:,} of {first.requests:,} results of batch {first.batch_id}"
+    else:
+        count = sum(batch.missing for batch in incomplete)
+        words = f"{count:,} results of {len(incomplete)} batches"
+    since = min(batch.missing_since or now for batch in incomplete)
+    until = max(batch.missing_until or now for batch in incomplete)
+    words += (
+        f" have been missing since {_utc(since)}; they are fetched again until {_utc(until)} "
+        "by the API's clock"
+    )
+    checks = [batch.next_check for batch in incomplete if batch.next_check is not None]
+    if checks and (left := min(checks) - now) > 0:
+        words += f", next in {roughly(left)}"
+    return words
+
+
+def _utc(moment: float) -> str:
+    return f"{datetime.fromtimestamp(moment, UTC):%Y-%m-%d %H:%M} UTC"
+
+
 def _turning_words(run: Any, count: int, tools: int) -> str:
     if not tools:
         return f"{count} conversation(s) between two turns"
-    functions = [each["function"] or each["name"] for each in json.loads(run.tools)]
-    return (
-        f"{count} conversation(s) between two turns, {tools} of them for what their tools give: "
-        f"a process runs them that has {', '.join(functions)}"
-    )
+    words = f"{count} conversation(s) between two turns, {tools} of them for what their tools give"
+    try:
+        functions = [
+            each.function or each.name
+            for each in msgspec.json.decode(run.tools, type=list[_NamedTool])
+        ]
+        importable = all(":" in each for each in functions)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return (
+            f"{words}: the ledger's list of them cannot be read; ask again with the program or "
+            "actor file that asked"
+        )
+    words += f": a process runs them that has {', '.join(functions)}"
+    if importable:
+        words += (
+            ", because its program or actor file names them; if none does, ask again with that, "
+            "or, if you trust whoever wrote this ledger, "
+            f"`claude-batch resume {run.id} --allow-tools-from-ledger`"
+        )
+    return words
+
+
+class _NamedTool(msgspec.Struct):
+    name: str
+    function: str | None
 
 
 def _unknown_words(unknown: list[BatchStatus]) -> str:

@@ -1,7 +1,8 @@
 """Storing a run: requests go to the ledger in chunks as they come, and become one run at the end.
 
 A run's identity is a digest of what it asks, so the same requests find the same run again: an
-unfinished one goes on, a finished one is delivered at no cost.
+unfinished one goes on, a finished one is delivered at no cost. What failed in it for a passing
+reason is asked again, in the transaction that finds the run.
 """
 
 from __future__ import annotations
@@ -12,24 +13,25 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from claude_batch.actor.configuration import ActorConfiguration
-from claude_batch.actor.middleware import Middlewares
 from claude_batch.actor.request import ActorRequest
 from claude_batch.actor.response import ActorResult
 from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.errors import InvalidRequestError, MiddlewareError
-from claude_batch.core.events import RequestsQueued
+from claude_batch.core.events import RequestsQueued, RequestsRetried
 from claude_batch.core.ids import new_request_id
 from claude_batch.core.settings import BatchProcessingMode
-from claude_batch.ledger import counting, delivery, digests, enqueue, holding
+from claude_batch.ledger import counting, delivery, digests, enqueue, holding, reading, retrying
 from claude_batch.ledger.budgets import budgets_of
 from claude_batch.ledger.calling import digest_of
 from claude_batch.ledger.enqueue import NewRequest, NewRun
+from claude_batch.ledger.retrying import Rerun
 from claude_batch.ledger.store import Ledger, Transaction
-from claude_batch.lifecycle.budgeting import most_cost, today, unbounded_error
+from claude_batch.lifecycle.budgeting import most_cost, today, tokens_of_files, unbounded_error
 from claude_batch.lifecycle.engine import Engine
 from claude_batch.lifecycle.tooling import Talk, Workbench
 from claude_batch.money.prices import Prices, prices_of
 from claude_batch.providers.preflight import Preflight
+from claude_batch.providers.rerun import report_rerun
 from claude_batch.wire.bounds import Unbounded
 from claude_batch.wire.caching import CacheMarks
 from claude_batch.wire.encoding import EncodedRequest, LaneHeaders
@@ -69,7 +71,6 @@ class RunWriter:
         output: str | None = None,
         process: str | None = None,
         trace: str | None = None,
-        middleware: Middlewares | None = None,
         refused: list[ActorResult] | None = None,
         on_stored: Callable[[int], None] | None = None,
         preflight: Preflight | None = None,
@@ -96,7 +97,6 @@ class RunWriter:
         self._encode = encode
         self._output = output
         self._actor = actor
-        self._middleware = middleware
         self._refused = refused
         self._is_new = False
         self._workspace_id = workspace_id
@@ -110,6 +110,11 @@ class RunWriter:
         self.size: int = 0
         """Bytes of the params added so far."""
         self._stored = 0
+        self.rerun: Rerun | None = None
+        """What the run held that `finish` has found; None if it is new."""
+        self._found = ""
+        self.stamp: int = 0
+        """The ledger-wide stamp of `finish`: what finished later was answered after it."""
         self._now = time.time()
         self.asked: NewRun = NewRun(
             kind="run",
@@ -125,6 +130,7 @@ class RunWriter:
             trace=trace,
         )
         self._prices: Prices | None = None
+        self._files = tokens_of_files(ledger)
         with ledger.write() as tx:
             self.run_id: str = enqueue.begin_run(tx, self.asked)
             if budgets_of(tx, self.run_id, actor, today(self._now)):
@@ -143,18 +149,8 @@ class RunWriter:
     def add(self, request: ActorRequest) -> None:
         """Encode a request and keep it for the next `flush`.
 
-        Raises `InvalidRequestError` for one that the API would refuse, and for a doubled key, and
-        `MiddlewareError`.
+        Raises `InvalidRequestError` for one that the API would refuse, and for a doubled key.
         """
-        if self._middleware:
-            try:
-                request = self._middleware.before(self._actor, request)
-            except MiddlewareError as error:
-                if self._refused is None:
-                    raise
-                place = self._count + len(self._refused)
-                self._refused.append(ActorResult(key=request.key, position=place, error=error))
-                return
         encoded = self._encode(request)
         key = request.key
         reserve = self._most_cost(encoded, key)
@@ -163,7 +159,8 @@ class RunWriter:
                 raise InvalidRequestError("this key stands twice in the same run", key=key)
             self._keys.add(key)
         if self._preflight is not None:
-            self._preflight.look(request, encoded, self._count)
+            place = self._count + len(self._refused or ())
+            self._preflight.look(request, encoded, place)
         self._count += 1
         # Lengths keep two neighbours from being taken for one.
         name = b"" if key is None else key.encode("utf-8", "surrogatepass")
@@ -191,13 +188,22 @@ class RunWriter:
         self._pending_bytes += len(encoded.params)
         self.size += len(encoded.params)
 
+    def refuse(self, error: MiddlewareError) -> None:
+        """Keep the failed result of a request at which middleware fails, or raise the error."""
+        if self._refused is None:
+            raise error
+        place = self._count + len(self._refused)
+        self._refused.append(ActorResult(key=error.key, position=place, error=error))
+
     def _most_cost(self, encoded: EncodedRequest, key: str | None) -> int | None:
         """What a budget reserves for a request; None where there is no budget."""
         if self._prices is None:
             return None
         try:
             in_batches = self._mode.mode != "live"
-            return most_cost(self._prices, encoded.params, self._now, batch=in_batches)
+            return most_cost(
+                self._prices, encoded.params, self._now, batch=in_batches, files=self._files
+            )
         except Unbounded as error:
             raise unbounded_error(error, key) from None
 
@@ -255,13 +261,16 @@ class RunWriter:
         """Make it a run that can be sent; returns its id; None where middleware refused all of it.
 
         Where the same was asked before and ``new`` is not set, the earlier run's id comes back and
-        nothing of this one is kept. Raises `InvalidRequestError` for a run without requests, and
-        `PreflightError`.
+        nothing of this one is kept. If that run has ended, its requests that failed for a passing
+        reason are queued again in the same transaction, so that of two processes that ask for the
+        same at once only one queues them. Without any request it returns None if it was given
+        ``refused`` (its caller needs results, and no run), else raises `InvalidRequestError`.
+        Raises `PreflightError`.
         """
         self.flush()
         if not self._count:
             self.abort()
-            if self._refused:
+            if self._refused is not None:
                 return None
             raise InvalidRequestError("there is no request in the input; nothing was sent")
         digest = self._digest.hexdigest()
@@ -285,9 +294,14 @@ class RunWriter:
                 if self._output is not None:
                     # Who asks again may want the answers elsewhere.
                     delivery.set_output(tx, known.id, self._output)
+                self.rerun = retrying.rerun(tx, known.id, self._now)
+            self.stamp = reading.last_stamp(tx)
         reach(CrashPoint.AFTER_STORED)
         self._is_new = known is None
         run_id = self.run_id if known is None else str(known.id)
+        if self.rerun is not None:
+            self._found = run_id
+            report_rerun(run_id, self.rerun)
         if self._workbench is not None and self._talk is not None:
             self._workbench.give(run_id, self._talk.tools, self._talk.judge)
         return run_id
@@ -304,6 +318,15 @@ class RunWriter:
             )
             engine.observers.tell(queued)
             engine.noticing.follow([self.run_id])
+        elif self.rerun is not None and self.rerun.queued:
+            retried = RequestsRetried(
+                ledger=engine.observers.ledger,
+                requests=sum(self.rerun.queued.values()),
+                reason="order",
+                run_id=self._found,
+            )
+            engine.observers.tell(retried)
+            engine.noticing.follow([self._found])
         engine.wake()
 
     def _is_known(self, digest: str) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 from claude_batch.core.states import BatchState, CandidateState
 from claude_batch.ledger import live, reading, reconciling
 from claude_batch.ledger.sending import INTERRUPTED
-from claude_batch.ledger.store import Ledger, Transaction
+from claude_batch.ledger.store import Ledger, Record, Transaction
 from claude_batch.lifecycle.seat import interrupted_workspaces, settle_interrupted
 
 __all__ = ["Candidate", "UnknownSending", "decide_unknown", "unknown_sendings"]
@@ -70,30 +70,24 @@ def unknown_sendings(ledger: Ledger, run_id: str | None = None) -> list[UnknownS
                     candidates=candidates,
                 )
             )
+        found += [_lost(row, "no answer came") for row in reconciling.lost(tx, run_id)]
         found += [
-            UnknownSending(
-                run_id=row.run_id,
-                requests=row.members,
-                since=None,
-                reason="no answer came, and none can come any more",
-                settled=True,
-                lost=True,
-            )
-            for row in reconciling.lost(tx, run_id)
-        ]
-        found += [
-            UnknownSending(
-                run_id=row.run_id,
-                requests=row.members,
-                since=None,
-                reason="live calls were under way when their process ended",
-                settled=True,
-                lost=True,
-            )
+            _lost(row, "live calls were under way when their process ended")
             for row in live.under_way(tx)
             if row.workspace_id in undriven and run_id in (None, row.run_id)
         ]
     return found
+
+
+def _lost(row: Record, reason: str) -> UnknownSending:
+    return UnknownSending(
+        run_id=row.run_id,
+        requests=row.members,
+        since=None,
+        reason=reason,
+        settled=True,
+        lost=True,
+    )
 
 
 def decide_unknown(ledger: Ledger, run_id: str, *, resubmit: bool) -> int:

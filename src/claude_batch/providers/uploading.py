@@ -14,6 +14,7 @@ from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.ledger import files
 from claude_batch.lifecycle.doors import Door
 from claude_batch.lifecycle.engine import Engine
+from claude_batch.wire.bounds import content_bound
 from claude_batch.wire.client import ApiError, Unreachable
 
 __all__ = ["MOST_REPEATED", "Uploads", "is_uploaded"]
@@ -92,12 +93,17 @@ class Uploads:
         if stale and not self._is_there(known.file_id):
             _log.info("%s: the API has %s no more", content.name, known.file_id)
             return self._upload(content, instead_of=known.file_id)
+        learned = None
+        if known.tokens is None:
+            learned = content_bound(content.media_type, content.data())
         with ledger.write() as tx:
             # It may have been pruned meanwhile.
             if not files.use_file(tx, self.run_id, known.id):
                 return None
             if stale:
                 files.confirm_file(tx, known.id, now)
+            if learned is not None:
+                files.note_tokens(tx, known.id, learned)
         _log.info("%s was uploaded before, as %s", content.name, known.file_id)
         return known.file_id
 
@@ -125,8 +131,10 @@ class Uploads:
     def _upload(self, content: Content, instead_of: str | None = None) -> str:
         # Its own name might hold what the API takes in no name; the block tells the title.
         name = f"{content.digest[:16]}.{_ENDINGS[content.media_type]}"
-        client = self._door.client
-        sending = client.upload_file(name, content.data(), content.media_type)
+        client, data = self._door.client, content.data()
+        # While it is at hand: a budget that comes later asks what each request about it can cost.
+        tokens = content_bound(content.media_type, data)
+        sending = client.upload_file(name, data, content.media_type)
         file_id = self._engine.do(sending).result()
         reach(CrashPoint.AFTER_FILE_UPLOADED)
         with self._engine.ledger.write() as tx:
@@ -137,6 +145,7 @@ class Uploads:
                 file_id,
                 media_type=content.media_type,
                 size=content.size,
+                tokens=tokens,
                 now=time.time(),
                 instead_of=instead_of,
             )

@@ -1,6 +1,7 @@
 """The sandbox's own routes, under `/sandbox`: its bill, its log, its fault plan and its clock.
 
-They need no key, are never faulty, and do not appear in the log.
+They need no key, are never faulty, and do not appear in the log. They answer programs of this
+machine alone: see `claude_batch.sandbox.gate`.
 
 - `GET /sandbox/healthz`: `{"ok": true, "now": …}`.
 - `GET /sandbox/billing`: a JSON list of every request processed, oldest batch first; with
@@ -25,12 +26,21 @@ from starlette.routing import Route
 from .calls import json_response, stream
 from .errors import ApiError, error_body
 from .faults import FaultPlan, PlanError, load_plan
+from .gate import check_caller
 from .results import chunks, usage_of
 from .state import OUTCOMES, Batch
 from .usage import params_sha256
+from .validation import TOO_DEEP
 
 if TYPE_CHECKING:
     from .app import Sandbox
+
+
+MAX_ADMIN_BYTES = 8_000_000
+"""Bytes of the body of one of these routes."""
+
+LAST_TIME = 221_845_392_000.0
+"""The year 9000, in seconds since 1970: expiry and archiving come later, and need a date too."""
 
 
 class ClockChange(msgspec.Struct, forbid_unknown_fields=True):
@@ -51,7 +61,7 @@ def model_of(raw: bytes) -> str | None:
     """The model that params ask for, and which the sandbox answers as."""
     try:
         model = _asked.decode(raw).model
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     return model if isinstance(model, str) else None
 
@@ -162,7 +172,7 @@ def admin_routes(sandbox: Sandbox) -> list[Route]:
 
     async def faults(http: HttpRequest) -> Response:
         if http.method == "POST":
-            sandbox.set_plan(load_plan(await http.body()))
+            sandbox.set_plan(load_plan(await _body(http)))
         elif http.method == "DELETE":
             sandbox.set_plan(FaultPlan())
         return json_response(sandbox.plan.as_written())
@@ -172,10 +182,14 @@ def admin_routes(sandbox: Sandbox) -> list[Route]:
 
     async def clock(http: HttpRequest) -> Response:
         if http.method == "POST":
-            change = msgspec.json.decode(await http.body(), type=ClockChange)
+            change = msgspec.json.decode(await _body(http), type=ClockChange)
+            before = sandbox.clock.offset
             if change.offset is not None:
                 sandbox.clock.offset = change.offset
             sandbox.clock.offset += change.advance or 0.0
+            if not 0 <= sandbox.clock.now() <= LAST_TIME:
+                sandbox.clock.offset = before
+                raise PlanError("the clock must stay between the years 1970 and 9000")
         return json_response({"now": sandbox.clock.now(), "offset": sandbox.clock.offset})
 
     table: list[tuple[str, Callable[..., Any], list[str]]] = [
@@ -186,18 +200,39 @@ def admin_routes(sandbox: Sandbox) -> list[Route]:
         ("/sandbox/faults/counters", counters, ["GET"]),
         ("/sandbox/clock", clock, ["GET", "POST"]),
     ]
-    return [Route(path, _telling(handler), methods=methods) for path, handler, methods in table]
+    token = sandbox.settings.admin_token
+    return [
+        Route(path, _guarded(handler, token), methods=methods) for path, handler, methods in table
+    ]
 
 
-def _telling(handler: Callable[..., Any]) -> Callable[..., Any]:
-    """The handler, with what it cannot understand told as a 400."""
+async def _body(http: HttpRequest) -> bytes:
+    """The whole body; raises `ApiError` (413) above `MAX_ADMIN_BYTES`."""
+    held = bytearray()
+    async for part in http.stream():
+        held += part
+        if len(held) > MAX_ADMIN_BYTES:
+            raise ApiError(
+                "request_too_large", f"Request exceeds the maximum size of {MAX_ADMIN_BYTES} bytes"
+            )
+    return bytes(held)
+
+
+def _guarded(handler: Callable[..., Any], token: str | None) -> Callable[..., Any]:
+    """The handler for callers that may call it; a body that it cannot read is answered with 400."""
 
     async def wrapped(http: HttpRequest) -> Response:
         try:
+            check_caller(http, token)
             return await handler(http)
-        except (PlanError, msgspec.ValidationError, msgspec.DecodeError) as error:
+        except ApiError as error:
+            refused = error
+        except (PlanError, msgspec.DecodeError, UnicodeDecodeError) as error:
             refused = ApiError("invalid_request_error", str(error))
-            return json_response(error_body(refused.type, refused.message, "req_sandbox"), 400)
+        except RecursionError:
+            refused = ApiError("invalid_request_error", TOO_DEEP)
+        body = error_body(refused.type, refused.message, "req_sandbox")
+        return json_response(body, refused.status)
 
     return wrapped
 

@@ -25,7 +25,7 @@ from .admin import admin_routes
 from .calls import Call, is_line_action, json_response, stream
 from .endings import Ending, Endings, answer_and_usage
 from .errors import ApiError, error_json
-from .faults import Delay, DropAfter, FaultPlan, Hang, Html200, Unanswered, load_plan
+from .faults import Delay, DropAfter, Error, FaultPlan, Hang, Html200, Unanswered, load_plan
 from .files import FILE_MARK, Files
 from .responders import load_responder
 from .results import chunks, lines, message_json, spoiled
@@ -33,13 +33,16 @@ from .settings import SandboxSettings
 from .sse import events
 from .state import Batches, Clock, LiveRecord
 from .uploads import FileCalls
-from .validation import VERSIONS, CallContext, check_create, check_params
+from .validation import TOO_DEEP, VERSIONS, CallContext, check_create, check_params
 
 LOG_LENGTH = 20_000
 """Calls that `GET /sandbox/log` remembers."""
 
 MODELS = ("claude-opus-5-5", "claude-sonnet-5-5", "claude-haiku-5-5", "claude-haiku-4-5")
 """Models that `GET /v1/models` lists; others are answered too."""
+
+MAX_MESSAGE_BYTES = 32_000_000
+"""Bytes of a live message's body."""
 
 Handler = Callable[[Call], Awaitable[Response]]
 
@@ -186,7 +189,7 @@ class Sandbox:
     async def messages(self, call: Call) -> Response:
         """`POST /v1/messages`, plain or streamed."""
         context = self.context(call)
-        raw = await call.body(self.settings.max_body_bytes)
+        raw = await call.body(min(self.settings.max_body_bytes, MAX_MESSAGE_BYTES))
         workspace = _known(call)
         meter = self.plan.meter(workspace, self.clock.now())
         if meter is not None:
@@ -222,7 +225,7 @@ class Sandbox:
     async def count_tokens(self, call: Call) -> Response:
         """`POST /v1/messages/count_tokens`."""
         context = self.context(call)
-        raw = await call.body(self.settings.max_body_bytes)
+        raw = await call.body(min(self.settings.max_body_bytes, MAX_MESSAGE_BYTES))
         request = check_params(raw, context, counting=True)
         return json_response({"input_tokens": request.input_tokens})
 
@@ -279,6 +282,10 @@ class Endpoint:
             await self.sandbox.batches.settle()
             call.workspace = self.sandbox.authenticate(call.http)
             response = await self.handler(call)
+        except RecursionError:
+            if not late:
+                await call.refuse(ApiError("invalid_request_error", TOO_DEEP))
+            return
         except ApiError as error:
             if not late:
                 await call.refuse(error)
@@ -290,6 +297,8 @@ class Endpoint:
             await call.hang(action.seconds)
         elif isinstance(action, Html200):
             await call.page_200()
+        elif isinstance(action, Error):
+            await call.error(action)
         else:
             await call.answer(response)
 

@@ -38,6 +38,9 @@ from .faults import (
 from .results import with_unknown_fields
 from .settings import ORGANIZATION
 
+MAX_KEPT_BYTES = 500_010_000
+"""Bytes of a body that is read before its time: the API's largest, of a file with its form."""
+
 TRANSPORT = "claude_batch_sandbox_transport"
 """Name in the scope's state under which the server's protocol leaves its transport."""
 
@@ -91,7 +94,10 @@ class Call:
         return cast(asyncio.Transport, found)
 
     async def body(self, limit: int) -> bytes:
-        """The whole body; raises `ApiError` (413) above `limit` bytes, having read it all."""
+        """The whole body; raises `ApiError` (413) above `limit` bytes.
+
+        A body of up to twice the limit is read to its end first, as the API does.
+        """
         # BytesIO gives its buffer away without a copy: a body may be 256 MB.
         held = io.BytesIO()
         size = 0
@@ -99,15 +105,22 @@ class Call:
             size += len(part)
             if size <= limit:
                 held.write(part)
+            elif size > 2 * limit:
+                break  # it may have no end
         if size > limit:
             raise ApiError(
-                "request_too_large", f"Request exceeds the maximum size of {limit} bytes"
+                "request_too_large",
+                f"Request exceeds the maximum size of {limit} bytes",
+                headers={} if self.body_read else {"connection": "close"},
             )
         return held.getvalue()
 
     async def keep_body(self) -> None:
         """Read the body now, for a handler that runs once the connection is gone."""
-        self.kept = b"".join([part async for part in self.parts()])
+        try:
+            self.kept = await self.body(MAX_KEPT_BYTES)
+        except ApiError:
+            self.kept = b""
 
     async def parts(self) -> AsyncIterator[bytes]:
         """The body as it arrives; raises `ConnectionError` where the client goes away."""
@@ -168,10 +181,14 @@ class Call:
             await response(self.scope, self.receive, self.tell)
 
     async def refuse(self, error: ApiError) -> None:
-        """Answer with an error of the API."""
-        await self.drain()
+        """Answer with an error of the API, once the body has been read as far as it is bearable."""
+        headers = error.headers
+        if "connection" not in headers:
+            await self.drain(MAX_KEPT_BYTES)
+            if not self.body_read:
+                headers = {**headers, "connection": "close"}
         response = Response(
-            error_json(error, self.request_id), error.status, error.headers, "application/json"
+            error_json(error, self.request_id), error.status, headers, "application/json"
         )
         await self.answer(response)
 
@@ -215,9 +232,9 @@ class Call:
     async def instead(self, action: AnyAction) -> bool:
         """Carry out a fault that replaces the processing; false where it does not."""
         match action:
-            case Error():
+            case Error(processed=False):
                 await self.drain()
-                await self._error(action)
+                await self.error(action)
             case Proxy413():
                 await self.drain()
                 await self._proxy_page(413, b"413 Request Entity Too Large")
@@ -251,7 +268,8 @@ class Call:
         except TimeoutError:
             await self.drop()
 
-    async def _error(self, action: Error) -> None:
+    async def error(self, action: Error) -> None:
+        """Answer with the error of the plan."""
         headers: dict[str, str] = {}
         if action.retry_after is not None:
             headers["retry-after"] = f"{action.retry_after:g}"

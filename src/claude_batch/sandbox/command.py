@@ -39,6 +39,13 @@ DURATION = Duration()
 @click.option("--host", default=_DEFAULTS.host, show_default=True, help="Address to listen on.")
 @click.option("--port", default=8765, show_default=True, help="TCP port; 0 takes a free one.")
 @click.option(
+    "--admin-token",
+    metavar="TOKEN",
+    envvar="CLAUDE_BATCH_SANDBOX_TOKEN",
+    show_envvar=True,
+    help="Lets other machines use the routes under /sandbox, with the header x-sandbox-token.",
+)
+@click.option(
     "--latency",
     type=DURATION,
     default=_DEFAULTS.latency,

@@ -1,10 +1,10 @@
 """How one request ends: by the rules of validation, a directive in its prompt, or the fault plan.
 
 Directives stand anywhere in the params' text: `[[sandbox:OUTCOME]]`, where OUTCOME is `errored`,
-`errored:TYPE`, `expired`, `canceled` or `refused`; with `:once` at the end they
-hold only the first time that equal params are processed. Those about turns are `.turning`'s. An
-ending is stored only where it is not the ordinary success, so a large batch of ordinary requests
-stays lean.
+`errored:TYPE` (also `errored:download_timeout`), `expired`, `canceled` or `refused`; with `:once`
+at the end they hold only the first time that equal params are processed. Those about turns are
+`.turning`'s. An ending is stored only where it is not the ordinary success, so a large batch of
+ordinary requests stays lean.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import re
 from dataclasses import dataclass
 
 from .answers import Answer, answer, refusal
-from .errors import STATUS_OF, ApiError
+from .errors import ApiError, error_named
 from .faults import OUTCOMES, FaultPlan
 from .files import FILE_MARK, Files
 from .responders import respond
@@ -106,7 +106,7 @@ class Endings:
         if rule is None or directed is not None:
             return directed
         if rule.error is None:
-            return _ending(rule.outcome, "api_error")
+            return _ending(rule.outcome, ApiError("api_error"))
         error = ApiError(rule.error.type, rule.error.message, details=rule.error.details)
         return Ending("errored", error=error)
 
@@ -120,21 +120,22 @@ class Endings:
                 if key in self._once:
                     continue
                 self._once.add(key)
-            outcome, error_type = words[0], words[1] if len(words) > 1 else "api_error"
+            outcome = words[0]
             if outcome in TURNS:
                 continue
-            if outcome not in OUTCOMES or error_type not in STATUS_OF or len(words) > 2:
+            error = error_named(words[1] if len(words) > 1 else "api_error")
+            if outcome not in OUTCOMES or error is None or len(words) > 2:
                 raise ApiError(
                     "invalid_request_error", f"unknown directive {match[0].decode()} in the prompt"
                 )
-            return _ending(outcome, error_type)
+            return _ending(outcome, error)
         return None
 
 
-def _ending(outcome: str, error_type: str) -> Ending:
+def _ending(outcome: str, error: ApiError) -> Ending:
     if outcome == "refused":
         return Ending("succeeded", answer=refusal())
-    return Ending(outcome, error=ApiError(error_type) if outcome == "errored" else None)
+    return Ending(outcome, error=error if outcome == "errored" else None)
 
 
 def answer_and_usage(request: Request, ending: Ending | None, seed: int) -> tuple[Answer, Usage]:

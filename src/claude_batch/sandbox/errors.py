@@ -43,6 +43,15 @@ MESSAGE_OF = {
 """What each error type says where nothing more exact is known."""
 
 
+NAMED = {
+    "download_timeout": (
+        "invalid_request_error",
+        "The request timed out while trying to download the file. Please try again later.",
+    ),
+}
+"""Errors with a name of the sandbox's own: the API's type and words for them."""
+
+
 class ApiError(Exception):
     """An answer of the API that is an error; `status` defaults to that of its `type`."""
 
@@ -61,6 +70,13 @@ class ApiError(Exception):
         self.details = details
         self.headers: dict[str, str] = headers or {}
         super().__init__(f"{self.status} {type}: {self.message}")
+
+
+def error_named(name: str) -> ApiError | None:
+    """A new error of one of the API's types or of `NAMED`; `None` where there is none such."""
+    if name in NAMED:
+        return ApiError(*NAMED[name])
+    return ApiError(name) if name in STATUS_OF else None
 
 
 def error_body(type: str, message: str, request_id: str, details: Any = None) -> dict[str, Any]:

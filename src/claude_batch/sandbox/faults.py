@@ -56,9 +56,18 @@ class Delay(Action, tag="delay", forbid_unknown_fields=True, kw_only=True):
     seconds: float = 1.0
 
 
-class Error(Action, tag="error", forbid_unknown_fields=True, kw_only=True):
-    """Answer with an error instead of processing the call."""
+class Unanswered(Action, forbid_unknown_fields=True, kw_only=True):
+    """A fault that may hide from the client what became of its call."""
 
+    listed_after: float = 0.0
+    """Age from which a batch that the call made is listed, where the settings do not say later."""
+
+
+class Error(Unanswered, tag="error", forbid_unknown_fields=True, kw_only=True):
+    """Answer with an error, by default instead of processing the call."""
+
+    processed: bool = False
+    """Whether the call took effect, and is billed, nevertheless."""
     status: int = 500
     error: str | None = None
     """Error type; by default the one that belongs to the status."""
@@ -82,13 +91,6 @@ class Early413(Action, tag="early_413", forbid_unknown_fields=True, kw_only=True
     drain: bool = True
     """Read and forget the rest after answering, so that the client can finish sending and sees the
     413. False: close at once, so that to the client it looks like a broken upload."""
-
-
-class Unanswered(Action, forbid_unknown_fields=True, kw_only=True):
-    """A fault that may hide from the client what became of its call."""
-
-    listed_after: float = 0.0
-    """Age from which a batch that the call made is listed, where the settings do not say later."""
 
 
 class Html200(Unanswered, tag="html_200", forbid_unknown_fields=True, kw_only=True):
@@ -396,6 +398,12 @@ _NOT_NEGATIVE = (
 
 
 def _check(plan: Plan) -> None:
+    limits = plan.rate_limits
+    if limits is not None and any(
+        each is not None and each <= 0
+        for each in (limits.requests, limits.input_tokens, limits.output_tokens)
+    ):
+        raise PlanError("fault plan: rate_limits must be more than 0")
     for position, rule in enumerate(plan.rules):
         where = f"fault plan: rules[{position}]"
         _check_selector(rule, where)
@@ -406,6 +414,10 @@ def _check(plan: Plan) -> None:
             raise PlanError(f"{where}: status must be from 400 to 599, not {action.status}")
         if isinstance(action, Redirect) and not 300 <= action.status <= 399:
             raise PlanError(f"{where}: status must be from 300 to 399, not {action.status}")
+        if isinstance(action, Redirect) and not (
+            action.location.isascii() and action.location.isprintable()
+        ):
+            raise PlanError(f"{where}: location must be printable ASCII, as a header is")
         for name in _NOT_NEGATIVE:
             value = getattr(action, name, None)
             if value is not None and value < 0:

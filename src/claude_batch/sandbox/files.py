@@ -108,7 +108,7 @@ def _source(stored: StoredFile) -> dict[str, Any]:
     told = {"media_type": stored.mime_type, "file_id": stored.id}
     if stored.mime_type == "text/plain":
         return {**told, "type": "text", "data": stored.data.decode("utf-8", "replace")}
-    return {**told, "type": "base64"}
+    return {**told, "type": "base64", "data": stored.data}
 
 
 def need_beta(context: CallContext, what: str) -> None:

@@ -30,6 +30,10 @@ _SAMPLES = (
 _DEEPEST = 24
 """Depth at which a recursive schema gets `null`, an empty list or nothing optional."""
 
+_MOST_VALUES = 10_000
+_LONGEST = 1_000_000
+"""Values and characters of an instance: a schema of a few bytes may ask for any number."""
+
 Schema = dict[str, Any]
 
 
@@ -45,7 +49,14 @@ def instance(schema: Any, text: str = "sandbox") -> Any:
     root = cast(Schema, schema) if isinstance(schema, dict) else {}
     try:
         return _Builder(root, text).build(root, 0)
-    except (AttributeError, TypeError, ValueError, LookupError, RecursionError) as error:
+    except (
+        AttributeError,
+        TypeError,
+        ValueError,
+        LookupError,
+        ArithmeticError,
+        RecursionError,
+    ) as error:
         # Whatever stands where a schema has something else: the words are Python's.
         raise SchemaError(f"not a valid JSON schema: {error}") from error
 
@@ -54,8 +65,12 @@ class _Builder:
     def __init__(self, root: Schema, text: str) -> None:
         self.root = root
         self.text = text
+        self._values = 0
 
     def build(self, schema: Any, depth: int) -> Any:
+        self._values += 1
+        if self._values > _MOST_VALUES:
+            raise ValueError(f"it asks for more than {_MOST_VALUES:,} values")
         if not isinstance(schema, dict):
             return self.text
         schema = self.resolved(cast(Schema, schema))
@@ -154,6 +169,8 @@ class _Builder:
         if schema.get("pattern") is not None:
             value = _matching(str(schema["pattern"])) or value
         least = int(schema.get("minLength") or 0)
+        if least > _LONGEST:
+            raise ValueError(f"it asks for a text of more than {_LONGEST:,} characters")
         if len(value) < least:
             value = value.ljust(least, "x")
         most = schema.get("maxLength")

@@ -49,6 +49,10 @@ class SandboxSettings:
     port: int = 0
     """TCP port; 0 lets the system choose a free one."""
 
+    admin_token: str | None = None
+    """Lets who sends it as `x-sandbox-token` use the routes under `/sandbox` from anywhere; without
+    it only programs of this machine can."""
+
     latency: float = 0.5
     """From a batch's creation to its end."""
 

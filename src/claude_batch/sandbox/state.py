@@ -20,7 +20,7 @@ from typing import Any
 from .endings import CANCELED, EXPIRED, Ending, Endings
 from .errors import ApiError
 from .settings import SandboxSettings
-from .validation import CallContext, Entry, check_params
+from .validation import TOO_DEEP, CallContext, Entry, check_params
 
 OUTCOMES = ("succeeded", "errored", "canceled", "expired")
 _SLICE = 250
@@ -253,16 +253,20 @@ class Batches:
         context, endings = batch.context, batch.endings
         for position in range(start, stop):
             entry = batch.entries[position]
-            if batch.looked_at or self.endings.plan.about_requests:
-                ending = self.endings.decide(
-                    bytes(entry.params), entry.custom_id, context, batch.workspace, batch.due
-                )
-                if ending is not None:
-                    endings[position] = ending
-                continue
             try:
-                check_params(entry.params, context)
+                if batch.looked_at or self.endings.plan.about_requests:
+                    ending = self.endings.decide(
+                        bytes(entry.params), entry.custom_id, context, batch.workspace, batch.due
+                    )
+                    if ending is not None:
+                        endings[position] = ending
+                else:
+                    check_params(entry.params, context)
             except ApiError as error:
+                endings[position] = Ending("errored", error=error)
+            except RecursionError:
+                # One request must not end the batch of all others.
+                error = ApiError("invalid_request_error", TOO_DEEP)
                 endings[position] = Ending("errored", error=error)
 
     def as_json(self, batch: Batch, base_url: str) -> dict[str, Any]:

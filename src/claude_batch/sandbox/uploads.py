@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import mimetypes
 from email.message import Message
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 from urllib.parse import unquote
 
 from starlette.responses import Response
@@ -47,7 +47,9 @@ class FileCalls:
                 raise ApiError("invalid_request_error", "ids: at most 100 ids")
             return _page([each for each in known if each.id in asked], None)
         limit, page = query.get("limit", "20"), query.get("page", "page_0")[5:]
-        if not (limit.isdecimal() and 1 <= int(limit) <= 1000 and page.isdecimal()):
+        # Short ones only: Python refuses to read a number of thousands of digits.
+        numbers = all(each.isdecimal() and len(each) <= 9 for each in (limit, page))
+        if not (numbers and 1 <= int(limit) <= 1000):
             raise ApiError("invalid_request_error", "limit: Input should be from 1 to 1000")
         start, limit = int(page), int(limit)
         more = f"page_{start + limit}" if len(known) > start + limit else None
@@ -88,7 +90,9 @@ def _file_of(body: bytes, content_type: str) -> tuple[str, str, bytes]:
         headers, *rest = part.split(b"\r\n\r\n", 1)
         fields = {
             name.strip().lower(): value.strip()
-            for name, _, value in (line.partition(":") for line in headers.decode().splitlines())
+            for name, _, value in (
+                line.partition(":") for line in headers.decode("utf-8", "replace").splitlines()
+            )
         }
         _, disposition = _header(fields.get("content-disposition", ""))
         if rest and disposition.get("name") == "file":
@@ -103,4 +107,8 @@ def _header(value: str) -> tuple[str, dict[str, str]]:
     message = Message()
     message["content-type"] = value
     told = message.get_params(failobj=[])
-    return (told[0][0].lower() if told else ""), dict(told[1:])
+    # Where a parameter is written with a charset (`name*=`), Python gives it in three parts.
+    # The stubs of `get_params` know of texts only.
+    given = cast("list[tuple[str, str | tuple[str, str, str]]]", told[1:])
+    plain = {name: value if isinstance(value, str) else value[2] for name, value in given}
+    return (told[0][0].lower() if told else ""), plain

@@ -2,7 +2,7 @@
 
 Rule: one token for each four bytes of the JSON of messages, system and tools, rounded up; of these,
 what stands before a `cache_control` mark counts as written to or read from the cache, by the bytes
-of its compact JSON.
+of its compact JSON. Images and PDFs count by their pixels and pages, and are never in the cache.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any, cast
 
 import msgspec
 
+from .media import written_size
 from .settings import parse_duration
 
 
@@ -76,7 +77,7 @@ class PromptCache:
                 control = params.get("cache_control")
             text = _compact({key: each for key, each in part.items() if key != "cache_control"})
             digest.update(text)
-            size += len(text)
+            size += len(text) - written_size(part.get("source"))
             if isinstance(control, dict):
                 ttl = cast(dict[str, Any], control).get("ttl") or "5m"
                 marks.append((digest.copy().digest(), size // 4, str(ttl)))
@@ -126,7 +127,7 @@ def params_sha256(raw: bytes) -> str:
     """
     try:
         params = json.loads(raw)
-    except ValueError:
+        text = json.dumps(params, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    except (ValueError, RecursionError):
         return hashlib.sha256(raw).hexdigest()
-    text = json.dumps(params, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

@@ -16,6 +16,7 @@ from msgspec import UNSET, Raw
 
 from .errors import ApiError
 from .instances import SchemaError, instance
+from .media import media_tokens, written_size
 
 SAMPLING_FREE_VERSION = "2026-10-21"
 """The `anthropic-version` from which `temperature`, `top_p` and `top_k` are refused."""
@@ -29,6 +30,12 @@ FILES_VERSION = "2026-10-21"
 LONG_OUTPUT_BETA = "output-300k-2026-03-24"
 MAX_OUTPUT_TOKENS = 128_000
 MAX_LONG_OUTPUT_TOKENS = 300_000
+
+TOO_DEEP = "The request body is nested too deeply"
+"""What a body that no decoder can follow is answered with."""
+
+_NO_SCHEMAS = re.compile(r"claude-(?:[123]\b|instant|(?:opus|sonnet)-4-(?:0\b|20\d{6}))")
+"""Models from before structured outputs, which Anthropic's page of them does not list."""
 
 CUSTOM_ID = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _PATTERN = "^[a-zA-Z0-9_-]{1,64}$"
@@ -132,14 +139,23 @@ class Request:
 
     @property
     def input_tokens(self) -> int:
-        """One token for each four bytes of the JSON of messages, system and tools, rounded up."""
+        """One token for each four bytes of the JSON of messages, system and tools, rounded up.
+
+        Images and PDFs count by their pixels and pages instead, wherever they lie.
+        """
         params = self.params
         size = len(memoryview(params.messages))
         if params.system:
             size += len(memoryview(params.system))
         if params.tools:
             size += len(memoryview(params.tools))
-        return (size + 3) // 4
+        media = 0
+        for message in self.messages:
+            for block in blocks_of(message):
+                if block.source is not None:
+                    size -= written_size(block.source)
+                    media += media_tokens(block.source)
+        return (size + 3) // 4 + media
 
 
 _decode_body = msgspec.json.Decoder(CreateBody).decode
@@ -191,6 +207,8 @@ def check_create(body: bytes, *, max_requests: int) -> list[Entry]:
         raise _invalid(api_message(str(error))) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise _invalid(f"The request body is not valid JSON: {error}") from None
+    except RecursionError:
+        raise _invalid(TOO_DEEP) from None
     if not entries:
         raise _invalid("requests: List should have at least 1 item after validation, not 0")
     if len(entries) > max_requests:
@@ -223,12 +241,16 @@ def check_params(raw: Raw | bytes, context: CallContext, *, counting: bool = Fal
         raise _invalid(api_message(str(error))) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise _invalid(f"The request body is not valid JSON: {error}") from None
+    except RecursionError:
+        raise _invalid(TOO_DEEP) from None
     try:
         messages = _decode_messages(params.messages)
     except msgspec.ValidationError as error:
         raise _invalid(api_message(str(error), "messages")) from None
-    except UnicodeDecodeError as error:
-        raise _invalid(f"messages: not valid UTF-8: {error}") from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise _invalid(f"messages: not valid JSON: {error}") from None
+    except RecursionError:
+        raise _invalid(TOO_DEEP) from None
     _check_fields(params, context)
     if params.system and memoryview(params.system)[0] not in b'"[n':
         raise _invalid("system: Input should be a valid string or list")
@@ -303,6 +325,10 @@ def _check_output(params: Params, messages: list[MessageParam]) -> None:
             raise _invalid("output_config: Input should be a valid dictionary")
         wanted = cast(dict[str, Any], output).get("format")
         if wanted is not None:
+            if _NO_SCHEMAS.match(params.model):
+                raise _invalid(
+                    f"output_config.format: '{params.model}' does not support output format."
+                )
             _check_format(wanted)
             if cites(messages):
                 raise _invalid(
@@ -349,6 +375,10 @@ def _tool_names(params: Params) -> set[str]:
             raise _invalid(f"tools.{position}.name: Field required")
         if name in names:
             raise _invalid(f"tools: Tool names must be unique, and {name!r} came before")
+        if tool.get("strict") is True and _NO_SCHEMAS.match(params.model):
+            raise _invalid(
+                f"tools.{position}.strict: '{params.model}' does not support strict tools."
+            )
         _check_schema(tool.get("input_schema", {}), f"tools.{position}.input_schema")
         names.add(name)
     return names
@@ -365,6 +395,10 @@ def tools_of(params: Params) -> list[dict[str, Any]]:
         return _decode_tools(params.tools) or []
     except msgspec.ValidationError as error:
         raise _invalid(api_message(str(error), "tools")) from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise _invalid(f"tools: not valid JSON: {error}") from None
+    except RecursionError:
+        raise _invalid(TOO_DEEP) from None
 
 
 def cites(messages: list[MessageParam]) -> bool:

@@ -1,22 +1,45 @@
 """How many tokens Messages params can come to at most: what a budget has to set aside for them.
 
-No token is shorter than a byte, so text never has more tokens than bytes. What is more than its
-bytes (a page of a PDF, a picture, what a server tool reads) has a bound of its own, and nothing is
-longer than the longest context window: the API refuses it, and bills nothing.
+No token is shorter than a byte, so text never has more tokens than bytes. A PDF is bounded by its
+pages and the text that they show (`wire.pdfs`), an image by its pixels, an uploaded file by what
+was learned when it was uploaded. Of what nothing is known (a URL, a PDF that cannot be read, what a
+server tool reads) the longest context window is the bound: the API refuses what is longer, and
+bills nothing.
 """
 
 from __future__ import annotations
 
-from typing import Final, Literal, NamedTuple, cast
+import base64
+import binascii
+from collections import OrderedDict
+from collections.abc import Callable
+from hashlib import sha256
+from typing import Final, Literal, NamedTuple, TypeAlias, cast
 
 import msgspec
 
-__all__ = ["TokenBound", "Unbounded", "named_and_longest", "token_bound"]
+from claude_batch.wire.media import IMAGE_TYPES, media_of
+from claude_batch.wire.pdfs import pdf_tokens
+
+__all__ = [
+    "FileTokens",
+    "TokenBound",
+    "Unbounded",
+    "content_bound",
+    "named_and_longest",
+    "token_bound",
+]
 
 LONGEST_WINDOW: Final = 1_000_000
 """Tokens of the longest context window that a model has ("Context windows")."""
 IMAGE_TOKENS: Final = 5_000
-"""One picture, of any size: the largest have 4,784 tokens ("Vision")."""
+"""One image of any size: models with high resolution take at most 4,784 tokens for one, others at
+most 1,600 ("Vision"). Larger images are made smaller by the API."""
+_PATCH, _PIXELS_PER_TOKEN = 28, 750
+"""An image has a token for each patch of 28 by 28 pixels, or, by an older rule, for 750 pixels
+("Vision"); the larger of both counts, and a tenth more."""
+_HEAD: Final = 1 << 18
+"""Characters of an image's base64 in which its size is looked for."""
 REQUEST_TOKENS: Final = 50
 """What the API writes around a request's own text, beside the JSON that stands around it here."""
 TOOLS_TOKENS: Final = 1_500
@@ -31,6 +54,10 @@ LOOP_STEPS: Final = 10
 _UNBOUNDED = ("mcp_servers", "container", "fallbacks", "compaction", "thread")
 _OWN_TOOLS = ("bash_", "text_editor_", "computer_", "memory_")
 _READERS = ("web_search_", "web_fetch_")
+
+
+FileTokens: TypeAlias = Callable[[str], int | None]
+"""Returns the most tokens that an uploaded file can come to, by its id; `None` if not known."""
 
 
 class Unbounded(ValueError):
@@ -49,6 +76,22 @@ class TokenBound(NamedTuple):
     """Web searches."""
     us_only: bool
     """Whether it may be charged as run in one country: unless the params say otherwise."""
+    media: MediaBound
+    """What of the input is images and PDFs with a bound of their own."""
+
+
+class MediaBound(NamedTuple):
+    """What images and PDFs add to params, and what of their bytes is no text."""
+
+    size: int
+    """Bytes of the params that are their base64."""
+    tokens: int
+    """Tokens that they can come to at most."""
+    unknown: bool
+    """Whether there is one of which nothing is known."""
+
+
+_NO_MEDIA: Final = MediaBound(0, 0, False)
 
 
 _NONE: Final = msgspec.Raw(b"")
@@ -93,8 +136,8 @@ def named_and_longest(params: bytes) -> tuple[str, int]:
     return read.model, max(read.max_tokens, 0)
 
 
-def token_bound(params: bytes) -> TokenBound:
-    """The bound of encoded Messages params. Raises `Unbounded`."""
+def token_bound(params: bytes, files: FileTokens | None = None) -> TokenBound:
+    """The bound of encoded Messages params; ``files`` knows uploaded ones. Raises `Unbounded`."""
     try:
         read = _params.decode(params)
     except msgspec.ValidationError as error:
@@ -109,10 +152,12 @@ def token_bound(params: bytes) -> TokenBound:
         steps = LOOP_STEPS if loops else 1
     if _has(read.output_config):
         tokens += FORMAT_TOKENS
+    media = _NO_MEDIA
     # Inside of texts quotes are escaped: where there is no such name, there is no such block.
     if b'"source"' in params or b'"file_id"' in params:
-        tokens += _media_bound(msgspec.json.decode(params))
-    if steps > 1:
+        media = _media_bound(msgspec.json.decode(params), files)
+        tokens += media.tokens - media.size
+    if steps > 1 or media.unknown:
         tokens = LONGEST_WINDOW
     cache: Literal["5m", "1h"] | None = None
     if b'"cache_control"' in params:
@@ -124,6 +169,7 @@ def token_bound(params: bytes) -> TokenBound:
         cache,
         searches,
         read.inference_geo in (None, "us"),
+        media,
     )
 
 
@@ -157,21 +203,79 @@ def _tools_bound(raw: msgspec.Raw) -> tuple[int, int, bool]:
     return tokens, searches, loops
 
 
-def _media_bound(value: object) -> int:
-    """Tokens that pictures and documents have beyond their bytes."""
-    if isinstance(value, list):
-        return sum(map(_media_bound, cast("list[object]", value)))
-    if not isinstance(value, dict):
-        return 0
-    block = cast("dict[str, object]", value)
-    given = block.get("source")
-    source = cast("dict[str, object]", given) if isinstance(given, dict) else {}
-    if block.get("type") == "image":
-        # Its bytes say nothing of its tokens, and are no text.
+def _media_bound(value: object, files: FileTokens | None) -> MediaBound:
+    """What images and documents have beyond their bytes."""
+    size = tokens = 0
+    unknown = False
+    waiting: list[object] = [value]
+    while waiting:
+        found = waiting.pop()
+        if isinstance(found, list):
+            waiting += cast("list[object]", found)
+        if not isinstance(found, dict):
+            continue
+        block = cast("dict[str, object]", found)
+        given = block.get("source")
+        source = cast("dict[str, object]", given) if isinstance(given, dict) else {}
+        kind, way = block.get("type"), source.get("type")
+        if kind not in ("image", "document") or way in ("text", "content"):
+            # Nobody knows how often a file is read that lies in a container.
+            unknown = unknown or "file_id" in block
+            waiting += block.values()
+            continue
         data = source.get("data")
-        return IMAGE_TOKENS - (len(data) if isinstance(data, str) else 0)
-    # A document that is no text, or a file that nobody here knows.
-    unread = block.get("type") == "document" and source.get("type") not in ("text", "content")
-    if unread or "file_id" in block:
-        return LONGEST_WINDOW
-    return sum(map(_media_bound, block.values()))
+        if way == "base64" and isinstance(data, str):
+            # What a title or a context says is text, and stays counted as bytes.
+            bound = _written_bound(str(source.get("media_type")), data)
+            size += len(data)
+        else:
+            file_id = source.get("file_id")
+            bound = files(file_id) if files is not None and isinstance(file_id, str) else None
+        if bound is None and kind == "image":
+            bound = IMAGE_TOKENS
+        tokens += bound or 0
+        unknown = unknown or bound is None
+    return MediaBound(size, tokens, unknown)
+
+
+_REMEMBERED: Final = 1024
+_bounds: OrderedDict[bytes, int | None] = OrderedDict()
+"""The bounds of PDFs that were looked at last, by digest: many requests are about the same one, and
+each is reserved for more than once. Two threads may at worst look at the same one twice."""
+
+
+def _written_bound(media_type: str, data: str) -> int | None:
+    """The bound of an image or a PDF that is written out in base64."""
+    try:
+        if media_type != "application/pdf":
+            return _image_bound(base64.b64decode(data[:_HEAD]))
+        digest = sha256(data.encode("ascii")).digest()
+        if digest in _bounds:
+            return _bounds[digest]
+        bound = pdf_tokens(base64.b64decode(data))
+    except (binascii.Error, UnicodeEncodeError):
+        return None
+    _bounds[digest] = bound
+    while len(_bounds) > _REMEMBERED:
+        _bounds.popitem(last=False)
+    return bound
+
+
+def _image_bound(data: bytes) -> int:
+    try:
+        size = media_of(data).size if data else None
+    except ValueError:
+        size = None
+    if size is None:
+        return IMAGE_TOKENS
+    width, height = size
+    patches = -(-width // _PATCH) * -(-height // _PATCH)
+    tokens = max(patches, -(-width * height // _PIXELS_PER_TOKEN))
+    return min(tokens + tokens // 10 + 10, IMAGE_TOKENS)
+
+
+def content_bound(media_type: str, data: bytes) -> int | None:
+    """Return the most tokens that a file's content can come to; `None` if that is not known."""
+    if media_type == "application/pdf":
+        return pdf_tokens(data)
+    return _image_bound(data) if media_type in IMAGE_TYPES else len(data)

@@ -22,6 +22,7 @@ from claude_batch.wire.limits import (
     takes_long_output,
 )
 from claude_batch.wire.media import IMAGE_TYPES
+from claude_batch.wire.models import has_capability
 from claude_batch.wire.schemas import schema_fault
 
 __all__ = ["check_batch_rules", "check_params"]
@@ -52,15 +53,21 @@ def check_batch_rules(params: dict[str, Any]) -> None:
 
 
 def check_params(
-    params: Mapping[str, Any], *, api_version: str, betas: Sequence[str], batch: bool
+    params: Mapping[str, Any],
+    *,
+    api_version: str,
+    betas: Sequence[str],
+    batch: bool,
+    capabilities: Mapping[str, bool] | None = None,
 ) -> None:
     """Raise `InvalidRequestError` for what the API would refuse, with the item and the remedy.
 
-    ``api_version`` and ``betas`` are those that the params travel under.
+    ``api_version`` and ``betas`` are those that the params travel under. ``capabilities`` are what
+    the caller knows of the model; they rank before the table in `wire.models`.
     """
     if _is_plain(params):
         return  # most are, and looking at all else costs as much as encoding them
-    for fault in _faults(params, api_version, betas, batch):
+    for fault in _faults(params, api_version, betas, batch, capabilities):
         raise InvalidRequestError(fault)
 
 
@@ -86,7 +93,11 @@ def _is_plain(params: Mapping[str, Any]) -> bool:
 
 
 def _faults(
-    params: Mapping[str, Any], api_version: str, betas: Sequence[str], batch: bool
+    params: Mapping[str, Any],
+    api_version: str,
+    betas: Sequence[str],
+    batch: bool,
+    capabilities: Mapping[str, bool] | None,
 ) -> Iterator[str]:
     yield from _length_faults(params["model"], params["max_tokens"], betas, batch)
     yield from _message_faults(params["messages"], api_version)
@@ -95,6 +106,14 @@ def _faults(
         yield from _format_faults(cast("_Block", config)["format"], params["messages"])
     if params.get("tools") or params.get("tool_choice") is not None:
         yield from _tool_faults(params)
+    if (asked := _asks_for_a_schema(params)) is not None:
+        model = str(params["model"])
+        if not has_capability(model, "structured_outputs", capabilities):
+            yield (
+                f"{model} has no structured outputs, which {asked} needs; name a model that has "
+                "them, such as claude-haiku-4-5, or ask in the prompt. If this model does have "
+                "them, write `model_capabilities: {structured_outputs: true}` in the actor"
+            )
     stops: object = params.get("stop_sequences")
     if stops is not None and (
         not isinstance(stops, list | tuple)
@@ -192,6 +211,17 @@ def _format_faults(given: object, messages: object) -> Iterator[str]:
             "off, or ask in the actor's `response_format` or by `output_format`, which then asks "
             "for labelled fields"
         )
+
+
+def _asks_for_a_schema(params: Mapping[str, Any]) -> str | None:
+    """Return what in the params needs structured outputs, or `None` if nothing does."""
+    config: object = params.get("output_config")
+    if isinstance(config, Mapping) and cast("_Block", config).get("format") is not None:
+        return "`output_config.format` (an actor's `response_format` or `output_format`)"
+    for number, tool in enumerate(_blocks(params.get("tools")), 1):
+        if tool.get("strict") is True:
+            return f"`strict` of tool {number}"
+    return None
 
 
 def _tool_faults(params: Mapping[str, Any]) -> Iterator[str]:

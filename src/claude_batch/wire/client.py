@@ -1,19 +1,20 @@
 """`BatchesClient`: the batch endpoints, bytes in and bytes out, on the official SDK's client.
 
-The SDK brings authentication, base URL, proxies and TLS. Its own retries are off (it would send a
-create again whose answer was lost, each time for money), redirects are not followed (they would
-carry the key to another host), and ``results_url`` is never followed: the documented path on the
-configured host is read instead. Calls that may safely be repeated are repeated here.
+Redirects are not followed, because they would carry the key to another host, and ``results_url`` is
+never followed: the documented path on the configured host is read instead. Calls that may safely be
+repeated are repeated here. Every call has a total deadline, and what comes in is checked as
+`claude_batch.wire.inbound` says.
 """
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import os
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any, TypeVar
 
 import anthropic
@@ -27,9 +28,20 @@ from tenacity import (
 )
 
 from claude_batch.wire.encoding import LaneHeaders
-from claude_batch.wire.errors import ApiFault, fault_of_response, server_time
+from claude_batch.wire.errors import ApiFault, fault_of_response
+from claude_batch.wire.http_client import MOST_BODY_BYTES
+from claude_batch.wire.inbound import (
+    Count,
+    RemoteId,
+    check_id,
+    header_word,
+    iso_time,
+    server_time,
+)
 from claude_batch.wire.limits import LIST_PAGE
 from claude_batch.wire.live import LiveClient
+from claude_batch.wire.redaction import Redaction, without_userinfo
+from claude_batch.wire.sdk import CredentialFault, open_sdk
 
 __all__ = [
     "ApiError",
@@ -43,6 +55,14 @@ __all__ = [
 ]
 
 _T = TypeVar("_T")
+_log = logging.getLogger(__name__)
+
+CALL_SECONDS = 300.0
+"""Seconds that a call may take in all, whose answer is read whole. Silence ends it much earlier."""
+
+SLOWEST_BYTES = 16 * 1024
+"""Bytes a second below which a stream or an upload does not count as one that goes on."""
+
 _PROFILE_VARIABLES = (
     "ANTHROPIC_PROFILE",
     "ANTHROPIC_CONFIG_DIR",
@@ -72,18 +92,14 @@ class Unreachable(Exception):
         self.reason = reason
 
 
-class CredentialFault(Exception):
-    """The credential cannot be read, or cannot be one; the message never holds it."""
-
-
 class RequestCounts(msgspec.Struct, frozen=True):
     """``request_counts``: all but ``processing`` stay 0 until the whole batch has ended."""
 
-    processing: int = 0
-    succeeded: int = 0
-    errored: int = 0
-    canceled: int = 0
-    expired: int = 0
+    processing: Count = 0
+    succeeded: Count = 0
+    errored: Count = 0
+    canceled: Count = 0
+    expired: Count = 0
 
     @property
     def finished(self) -> int:
@@ -94,7 +110,7 @@ class RequestCounts(msgspec.Struct, frozen=True):
 class RemoteBatch(msgspec.Struct, frozen=True):
     """The API's batch object, as far as it is used here."""
 
-    id: str
+    id: RemoteId
     processing_status: str
     request_counts: RequestCounts = RequestCounts()
     created_at: str | None = None
@@ -105,35 +121,37 @@ class RemoteBatch(msgspec.Struct, frozen=True):
     @property
     def created(self) -> float | None:
         """``created_at`` as seconds since the epoch."""
-        return _epoch(self.created_at)
+        return iso_time(self.created_at)
 
     @property
     def ended(self) -> float | None:
         """``ended_at`` as seconds since the epoch."""
-        return _epoch(self.ended_at)
+        return iso_time(self.ended_at)
 
 
-def _epoch(text: str | None) -> float | None:
-    try:
-        return None if text is None else datetime.fromisoformat(text).timestamp()
-    except ValueError:
-        return None
-
-
-class BatchPage(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class BatchPage:
     """One page of the list of batches, newest first."""
 
     data: list[RemoteBatch]
     has_more: bool = False
     last_id: str | None = None
+    unreadable: int = 0
+    """Entries that are no batches as the API documents them. Such a page proves no absence."""
+
+
+class _RawPage(msgspec.Struct, frozen=True):
+    data: list[msgspec.Raw]
+    has_more: bool = False
+    last_id: RemoteId | None = None
 
 
 class _TokenCount(msgspec.Struct, frozen=True):
-    input_tokens: int
+    input_tokens: Count
 
 
 class _RemoteFile(msgspec.Struct, frozen=True):
-    id: str
+    id: RemoteId
 
 
 class _FilePage(msgspec.Struct, frozen=True):
@@ -184,28 +202,18 @@ class BatchesClient:
         ``base_url`` and ``api_key`` default to what the SDK takes from its environment.
         """
         self._attempts = attempts
+        self._answer_seconds = read_timeout
         timeout = httpx2.Timeout(read_timeout, connect=10.0, write=write_timeout)
-        try:
-            self._sdk = anthropic.AsyncAnthropic(
-                base_url=base_url,
-                api_key=api_key,
-                max_retries=0,
-                timeout=timeout,
-                default_headers=dict(default_headers) if default_headers else None,
-                open_telemetry=False,
-            )
-        except anthropic.AnthropicError as error:
-            raise CredentialFault(f"the credentials cannot be used: {error}") from None
+        self._sdk = open_sdk(
+            base_url=base_url, api_key=api_key, timeout=timeout, default_headers=default_headers
+        )
+        self._redaction = Redaction.of(self._sdk)
         # A profile's tokens change by themselves; what names the profile stays.
         self._profile = (
             "".join(f"{name}={os.environ.get(name, '')}\n" for name in _PROFILE_VARIABLES)
             if self._sdk.credentials is not None
             else ""
         )
-        if not (self._sdk.api_key or self._sdk.auth_token or "").isprintable():
-            raise CredentialFault(
-                "the API key holds characters that no key has (a line break?); set it anew"
-            )
         self._read_timeout = httpx2.Timeout(60.0, connect=10.0)
         self.workspace: str | None = None
         """``anthropic-workspace-id`` of the last answer that had one."""
@@ -214,8 +222,8 @@ class BatchesClient:
 
     @property
     def base_url(self) -> str:
-        """The base URL in use, with a trailing slash."""
-        return str(self._sdk.base_url)
+        """The base URL in use, with a trailing slash and without a password."""
+        return without_userinfo(str(self._sdk.base_url))
 
     @property
     def credential(self) -> str:
@@ -249,42 +257,47 @@ class BatchesClient:
         """
         guarded = _GuardedBody(body)
         try:
-            response = await self._sdk.post(
-                _BATCHES,
-                cast_to=httpx2.Response,
-                content=guarded,
-                options={
-                    "headers": {
-                        **headers.as_headers(),
-                        "content-length": str(length),
-                        "content-type": "application/json",
+            async with asyncio.timeout(None) as deadline:
+                guarded.on_sent = lambda: deadline.reschedule(
+                    asyncio.get_running_loop().time() + self._answer_seconds
+                )
+                response = await self._sdk.post(
+                    _BATCHES,
+                    cast_to=httpx2.Response,
+                    content=guarded,
+                    options={
+                        "headers": {
+                            **headers.as_headers(),
+                            "content-length": str(length),
+                            "content-type": "application/json",
+                        },
+                        "max_retries": 0,
+                        "follow_redirects": False,
                     },
-                    "max_retries": 0,
-                    "follow_redirects": False,
-                },
-            )
+                )
         except anthropic.APIStatusError as error:
             self._note(error.response.headers)
-            fault = fault_of_response(
-                error.response.status_code, error.response.headers, error.response.content
-            )
+            fault = self._fault(error.response)
             return CreateAnswer(fault=fault, server_time=server_time(error.response.headers))
         except anthropic.APIConnectionError as error:
             if guarded.failure is not None:
                 raise guarded.failure from error
             return CreateAnswer(
-                reason=_reason(error), never_connected=isinstance(error.__cause__, _CONNECT_FAULTS)
+                reason=self._reason(error),
+                never_connected=isinstance(error.__cause__, _CONNECT_FAULTS),
             )
+        except TimeoutError:
+            return CreateAnswer(reason=f"no whole answer came within {self._answer_seconds:g} s")
         self._note(response.headers)
         now = server_time(response.headers)
         try:
             return CreateAnswer(
                 batch=msgspec.json.decode(response.content, type=RemoteBatch), server_time=now
             )
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            words = " ".join(response.text[:200].split())
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            words = self._first_words(response)
             return CreateAnswer(
-                reason=f"{response.status_code} without a batch id: {words!r}", server_time=now
+                reason=f"{response.status_code} without a batch id: {words}", server_time=now
             )
 
     async def list_page(self, *, after_id: str | None = None, limit: int = LIST_PAGE) -> BatchPage:
@@ -292,22 +305,37 @@ class BatchesClient:
         query: dict[str, object] = {"limit": limit}
         if after_id is not None:
             query["after_id"] = after_id
-        return await self._read("GET", _BATCHES, BatchPage, query=query)
+        page = await self._read("GET", _BATCHES, _RawPage, query=query)
+        found: list[RemoteBatch] = []
+        unreadable = 0
+        for raw in page.data:
+            try:
+                found.append(msgspec.json.decode(raw, type=RemoteBatch))
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+                unreadable += 1
+                _log.warning("an entry of the list of batches is not a batch: %s", error)
+        return BatchPage(found, page.has_more, page.last_id, unreadable)
 
     async def retrieve(self, batch_id: str) -> RemoteBatch:
         """The batch as it stands. Raises `ApiError` or `Unreachable`."""
-        return await self._read("GET", f"{_BATCHES}/{batch_id}", RemoteBatch)
+        return self._same(batch_id, await self._read("GET", _path(_BATCHES, batch_id), RemoteBatch))
 
     async def cancel(self, batch_id: str) -> RemoteBatch:
         """Ask to cancel; asking again is harmless. Raises `ApiError` or `Unreachable`."""
-        return await self._read("POST", f"{_BATCHES}/{batch_id}/cancel", RemoteBatch)
+        path = f"{_path(_BATCHES, batch_id)}/cancel"
+        return self._same(batch_id, await self._read("POST", path, RemoteBatch))
+
+    def _same(self, batch_id: str, found: RemoteBatch) -> RemoteBatch:
+        if found.id != batch_id:
+            raise Unreachable(f"batch {found.id} was answered when {batch_id} was asked for")
+        return found
 
     async def count_tokens(self, body: bytes, headers: LaneHeaders) -> int:
         """The input tokens of Messages params, which costs nothing; tried once.
 
         Raises `ApiError`, for params that the API refuses too, or `Unreachable`.
         """
-        with _Faults():
+        async with self._faults(CALL_SECONDS):
             response = await self._sdk.post(
                 _COUNT_TOKENS,
                 cast_to=httpx2.Response,
@@ -320,21 +348,26 @@ class BatchesClient:
                 },
             )
         self._note(response.headers)
-        return _decoded(response, _TokenCount, f"POST {_COUNT_TOKENS}").input_tokens
+        return self._decoded(response, _TokenCount, f"POST {_COUNT_TOKENS}").input_tokens
 
     @asynccontextmanager
     async def results(self, batch_id: str) -> AsyncGenerator[AsyncIterator[bytes]]:
-        """Stream the results as raw chunks. Raises `ApiError` or `Unreachable`, also midway."""
-        response = await self._retrying(lambda: self._open_results(batch_id))
+        """Stream the results in pieces of whole lines. Raises `ApiError` or `Unreachable`, also
+        midway: the last line of a broken stream is not given.
+
+        A stream that gives less than `SLOWEST_BYTES` a second for `CALL_SECONDS` has broken.
+        """
+        path = f"{_path(_BATCHES, batch_id)}/results"
+        response = await self._retrying(lambda: self._open_results(path))
         try:
-            yield _chunks(response)
+            yield self._whole_lines(response)
         finally:
             await response.aclose()
 
-    async def _open_results(self, batch_id: str) -> httpx2.Response:
-        with _Faults():
+    async def _open_results(self, path: str) -> httpx2.Response:
+        async with self._faults(CALL_SECONDS):
             response = await self._sdk.get(
-                f"{_BATCHES}/{batch_id}/results",
+                path,
                 cast_to=httpx2.Response,
                 # The header by which the SDK itself asks for an unread response.
                 options={
@@ -364,7 +397,7 @@ class BatchesClient:
     async def delete_file(self, file_id: str) -> None:
         """Delete a file; one that is gone already is deleted. Raises as `has_file` does."""
         try:
-            await self._read("DELETE", f"{_FILES}/{file_id}", _RemoteFile)
+            await self._read("DELETE", _path(_FILES, file_id), _RemoteFile)
         except ApiError as error:
             if error.fault.status != 404:
                 raise
@@ -388,7 +421,8 @@ class BatchesClient:
             "timeout": self._read_timeout,
         }
         sdk = self._sdk
-        with _Faults():
+        size = 0 if form is None else sum(len(data) for _, data, _ in form.values())
+        async with self._faults(CALL_SECONDS + size / SLOWEST_BYTES):
             if form is not None:
                 # The header by which the SDK itself asks for a form.
                 options["headers"] = {"content-type": "multipart/form-data"}
@@ -399,7 +433,7 @@ class BatchesClient:
                 send = {"GET": sdk.get, "POST": sdk.post, "DELETE": sdk.delete}[method]
                 response = await send(path, cast_to=httpx2.Response, options=options)
         self._note(response.headers)
-        return _decoded(response, kind, f"{method} {path}")
+        return self._decoded(response, kind, f"{method} {path}")
 
     async def _retrying(self, call: Callable[[], Awaitable[_T]]) -> _T:
         # Only calls that change nothing (or, like cancel, change nothing more) come here.
@@ -414,22 +448,82 @@ class BatchesClient:
         raise AssertionError("unreachable")  # pragma: no cover - tenacity reraises
 
     def _note(self, headers: Mapping[str, str]) -> None:
-        workspace = headers.get("anthropic-workspace-id")
-        if workspace:
+        workspace = header_word(headers, "anthropic-workspace-id")
+        if workspace is not None:
             self.workspace = workspace
         now = server_time(headers)
         if now is not None:
             self.clock_offset = now - time.time()
 
+    def _fault(self, response: httpx2.Response) -> ApiFault:
+        return fault_of_response(
+            response.status_code, response.headers, response.content, self._redaction
+        )
 
-def _decoded(response: httpx2.Response, kind: type[_T], call: str) -> _T:
+    @asynccontextmanager
+    async def _faults(self, seconds: float) -> AsyncGenerator[None]:
+        """Turn the SDK's exceptions, and the end of so many seconds, into ours."""
+        try:
+            async with asyncio.timeout(seconds):
+                yield
+        except anthropic.APIStatusError as error:
+            raise ApiError(self._fault(error.response)) from None
+        except anthropic.APIConnectionError as error:
+            raise Unreachable(self._reason(error)) from error
+        except TimeoutError:
+            raise Unreachable(f"no whole answer came within {seconds:g} s") from None
+
+    async def _whole_lines(self, response: httpx2.Response) -> AsyncIterator[bytes]:
+        loop = asyncio.get_running_loop()
+        begun, got = loop.time(), 0
+        pending: list[bytes] = []
+        held = 0
+        try:
+            async for chunk in response.aiter_bytes():
+                got += len(chunk)
+                # Time at which the caller is busy with what came before counts too: it is short.
+                if loop.time() - begun > CALL_SECONDS + got / SLOWEST_BYTES:
+                    raise Unreachable(
+                        f"the results stream gave {got:,} bytes in {loop.time() - begun:.0f} s"
+                    )
+                head, newline, tail = chunk.rpartition(b"\n")
+                if newline:
+                    yield self._redaction.answer(b"".join((*pending, head, newline)))
+                    pending, held = [], 0
+                pending.append(tail)
+                held += len(tail)
+                if held > MOST_BODY_BYTES:
+                    raise Unreachable(f"a result has more than {MOST_BODY_BYTES:,} bytes")
+        except (httpx2.HTTPError, httpx2.StreamError) as error:
+            words = self._redaction.text(_words(error))
+            raise Unreachable(f"the results stream broke: {words}") from error
+        if held:
+            yield self._redaction.answer(b"".join(pending))
+
+    def _decoded(self, response: httpx2.Response, kind: type[_T], call: str) -> _T:
+        try:
+            return msgspec.json.decode(response.content, type=kind)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            words = self._first_words(response)
+            raise Unreachable(
+                f"{call} was answered with something that is not the API's: {words}"
+            ) from None
+
+    def _first_words(self, response: httpx2.Response) -> str:
+        start = response.content[:2000].decode("utf-8", "replace")
+        return repr(self._redaction.text(" ".join(start.split()))[:200])
+
+    def _reason(self, error: anthropic.APIConnectionError) -> str:
+        cause = error.__cause__
+        return self._redaction.text(_words(cause if cause is not None else error))
+
+
+def _path(parent: str, name: str) -> str:
+    """The path of a batch or file. Raises `Unreachable` for what is no id, of a strange ledger."""
     try:
-        return msgspec.json.decode(response.content, type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        words = " ".join(response.text[:200].split())
-        raise Unreachable(
-            f"{call} was answered with something that is not the API's: {words!r}"
-        ) from None
+        return f"{parent}/{check_id(name)}"
+    except ValueError as error:
+        raise Unreachable(str(error)) from None
 
 
 class _GuardedBody:
@@ -438,6 +532,7 @@ class _GuardedBody:
     def __init__(self, body: AsyncIterator[bytes]) -> None:
         self._body = body
         self.failure: Exception | None = None
+        self.on_sent: Callable[[], None] | None = None
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         try:
@@ -446,29 +541,8 @@ class _GuardedBody:
         except Exception as error:
             self.failure = error
             raise
-
-
-class _Faults:
-    """Turns the SDK's exceptions into `ApiError` and `Unreachable`."""
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, anthropic.APIStatusError):
-            response = error.response
-            raise ApiError(
-                fault_of_response(response.status_code, response.headers, response.content)
-            ) from None
-        if isinstance(error, anthropic.APIConnectionError):
-            raise Unreachable(_reason(error)) from error
-
-
-async def _chunks(response: httpx2.Response) -> AsyncIterator[bytes]:
-    try:
-        async for chunk in response.aiter_bytes():
-            yield chunk
-    except (httpx2.HTTPError, httpx2.StreamError) as error:
-        raise Unreachable(f"the results stream broke: {_words(error)}") from error
+        if self.on_sent is not None:
+            self.on_sent()
 
 
 def _passes(error: BaseException) -> bool:
@@ -486,11 +560,6 @@ def _wait(state: Any) -> float:
         # A longer wait than this is the engine's to plan, not a call's to sleep through.
         return min(error.fault.retry_after, 30.0)
     return _backoff(state)
-
-
-def _reason(error: anthropic.APIConnectionError) -> str:
-    cause = error.__cause__
-    return _words(cause) if cause is not None else _words(error)
 
 
 def _words(error: BaseException) -> str:

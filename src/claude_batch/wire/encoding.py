@@ -119,13 +119,15 @@ def encode_params(
     api_version: str | None = None,
     user_profile: str | None = None,
     batch: bool = True,
+    capabilities: Mapping[str, bool] | None = None,
 ) -> EncodedRequest:
     """Check Messages params and encode them, once.
 
     ``defaults`` are parameters that the caller did not set: they fill gaps, and one that the model
     does not take is dropped with a warning, where a set one is refused. ``betas`` in the params
     (as the SDK's beta client takes them) move to the headers. ``batch=False`` skips the rules that
-    hold in batches only. Raises `InvalidRequestError`.
+    hold in batches only. ``capabilities`` are what the caller knows of the model, before the table
+    in `wire.models`. Raises `InvalidRequestError`.
     """
     merged: dict[str, Any] = {**defaults, **params} if defaults else dict(params)
     model = merged.get("model")
@@ -154,7 +156,9 @@ def encode_params(
             del merged[name]
     own_betas = merged.pop("betas", None)
     all_betas = [*betas, *own_betas] if own_betas else betas
-    check_params(merged, api_version=version, betas=all_betas, batch=batch)
+    check_params(
+        merged, api_version=version, betas=all_betas, batch=batch, capabilities=capabilities
+    )
     try:
         encoded = _encoder.encode(merged)
     except (TypeError, ValueError, RecursionError, OverflowError) as error:

@@ -1,33 +1,38 @@
-"""What each error of the API means for a request, a batch or the account: one table, read once.
+"""What each error of the API means for a request, a batch or the account: two tables.
 
-Sources: https://platform.claude.com/docs/en/api/errors and, for the messages by which limits of
-the account are told, https://platform.claude.com/docs/en/api/rate-limits. That 429 and 529 on a
-create call mean that nothing was created is inferred from both.
+`MEANINGS` says what becomes of a request that ended with an error. `NOT_BILLED` lists the answers
+to a live call that prove that nothing was processed. Each row names its source, and
+docs/guarantees.md prints both tables.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from email.utils import parsedate_to_datetime
 from enum import Enum, StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from claude_batch.core.errors import HaltReason
+from claude_batch.wire.inbound import LONGEST_ID, header_word, mapping_or_none, retry_after
+from claude_batch.wire.redaction import Redaction
 
 __all__ = [
+    "MEANINGS",
+    "NOT_BILLED",
     "STATUS_OF_TYPE",
     "ApiFault",
     "CreateVerdict",
     "LineDisposition",
+    "Meaning",
+    "NotBilled",
     "account_reason",
     "classify_create",
     "classify_line",
     "fault_of_response",
-    "retry_after",
-    "server_time",
+    "passes",
 ]
 
 
@@ -42,6 +47,7 @@ class LineDisposition(StrEnum):
     TOOLS = "tools"  # the model calls tools, and waits for what they give
     REFUSED = "refused"  # the model declined
     WINDOW_EXCEEDED = "window_exceeded"  # the answer ends where the context window does
+    MALFORMED = "malformed"  # it breaks the API's format, and was paid for
 
 
 class CreateVerdict(Enum):
@@ -55,17 +61,88 @@ class CreateVerdict(Enum):
     UNKNOWN = "it may have been accepted"  # everything else
 
 
-# type → what a result line of that type means; a type that the table does not know is final,
-# since sending it again might cost money for the same answer.
-_LINE: Mapping[str, LineDisposition] = {
-    "overloaded_error": LineDisposition.RETRY,
-    "api_error": LineDisposition.RETRY,
-    "timeout_error": LineDisposition.RETRY,
-    "rate_limit_error": LineDisposition.RETRY,
-    "authentication_error": LineDisposition.ACCOUNT,
-    "billing_error": LineDisposition.ACCOUNT,
-    # permission_error stays final on a line: it speaks of that request's model or feature.
-}
+_ERRORS_PAGE = "https://platform.claude.com/docs/en/api/errors"
+_LIMITS_PAGE = "https://platform.claude.com/docs/en/api/rate-limits"
+
+
+class Meaning(NamedTuple):
+    """One row of the table of errors: what an error with this type, and these words, means."""
+
+    error_type: str
+    words: re.Pattern[str] | None
+    """Found in the message; None for any message."""
+    error_code: str | None
+    """``details.error_code``; None for any."""
+    disposition: LineDisposition
+    """What becomes of a request that ended with it."""
+    halt: HaltReason | None
+    """Why sending halts where an API call is answered with it; None where the request is meant."""
+    source: str
+
+
+def _row(
+    error_type: str,
+    disposition: LineDisposition,
+    source: str,
+    *,
+    halt: HaltReason | None = None,
+    words: str | None = None,
+    code: str | None = None,
+) -> Meaning:
+    pattern = None if words is None else re.compile(words)
+    return Meaning(error_type, pattern, code, disposition, halt, source)
+
+
+_FINAL, _RETRY, _ACCOUNT = LineDisposition.FINAL, LineDisposition.RETRY, LineDisposition.ACCOUNT
+
+MEANINGS: tuple[Meaning, ...] = (
+    # Messages and codes that mean something else than their type. They come before the types.
+    _row(
+        "invalid_request_error",
+        _ACCOUNT,
+        _LIMITS_PAGE,
+        words=r"^You have reached your specified (workspace )?API usage limits",
+        halt="spend_limit",
+    ),
+    _row(
+        "invalid_request_error",
+        _ACCOUNT,
+        _ERRORS_PAGE,
+        words=r"^Your credit balance is too low",
+        halt="billing",
+    ),
+    _row(
+        "invalid_request_error",
+        _RETRY,
+        "recorded from the API for documents given by URL; not documented",
+        words=r"^The request timed out while trying to download the file",
+    ),
+    _row(
+        "rate_limit_error",
+        _ACCOUNT,
+        _LIMITS_PAGE,
+        code="enforced_spend_limit_reached",
+        halt="spend_limit",
+    ),
+    _row(
+        "rate_limit_error",
+        _ACCOUNT,
+        _LIMITS_PAGE,
+        code="contract_spend_limit_reached",
+        halt="spend_limit",
+    ),
+    # Types.
+    _row("overloaded_error", _RETRY, _ERRORS_PAGE),
+    _row("api_error", _RETRY, _ERRORS_PAGE),
+    _row("timeout_error", _RETRY, _ERRORS_PAGE),
+    _row("rate_limit_error", _RETRY, _ERRORS_PAGE),
+    _row("authentication_error", _ACCOUNT, _ERRORS_PAGE, halt="credentials"),
+    _row("billing_error", _ACCOUNT, _ERRORS_PAGE, halt="billing"),
+    # In a result line it speaks of that request's model or feature, in an answer of the account.
+    _row("permission_error", _FINAL, _ERRORS_PAGE, halt="permission"),
+)
+"""What errors mean: the first row that fits. An error without a row is final for its request,
+because sending it again might cost money for the same answer."""
 
 STATUS_OF_TYPE: Mapping[str, int] = {
     "invalid_request_error": 400,
@@ -82,30 +159,19 @@ STATUS_OF_TYPE: Mapping[str, int] = {
 }
 """The HTTP status that the API answers with for each error type."""
 
-_ACCOUNT_TYPES: Mapping[str, HaltReason] = {
-    "authentication_error": "credentials",
-    "billing_error": "billing",
-    "permission_error": "permission",
-}
 _ACCOUNT_STATUS: Mapping[int, HaltReason] = {401: "credentials", 402: "billing", 403: "permission"}
-_SPEND_CODES = frozenset(("enforced_spend_limit_reached", "contract_spend_limit_reached"))
-_SPEND_MESSAGES = (
-    "You have reached your specified API usage limits",
-    "You have reached your specified workspace API usage limits",
-)
-_CREDIT_MESSAGE = "Your credit balance is too low"
 
 
-def _limit_reason(
+def _meaning(
     error_type: str | None, message: str, details: Mapping[str, Any] | None
-) -> HaltReason | None:
-    if error_type == "rate_limit_error" and details:
-        return "spend_limit" if details.get("error_code") in _SPEND_CODES else None
-    if error_type == "invalid_request_error":
-        if message.startswith(_SPEND_MESSAGES):
-            return "spend_limit"
-        if message.startswith(_CREDIT_MESSAGE):
-            return "billing"
+) -> Meaning | None:
+    for row in MEANINGS:
+        if (
+            row.error_type == error_type
+            and (row.words is None or row.words.search(message))
+            and (row.error_code is None or (details or {}).get("error_code") == row.error_code)
+        ):
+            return row
     return None
 
 
@@ -113,10 +179,9 @@ def account_reason(
     status: int | None, error_type: str | None, message: str, details: Mapping[str, Any] | None
 ) -> HaltReason | None:
     """Why the account, and not the request, is at fault; None where it is not."""
-    if error_type is not None and error_type in _ACCOUNT_TYPES:
-        return _ACCOUNT_TYPES[error_type]
-    if (limit := _limit_reason(error_type, message, details)) is not None:
-        return limit
+    row = _meaning(error_type, message, details)
+    if row is not None and row.halt is not None:
+        return row.halt
     return _ACCOUNT_STATUS.get(status) if status is not None else None
 
 
@@ -124,9 +189,51 @@ def classify_line(
     error_type: str, message: str, details: Mapping[str, Any] | None
 ) -> LineDisposition:
     """What becomes of a request whose result line is ``errored`` with this error."""
-    if _limit_reason(error_type, message, details) is not None:
-        return LineDisposition.ACCOUNT
-    return _LINE.get(error_type, LineDisposition.FINAL)
+    row = _meaning(error_type, message, details)
+    return LineDisposition.FINAL if row is None else row.disposition
+
+
+class NotBilled(NamedTuple):
+    """One row of the table of answers after which a live call may be made again at no risk."""
+
+    statuses: range
+    in_api_words: bool
+    """Whether only an answer of the API itself counts: with a ``request-id`` and an error body."""
+    meaning: str
+    source: str
+
+
+def _status(first: int, last: int | None = None) -> range:
+    return range(first, (first if last is None else last) + 1)
+
+
+NOT_BILLED: tuple[NotBilled, ...] = (
+    NotBilled(_status(300, 399), False, "a redirect, which is not followed", "RFC 9110, 15.4"),
+    NotBilled(_status(400), True, "the request is invalid", _ERRORS_PAGE),
+    NotBilled(_status(401), True, "the key is refused", _ERRORS_PAGE),
+    NotBilled(_status(402), True, "the account cannot pay", _ERRORS_PAGE),
+    NotBilled(_status(403), True, "the key may not do this", _ERRORS_PAGE),
+    NotBilled(_status(404), True, "there is no such model or path", _ERRORS_PAGE),
+    NotBilled(
+        _status(413), False, "too large: refused before it reaches the API's servers", _ERRORS_PAGE
+    ),
+    NotBilled(_status(429), True, "over a limit, so not begun (inferred)", _LIMITS_PAGE),
+    NotBilled(_status(529), True, "overloaded, so not begun (inferred)", _ERRORS_PAGE),
+)
+"""Answers to a live call that prove that nothing was processed, and so nothing is billed.
+
+Any other answer without a Message (408, 409, 500 and other 5xx, whatever a gateway in front says)
+may come after the request was processed. So does a connection that breaks after it was made.
+"""
+
+
+def passes(error_type: str, message: str, details: Mapping[str, Any] | None = None) -> bool:
+    """Return whether a request that failed with this error may succeed when it is sent again.
+
+    True for a passing fault of the API and for a fault of the account, false for a fault of the
+    request itself. ``results.disposition`` holds the same verdict for every stored result.
+    """
+    return classify_line(error_type, message, details) is not LineDisposition.FINAL
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,6 +264,21 @@ class ApiFault:
         return account_reason(self.status, self.error_type, self.message, self.details)
 
     @property
+    def disposition(self) -> LineDisposition:
+        """What the error means for the request; final where the API itself did not answer."""
+        if not self.from_api or self.error_type is None:
+            return LineDisposition.FINAL
+        return classify_line(self.error_type, self.message, self.details)
+
+    @property
+    def is_not_billed(self) -> bool:
+        """True if the answer proves that the request was not processed (see `NOT_BILLED`)."""
+        return any(
+            self.status in row.statuses and (self.from_api or not row.in_api_words)
+            for row in NOT_BILLED
+        )
+
+    @property
     def passes(self) -> bool:
         """True where the same reading call may work later."""
         return self.status in (408, 409, 429) or self.status >= 500
@@ -169,30 +291,43 @@ class ApiFault:
 
 class _ErrorDetail(msgspec.Struct):
     type: str
-    message: str = ""
-    details: dict[str, Any] | None = None
+    message: str | None = None
+    details: Any = None
 
 
 class _ErrorBody(msgspec.Struct):
     error: _ErrorDetail
 
 
-def fault_of_response(status: int, headers: Mapping[str, str], body: bytes) -> ApiFault:
-    """Read an answer that is no success; a body that is not the API's keeps its first words."""
+MOST_WORDS = 10_000
+"""Characters of a message of the API that are kept. Its longest ones name a field and a value."""
+
+
+def fault_of_response(
+    status: int, headers: Mapping[str, str], body: bytes, redaction: Redaction
+) -> ApiFault:
+    """Read an answer that is no success; a body that is not the API's keeps its first words.
+
+    Credentials that the server echoes are replaced.
+    """
+    error_type: str | None
+    details: Mapping[str, Any] | None = None
     try:
         detail = msgspec.json.decode(body, type=_ErrorBody).error
-        error_type, message, details = detail.type, detail.message, detail.details
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        error_type, details = None, None
+        error_type, message = detail.type[:LONGEST_ID], detail.message or ""
+        details = mapping_or_none(detail.details)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        error_type = None
         message = " ".join(body[:500].decode("utf-8", "replace").split())[:200]
+    location = headers.get("location")
     return ApiFault(
         status=status,
-        error_type=error_type,
-        message=message,
+        error_type=None if error_type is None else redaction.text(error_type),
+        message=redaction.text(message[:MOST_WORDS]),
         details=details,
-        request_id=headers.get("request-id"),
+        request_id=header_word(headers, "request-id"),
         retry_after=retry_after(headers),
-        location=headers.get("location"),
+        location=None if location is None else redaction.text(location[:MOST_WORDS]),
     )
 
 
@@ -211,36 +346,3 @@ def classify_create(fault: ApiFault) -> CreateVerdict:
             return CreateVerdict.WAIT
         return CreateVerdict.BAD_REQUEST if fault.status == 400 else CreateVerdict.MISPLACED
     return CreateVerdict.UNKNOWN
-
-
-def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Seconds that ``retry-after-ms`` or ``retry-after`` (seconds or a date) asks to wait."""
-    for name, scale in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
-        value = headers.get(name)
-        if value is None:
-            continue
-        try:
-            return max(0.0, float(value) * scale)
-        except ValueError:
-            pass
-        try:
-            now = server_time(headers)
-            return None if now is None else max(0.0, _timestamp(value) - now)
-        except ValueError:
-            continue
-    return None
-
-
-def server_time(headers: Mapping[str, str]) -> float | None:
-    """The ``Date`` header as seconds since the epoch; None where there is none."""
-    value = headers.get("date")
-    if value is None:
-        return None
-    try:
-        return _timestamp(value)
-    except ValueError:
-        return None
-
-
-def _timestamp(value: str) -> float:
-    return parsedate_to_datetime(value).timestamp()

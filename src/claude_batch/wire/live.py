@@ -22,8 +22,10 @@ import msgspec
 
 from claude_batch.wire.encoding import LaneHeaders
 from claude_batch.wire.errors import ApiFault, fault_of_response
+from claude_batch.wire.inbound import header_word
 from claude_batch.wire.messages import DecodedMessage, UnreadableLine, decode_message
 from claude_batch.wire.pace import Pace, Turn
+from claude_batch.wire.redaction import Redaction, without_userinfo
 
 __all__ = ["LiveAnswer", "LiveClient", "asked_of", "longest_silence", "pace_of"]
 
@@ -87,17 +89,22 @@ class LiveAnswer:
         """True where nothing was processed, so that asking again cannot pay twice."""
         if self.message is not None:
             return False
-        fault = self.fault
-        if fault is None:
-            return self.never_left
-        if 300 <= fault.status < 400 or fault.status == 413:
-            return True
-        return fault.from_api and (fault.status < 500 or fault.status == 529)
+        return self.never_left if self.fault is None else self.fault.is_not_billed
+
+    @property
+    def may_be_billed(self) -> bool:
+        """True where no Message came, and it may have been made, and billed, nevertheless."""
+        return self.message is None and not self.is_definite_no
 
     @property
     def is_refusal(self) -> bool:
         """True for a 429 or 529 that waiting helps against."""
         return _is_refusal(self.fault)
+
+    @property
+    def is_redirect(self) -> bool:
+        """True for a 3xx: every other call would be answered alike, and none is followed."""
+        return self.fault is not None and 300 <= self.fault.status < 400
 
 
 def _is_refusal(fault: ApiFault | None) -> bool:
@@ -124,6 +131,7 @@ class LiveClient:
     def __init__(self, sdk: anthropic.AsyncAnthropic, *, concurrency: int) -> None:
         """``concurrency`` bounds the calls to a model that are under way at once."""
         self._sdk = sdk
+        self._redaction = Redaction.of(sdk)
         self._concurrency = concurrency
         self._paces: dict[str, Pace] = {}
         self._queues: dict[str, asyncio.Lock] = {}
@@ -132,8 +140,8 @@ class LiveClient:
 
     @property
     def base_url(self) -> str:
-        """The base URL in use."""
-        return str(self._sdk.base_url)
+        """The base URL in use, without a password."""
+        return without_userinfo(str(self._sdk.base_url))
 
     def pace(self, model: str) -> Pace:
         """The pace of calls to a model."""
@@ -223,7 +231,7 @@ class LiveClient:
                 )
         except anthropic.APIStatusError as error:
             got = error.response
-            fault = fault_of_response(got.status_code, got.headers, got.content)
+            fault = fault_of_response(got.status_code, got.headers, got.content, self._redaction)
             now = time.monotonic()
             if _is_refusal(fault):
                 pace.refused(now, turn, got.headers, fault.retry_after)
@@ -235,11 +243,12 @@ class LiveClient:
         except anthropic.APIConnectionError as error:
             pace.failed()
             never = isinstance(error.__cause__, _NEVER_CONNECTED)
-            return LiveAnswer(reason=_reason(error), never_left=never)
+            return LiveAnswer(reason=self._reason(error), never_left=never)
         except anthropic.AnthropicError as error:
             # Of a profile or a federation of the SDK's, which is read for each call.
             pace.unused(turn)
-            return LiveAnswer(reason=str(error), never_left=True, no_credential=True)
+            words = self._redaction.text(str(error))
+            return LiveAnswer(reason=words, never_left=True, no_credential=True)
         except TimeoutError:
             pace.failed()
             return LiveAnswer(reason=f"the answer took longer than {timeout:g} s")
@@ -250,12 +259,13 @@ class LiveClient:
             message = decode_message(response.content)
         except UnreadableLine:
             pace.failed()
-            words = " ".join(response.text[:200].split())
+            start = response.content[:2000].decode("utf-8", "replace")
+            words = self._redaction.text(" ".join(start.split()))[:200]
             return LiveAnswer(
                 reason=f"the server answered {response.status_code} with something that is no "
                 f"Message: {words!r}; check the base URL",
                 status=response.status_code,
-                request_id=response.headers.get("request-id"),
+                request_id=header_word(response.headers, "request-id"),
             )
         usage = message.usage
         pace.answered(
@@ -266,13 +276,15 @@ class LiveClient:
             input_tokens=usage.input_tokens + usage.cache_creation_input_tokens,
             output_tokens=usage.output_tokens,
         )
-        return LiveAnswer(message=message, raw=response.content, status=response.status_code)
+        raw = self._redaction.answer(response.content)
+        return LiveAnswer(message=message, raw=raw, status=response.status_code)
 
-
-def _reason(error: BaseException) -> str:
-    cause = error.__cause__ or error
-    text = str(cause)
-    return f"{type(cause).__name__}: {text}" if text else type(cause).__name__
+    def _reason(self, error: BaseException) -> str:
+        cause = error.__cause__ or error
+        # A header that cannot be sent is quoted in the error of who refuses it, and may be the key.
+        text = "" if isinstance(cause, httpx2.LocalProtocolError) else str(cause)
+        words = f"{type(cause).__name__}: {text}" if text else type(cause).__name__
+        return self._redaction.text(words)
 
 
 def _after_fork() -> None:

@@ -11,12 +11,21 @@ import io
 import re
 import zipfile
 import zlib
+from collections import deque
 from dataclasses import dataclass
 from typing import Literal
 
 from claude_batch.wire.limits import MAX_PDF_PAGES
 
-__all__ = ["DOCX", "IMAGE_TYPES", "Media", "media_of"]
+__all__ = [
+    "DOCX",
+    "HEAD",
+    "IMAGE_TYPES",
+    "Media",
+    "is_document",
+    "media_of",
+    "unpacked_size",
+]
 
 DOCX = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
 """What the API does not take as it is: it is converted to text first."""
@@ -27,16 +36,25 @@ MAX_IMAGE_SIDE = 8000
 """Pixels; 2,000 where a request has more than 20 images."""
 
 _TAIL = 4096
-_WIDEST = 1 << 20
-"""Bytes of one node of a page tree that are looked at on either side."""
-_OBJECT_STREAM = re.compile(rb"/ObjStm\b.{0,400}?stream\r?\n", re.DOTALL)
-_PAGES = re.compile(rb"/Type\s*/Pages\b")
-_COUNT = re.compile(rb"/Count\s+(\d{1,7})\b")
+_LONGEST_DICTIONARY = 420
+"""Bytes between the word that marks an object stream and the stream itself."""
+_BEGIN_OF_STREAM = re.compile(rb"stream\r?\n")
+_PAGES = re.compile(rb"/Type\s{0,99}/Pages\b")
+_MARKS = re.compile(rb"<<|>>|/Type\s{0,99}/Pages\b|/Count\s{1,99}(\d{1,7})\b")
+_PIECE = 1 << 16
+_MOST_OF_A_STREAM = 1 << 22
+_MOST_UNPACKED = 128_000_000
+"""Bytes of one object stream, and of all those of a PDF."""
+_MOST_STREAMS = 100_000
+_MOST_MARKS = 4_000_000
+"""Brackets and counts in a PDF. The API takes 600 pages, which have some thousands."""
+_DEEPEST = 1000
 _OFFICE = b"\xd0\xcf\x11\xe0"
 _ENCRYPTED = "EncryptedPackage".encode("utf-16-le")
 # The one stream of the container that Office puts around a file with a password ([MS-OFFCRYPTO]).
 _LARGEST_DOCX = 256_000_000
 """Bytes of a DOCX unpacked: more than a whole batch may have."""
+_MOST_FILES = 20_000
 _OTHERS = (
     (b"PK\x03\x04", "a ZIP or Office file (XLSX, PPTX, ODT); save it as PDF, or as text"),
     (_OFFICE, "an old Office file; save it as PDF, or as text"),
@@ -71,11 +89,37 @@ class Media:
     """Of an image: its width and height in pixels, where they can be read."""
 
 
+HEAD = 1024
+"""Bytes of a file by which `is_document` judges it."""
+
+_STARTS = (b"\x89PNG\r\n\x1a\n", b"GIF87a", b"GIF89a", b"\xff\xd8\xff")
+
+
+def is_document(head: bytes) -> bool:
+    """Return whether a file that begins like this is a PDF, an image or an Office file, not text.
+
+    Also one of a kind that the API does not take: `media_of` says what to save it as.
+    """
+    if b"%PDF-" in head[:HEAD] or head.startswith(_STARTS):
+        return True
+    if head.startswith(b"RIFF") and head[8:12] == b"WEBP":
+        return True
+    return _other(head) is not None
+
+
+def _other(data: bytes) -> str | None:
+    """What some bytes are that the API does not take as they are; None of others."""
+    for magic, what in _OTHERS:
+        if data.startswith(magic) and (magic != b"BM" or b"\0" in data[:64]):
+            return what
+    return None
+
+
 def media_of(data: bytes) -> Media:
     """What these bytes are. Raises ``ValueError``, which says what the API would refuse."""
     if not data:
         raise ValueError("is empty")
-    if b"%PDF-" in data[:1024]:
+    if b"%PDF-" in data[:HEAD]:
         return _pdf(data)
     if data.startswith(b"\x89PNG\r\n\x1a\n"):
         size = (int.from_bytes(data[16:20], "big"), int.from_bytes(data[20:24], "big"))
@@ -91,9 +135,8 @@ def media_of(data: bytes) -> Media:
         return Media(DOCX)
     if data.startswith(_OFFICE) and _ENCRYPTED in data:
         raise ValueError("is an Office file (DOCX, XLSX) with a password; save it without")
-    for magic, what in _OTHERS:
-        if data.startswith(magic) and (magic != b"BM" or b"\0" in data[:64]):
-            raise ValueError(f"is {what}")
+    if (what := _other(data)) is not None:
+        raise ValueError(f"is {what}")
     encoding = "utf-16" if data.startswith((b"\xff\xfe", b"\xfe\xff")) else "utf-8-sig"
     try:
         text = data.decode(encoding)
@@ -107,6 +150,8 @@ def media_of(data: bytes) -> Media:
 
 
 def _is_docx(data: bytes) -> bool:
+    if data.count(b"PK\x01\x02") > _MOST_FILES:
+        raise ValueError(f"is a ZIP of more than {_MOST_FILES:,} files; unpack it")
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as packed:
             parts = packed.infolist()
@@ -118,6 +163,12 @@ def _is_docx(data: bytes) -> bool:
     if (size := sum(part.file_size for part in parts)) > _LARGEST_DOCX:
         raise ValueError(f"is a DOCX of {size:,} bytes unpacked; split it, or save it as PDF")
     return True
+
+
+def unpacked_size(data: bytes) -> int:
+    """Bytes of all that is in a DOCX, unpacked."""
+    with zipfile.ZipFile(io.BytesIO(data)) as packed:
+        return sum(part.file_size for part in packed.infolist())
 
 
 def _image(media: Media) -> Media:
@@ -180,29 +231,84 @@ def _trailer(data: bytes, tail: bytes) -> bytes:
 
 
 def _page_count(data: bytes) -> int:
-    """The largest count that a node of the page tree tells; 0 where none can be read."""
-    parts = [data]
-    for found in _OBJECT_STREAM.finditer(data):
-        try:
-            parts.append(zlib.decompressobj().decompress(data[found.end() :], 1 << 22))
-        except zlib.error:
-            continue
-    most = 0
-    for part in parts:
-        for node in _PAGES.finditer(part):
-            own = part[_edge(part, node.start(), -1) : _edge(part, node.end(), 1)]
-            most = max([most, *(int(count) for count in _COUNT.findall(own))])
+    """The largest count that a node of the page tree tells; 0 where none can be read.
+
+    Raises ``ValueError`` for a file that is more work than any that the API takes: what it unpacks
+    is looked at piece by piece, and all of it together is bounded.
+    """
+    work = _Work()
+    most = work.largest_count(data)
+    at = data.find(b"/ObjStm")
+    while at >= 0:
+        begins = _BEGIN_OF_STREAM.search(data, at, at + _LONGEST_DICTIONARY)
+        if begins is not None:
+            most = max(most, work.largest_count(work.unpacked(data, begins.end())))
+        at = data.find(b"/ObjStm", at + 1)
     return most
 
 
-def _edge(part: bytes, at: int, step: int) -> int:
-    """Where the dictionary around a place ends (or begins, where ``step`` is -1)."""
-    depth = 0
-    near = part[at : at + _WIDEST] if step > 0 else part[max(at - _WIDEST, 0) : at]
-    offset = at if step > 0 else max(at - _WIDEST, 0)
-    opens = b"<<" if step > 0 else b">>"
-    for bracket in list(re.finditer(rb"<<|>>", near))[::step]:
-        depth += 1 if bracket[0] == opens else -1
-        if depth < 0:
-            return offset + bracket.start()
-    return at
+class _Work:
+    """What was done for one PDF so far."""
+
+    def __init__(self) -> None:
+        self._unpacked = 0
+        self._streams = 0
+        self._marks = 0
+
+    def unpacked(self, data: bytes, start: int) -> bytes:
+        """The beginning of a compressed stream; what is no such stream is empty."""
+        self._streams += 1
+        if self._streams > _MOST_STREAMS:
+            raise ValueError(
+                f"is a PDF with more than {_MOST_STREAMS:,} object streams; print it to a new PDF"
+            )
+        unpack, held = zlib.decompressobj(), bytearray()
+        view = memoryview(data)
+        while not unpack.eof and len(held) < _MOST_OF_A_STREAM and start < len(data):
+            # In small pieces: zlib copies what it has not used yet.
+            piece: bytes | memoryview = view[start : start + _PIECE]
+            start += _PIECE
+            while piece and not unpack.eof and len(held) < _MOST_OF_A_STREAM:
+                try:
+                    held += unpack.decompress(piece, _PIECE)
+                except zlib.error:
+                    start = len(data)
+                    break
+                piece = unpack.unconsumed_tail
+        self._unpacked += len(held)
+        if self._unpacked > _MOST_UNPACKED:
+            raise ValueError(
+                f"is a PDF whose objects unpack to more than {_MOST_UNPACKED:,} bytes; print it "
+                "to a new PDF"
+            )
+        return bytes(held)
+
+    def largest_count(self, part: bytes) -> int:
+        """The largest ``/Count`` of a dictionary that is a node of the page tree."""
+        if _PAGES.search(part) is None:
+            return 0
+        most = 0
+        # Of each dictionary that is open: its count, and whether it is such a node. Pictures hold
+        # brackets too, so that old ones may never be closed.
+        counts, nodes = deque[int](maxlen=_DEEPEST), deque[bool](maxlen=_DEEPEST)
+        for mark in _MARKS.finditer(part):
+            self._marks += 1
+            if self._marks > _MOST_MARKS:
+                raise ValueError(
+                    f"is a PDF of more than {_MOST_MARKS:,} parts; print it to a new PDF"
+                )
+            kind = mark[0][:2]
+            if kind == b"<<":
+                counts.append(0)
+                nodes.append(False)
+            elif not counts:
+                continue
+            elif kind == b">>":
+                count = counts.pop()
+                if nodes.pop():
+                    most = max(most, count)
+            elif kind == b"/T":
+                nodes[-1] = True
+            else:
+                counts[-1] = max(counts[-1], int(mark[1]))
+        return most

@@ -1,13 +1,21 @@
-"""Result lines and Message objects, decoded only as far as each reader needs."""
+"""Result lines and Message objects, decoded only as far as each reader needs.
+
+A line that says ``succeeded`` was paid for. One that breaks the API's own format is *malformed*: it
+ends its request, is kept as it came, and counts in the cost as far as its usage can be read.
+"""
 
 from __future__ import annotations
 
+import json
+import re
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import msgspec
 
 from claude_batch.core.usage import Usage
 from claude_batch.wire.errors import LineDisposition, classify_line
+from claude_batch.wire.inbound import mapping_or_none
 
 __all__ = [
     "DecodedMessage",
@@ -24,6 +32,12 @@ __all__ = [
 
 Outcome = Literal["succeeded", "errored", "canceled", "expired"]
 
+MOST_TOKENS = 100_000_000
+"""Tokens of one kind in an answer, a hundred times the largest context window. More is malformed: a
+million such answers still fit into the ledger's 64 bits of nano-dollars."""
+MOST_SEARCHES = 100_000
+"""Web searches of one answer, for the same reason."""
+
 
 class UnreadableLine(ValueError):
     """A line of a results stream that is no result as the API documents it."""
@@ -35,7 +49,7 @@ class LineError(msgspec.Struct, frozen=True, gc=False):
     type: str
     message: str
     request_id: str | None
-    details: dict[str, Any] | None
+    details: Mapping[str, Any] | None
 
 
 class ResultLine(msgspec.Struct, frozen=True, gc=False):
@@ -48,22 +62,38 @@ class ResultLine(msgspec.Struct, frozen=True, gc=False):
     error: LineError | None
     model: str | None = None
     """The model that answered; None where none did."""
+    fault: str = ""
+    """What is wrong with a malformed line."""
+
+
+# Some gateways write 12 as 12.0.
+_Number = int | float | None
+
+
+def _tokens(number: _Number, most: int = MOST_TOKENS) -> int:
+    """Return a number of tokens. Raises ``ValueError`` for what cannot be one."""
+    if number is None:
+        return 0
+    whole = int(number)
+    if whole != number or not 0 <= whole <= most:
+        raise ValueError(f"{number} is not a plausible number of tokens")
+    return whole
 
 
 class _CacheCreation(msgspec.Struct, gc=False):
-    ephemeral_5m_input_tokens: int | None = None
-    ephemeral_1h_input_tokens: int | None = None
+    ephemeral_5m_input_tokens: _Number = None
+    ephemeral_1h_input_tokens: _Number = None
 
 
 class _ServerToolUse(msgspec.Struct, gc=False):
-    web_search_requests: int | None = None
+    web_search_requests: _Number = None
 
 
 class _Usage(msgspec.Struct, gc=False):
-    input_tokens: int | None = None
-    output_tokens: int | None = None
-    cache_creation_input_tokens: int | None = None
-    cache_read_input_tokens: int | None = None
+    input_tokens: _Number = None
+    output_tokens: _Number = None
+    cache_creation_input_tokens: _Number = None
+    cache_read_input_tokens: _Number = None
     cache_creation: _CacheCreation | None = None
     server_tool_use: _ServerToolUse | None = None
     service_tier: str | None = None
@@ -71,33 +101,44 @@ class _Usage(msgspec.Struct, gc=False):
     speed: str | None = None
 
     def public(self) -> Usage:
-        written = self.cache_creation_input_tokens or 0
+        written = _tokens(self.cache_creation_input_tokens)
         hour = five = 0
         if self.cache_creation is not None:
-            hour = self.cache_creation.ephemeral_1h_input_tokens or 0
-            five = self.cache_creation.ephemeral_5m_input_tokens or 0
+            hour = _tokens(self.cache_creation.ephemeral_1h_input_tokens)
+            five = _tokens(self.cache_creation.ephemeral_5m_input_tokens)
         # The five-minute lifetime is the API's default where the answer does not tell.
         five = max(five, written - hour)
         written = five + hour
         searches = self.server_tool_use.web_search_requests if self.server_tool_use else 0
         return Usage(
-            input_tokens=self.input_tokens or 0,
-            output_tokens=self.output_tokens or 0,
+            input_tokens=_tokens(self.input_tokens),
+            output_tokens=_tokens(self.output_tokens),
             cache_creation_input_tokens=written,
-            cache_read_input_tokens=self.cache_read_input_tokens or 0,
+            cache_read_input_tokens=_tokens(self.cache_read_input_tokens),
             cache_creation_5m_input_tokens=five,
             cache_creation_1h_input_tokens=hour,
-            web_search_requests=searches or 0,
+            web_search_requests=_tokens(searches, MOST_SEARCHES),
             service_tier=self.service_tier,
             inference_geo=self.inference_geo,
             speed=self.speed,
         )
 
 
+class _Block(msgspec.Struct, gc=False):
+    type: str
+    text: str | None = None
+    # Of a tool's call: what its result is sent back under.
+    id: str | None = None
+    name: str | None = None
+
+
 class _LineMessage(msgspec.Struct, gc=False):
     usage: _Usage
-    model: str = ""
+    content: list[_Block]
+    id: str | None = None
+    model: str | None = None
     stop_reason: str | None = None
+    stop_sequence: str | None = None
 
 
 _STOPS: dict[str | None, LineDisposition] = {
@@ -111,8 +152,8 @@ _STOPS: dict[str | None, LineDisposition] = {
 
 class _InnerError(msgspec.Struct, gc=False):
     type: str = "api_error"
-    message: str = ""
-    details: dict[str, Any] | None = None
+    message: str | None = None
+    details: Any = None
 
 
 class _OuterError(msgspec.Struct, gc=False):
@@ -143,11 +184,11 @@ class _RawLine(msgspec.Struct, gc=False):
 
 class _Message(msgspec.Struct, gc=False):
     usage: _Usage
-    id: str = ""
-    model: str = ""
+    content: list[dict[str, Any]]
+    id: str | None = None
+    model: str | None = None
     stop_reason: str | None = None
     stop_sequence: str | None = None
-    content: list[dict[str, Any]] = []
 
 
 class DecodedMessage(msgspec.Struct, frozen=True):
@@ -171,7 +212,7 @@ class OutputMessage(msgspec.Struct, gc=False):
 
     content: msgspec.Raw
     usage: msgspec.Raw
-    model: str = ""
+    model: str | None = None
     stop_reason: str | None = None
     text: str = ""
 
@@ -194,29 +235,98 @@ _message_decoder = msgspec.json.Decoder(_Message)
 def decode_line(line: bytes) -> ResultLine:
     """Decode ``custom_id``, outcome, usage and error of one line of a results stream.
 
-    Raises `UnreadableLine` for anything that is not a result as the API documents it.
+    A success that breaks the API's format has the disposition ``malformed``. Raises
+    `UnreadableLine` for anything else that is not a result as the API documents it.
     """
     try:
+        if not line.isascii():
+            line.decode()  # the decoder passes over what it does not need
         decoded = _line_decoder.decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise UnreadableLine(str(error)) from None
-    result = decoded.result
-    if result.type == "succeeded":
-        if result.message is None:
-            raise UnreadableLine("a succeeded line without a message")
-        message = result.message
-        usage = message.usage.public()
-        disposition = _STOPS.get(message.stop_reason, LineDisposition.FINAL)
-        return ResultLine(decoded.custom_id, "succeeded", disposition, usage, None, message.model)
+        result = decoded.result
+        if result.type == "succeeded":
+            message = result.message
+            if message is None:
+                raise ValueError("a succeeded line without a message")
+            _check_blocks(message.content)
+            usage = message.usage.public()
+            disposition = _STOPS.get(message.stop_reason, LineDisposition.FINAL)
+            return ResultLine(
+                decoded.custom_id, "succeeded", disposition, usage, None, message.model
+            )
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+        return _malformed(line, error)
     if result.type == "errored":
         if result.error is None:
             raise UnreadableLine("an errored line without an error")
         inner = result.error.error
-        fault = LineError(inner.type, inner.message, result.error.request_id, inner.details)
-        disposition = classify_line(inner.type, inner.message, inner.details)
+        words, details = inner.message or "", mapping_or_none(inner.details)
+        fault = LineError(inner.type, words, result.error.request_id, details)
+        disposition = classify_line(inner.type, words, details)
         return ResultLine(decoded.custom_id, "errored", disposition, None, fault)
     disposition = LineDisposition.RETRY if result.type == "expired" else LineDisposition.FINAL
     return ResultLine(decoded.custom_id, result.type, disposition, None, None)
+
+
+def _check_blocks(content: list[_Block]) -> None:
+    """Raise ``ValueError`` for a block without what makes it one of its type."""
+    for block in content:
+        if block.text is None and block.type == "text":
+            raise ValueError("a text block without text")
+        if block.type == "tool_use" and not (block.id and block.name):
+            raise ValueError("a tool's call without an id or a name")
+
+
+# A quote within a JSON string is escaped, so these are keys of the line or of an object in it.
+_ids = re.compile(rb'(?<!\\)"custom_id"\s*:\s*"([A-Za-z0-9_-]{1,64})"')
+_successes = re.compile(rb'(?<!\\)"type"\s*:\s*"succeeded"')
+
+
+def _malformed(line: bytes, error: Exception) -> ResultLine:
+    """What can be read of a line that the strict decoder refuses.
+
+    Raises `UnreadableLine` where it does not say for sure that a request succeeded: what broke on
+    the way may come whole when it is fetched again.
+    """
+    why = str(error)[:200]
+    try:
+        # More lenient than msgspec: it takes lone surrogates, and (as floats) numbers of any size.
+        value = mapping_or_none(json.loads(line.decode("utf-8", "replace"), parse_int=float))
+    except ValueError:
+        raise UnreadableLine(why) from None
+    except RecursionError:
+        return _too_deep(line, why)
+    value = value or {}
+    result = mapping_or_none(value.get("result")) or {}
+    custom_id = value.get("custom_id")
+    if not isinstance(custom_id, str) or result.get("type") != "succeeded":
+        raise UnreadableLine(why) from None
+    message = mapping_or_none(result.get("message")) or {}
+    model = message.get("model")
+    return ResultLine(
+        custom_id,
+        "succeeded",
+        LineDisposition.MALFORMED,
+        _usage_of(message),
+        None,
+        model if isinstance(model, str) and model.isprintable() else None,
+        why,
+    )
+
+
+def _usage_of(message: Mapping[str, Any]) -> Usage | None:
+    try:
+        return msgspec.convert(message.get("usage"), _Usage).public()
+    except (msgspec.ValidationError, ValueError, OverflowError):
+        return None
+
+
+def _too_deep(line: bytes, why: str) -> ResultLine:
+    found = _ids.findall(line)
+    if len(found) != 1 or _successes.search(line) is None:
+        raise UnreadableLine(why)
+    return ResultLine(
+        found[0].decode(), "succeeded", LineDisposition.MALFORMED, None, None, None, why
+    )
 
 
 def message_of_line(line: bytes) -> bytes:
@@ -241,13 +351,14 @@ def decode_message(raw: bytes) -> DecodedMessage:
     """Decode a Message object. Raises `UnreadableLine` where it is none."""
     try:
         message = _message_decoder.decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        usage = message.usage.public()
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise UnreadableLine(str(error)) from None
     return DecodedMessage(
-        message.id,
-        message.model,
+        message.id or "",
+        message.model or "",
         message.stop_reason,
         message.stop_sequence,
         message.content,
-        message.usage.public(),
+        usage,
     )

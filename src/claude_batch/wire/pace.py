@@ -22,10 +22,9 @@ import math
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import NamedTuple
 
-from claude_batch.wire.errors import server_time
+from claude_batch.wire.inbound import iso_time, server_time
 
 __all__ = ["Cost", "Pace", "Turn"]
 
@@ -264,10 +263,8 @@ def _reset(headers: Mapping[str, str], name: str) -> float | None:
     """Seconds until a limit is wholly free again, by the server's clock."""
     value = headers.get(f"{_HEADER}{name.replace('_', '-')}-reset")
     now = server_time(headers)
-    if value is None or now is None:
+    reset = iso_time(value)
+    if reset is None or now is None:
         return None
-    try:
-        # ``Date`` and this are whole seconds: one more, so that it is not taken for sooner.
-        return max(0.0, datetime.fromisoformat(value).timestamp() - now) + 1.0
-    except ValueError:
-        return None
+    # ``Date`` and this are whole seconds: one more, so that it is not taken for sooner.
+    return max(0.0, reset - now) + 1.0

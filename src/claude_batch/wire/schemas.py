@@ -8,7 +8,12 @@ descriptions.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from typing import Any, NamedTuple, cast
+
+import msgspec
+
+from claude_batch.wire.schema_safety import unsafe_part
 
 __all__ = ["close_objects", "schema_fault"]
 
@@ -42,10 +47,27 @@ def schema_fault(schema: object, *, rewritten: bool = False) -> str | None:
     ``rewritten``: the schema goes through `anthropic.transform_schema` afterwards, so that bounds
     are no faults. A field is named by its path: ``lines[].price``.
     """
+    try:
+        # Every request of a run has its actor's schema: it is looked at once.
+        return _fault_in(msgspec.json.encode(schema), rewritten)
+    except (TypeError, ValueError, RecursionError):
+        return _fault_of(schema, rewritten)  # it is no JSON, and its fault is named
+
+
+@lru_cache(maxsize=64)
+def _fault_in(schema: bytes, rewritten: bool) -> str | None:
+    return _fault_of(msgspec.json.decode(schema), rewritten)
+
+
+def _fault_of(schema: object, rewritten: bool) -> str | None:
     root = cast("Mapping[str, Any]", schema)  # of one that is none, no reference is followed
-    for path, fault in _faults(schema, "", _Root(root, set()), (), rewritten):
-        return f"field `{path}`: {fault}" if path else fault
-    return None
+    try:
+        for path, fault in _faults(schema, "", _Root(root, set()), (), rewritten):
+            return f"field `{path}`: {fault}" if path else fault
+    except RecursionError:
+        return "the schema is nested too deeply"
+    # Patterns that are rewritten are not sent, and not matched here.
+    return unsafe_part(schema, patterns=not rewritten)
 
 
 def close_objects(schema: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,11 +6,14 @@ prefix, which the API's prompt cache knows.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple, cast
 
 import msgspec
+
+from claude_batch.wire.schema_safety import UnusableSchema, validator_of
 
 __all__ = [
     "Outcome",
@@ -25,6 +28,8 @@ __all__ = [
 ]
 
 _MOST_PROBLEMS = 5
+
+_log = logging.getLogger(__name__)
 
 
 class ToolUse(msgspec.Struct, frozen=True):
@@ -173,17 +178,18 @@ def _extended(
 
 
 @lru_cache(maxsize=64)
-def _validator(schema: bytes) -> Any:
-    from jsonschema.validators import validator_for
-
-    decoded: Any = msgspec.json.decode(schema)
-    return validator_for(decoded)(decoded)
+def _tell_once(schema: bytes, why: str) -> None:
+    _log.warning(
+        "answers cannot be judged by their schema, and are taken as they are: %s",
+        why,
+        extra={"for_people": True},
+    )
 
 
 def schema_problem(params: bytes, message: bytes) -> str | None:
     """What is wrong with an answer, by the JSON schema that its params ask for; None for nothing.
 
-    None, too, where they ask for none.
+    None, too, where they ask for none, or for a schema that cannot be used: the answer is paid for.
     """
     config = _shaped.decode(params).output_config
     if config is None or config.format is None:
@@ -200,10 +206,20 @@ def schema_problem(params: bytes, message: bytes) -> str | None:
             value = msgspec.json.decode(texts[-1] if len(texts) > 1 else "")
         except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
             return f"it is no JSON: {error}"
+    schema = bytes(config.format.schema)
+    try:
+        validator = validator_of(schema)
+    except UnusableSchema as error:
+        _tell_once(schema, str(error))
+        return None
     problems: list[str] = []
-    for fault in _validator(bytes(config.format.schema)).iter_errors(value):
-        place = ".".join(map(str, fault.absolute_path))
-        problems.append(f"{place}: {fault.message}" if place else str(fault.message))
-        if len(problems) == _MOST_PROBLEMS:
-            break
+    try:
+        for fault in validator.iter_errors(value):
+            place = ".".join(map(str, fault.absolute_path))
+            problems.append(f"{place}: {fault.message}" if place else str(fault.message))
+            if len(problems) == _MOST_PROBLEMS:
+                break
+    except RecursionError:
+        _tell_once(schema, "it is nested too deeply")
+        return None
     return "; ".join(problems) or None

@@ -1,0 +1,32 @@
+Feature: A signal that comes while a command begins ends it with one line, and nothing was stored
+  A module that Python loads at its start sends the signal to its own process, exactly when the
+  command is about to import another one.
+
+  Scenario Outline: <signal> at the import of <module> by: <command>
+    Given a command's API
+    And a command's file "asks.jsonl" of 2 prompts
+    When a command's process gets <signal> as it imports <module>: <command>
+    Then the process of the command has ended with 3, and has said one line: interrupted
+    And the command line has sent nothing
+    And there is no run in the ledger, if there is one
+
+    Examples:
+      | signal  | module                          | command                              |
+      | SIGINT  | claude_batch.cli.app            | run actor.yaml asks.jsonl            |
+      | SIGINT  | click                           | --help                               |
+      | SIGINT  | click                           | run actor.yaml asks.jsonl            |
+      | SIGTERM | click                           | run actor.yaml asks.jsonl            |
+      | SIGINT  | claude_batch.cli.budget         | status                               |
+      | SIGTERM | claude_batch.cli.running        | submit actor.yaml asks.jsonl         |
+      | SIGINT  | pydantic                        | submit actor.yaml asks.jsonl         |
+      | SIGINT  | claude_batch.providers.batch    | submit actor.yaml asks.jsonl         |
+      | SIGTERM | sqlalchemy                      | submit actor.yaml asks.jsonl         |
+      | SIGINT  | anthropic                       | submit actor.yaml asks.jsonl         |
+      | SIGTERM | claude_batch.lifecycle.engine   | run actor.yaml asks.jsonl            |
+      | SIGTERM | claude_batch.sandbox.server     | run --sandbox actor.yaml asks.jsonl  |
+
+  Scenario: A command that was started with Ctrl-C ignored goes on
+    Given a command's API
+    And a command's file "asks.jsonl" of 2 prompts
+    When a command that ignores SIGINT gets it as it imports click: submit actor.yaml asks.jsonl
+    Then the process of the command has ended with 0, saying "RUN"

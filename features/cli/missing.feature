@@ -1,0 +1,147 @@
+Feature: Missing results from the command line
+
+  Background:
+    Given an API that bills what it is told to
+    And a command's file "asks.jsonl" of 3 requests that use {"input_tokens": 10, "output_tokens": 200}
+    And the API has the faults
+      """
+      {"rules": [{"route": "results", "action": {"type": "missing_lines", "after_lines": 2, "count": 1}}]}
+      """
+
+  Scenario: What is there is written while the rest is missing, and a fetch on order completes it
+    When a command runs: submit --model claude-haiku-4-5 --max-tokens 1000 --budget 1 asks.jsonl -o out.jsonl
+    And commands advance the run until results are missing
+    And a command runs: status RUN
+    Then the command line prints
+      """
+      2 succeeded
+      1 of 3 results of batch msgbatch_
+      """
+    When a command runs: export RUN -o early.jsonl
+    Then the command line exits with 3 and says
+      """
+      wrote early.jsonl
+      RUN is not finished: 1 requests have no result yet
+      """
+    When a command runs: results RUN -o soon.jsonl
+    Then the command line exits with 3 and says
+      """
+      wrote soon.jsonl
+      RUN is not finished: 1 of 3 results of batch msgbatch_
+      """
+    And the file "early.jsonl" has 2 answers
+    And the file "soon.jsonl" has 2 answers
+    And the command line has noted that the run is not delivered
+    And the budgets account for the API's bill
+    When a command runs: results RUN --refetch
+    Then the command line exits with 3 and says
+      """
+      1 result of RUN is missing still
+      """
+    When the API has no faults any more
+    And a command runs: results RUN --refetch -o whole.jsonl
+    Then the command line exits with 0 and says
+      """
+      1 missing result of RUN was there now, at no further cost
+      wrote whole.jsonl
+      """
+    And the file "whole.jsonl" has 3 answers
+    And the budgets account for the API's bill
+    When a command runs: cost RUN --json
+    Then the cost is what the API's bill comes to
+    And the API's bill is within $1, and has 3 answers
+
+  Scenario: What was lost is filled by a fetch on order, free of charge
+    Given a command's environment has CLAUDE_BATCH_MISSING_AFTER = 1s
+    When a command runs: run --model claude-haiku-4-5 --max-tokens 1000 --budget 1 asks.jsonl -o out.jsonl
+    Then the command line exits with 1
+    And the command line has noted that the run is delivered
+    When a command runs: retry RUN
+    Then the command line exits with 1 and says
+      """
+      1 request has no result and may have been paid for; --only missing fetches the results again first
+      """
+    When the API has no faults any more
+    And a command runs: results RUN --refetch -o whole.jsonl
+    Then the command line exits with 0 and says
+      """
+      1 missing result of RUN was there now, at no further cost
+      """
+    And the file "whole.jsonl" has 3 answers
+    And the budgets account for the API's bill
+    When a command runs: cost RUN --json
+    Then the cost is what the API's bill comes to
+    When a command runs: results RUN --refetch
+    Then the command line exits with 0 and says
+      """
+      RUN lacks no results that could be fetched again
+      """
+
+  Scenario: A lost request that is retried is fetched first, and not sent again if it is there
+    Given a command's environment has CLAUDE_BATCH_MISSING_AFTER = 1s
+    When a command runs: run --model claude-haiku-4-5 --max-tokens 1000 --budget 1 asks.jsonl -o out.jsonl
+    And the API has no faults any more
+    And a command runs: retry RUN --only missing
+    Then the command line exits with 0 and says
+      """
+      1 missing result was there now, at no further cost
+      """
+    And the file "out.jsonl" has 3 answers
+    And the budgets account for the API's bill
+    And the API's bill is within $1, and has 3 answers
+
+  Scenario Outline: What is missing still is sent again on order, and a late result is counted: results that are <state>
+    Given a command's environment has CLAUDE_BATCH_MISSING_AFTER = <after>
+    When a command runs: submit --model claude-haiku-4-5 --max-tokens 1000 --budget 1 asks.jsonl -o out.jsonl
+    And commands advance the run until results are <state>
+    And a command runs: retry RUN --only missing
+    Then the command line exits with 0 and says
+      """
+      1 request has no result still; it is sent again, and may be paid for twice
+      """
+    And the file "out.jsonl" has 3 answers
+    And the API's bill is within $1, and has 4 answers
+    And the budgets account for the API's bill
+    When the API has no faults any more
+    And a command runs: results RUN --refetch -o whole.jsonl
+    Then the command line exits with 0
+    And the file "whole.jsonl" has 3 answers
+    And the budgets account for the API's bill
+    When a command runs: cost RUN --json
+    Then the cost is what the API's bill comes to
+
+    Examples:
+      | state   | after |
+      | missing | 24h   |
+      | lost    | 1s    |
+
+  Scenario Outline: What cannot be fetched is not sent again: <fault>
+    Given a command's environment has CLAUDE_BATCH_MISSING_AFTER = 1s
+    When a command runs: run --model claude-haiku-4-5 --max-tokens 1000 asks.jsonl -o out.jsonl
+    And the API has the faults
+      """
+      {"rules": [{"route": "results", "action": <fault>}]}
+      """
+    And a command runs: retry RUN --only missing
+    Then the command line exits with <code> and says
+      """
+      <words>
+      """
+    And the API's bill is within $1, and has 3 answers
+    When a command runs: results RUN --refetch
+    Then the command line exits with <code_>
+    And the API's bill is within $1, and has 3 answers
+
+    Examples:
+      | fault                            | code | code_ | words                                    |
+      | {"type": "error", "status": 404} | 1    | 1     | so nothing of it is sent again; `claude-batch unknown RUN --resubmit` |
+      | {"type": "error", "status": 401} | 4    | 4     | nothing was sent                         |
+      | {"type": "drop_before"}          | 3    | 3     | nothing was sent                         |
+
+  Scenario: A fetch on order asks the server that has the batch
+    When a command runs: submit --model claude-haiku-4-5 --max-tokens 1000 asks.jsonl
+    And a command runs: results RUN --refetch --base-url http://127.0.0.1:9
+    Then the command line exits with 2 and says
+      """
+      name that server with --base-url. Nothing was fetched
+      """

@@ -1,0 +1,140 @@
+@slow
+Feature: A server that means harm, or is broken, costs one line, one batch or one call
+
+  Background:
+    Given a server that means harm, before an API
+
+  Scenario Outline: A success that breaks the API's format ends its own request: <how>
+    Given it gives the second of three results <how>
+    When three prompts are run
+    Then the command exits with 1
+    And the answers of the first and the third are delivered, and the second is "malformed_answer"
+    And results gives the same answers
+    And nothing was sent twice
+
+    Examples:
+      | how                          |
+      | without content              |
+      | with a string as content     |
+      | with a number as text        |
+      | with bytes that are no UTF-8 |
+      | with 10 ** 16 tokens         |
+      | with fewer than no tokens    |
+      | with half a token            |
+      | with a lone surrogate        |
+      | nested 200,000 deep          |
+
+  Scenario: Whatever shows a run shows its malformed answers
+    Given it gives the second of three results with fewer than no tokens
+    When three prompts are run
+    Then the answers of the first and the third are delivered, and the second is "malformed_answer"
+    And CSV, a folder, the status and the costs tell of all three
+
+  Scenario: A malformed success is an error with its bytes, and is asked again on order alone
+    Given it gives the second of three results without content
+    When three prompts are asked from Python
+    Then the second is a MalformedAnswerError that holds its line and its cost
+    When the server means no harm any more
+    And the same three prompts are asked from Python
+    Then nothing more was sent
+    When what is malformed is retried
+    Then all three are answered, and one more request was paid for
+
+  Scenario: Token counts that are written as floats are understood
+    Given it gives the second of three results with 12.0 tokens
+    When three prompts are run
+    Then the command exits with 0
+
+  Scenario Outline: An id that is none never becomes a path: <id>
+    Given it gives every new batch the id <id>
+    When three prompts are run
+    Then the command exits with 0
+    And no request went anywhere but to the batch endpoints
+    And nothing was sent twice
+
+    Examples:
+      | id                         |
+      | with ../ and a question    |
+      | with control characters    |
+      | of five million characters |
+
+  Scenario: An id that another batch has already is no id, and nothing is sent twice for it
+    Given it gives every new batch the id of the first one
+    When two prompts are run in a batch each, and waited for 20 s
+    Then the command exits with 1
+    And one answer is delivered, and the other is "submission_unknown"
+    When the server means no harm any more
+    And the run is resumed
+    Then nothing was sent twice
+
+  Scenario Outline: What cannot be read is asked for again: <what>
+    Given it answers the first 3 <calls> calls with <what>
+    When three prompts are run
+    Then the command exits with 0
+    And nothing was sent twice
+
+    Examples:
+      | calls    | what                       |
+      | list     | JSON nested 200,000 deep   |
+      | retrieve | JSON nested 200,000 deep   |
+      | list     | an error nested deep       |
+      | list     | a date of the year 99999   |
+      | retrieve | a date of the year 99999   |
+      | list     | a wait of 1e400 seconds    |
+      | list     | counts of 10 ** 30         |
+      | retrieve | counts below zero          |
+      | retrieve | another batch's id         |
+      | results  | a stream of somebody's gzip |
+
+  Scenario Outline: What does not end is ended, in bounded memory: <what>
+    Given it answers the first <count> <calls> calls with <what>
+    When three prompts are run
+    Then the command exits with 0
+    And it took less than 400 MB of memory
+    And nothing was sent twice
+
+    Examples:
+      | count | calls    | what                          |
+      | 1     | list     | a gigabyte of zeros, compressed |
+      | 1     | list     | an error of a gigabyte, compressed |
+      | 1     | list     | a page that repeats itself    |
+      | 1     | results  | a line that does not end      |
+      | 1     | results  | lines that do not end         |
+
+  Scenario Outline: --max-wait ends the command, whatever the server does: <what>
+    Given it answers the first 1000 <calls> calls with <what>
+    When three prompts are run, and waited for 3 s
+    Then the command exits with 3
+    And it did not have to be killed
+
+    Examples:
+      | calls    | what                        |
+      | list     | a byte now and then         |
+      | create   | a byte now and then         |
+      | retrieve | a byte now and then         |
+      | results  | a byte now and then         |
+      | list     | a 100 Continue now and then |
+      | list     | pages that do not end       |
+
+  Scenario Outline: A credential that the server echoes is neither shown nor kept: <where>
+    Given it echoes the key in <where>
+    When three prompts are run, and waited for 3 s
+    Then the key is neither on the screen nor in the ledger
+
+    Examples:
+      | where                       |
+      | the body of a 401           |
+      | a page that is no JSON      |
+      | the location of a redirect  |
+      | the error of a result       |
+      | the text of an answer       |
+      | the body of a 400, live     |
+
+  Scenario: A base URL with a password is used, and not kept
+    When three prompts are run at a base URL with a user and a password
+    Then the command exits with 0
+    And the password is neither on the screen nor in the ledger
+
+  Scenario: A key that leaves this machine unencrypted is warned of once
+    When a client is opened for "http://gateway.example" and for "http://127.0.0.1:9"
+    Then one warning names "gateway.example"

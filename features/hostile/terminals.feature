@@ -1,0 +1,108 @@
+@slow
+Feature: Nothing that a file or a server says steers a terminal or a spreadsheet
+  Keys, labels, models, answers, errors and headers may hold control sequences and formulas.
+
+  Scenario: On a terminal control characters are written out, in a pipe they stay as they are
+    Given a command's API
+    And a command's file of requests whose keys and prompts hold control characters
+    When a command runs on a terminal: run --model claude-haiku-4-5 --label LABEL asks.jsonl
+    Then the terminal was not steered, and shows "\u001b]52;c;ZXZpbA==\u0007"
+    When a command runs on a terminal: results RUN
+    Then the terminal was not steered, and each line on it is JSON with the key that was asked
+    When a command runs on a terminal: results RUN --format csv
+    Then the terminal was not steered, and shows "\x1b]52;c;ZXZpbA==\x07\x9b2J\u202e"
+    When a command runs on a terminal: status
+    Then the terminal was not steered, and shows "\x1b[31m"
+    When a command runs on a terminal: status RUN
+    Then the terminal was not steered, and shows "label: \x1b[31mlabel\u2066"
+    When a command runs on a terminal: status RUN --json
+    Then the terminal was not steered, and shows "\u001b[31mlabel\u2066"
+    When a command runs in a pipe: results RUN --format csv
+    Then the pipe has the keys as they were asked
+
+  Scenario: What click says of wrong usage is written out
+    Given a command's folder
+    When a command runs on a terminal: results LABEL LABEL
+    Then the terminal was not steered, and shows "\x1b[31mlabel"
+    When a command runs on a terminal: --LABEL
+    Then the terminal was not steered, and shows "\x1b[31mlabel"
+    When a command runs on a terminal:
+    Then the terminal was not steered, and shows "Usage: claude-batch"
+
+  Scenario: What a server says is written out
+    Given a server whose errors hold control characters
+    And a command's file "asks.jsonl" of 1 prompts
+    When a command runs on a terminal: run --model claude-haiku-4-5 asks.jsonl --max-wait 5s -o out.jsonl
+    Then the terminal was not steered, and shows "\x1b]52;c;ZXZpbA==\x07"
+    When a command runs on a terminal: status
+    Then the terminal was not steered, and shows "run-"
+
+  Scenario: Warnings for people are written out
+    When a warning for people holds control characters
+    Then the terminal was not steered, and shows "\x1b[31mlabel"
+
+  Scenario: Ids with markup are shown as they are
+    Given a command's API
+    And a command's file "asks.jsonl" of 1 prompts
+    When a command runs: run --model claude-haiku-4-5 asks.jsonl -o out.jsonl
+    And the ids in the ledger become "x[/bold]:smile:"
+    And a command runs: status
+    Then the command line exits with 0
+    And the command line prints
+      """
+      x[/bold]:smile:
+      """
+    When a command runs: status x[/bold]:smile:
+    Then the command line exits with 0
+    And the command line prints
+      """
+      x[/bold]:smile: finished
+      │ x[/bold]:smile:
+      """
+
+  Scenario: A name that is no UTF-8 is printed, on a terminal and in a pipe
+    Given a command's folder
+    And an actor's file whose name is no UTF-8
+    When a command runs on a terminal: actors validate BADNAME
+    Then the terminal was not steered, and shows "\udcff.yaml: fine"
+    When a command runs in a pipe: actors validate BADNAME
+    Then the pipe holds "\udcff.yaml: fine"
+
+  Scenario: In safe CSV no text is a formula, and numbers stay numbers
+    Given an API that bills what it is told to
+    And a command's file "asks.jsonl"
+      """
+      {"id": "=HYPERLINK(\"http://x\",\"y\")", "prompt": "{\"input_tokens\": 1000, \"output_tokens\": 200}"}
+      {"id": "+1", "prompt": "{\"input_tokens\": 1000, \"output_tokens\": 200}"}
+      {"id": "-1.5", "prompt": "{\"input_tokens\": 1000, \"output_tokens\": 200}"}
+      {"id": "@SUM(A1)", "prompt": "{\"input_tokens\": 1000, \"output_tokens\": 200}"}
+      {"id": "\t=1", "prompt": "{\"input_tokens\": 1000, \"output_tokens\": 200}"}
+      {"id": "\r=1", "prompt": "{\"input_tokens\": 1000, \"output_tokens\": 200}"}
+      {"id": "a\n=1", "prompt": "{\"input_tokens\": 1000, \"output_tokens\": 200}"}
+      """
+    When a command runs: submit --model claude-haiku-4-5 asks.jsonl -o out.csv --csv-safe
+    And a command runs: resume RUN
+    Then the command line exits with 0
+    And the column "id" of "out.csv" is ["'=HYPERLINK(\"http://x\",\"y\")", "'+1", "'-1.5", "'@SUM(A1)", "'\t=1", "'\r=1", "a\n=1"]
+    And the column "cost_usd" of "out.csv" is ["0.001000000", "0.001000000", "0.001000000", "0.001000000", "0.001000000", "0.001000000", "0.001000000"]
+    And the column "input_tokens" of "out.csv" is ["1000", "1000", "1000", "1000", "1000", "1000", "1000"]
+
+  Scenario: Exact CSV stays exact, and each command that writes CSV has the flag
+    Given an API that bills what it is told to
+    And a command's file "asks.jsonl"
+      """
+      {"id": "=1+1", "prompt": "{\"input_tokens\": 1000, \"output_tokens\": 200}"}
+      """
+    When a command runs: run --model claude-haiku-4-5 asks.jsonl -o out.csv
+    Then the column "id" of "out.csv" is ["=1+1"]
+    When a command runs: results RUN -o safe.csv --csv-safe
+    Then the column "id" of "safe.csv" is ["'=1+1"]
+    When a command runs: export RUN -o also.csv --csv-safe
+    Then the column "id" of "also.csv" is ["'=1+1"]
+    When a command runs: run --model claude-haiku-4-5 asks.jsonl -o third.csv --csv-safe
+    Then the column "id" of "third.csv" is ["'=1+1"]
+    When a command runs: results RUN --format jsonl --csv-safe
+    Then the command line exits with 2 and says
+      """
+      --csv-safe writes CSV; leave out --format jsonl
+      """

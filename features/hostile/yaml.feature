@@ -1,0 +1,87 @@
+Feature: A YAML file that means harm is refused with its line
+  Files that expand, nest or count without end must neither hang the process nor exhaust its memory.
+
+  Scenario Outline: An actor file with <what> is refused
+    Given a hostile actor file with <what>
+    When a bounded command runs: actors validate hostile.yaml
+    Then the bounded command exits with 2 and says "hostile.yaml:<line>: this is no valid YAML: <says>"
+
+    Examples:
+      | what                                | line | says                                              |
+      | merge keys that double 30 times     | 17   | its aliases expand to more than 100,000 values    |
+      | aliases that double 30 times        | 17   | its aliases expand to more than 100,000 values    |
+      | aliases that are nested 3000 deep   | 101  | it is nested more than 100 levels deep            |
+      | merge keys that are nested 3000 deep | 52  | it is nested more than 100 levels deep            |
+      | lists that are nested 200000 deep   | 3    | it is nested more than 100 levels deep            |
+      | mappings that are nested 3000 deep  | 102  | it is nested more than 100 levels deep            |
+      | 300000 sexagesimal places           | 3    | a number of more than 1,000 characters            |
+      | 300000 sexagesimal places, by a tag | 3    | a number of more than 1,000 characters            |
+      | 300000 sexagesimal places of a float | 3   | a number of more than 1,000 characters            |
+      | a number of 300000 digits           | 3    | a number of more than 1,000 characters            |
+      | a hexadecimal number of 300000 digits | 3  | a number of more than 1,000 characters            |
+
+  Scenario Outline: A price file with <what> is refused
+    Given a hostile price file with <what>
+    When a bounded command runs: estimate --offline --prices prices.yaml --model claude-haiku-4-5 asks.jsonl
+    Then the bounded command exits with 2 and says "<says>"
+
+    Examples:
+      | what                                | says                                                                   |
+      | aliases that double 30 times        | prices.yaml:17: no YAML: its aliases expand to more than 100,000 values |
+      | lists that are nested 200000 deep   | prices.yaml:3: no YAML: it is nested more than 100 levels deep         |
+      | a price of 300000 digits            | prices.yaml:4: no YAML: a number of more than 1,000 characters         |
+
+  Scenario: A price file in JSON whose number has a million digits is refused with its line
+    Given a hostile price file in JSON whose number has 1000000 digits
+    When a bounded command runs: estimate --offline --prices prices.json --model claude-haiku-4-5 asks.jsonl
+    Then the bounded command exits with 2 and says "prices.json:3: no YAML: a number of more than 1,000 characters"
+
+  Scenario Outline: A value that its tag does not fit is refused with its line
+    Given an actor file
+      """
+      # line 1
+      model: claude-haiku-4-5
+      x: <value>
+      """
+    When the actor file is loaded
+    Then the actor error is at line 3
+    And the actor error says "this is no valid YAML: this is no <kind>"
+
+    Examples:
+      | value          | kind      |
+      | !!bool often   | bool      |
+      | !!int ""       | int       |
+      | !!float many   | float     |
+      | !!timestamp x  | timestamp |
+
+  Scenario: A character that YAML does not allow is refused with its line
+    Given an actor file of the bytes "model: m\nname: a\x1bb\n"
+    When the actor file is loaded
+    Then the actor error is at line 2
+    And the actor error says "special characters are not allowed"
+
+  Scenario Outline: A value that cannot be kept or computed with is refused with its line
+    Given an actor file
+      """
+      # line 1
+      model: claude-haiku-4-5
+      <line>
+      """
+    When the actor file is loaded
+    Then the actor error is at line 3
+    And the actor error says "<says>"
+
+    Examples:
+      | line                                   | says                                  |
+      | name: "\ud83d"                         | an escape stands for half a character |
+      | batch_processing: {linger: 9999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999} | is not a duration                     |
+
+  Scenario: Anchors and merge keys of an ordinary size go on working
+    Given an actor file
+      """
+      shared: &shared {max_tokens: 500, metadata: &who {user_id: someone}}
+      model: claude-haiku-4-5
+      options: {<<: *shared, metadata: *who, stop_sequences: ["1:2:3"]}
+      """
+    When the actor file is loaded
+    Then the actor's options are {"max_tokens": 500, "metadata": {"user_id": "someone"}, "stop_sequences": ["1:2:3"]}

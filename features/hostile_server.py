@@ -1,0 +1,153 @@
+"""A server that means harm: it stands before a real sandbox, and changes what it answers."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import json
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+__all__ = ["Answer", "HostileServer", "Trick"]
+
+_OWN = ("content-length", "transfer-encoding", "connection", "date", "server", "content-encoding")
+
+
+@dataclass
+class Answer:
+    """What the sandbox answered, for a trick to change."""
+
+    method: str
+    path: str
+    status: int
+    headers: dict[str, str]
+    body: bytes
+    sent: dict[str, str] = field(default_factory=dict[str, str])
+    """Headers of the request."""
+    pieces: Callable[[], Iterator[bytes]] | None = None
+    """Where it is set: the raw bytes after the headers, instead of ``body``."""
+    before: Callable[[], Iterator[bytes]] | None = None
+    """Raw bytes before the status line."""
+
+    @property
+    def kind(self) -> str:
+        """Which call it answers: create, list, retrieve, results, cancel or live."""
+        path = self.path.partition("?")[0]
+        if path == "/v1/messages":
+            return "live"
+        if path == "/v1/messages/batches":
+            return "create" if self.method == "POST" else "list"
+        return path.rpartition("/")[2] if path.endswith(("/results", "/cancel")) else "retrieve"
+
+    def json(self) -> Any:
+        """The body, decoded."""
+        return json.loads(self.body)
+
+    def change(self, value: Any) -> None:
+        """Answer another JSON value."""
+        self.body = json.dumps(value).encode()
+
+    def compress(self) -> None:
+        """Send the body as gzip."""
+        self.body = gzip.compress(self.body, 9)
+        self.headers["content-encoding"] = "gzip"
+
+
+Trick = Callable[[Answer], None]
+
+
+class HostileServer:
+    """Forwards to ``upstream``, and lets ``trick`` change each answer. Ends with `stop`."""
+
+    def __init__(self, upstream: str) -> None:
+        self.upstream = upstream.rstrip("/")
+        self.trick: Trick = lambda answer: None
+        self.paths: list[str] = []
+        """Method and path of each request that came."""
+        self.stopping = threading.Event()
+        handler = type("Handler", (_Handler,), {"hostile": self})
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+        self._server.daemon_threads = True
+        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+
+    @property
+    def url(self) -> str:
+        """Its base URL."""
+        return f"http://127.0.0.1:{self._server.server_address[1]}"
+
+    def start(self) -> None:
+        """Serve on a thread."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End, also in the middle of an endless answer."""
+        self.stopping.set()
+        self._server.shutdown()
+        self._server.server_close()
+
+    def drip(self, piece: bytes, seconds: float = 0.5) -> Iterator[bytes]:
+        """The same piece again and again, for ever."""
+        while not self.stopping.wait(seconds):
+            yield piece
+
+
+class _Handler(BaseHTTPRequestHandler):
+    hostile: HostileServer
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, format: str, *args: Any) -> None: ...
+
+    def _serve(self) -> None:
+        length = int(self.headers.get("content-length") or 0)
+        body = self.rfile.read(length)
+        hostile = self.hostile
+        hostile.paths.append(f"{self.command} {self.path}")
+        sent = {name.lower(): value for name, value in self.headers.items()}
+        passed = {k: v for k, v in sent.items() if k not in ("host", "accept-encoding")}
+        if sent.get("authorization", "").startswith("Basic "):
+            # As a gateway that knows its users by passwords, and has a key of its own.
+            passed["x-api-key"] = "sk-of-the-gateway"
+            del passed["authorization"]
+        request = urllib.request.Request(
+            hostile.upstream + self.path, data=body or None, headers=passed, method=self.command
+        )
+        try:
+            with urllib.request.urlopen(request, timeout=30) as response:
+                answer = self._answer(response.status, response.headers, response.read(), sent)
+        except urllib.error.HTTPError as error:
+            answer = self._answer(error.code, error.headers, error.read(), sent)
+        hostile.trick(answer)
+        with contextlib.suppress(OSError):
+            self._send(answer)
+
+    def _answer(self, status: int, headers: Any, body: bytes, sent: dict[str, str]) -> Answer:
+        kept = {k.lower(): v for k, v in headers.items() if k.lower() not in _OWN}
+        kept["date"] = self.date_time_string(int(time.time()))
+        return Answer(self.command, self.path, status, kept, body, sent)
+
+    def _send(self, answer: Answer) -> None:
+        for piece in answer.before() if answer.before is not None else ():
+            self.wfile.write(piece)
+            self.wfile.flush()
+        lines = [f"HTTP/1.1 {answer.status} Whatever"]
+        lines += [f"{name}: {value}" for name, value in answer.headers.items()]
+        if answer.pieces is None:
+            lines.append(f"content-length: {len(answer.body)}")
+        else:
+            lines.append("connection: close")
+            self.close_connection = True
+        self.wfile.write("\r\n".join([*lines, "", ""]).encode("latin-1"))
+        if answer.pieces is None:
+            self.wfile.write(answer.body)
+            return
+        for piece in answer.pieces():
+            self.wfile.write(piece)
+            self.wfile.flush()
+
+    do_GET = do_POST = do_DELETE = _serve  # noqa: N815 - the names that the base class calls

@@ -1,0 +1,178 @@
+Feature: Results that are missing are fetched again for a day before they are lost
+
+  Scenario: Results that end early again and again are complete once the API gives all of them
+    Given an API
+    And the API has the faults
+      """
+      {"rules": [{"route": "results", "nth": [1, 2, 3, 4, 5],
+                  "action": {"type": "cut_between_lines", "after_lines": 7}}]}
+      """
+    And a batch provider
+    When a run of 50 prompts is submitted
+    And the results are read in order
+    Then there are 50 results in the order of the prompts
+    And every result is an answer
+    And the API has processed 50 requests, none twice
+
+  Scenario: What has arrived is given while the rest is missing, and other runs go on
+    Given an API
+    And the API has the faults
+      """
+      {"rules": [{"route": "results", "action": {"type": "missing_lines", "after_lines": 8, "count": 2}}]}
+      """
+    And a batch provider
+    When a run of 10 prompts is submitted
+    Then the status shows 8 requests succeeded
+    And the status says "2 of 10 results of batch msgbatch_"
+    And the status says "they are fetched again until"
+    And a day lies between the beginning and the end of the gap
+    And a run of 5 prompts is answered meanwhile
+    And the status shows 2 requests packed
+    When the API has no faults any more
+    And the results are read in order
+    Then there are 10 results in the order of the prompts
+    And every result is an answer
+    And the run's cost becomes what the API's bill of 10 answers comes to, 5 of them asked meanwhile
+    And the API has processed 15 requests, none twice
+
+  Scenario: A single call has its answer while the result of another one is missing
+    Given an API
+    And the API has the faults
+      """
+      {"rules": [{"route": "results", "action": {"type": "missing_lines", "after_lines": 2, "count": 1}}]}
+      """
+    And a batch provider with {"max_wait": 6}
+    When 3 prompts are asked at once
+    Then 2 of 3 are answered, and the others fail with BatchTimeoutError
+
+  Scenario: A failure waits for the missing lines, since one of them may contradict it
+    Given an API
+    And the API has the faults
+      """
+      {"rules": [{"route": "results", "times": 5, "action": {"type": "missing_lines", "after_lines": 3, "count": 1}}],
+       "requests": [{"contains": "prompt 1", "outcome": "expired", "once": true}]}
+      """
+    And a batch provider
+    When a run of 4 prompts is submitted
+    And the results are read in order
+    Then there are 4 results in the order of the prompts
+    And every result is an answer
+    And the API's batches have 4 and 1 requests
+
+  Scenario: A process that dies while results are missing leaves what it has, and since when
+    Given an API
+    And the API has the faults
+      """
+      {"rules": [{"route": "results", "action": {"type": "missing_lines", "after_lines": 8, "count": 2}}]}
+      """
+    And a batch provider
+    When a process that asks 10 prompts dies at during_collect_chunk
+    Then the status shows 8 requests succeeded
+    When the provider is closed while results are missing
+    And the API has no faults any more
+    And the run is taken up again
+    And the results are read in order
+    Then there are 10 results in the order of the prompts
+    And the gap began when it was first seen
+    And the API has processed 10 requests, none twice
+
+  Scenario: Conversations go on while another one's answer is missing
+    Given an API
+    And the API has the faults
+      """
+      {"rules": [{"route": "results", "action": {"type": "missing_lines", "after_lines": 2, "count": 1}}]}
+      """
+    And a batch provider with {"turn_linger": 0.1}
+    When a run of these prompts is submitted
+      | prompt                   |
+      | one [[sandbox:pause:1]]  |
+      | two [[sandbox:pause:1]]  |
+      | last [[sandbox:pause:1]] |
+    Then the status shows 2 requests succeeded
+    And the status shows 1 requests packed
+    When the API has no faults any more
+    And the results are read in order
+    Then every result is an answer
+    And the ledger keeps 0 strange lines
+    And the API has processed 6 requests, none twice
+
+  Scenario: What stays missing is lost in the end, and a later fetch fills it free of charge
+    Given an API
+    And the API has the faults
+      """
+      {"rules": [{"route": "results", "action": {"type": "missing_lines", "count": 2}}]}
+      """
+    And a batch provider with {"missing_after": 1}
+    When a run of 10 prompts is submitted
+    And the results are read in order
+    Then 8 results are answers and 2 are errors
+    And the run's results are fetched again, and 0 are there
+    When the API has no faults any more
+    Then the run's results are fetched again, and 2 are there
+    And the run's results are fetched again, and 0 are there
+    When the results are read in order
+    Then there are 10 results in the order of the prompts
+    And every result is an answer
+    And the run's cost becomes what the API's bill of 10 answers comes to
+    And the API has processed 10 requests, none twice
+
+  Scenario: Doubles of a lost request have its answer when it is there after all
+    Given an API
+    And the API has the faults
+      """
+      {"rules": [{"route": "results", "action": {"type": "missing_lines", "after_lines": 1, "count": 1}}]}
+      """
+    And a batch provider with {"missing_after": 1, "dedupe": true}
+    When a run of these prompts is submitted
+      | prompt |
+      | one    |
+      | two    |
+      | one    |
+      | two    |
+    And the results are read in order
+    Then 2 results are answers and 2 are errors
+    When the API has no faults any more
+    Then the run's results are fetched again, and 1 are there
+    When the results are read in order
+    Then every result is an answer
+    And the API has processed 2 requests, none twice
+
+  Scenario: A fetch on order that ends midway is simply done again
+    Given an API
+    And the API has the faults
+      """
+      {"rules": [{"route": "results", "action": {"type": "missing_lines", "count": 2}}]}
+      """
+    And a batch provider with {"missing_after": 1}
+    When a run of 10 prompts is submitted
+    And the results are read in order
+    Then 8 results are answers and 2 are errors
+    When the API has no faults any more
+    And a fetch on order dies between storing and filling
+    And the run is retried without what failed, and what is missing
+    And the results are read in order
+    Then every result is an answer
+    And the API has processed 10 requests, none twice
+
+  Scenario Outline: Since when results are missing: <why>
+    Then a gap since <since>, last seen at <seen>, that is seen again at <now> counts since <told>
+
+    Examples:
+      | why                                          | since | seen  | now    | told   |
+      | the first fetch that lacks some              | none  | none  | 500    | 501    |
+      | the next one                                 | 501   | 500   | 560    | 501    |
+      | after half a day in which nobody fetched     | 501   | 1000  | 44000  | 501    |
+      | after more than that                         | 501   | 1000  | 45000  | 45001  |
+      | the API's clock was set back                 | 50000 | 50000 | 500    | 501    |
+
+  Scenario Outline: A fetch that lacks results is repeated at growing intervals: fetch <fetch>
+    Then fetch <fetch> of a gap of <age> seconds is repeated after <wait> seconds
+
+    Examples:
+      | fetch | age   | wait |
+      | 1     | 0     | 1    |
+      | 2     | 2     | 2    |
+      | 3     | 4     | 30   |
+      | 9     | 2000  | 200  |
+      | 99    | 50000 | 300  |
+      | 300   | 86390 | 10   |

@@ -1,0 +1,78 @@
+Feature: A cancelled request says who cancelled it, that it was not billed, and how to ask again
+
+  Scenario: A run that its owner cancelled
+    Given an API that takes 30 seconds for a batch
+    And a batch provider
+    When a run of 2 prompts is submitted
+    And the run is cancelled
+    And the run is waited for
+    And the results are read in order
+    Then result 1 failed with BatchRequestError
+    And each result says that it is canceled
+      """
+      was canceled, because its run was cancelled with claude-batch. It did not run, and nothing was billed for it. Ask again with: claude-batch retry RUN --only canceled
+      """
+    And the errors do not speak of conversations
+
+  Scenario: A batch that somebody cancels at the API
+    Given an API that takes 30 seconds for a batch
+    And a batch provider
+    When a run of 2 prompts is submitted
+    And somebody else cancels the batches at the API
+    And the run is waited for
+    And the results are read in order
+    Then result 1 failed with BatchRequestError
+    And each result says that it is canceled
+      """
+      was canceled at the API: somebody cancelled its batch there (in the Console, or with another program), not claude-batch. It did not run, and nothing was billed for it. Ask again with: claude-batch retry RUN --only canceled
+      """
+    And the errors do not speak of conversations
+    When the canceled requests are asked again as the error says
+    Then there are 2 results in the order of the prompts
+
+  Scenario: A run that is cancelled before anything of it is sent
+    Given an API
+    And a batch provider with {"drive": false}
+    When a run of these prompts is stored
+      | prompt |
+      | never  |
+    And the run is cancelled
+    And the results are read in order
+    Then each result says that it is canceled
+      """
+      was canceled, because its run was cancelled with claude-batch. It was not sent, and nothing was billed for it. Ask again with: claude-batch retry RUN --only canceled
+      """
+
+  Scenario: A single call whose batch somebody cancels at the API is made again by calling again
+    Given an API that takes 30 seconds for a batch
+    And a batch provider
+    When "hello" is asked while somebody else cancels its batch at the API
+    Then the error is a BatchRequestError that says
+      """
+      It did not run, and nothing was billed for it. To ask again, make the call again
+      """
+    And its message has not "claude-batch retry"
+
+  Scenario: A conversation whose second turn is cancelled at the API has paid for the first
+    Given an API that takes 30 seconds for a batch
+    And a batch provider
+    When "Search [[sandbox:pause:1]]" is submitted, and somebody else cancels its second turn at the API
+    Then each result says that it is canceled
+      """
+      This turn did not run, and nothing was billed for it; the 1 answer before it was billed, and kept. Ask again with: claude-batch retry RUN --only canceled
+      """
+    When the canceled requests are asked again as the error says
+    Then the run's answers took 2 turns, and the API was asked for no turn twice
+
+  Scenario: A request that was cancelled for its run's deadline
+    Given an API that takes 30 seconds for a batch
+    And a batch provider
+    When a run of 2 prompts is submitted
+    And the run is cancelled
+    And the run is waited for
+    And the ledger says that the run was withdrawn for its deadline, and not cancelled
+    And the results are read in order
+    Then each result says that it is canceled
+      """
+      was canceled with claude-batch, because the deadline of its run was near. It did not run, and nothing was billed for it. Ask again with: claude-batch retry RUN --only canceled
+      """

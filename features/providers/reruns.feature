@@ -1,0 +1,295 @@
+Feature: A rerun asks again what failed for a passing reason, and says what is old
+
+  Background:
+    Given a command's API
+    And a command's file "asks.jsonl"
+      """
+      "prompt 1"
+      "[[sandbox:errored:overloaded_error:once]] prompt 2"
+      "[[sandbox:expired:once]] prompt 3"
+      "[[sandbox:canceled:once]] prompt 4"
+      "[[sandbox:errored:invalid_request_error]] prompt 5"
+      """
+    And a command's environment has CLAUDE_BATCH_MAX_ATTEMPTS = 1
+
+  Scenario: The same command again asks what failed for a passing reason, and nothing else
+    When a command runs: run actor.yaml asks.jsonl -o out.jsonl
+    Then the command line exits with 1
+    And the output "out.jsonl" has the states succeeded, overloaded_error, expired, canceled, invalid_request_error
+    And the command line does not say: from the ledger
+    When a command runs: run actor.yaml asks.jsonl -o out.jsonl
+    Then the command line exits with 1 and says
+      """
+      RUN: 1 answer from the ledger (answered 20
+       UTC), 3 failed requests are asked again (1 canceled, 1 expired, 1 overloaded_error), 1 failed request is not asked again (1 invalid_request_error)
+      RUN finished: 1 errored, 4 succeeded of 5
+      """
+    And the command line does not say: is stored
+    And the output "out.jsonl" has the states succeeded, succeeded, succeeded, succeeded, invalid_request_error
+    And the output "out.jsonl" has the attempts 1, 2, 2, 2, 1
+    And the API was asked for 5 and then 3 requests, and paid once for each of 4
+    When a command runs: run actor.yaml asks.jsonl -o again.jsonl
+    Then the command line exits with 1 and says
+      """
+      RUN was finished before: 4 answers from the ledger (answered 20
+       UTC), 1 failed request is not asked again (1 invalid_request_error); delivered again at no cost, --new (new=True) asks anew
+      """
+    And the files "out.jsonl" and "again.jsonl" are the same
+    And the API was asked for 5 and then 3 requests, and paid once for each of 4
+
+  Scenario: submit asks it again too, and resume does not
+    When a command runs: run actor.yaml asks.jsonl -o out.jsonl
+    And a command runs: resume RUN
+    Then the command line exits with 1
+    And the API was asked for 5 requests, and paid once for each of 1
+    When a command runs: submit actor.yaml asks.jsonl
+    Then the command line exits with 0 and says
+      """
+      3 failed requests are asked again
+      """
+    When a command runs: resume RUN
+    Then the API was asked for 5 and then 3 requests, and paid once for each of 4
+
+  Scenario: Each rerun gives it all its attempts once more, and --new asks everything
+    Given a command's environment has CLAUDE_BATCH_MAX_ATTEMPTS = 2
+    And a command's file "one.jsonl"
+      """
+      "[[sandbox:errored:overloaded_error]] in vain"
+      """
+    When a command runs: run actor.yaml one.jsonl -o out.jsonl
+    And a command runs: run actor.yaml one.jsonl -o out.jsonl
+    Then the command line exits with 1 and says
+      """
+      RUN: 0 answers from the ledger, 1 failed request is asked again (1 overloaded_error)
+      """
+    And the output "out.jsonl" has the attempts 4
+    When a command runs: run actor.yaml one.jsonl -o out.jsonl --new
+    Then the output "out.jsonl" has the attempts 2
+    And the command line does not say: from the ledger
+
+  Scenario: What may have been paid for is not asked again by a rerun, which says so
+    When a command runs: run actor.yaml asks.jsonl -o out.jsonl
+    And the run's first request is lost
+    And a command runs: run actor.yaml asks.jsonl -o out.jsonl
+    Then the command line exits with 1 and says
+      """
+      1 request may have been paid for and is not asked again (decide with: claude-batch unknown RUN --resubmit)
+      """
+    And the output "out.jsonl" has the states missing_result, succeeded, succeeded, succeeded, invalid_request_error
+    And the API was asked for 5 and then 3 requests, and paid once for each of 4
+
+  Scenario: A rerun of an unfinished run goes on with it, and names its unknown sendings
+    Given the API has the faults
+      """
+      {"rules": [{"route": "create", "nth": [1], "action": {"type": "drop_after", "listed_after": 3600}}]}
+      """
+    And a command's environment has CLAUDE_BATCH_SETTLING = 1h
+    When a command runs: submit actor.yaml asks.jsonl
+    And a command runs: run actor.yaml asks.jsonl -o out.jsonl --max-wait 0.5s
+    Then the command line exits with 3 and says
+      """
+      RUN was asked before and is unfinished; going on with it: 0 answers from the ledger, 5 requests are open
+      5 requests may have been paid for and are not asked again (decide with: claude-batch unknown RUN --resubmit)
+      """
+    And the API was asked for 5 requests, and paid once for each of 1
+
+  Scenario: What a rerun has queued outlives the process that asked for it
+    When a command runs: run actor.yaml asks.jsonl -o out.jsonl
+    And a process reruns the requests of "asks.jsonl", and is killed when "after_stored" is reached
+    And a command runs: status RUN
+    Then the command line prints
+      """
+      RUN parked: 1 errored, 3 queued, 1 succeeded of 5
+      """
+    When a command runs: run actor.yaml asks.jsonl -o out.jsonl
+    Then the output "out.jsonl" has the attempts 1, 2, 2, 2, 1
+    And the command line says
+      """
+      RUN was asked before and is unfinished; going on with it: 1 answer from the ledger
+      """
+    And the API was asked for 5 and then 3 requests, and paid once for each of 4
+
+  Scenario: A process that dies before a rerun is written has changed nothing
+    When a command runs: run actor.yaml asks.jsonl -o out.jsonl
+    And a process reruns the requests of "asks.jsonl", and is killed when "before_stored" is reached
+    And a command runs: status RUN
+    Then the command line prints
+      """
+      RUN finished: 1 canceled, 2 errored, 1 expired, 1 succeeded of 5
+      """
+
+  Scenario: Two processes that rerun at once ask once
+    When a command runs: run actor.yaml asks.jsonl -o out.jsonl
+    And two processes rerun at once: run actor.yaml asks.jsonl
+    Then both have written the states succeeded, succeeded, succeeded, succeeded, invalid_request_error
+    And the API was asked for 5 and then 3 requests, and paid once for each of 4
+
+  Scenario: A command whose run is asked again while it writes waits for it
+    When a command runs while another process reruns "asks.jsonl" before it writes: run actor.yaml asks.jsonl -o out.jsonl
+    Then the output "out.jsonl" has the states succeeded, succeeded, succeeded, succeeded, invalid_request_error
+    And the API was asked for 5 and then 3 requests, and paid once for each of 4
+
+  Scenario: A cancelled run is taken up once its cancellation has ended, and keeps what it had
+    Given a command's API with {"latency": 3600, "cancel_latency": 3600}
+    And a command's file "asks.jsonl" of 4 prompts
+    And a command's environment has CLAUDE_BATCH_MAX_REQUESTS = 2
+    When a command runs: submit actor.yaml asks.jsonl
+    And half of the batches' time goes by
+    And a command runs: cancel RUN
+    And a command runs while the API's clock goes on by an hour at a time: run actor.yaml asks.jsonl -o out.jsonl
+    Then the command line exits with 0 and says
+      """
+      RUN was cancelled, and 4 requests have not ended; once its batches have ended, what did not run is asked again
+      RUN: 2 answers from the ledger
+      2 failed requests are asked again (2 canceled)
+      """
+    And the output "out.jsonl" has the states succeeded, succeeded, succeeded, succeeded
+    And the API has been paid 4 times, never twice for the same
+
+  Scenario: A cancellation that does not end in time leaves the run as it is
+    Given a command's API with {"latency": 3600, "cancel_latency": 3600}
+    And a command's file "asks.jsonl" of 2 prompts
+    When a command runs: submit actor.yaml asks.jsonl
+    And a command runs: cancel RUN
+    And a command runs: run actor.yaml asks.jsonl -o out.jsonl --max-wait 0.5s
+    Then the command line exits with 3 and says
+      """
+      RUN was cancelled, and 2 requests have not ended
+      """
+    And the command line does not say: asked again (2 canceled)
+    And the API was called 1 times by POST /v1/messages/batches
+
+  Scenario: A run that was answered is given, though one that was asked anew was cancelled later
+    Given a command's file "asks.jsonl" of 2 prompts
+    When a command runs: run actor.yaml asks.jsonl -o out.jsonl
+    And a command runs: submit actor.yaml asks.jsonl --new
+    And a command runs: cancel RUN
+    And a command runs: run actor.yaml asks.jsonl -o again.jsonl
+    Then the command line exits with 0 and says
+      """
+      was finished before: 2 answers from the ledger
+      """
+    And the files "out.jsonl" and "again.jsonl" are the same
+
+  Scenario: What failed live is asked again too
+    Given a command's environment has CLAUDE_BATCH_MODE = live
+    And a command's environment has CLAUDE_BATCH_LIVE_RETRY = always
+    And a command's file "asks.jsonl"
+      """
+      "prompt 1"
+      "[[sandbox:errored:api_error:once]] prompt 2"
+      "[[sandbox:errored:invalid_request_error]] prompt 3"
+      """
+    When a command runs: run actor.yaml asks.jsonl -o out.jsonl
+    Then the output "out.jsonl" has the states succeeded, api_error, invalid_request_error
+    When a command runs: run actor.yaml asks.jsonl -o out.jsonl
+    Then the command line exits with 1 and says
+      """
+      RUN: 1 answer from the ledger
+      1 failed request is asked again (1 api_error), 1 failed request is not asked again (1 invalid_request_error)
+      """
+    And the output "out.jsonl" has the states succeeded, succeeded, invalid_request_error
+
+  Scenario Outline: From Python, <way> says what is old, and new=True asks everything
+    When the requests of "asks.jsonl" are asked by <way>
+    Then the results 2, 3, 4, 5 have failed, and none is reused
+    When the requests of "asks.jsonl" are asked by <way>
+    Then people are warned
+      """
+      : 1 answer from the ledger (answered 20
+      3 failed requests are asked again (1 canceled, 1 expired, 1 overloaded_error)
+      """
+    And the result 5 has failed, and the results 1, 5 are reused
+    And each result says when it was answered, the reused ones before the others
+    When the requests of "asks.jsonl" are asked by <way>
+    Then the result 5 has failed, and the results 1, 2, 3, 4, 5 are reused
+    When the requests of "asks.jsonl" are asked anew by <way>
+    Then the result 5 has failed, and none is reused
+
+    Examples:
+      | way                        |
+      | respond_all, as they come  |
+      | respond_all_sync           |
+      | submit                     |
+      | a block of Actor.run       |
+      | a plain block of Actor.run |
+
+  Scenario: A finished run without failures is told, but warns nobody
+    Given a command's file "asks.jsonl" of 2 prompts
+    When the requests of "asks.jsonl" are asked by respond_all
+    And the requests of "asks.jsonl" are asked by respond_all
+    Then people are told, and not warned
+      """
+      was finished before: 2 answers from the ledger (answered 20
+      delivered again at no cost, --new (new=True) asks anew
+      """
+
+  Scenario: A run that is opened by its id reuses nothing
+    When a command runs: run actor.yaml asks.jsonl -o out.jsonl
+    And the run is opened from Python, and its failures but one are retried
+    Then the result 5 has failed, and none is reused
+
+  Scenario: The block has the run: its id, its progress, and new attempts
+    When a block of Actor.run asks "asks.jsonl", looks at its progress and retries in it
+    Then there were 1 and then 4 answers, and the block had the run's id
+    And leaving a block by an exception cancels nothing
+
+  Scenario: An actor that is answered live keeps no runs, and asks anew anyway
+    When a live actor is asked for a block, and for all anew
+    Then the block is refused, and all is answered
+
+  Scenario: A call with a key that failed for a passing reason is asked again
+    Given people are listened to
+    And a batch provider with {"max_attempts": 1}
+    When "[[sandbox:errored:overloaded_error:once]] prompt" is asked with the key "k"
+    Then outcome 1 is a BatchRequestError that was errored with overloaded_error
+    When "[[sandbox:errored:overloaded_error:once]] prompt" is asked with the key "k"
+    Then outcome 1 is an answer
+    And the call was asked anew
+    And people are warned
+      """
+      1 call that failed before is asked again (1 overloaded_error)
+      """
+    When "[[sandbox:errored:overloaded_error:once]] prompt" is asked with the key "k"
+    Then outcome 1 is an answer
+    And the call has the old answer, and says when it was answered
+    And the API has processed 2 requests in all
+
+  Scenario: A call with a key that failed for good keeps its failure
+    Given a batch provider with {"max_attempts": 1}
+    When "[[sandbox:errored:invalid_request_error]] prompt" is asked with the key "k"
+    And "[[sandbox:errored:invalid_request_error]] prompt" is asked with the key "k"
+    Then outcome 1 is a BatchRequestError that was errored with invalid_request_error
+    And the API has processed 1 requests in all
+
+  Scenario: A call with a key that was withdrawn with its run is asked again
+    Given a batch provider with {"linger": 2}
+    When "prompt" is asked with the key "k", and its run is cancelled before it is sent
+    Then outcome 1 is a BatchRequestError that was canceled with None
+    When "prompt" is asked with the key "k"
+    Then outcome 1 is an answer
+    And the API has processed 1 requests in all
+
+  Scenario: While calls of its cancelled run have not ended, a call with a key keeps its failure
+    Given a batch provider with {"max_attempts": 1}
+    When "[[sandbox:errored:overloaded_error]] prompt" is asked with the key "k"
+    And its run is cancelled while another call of it has not ended
+    And "[[sandbox:errored:overloaded_error]] prompt" is asked with the key "k"
+    Then outcome 1 is a BatchRequestError that was errored with overloaded_error
+    And the API has processed 1 requests in all
+
+  Scenario: A call without a key that failed after its process had died is asked again
+    When a process asks "[[sandbox:errored:overloaded_error:once]] lost" and is killed when "after_calls_stored" is reached
+    And its call fails for a passing reason once another process has sent it
+    And these prompts are asked: [[sandbox:errored:overloaded_error:once]] lost
+    Then outcome 1 is an answer
+    And the ledger holds 1 requests
+    And the API has processed 2 requests in all
+
+  Scenario: Observers are told what is asked again
+    Given an observer that remembers
+    And a batch provider that is observed with {"max_attempts": 1}
+    When "[[sandbox:errored:overloaded_error:once]] prompt" is asked with the key "k"
+    And "[[sandbox:errored:overloaded_error:once]] prompt" is asked with the key "k"
+    Then the event RequestsRetried has requests 1
+    And the event RequestsRetried has reason "order"

@@ -1,0 +1,245 @@
+"""Steps of documents that are small, and unpack to more than a machine can bear."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import resource
+import subprocess
+import sys
+import zipfile
+import zlib
+from typing import Any
+from unittest import mock
+
+import papers
+from behave import given, then, when
+from behave.runner import Context
+
+from claude_batch.actor import office
+from claude_batch.actor.documents import Document, messages_with
+from claude_batch.core import limited
+from claude_batch.core.errors import InvalidRequestError
+from claude_batch.core.limited import run_limited
+from claude_batch.wire.pdfs import pdf_tokens
+
+SECONDS, MEMORY = 60, 2_000_000_000
+"""Of processor time and of address space that a bounded command may use."""
+
+_END = b"\nstartxref\n0\n%%EOF\n"
+_STREAM = b"1 0 obj\n<< /Type /ObjStm /N 1 /First 4 /Length %d >>\nstream\n%b\nendstream\nendobj\n"
+_WORD = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'
+
+
+def _docx(inside: str) -> bytes:
+    plain = papers.docx("", body=f"<w:document {_WORD}><w:body>{inside}</w:body></w:document>")
+    out = io.BytesIO()
+    with (
+        zipfile.ZipFile(io.BytesIO(plain)) as stored,
+        zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as packed,
+    ):
+        for name in stored.namelist():
+            packed.writestr(name, stored.read(name))
+    return out.getvalue()
+
+
+def _large_docx(size: int) -> bytes:
+    paragraph = "<w:p><w:r><w:t>a</w:t></w:r></w:p>" + " " * 30
+    if size > 200_000_000:
+        return _with_part("word/document.xml", size)
+    return _docx(paragraph * (size // len(paragraph)))
+
+
+def _with_part(name: str, size: int) -> bytes:
+    out = io.BytesIO()
+    with (
+        zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as packed,
+        packed.open(name, "w") as part,
+    ):
+        for _ in range(size // 1_000_000):
+            part.write(b" " * 1_000_000)
+    return out.getvalue()
+
+
+def _many_files(count: int) -> bytes:
+    return papers.packed_files({f"{number}": "" for number in range(count)})
+
+
+def _streams(count: int, size: int) -> bytes:
+    packed = zlib.compress(b" " * size, 9)
+    return b"%PDF-1.5\n" + _STREAM % (len(packed), packed) * count + _END
+
+
+def _tree(kids: str, depth: int) -> bytes:
+    """A page tree in which each node has one other node as its kid, again and again."""
+    objects = [b"<< /Type /Catalog /Pages 2 0 R >>"]
+    for number in range(2, depth + 2):
+        kid = f"{number + 1} 0 R " * 10
+        objects.append(f"<< /Type /Pages /Count 1 /Kids [{kid}] >>".encode())
+    objects.append(b"<< /Type /Page /MediaBox [0 0 9 9] >>")
+    return papers._plain(objects, b"")
+
+
+BOMBS: dict[str, Any] = {
+    "a PDF of 20000 nodes of the page tree, none closed": lambda: (
+        b"%PDF-1.4\n" + b"<</Type /Pages" * 20_000 + _END
+    ),
+    "a PDF of 20000 nodes of the page tree, in each other": lambda: (
+        b"%PDF-1.4\n" + b"<</Type /Pages" * 20_000 + b">>" * 20_000 + _END
+    ),
+    "a PDF that marks 300000 object streams without one": lambda: (
+        b"%PDF-1.4\n" + b"/ObjStm " * 300_000 + _END
+    ),
+    "a PDF of 700 object streams of 4 MB": lambda: _streams(700, 4_000_000),
+    "a PDF of 110000 empty object streams": lambda: _streams(110_000, 0),
+    "a PDF of 5000000 brackets": lambda: b"%PDF-1.4\n<</Type /Pages>>" + b"<<>>" * 2_500_000 + _END,
+    "a DOCX of 300 MB unpacked": lambda: _large_docx(300_000_000),
+    "a DOCX of 120 MB unpacked": lambda: _large_docx(120_000_000),
+    "a DOCX of 1 MB unpacked": lambda: _large_docx(1_000_000),
+    "a ZIP of 30000 files": lambda: _many_files(30_000),
+    "a DOCX of 200000 levels": lambda: _docx("<w:p>" * 200_000 + "</w:p>" * 200_000),
+    "a DOCX whose fields take quadratic time": lambda: _docx(
+        "<w:p>" + '<w:r><w:fldChar w:fldCharType="begin"/></w:r>' * 60_000 + "</w:p>"
+    ),
+    "ten pages in ten, ten levels deep": lambda: _tree("10", 10),
+    "200000 levels deep": lambda: papers._plain(
+        [b"<< /Type /Catalog /Pages 2 0 R >>", b"[" * 200_000 + b"]" * 200_000], b""
+    ),
+}
+
+
+@given('a document "{name}" that is {bomb}')
+def _(context: Context, name: str, bomb: str) -> None:
+    data = BOMBS[bomb]()
+    assert len(data) < 25_000_000, len(data)  # all of them are smaller than a request may be
+    (context.tmp / name).write_bytes(data)
+
+
+def _bound() -> None:
+    resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS + 5))
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+
+
+@when('a bounded command estimates a prompt about "{name}"')
+def _(context: Context, name: str) -> None:
+    line = {"prompt": "What does it say?", "documents": [name]}
+    (context.tmp / "asks.jsonl").write_text(json.dumps(line) + "\n")
+    command = ("estimate", "--offline", "--model", "claude-haiku-4-5", "asks.jsonl")
+    context.bounded = subprocess.run(
+        [sys.executable, "-m", "claude_batch", *command],
+        cwd=context.tmp,
+        capture_output=True,
+        text=True,
+        timeout=280,
+        preexec_fn=_bound,
+    )
+
+
+@then("the bounded command ends with {code:d}")
+@then("the bounded command ends with {code:d} and says")
+def _(context: Context, code: int) -> None:
+    done = context.bounded
+    assert done.returncode == code, (done.returncode, done.stderr[-2000:])
+    if context.text:
+        assert context.text in done.stderr, done.stderr
+    assert "Traceback" not in done.stderr and "bug" not in done.stderr, done.stderr
+
+
+@given("what reads a DOCX may take {seconds:d} seconds")
+def _(context: Context, seconds: int) -> None:
+    context.add_cleanup(setattr, office, "SECONDS", office.SECONDS)
+    office.SECONDS = float(seconds)
+    context.add_cleanup(os.chdir, os.getcwd())
+    os.chdir(context.tmp)
+
+
+def _ask(name: str) -> None:
+    messages_with(
+        [Document(name)], "Look", None, model="claude-haiku-4-5", citations=False, key=None
+    )
+
+
+@then('"{name}" is refused with "{words}"')
+def _(context: Context, name: str, words: str) -> None:
+    try:
+        _ask(name)
+    except InvalidRequestError as error:
+        assert words in str(error), error
+    else:
+        raise AssertionError("it was taken")
+
+
+@then('"{name}" is read')
+def _(context: Context, name: str) -> None:
+    _ask(name)
+
+
+@then("the tokens of a PDF that is {bomb} are not known")
+def _(context: Context, bomb: str) -> None:
+    assert pdf_tokens(BOMBS[bomb]()) is None
+
+
+@then("the tokens of an ordinary PDF are known")
+def _(context: Context) -> None:
+    assert pdf_tokens(papers.pdf("hello"))
+
+
+# The process that reads ---------------------------------------------------------------------------
+
+
+def _limited(name: str, data: bytes = b"", seconds: float = 2.0) -> bytes:
+    return run_limited(f"limited_work:{name}", data, seconds=seconds)
+
+
+@then("a limited function that {name} is refused with {kind}: {words}")
+def _(context: Context, name: str, kind: str, words: str) -> None:
+    try:
+        _limited(name)
+    except ValueError as error:
+        assert type(error).__name__ == kind and words in str(error), repr(error)
+    else:
+        raise AssertionError("it was taken")
+    assert _limited("prints", b"what is asked next") == b"what is asked next"
+
+
+def _kill() -> None:
+    process = limited._process
+    assert process is not None
+    process._process.kill()
+    process._process.wait()
+
+
+@then("5 ordinary PDFs are counted by one process, and by another one after it was killed")
+def _(context: Context) -> None:
+    pids = set[bytes]()
+    for pages in range(1, 6):
+        assert pdf_tokens(papers.pdf("hello", pages=pages))
+        pids.add(_limited("pid_of"))
+    [pid] = pids
+    _kill()
+    assert pdf_tokens(papers.pdf("hello"))
+    assert _limited("pid_of") != pid
+
+
+@then("the process that counts has no key, and a fork starts its own")
+def _(context: Context) -> None:
+    os.environ["ANTHROPIC_API_KEY"] = "sk-secret"
+    _kill()
+    assert _limited("secrets_of") == b""
+    own = _limited("pid_of")
+    if (child := os.fork()) == 0:
+        try:
+            code = 2
+            code = 0 if _limited("pid_of") not in (own, b"") else 1
+        finally:
+            os._exit(code)
+    status = os.waitpid(child, 0)[1]
+    assert status == 0, status
+    assert _limited("pid_of") == own
+
+
+@then("a program without a Python of its own runs the function itself")
+def _(context: Context) -> None:
+    with mock.patch.object(sys, "frozen", True, create=True):
+        assert int(_limited("pid_of")) == os.getpid()

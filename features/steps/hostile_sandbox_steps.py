@@ -1,0 +1,247 @@
+"""Steps of callers who mean the sandbox harm: over raw connections, since no client would do so."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import contextlib
+import http.client
+import json
+import socket
+from typing import Any
+
+from behave import given, then, when
+from behave.runner import Context
+from staging import until
+
+from claude_batch.sandbox import SandboxServer, SandboxSettings, create_app
+
+HEADERS = {
+    "x-api-key": "sk-test",
+    "anthropic-version": "2026-10-21",
+    "content-type": "application/json",
+}
+ADMIN = ("healthz", "billing", "log", "faults", "faults/counters", "clock")
+PARAMS = {
+    "model": b'"claude-haiku-4-5"',
+    "max_tokens": b"10",
+    "messages": b'[{"role": "user", "content": "hi"}]',
+}
+
+
+def _call(
+    context: Context,
+    method: str,
+    path: str,
+    body: Any = None,
+    headers: dict[str, str] | None = None,
+) -> tuple[int, bytes]:
+    connection = http.client.HTTPConnection("127.0.0.1", context.port, timeout=60)
+    try:
+        connection.request(method, path, body, {**HEADERS, **(headers or {})})
+        answer = connection.getresponse()
+        return answer.status, answer.read()
+    finally:
+        connection.close()
+
+
+def _bytes(text: str) -> bytes:
+    """Literals of bytes, multiplied and added up."""
+    whole = b""
+    for part in text.split(" + "):
+        literal, _, times = part.partition(" * ")
+        whole += ast.literal_eval(literal) * int(times or 1)
+    return whole
+
+
+@given("a sandbox for strangers")
+def _(context: Context) -> None:
+    server = SandboxServer(latency=0.0, admin_token="the-token").start()
+    context.add_cleanup(server.stop)
+    context.sandbox = server
+    context.port = int(server.url.rpartition(":")[2])
+    context.answers = []
+
+
+@when("a stranger sends {literal} to every route that takes a body")
+def _(context: Context, literal: str) -> None:
+    body = _bytes(literal)
+    form = {"content-type": "multipart/form-data; boundary=x"}
+    context.answers = [
+        _call(context, "POST", "/v1/messages", body),
+        _call(context, "POST", "/v1/messages/count_tokens", body),
+        _call(context, "POST", "/v1/messages/batches", body),
+        _call(context, "POST", "/v1/files", body),
+        _call(context, "POST", "/v1/files", body, form),
+        _call(context, "POST", "/sandbox/faults", body),
+        _call(context, "POST", "/sandbox/clock", body),
+    ]
+
+
+@when("a stranger asks live and in a batch with {field} = {literal}")
+def _(context: Context, field: str, literal: str) -> None:
+    fields = {**PARAMS, field: _bytes(literal)}
+    params = b"{" + b",".join(b'"%s":%s' % (n.encode(), v) for n, v in fields.items()) + b"}"
+    context.answers = [
+        _call(context, "POST", "/v1/messages", params),
+        _call(context, "POST", "/v1/messages/count_tokens", params),
+    ]
+    entry = b'{"requests":[{"custom_id":"a","params":%s},{"custom_id":"b","params":%s}]}'
+    good = b"{" + b",".join(b'"%s":%s' % (n.encode(), v) for n, v in PARAMS.items()) + b"}"
+    status, told = _call(context, "POST", "/v1/messages/batches", entry % (params, good))
+    context.answers.append((status, told))
+    if status == 200:
+        path = f"/v1/messages/batches/{json.loads(told)['id']}/results"
+        until(lambda: _call(context, "GET", path)[0] == 200)
+        lines = [json.loads(line) for line in _call(context, "GET", path)[1].splitlines()]
+        outcomes = {line["custom_id"]: line["result"]["type"] for line in lines}
+        assert outcomes["b"] == "succeeded", outcomes
+
+
+@when("a stranger calls {method} {path} with the header {header} and the body {body}")
+@when("a stranger calls {method} {path} with the header {header} and the body ")
+def _(context: Context, method: str, path: str, header: str, body: str = "") -> None:
+    name, _, value = header.partition(": ")
+    sent = body.encode().decode("unicode_escape").encode("latin-1")
+    path = path.replace("99999…", "9" * 5000)
+    context.answers = [_call(context, method, path, sent or None, {name: value})]
+
+
+def _assert_errors(context: Context, *, may_succeed: bool) -> None:
+    assert context.answers
+    for status, told in context.answers:
+        if may_succeed and status == 200:
+            json.loads(told)
+            continue
+        assert 400 <= status < 500, (status, told[:200])
+        error = json.loads(told)
+        assert error["type"] == "error" and error["error"]["message"], error
+
+
+@then("each answer to the stranger is an error of the API with a status below 500")
+def _(context: Context) -> None:
+    _assert_errors(context, may_succeed=False)
+
+
+@then("each answer to the stranger is an error of the API with a status below 500, or an answer")
+def _(context: Context) -> None:
+    _assert_errors(context, may_succeed=True)
+
+
+@then("the sandbox still answers, bills and ends batches")
+def _(context: Context) -> None:
+    params = b"{" + b",".join(b'"%s":%s' % (n.encode(), v) for n, v in PARAMS.items()) + b"}"
+    status, told = _call(context, "POST", "/v1/messages", params)
+    assert status == 200, told
+    body = b'{"requests":[{"custom_id":"a","params":%s}]}' % params
+    status, told = _call(context, "POST", "/v1/messages/batches", body)
+    assert status == 200, told
+    path = f"/v1/messages/batches/{json.loads(told)['id']}"
+    until(lambda: json.loads(_call(context, "GET", path)[1])["processing_status"] == "ended")
+    assert context.sandbox.billing_summary()["paid"] >= 2
+    assert context.sandbox.billing() and context.sandbox.log()
+
+
+@when("a stranger sends {size:d} bytes to {path}")
+def _(context: Context, size: int, path: str) -> None:
+    context.answers = [_call(context, "POST", path, b" " * size)]
+
+
+@then("the stranger is answered {status:d}")
+def _(context: Context, status: int) -> None:
+    [(found, told)] = context.answers
+    assert found == status, (found, told[:200])
+
+
+@when("a stranger sends a body without an end to {path}")
+def _(context: Context, path: str) -> None:
+    with socket.create_connection(("127.0.0.1", context.port), timeout=60) as connection:
+        head = "".join(f"{name}: {value}\r\n" for name, value in HEADERS.items())
+        head += "transfer-encoding: chunked\r\n"
+        connection.sendall(f"POST {path} HTTP/1.1\r\nhost: 127.0.0.1\r\n{head}\r\n".encode())
+        chunk = b"100000\r\n" + b" " * 0x100000 + b"\r\n"
+        try:
+            for _ in range(1000):  # a gigabyte: it is answered, or broken off, long before
+                connection.sendall(chunk)
+        except OSError:
+            pass
+        else:
+            raise AssertionError("all of it was read")
+        connection.settimeout(10)
+        with contextlib.suppress(ConnectionError):  # what was not read may take the answer along
+            answer = connection.recv(100)
+            assert not answer or int(answer.split()[1]) == 413, answer
+
+
+@when("a stranger announces {announced} bytes and sends {sent:d}")
+def _(context: Context, announced: str, sent: int) -> None:
+    told = b""
+    head = "".join(f"{name}: {value}\r\n" for name, value in HEADERS.items())
+    with (
+        # A server may break off at the head already.
+        contextlib.suppress(OSError),
+        socket.create_connection(("127.0.0.1", context.port), timeout=60) as connection,
+    ):
+        connection.sendall(
+            f"POST /v1/messages HTTP/1.1\r\nhost: 127.0.0.1\r\n{head}"
+            f"content-length: {announced}\r\n\r\n".encode()
+        )
+        connection.sendall(b"x" * sent)
+        connection.shutdown(socket.SHUT_WR)
+        while part := connection.recv(65536):
+            told += part
+    assert b" 500 " not in told and b"Traceback" not in told, told
+
+
+@when("a stranger calls its own routes with the host {host} and the header {header}")
+def _(context: Context, host: str, header: str) -> None:
+    name, _, value = header.partition(": ")
+    headers = {"host": host.replace("PORT", str(context.port)), name: value}
+    context.answers = [_call(context, "GET", f"/sandbox/{path}", headers=headers) for path in ADMIN]
+    for method, path, body in (
+        ("DELETE", "log", None),
+        ("POST", "faults", b"{}"),
+        ("DELETE", "faults", None),
+        ("POST", "clock", b'{"advance": 0}'),
+    ):
+        context.answers.append(_call(context, method, f"/sandbox/{path}", body, headers))
+
+
+@then("all of them are answered {status:d}")
+def _(context: Context, status: int) -> None:
+    assert [found for found, _ in context.answers] == [status] * len(context.answers), (
+        context.answers
+    )
+    if status == 403:
+        error = json.loads(context.answers[0][1])["error"]
+        assert error["type"] == "permission_error" and "--admin-token" in error["message"], error
+
+
+@then("a call to its own routes from {address} with the token {token} is answered {status:d}")
+def _(context: Context, address: str, token: str, status: int) -> None:
+    app = create_app(SandboxSettings(admin_token="the-token"))
+    headers = [(b"host", b"localhost")]
+    if token != "none":
+        headers.append((b"x-sandbox-token", token.encode()))
+    scope = {
+        "type": "http",
+        "http_version": "1.1",
+        "method": "GET",
+        "path": "/sandbox/log",
+        "raw_path": b"/sandbox/log",
+        "query_string": b"",
+        "root_path": "",
+        "headers": headers,
+        "client": None if address == "nowhere" else (address, 1),
+        "server": ("localhost", 80),
+    }
+    told: list[Any] = []
+
+    async def receive() -> Any:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message: Any) -> None:
+        told.append(message)
+
+    asyncio.run(app(scope, receive, send))
+    assert told[0]["status"] == status, told

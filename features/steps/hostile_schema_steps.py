@@ -1,0 +1,149 @@
+"""Steps about JSON schemas that mean harm, with a server that none of them may reach."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+from behave import given, then, when
+from behave.runner import Context
+from event_steps import _lines
+from hostile_yaml_steps import bound
+
+from claude_batch.wire.turns import schema_problem
+
+CHAIN = 400
+"""Definitions, and levels of an answer, one below the other."""
+
+
+@given("a server that counts its requests")
+def _(context: Context) -> None:
+    context.seen = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            context.seen.append(self.path)
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b"{}")
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    context.add_cleanup(thread.join)
+    context.add_cleanup(server.server_close)
+    context.add_cleanup(server.shutdown)
+    context.server = f"http://127.0.0.1:{server.server_port}"
+
+
+@then("the server that counts has seen no request")
+def _(context: Context) -> None:
+    assert context.seen == [], context.seen
+
+
+def _doubling(times: int) -> dict[str, Any]:
+    """Definitions, each of which refers to the one before it twice."""
+    twice = [[{"$ref": f"#/$defs/a{n - 1}"}] * 2 for n in range(1, times)]
+    names = {f"a{n}": {"allOf": branches} for n, branches in enumerate(twice, 1)}
+    definitions = {"a0": {"type": "object"}, **names}
+    return {"type": "object", "then": {"$ref": f"#/$defs/a{times - 1}"}, "$defs": definitions}
+
+
+def _levels(count: int) -> dict[str, Any]:
+    """Definitions of which the last one leads to all others, level by level."""
+    refs = {f"a{n}": {"items": {"$ref": f"#/$defs/a{n - 1}"}} for n in range(count, 0, -1)}
+    return {**refs, "a0": {"type": "object"}}
+
+
+def _schema(context: Context, words: str) -> Any:
+    if words == "DOUBLING":
+        return _doubling(20)
+    if words == "DEEP":
+        return {"type": "object", "$defs": _levels(100)}
+    if words == "CHAIN":
+        links = [f"#/$defs/a{n}" for n in range(CHAIN)]
+        names = {f"a{n}": {"properties": {"a": {"$ref": to}}} for n, to in enumerate(links, 1)}
+        return {"$defs": {"a0": {"type": "object"}, **names}, "$ref": f"#/$defs/a{CHAIN}"}
+    return json.loads(words.replace("SERVER", getattr(context, "server", "")))
+
+
+@given("an actor's file whose response format is {schema}")
+def _(context: Context, schema: str) -> None:
+    # In YAML JSON is YAML.
+    written = json.dumps({"type": "json_schema", "schema": _schema(context, schema)})
+    context.actor_folder = context.tmp
+    (context.tmp / "actor.yaml").write_text(
+        f"# line 1\nmodel: claude-haiku-4-5\nresponse_format: {written}\n"
+    )
+
+
+@then('the actor error says of the server "{words}"')
+def _(context: Context, words: str) -> None:
+    words = words.replace("SERVER", context.server)
+    assert words in str(context.actor_error), context.actor_error
+
+
+@then("the actor file was taken")
+def _(context: Context) -> None:
+    assert context.actor_error is None, context.actor_error
+
+
+@given("a command's file of a request whose schema refers to the server that counts")
+def _(context: Context) -> None:
+    schema = {"type": "object", "then": {"$ref": f"{context.server}/a.json"}}
+    wanted = {"format": {"type": "json_schema", "schema": schema}}
+    params = {"messages": [{"role": "user", "content": "one"}], "output_config": wanted}
+    Path("asks.jsonl").write_text(json.dumps({"params": params}) + "\n")
+
+
+def _asked(schema: Any) -> bytes:
+    wanted = {"output_config": {"format": {"type": "json_schema", "schema": schema}}}
+    return json.dumps(wanted).encode()
+
+
+_JUDGES = """
+import json, sys
+from claude_batch.wire.turns import schema_problem
+params, message = sys.argv[1:]
+print(schema_problem(params.encode(), message.encode()))
+"""
+
+
+@when("answers are judged in a bounded process")
+def _(context: Context) -> None:
+    for row in context.table:
+        content = [{"type": "text", "text": json.dumps(row["answer"])}]
+        schema = {"type": "string", "pattern": row["pattern"]}
+        message = json.dumps({"content": content})
+        ended = subprocess.run(
+            [sys.executable, "-c", _JUDGES, _asked(schema).decode(), message],
+            capture_output=True,
+            text=True,
+            timeout=240,
+            preexec_fn=bound,
+        )
+        assert ended.returncode == 0, (row["pattern"], ended.returncode, ended.stderr)
+        assert row["verdict"] in ended.stdout, (row["pattern"], ended.stdout)
+
+
+@then("an answer to stored params with the schema {schema} is taken as it is")
+def _(context: Context, schema: str) -> None:
+    params = _asked(_schema(context, schema))
+    text = '{"a": ' * CHAIN + "{}" + "}" * CHAIN if schema == "CHAIN" else '{"a": {"aaa": 1}}'
+    message = json.dumps({"content": [{"type": "text", "text": text}]})
+    for _ in range(2):
+        assert schema_problem(params, message.encode()) is None
+
+
+@then("the log says once that answers cannot be judged: {words}")
+def _(context: Context, words: str) -> None:
+    lines = _lines(context, "answers cannot be judged by their schema")
+    assert len(lines) == 1 and words in lines[0], lines

@@ -1,0 +1,109 @@
+"""Steps about YAML files that mean harm, read by processes whose time and memory are bounded."""
+
+from __future__ import annotations
+
+import json
+import resource
+import subprocess
+import sys
+
+import parse
+from behave import given, register_type, then, when
+from behave.runner import Context
+
+CPU_SECONDS = 30
+"""Processor time after which the system kills a command: refusing takes a second or two."""
+
+MEMORY = 2 << 30
+
+
+@parse.with_pattern(r"\d+")
+def _parse_size(text: str) -> int:
+    return int(text)
+
+
+register_type(Size=_parse_size)
+
+
+def bound() -> None:
+    """Bound the processor time and the memory of a process that is about to start."""
+    resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+
+
+def _chain(length: int, link: str) -> str:
+    """Anchors a0, a1, …, each of which holds the one before it as ``link`` says."""
+    lines = (f"a{n}: &a{n} {link.replace('BEFORE', f'*a{n - 1}')}" for n in range(1, length + 1))
+    return "\n".join(("a0: &a0 {x: 1}", *lines))
+
+
+def hostile_yaml(what: str) -> str:
+    """Lines, from the third line of a file on."""
+    size = next((int(word) for word in what.split() if word.isdecimal()), 0)
+    if what.startswith("merge keys that double"):
+        return _chain(size, "{<<: [BEFORE, BEFORE]}")
+    if what.startswith("aliases that double"):
+        return _chain(size, "[BEFORE, BEFORE]")
+    if what.startswith("aliases that are nested"):
+        return _chain(size, "[BEFORE]")
+    if what.startswith("merge keys that are nested"):
+        return _chain(size, "{<<: [BEFORE]}")
+    if what.startswith("lists"):
+        return "x: " + "[" * size + "]" * size
+    if what.startswith("mappings"):
+        return "\n".join(f"{' ' * n}x:" for n in range(size))
+    return {
+        f"{size} sexagesimal places": "x: 1" + ":1" * size,
+        f"{size} sexagesimal places, by a tag": "x: !!int '1" + ":1" * size + "'",
+        f"{size} sexagesimal places of a float": "x: 1" + ":1" * size + ".5",
+        f"a number of {size} digits": "x: " + "1" * size,
+        f"a hexadecimal number of {size} digits": "x: 0x" + "f" * size,
+        f"a price of {size} digits": "claude-haiku-4-5:\n  input: " + "1" * size,
+    }[what]
+
+
+@given("a hostile actor file with {what}")
+def _(context: Context, what: str) -> None:
+    text = f"# line 1\nmodel: claude-haiku-4-5\n{hostile_yaml(what)}\n"
+    (context.tmp / "hostile.yaml").write_text(text, "utf-8")
+
+
+@given("a hostile price file with {what}")
+def _(context: Context, what: str) -> None:
+    text = f"# line 1\n# line 2\n{hostile_yaml(what)}\n"
+    (context.tmp / "prices.yaml").write_text(text, "utf-8")
+    (context.tmp / "asks.jsonl").write_text('"one"\n')
+
+
+@given("a hostile price file in JSON whose number has {size:Size} digits")
+def _(context: Context, size: int) -> None:
+    text = '{\n  "claude-haiku-4-5": {\n    "input": ' + "1" * size + ', "output": 1}}\n'
+    (context.tmp / "prices.json").write_text(text, "utf-8")
+    (context.tmp / "asks.jsonl").write_text('"one"\n')
+
+
+@when("a bounded command runs: {words}")
+def _(context: Context, words: str) -> None:
+    context.bounded = subprocess.run(
+        [sys.executable, "-m", "claude_batch", *words.split()],
+        cwd=context.tmp,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        preexec_fn=bound,
+    )
+
+
+@then('the bounded command exits with {code:d} and says "{words}"')
+def _(context: Context, code: int, words: str) -> None:
+    ended = context.bounded
+    assert "Traceback" not in ended.stderr, ended.stderr[-2000:]
+    assert "This is a bug" not in ended.stderr, ended.stderr[-2000:]
+    assert ended.returncode == code, (ended.returncode, ended.stderr[-2000:])
+    assert words in ended.stderr, ended.stderr[-2000:]
+
+
+@then("the actor's options are {options}")
+def _(context: Context, options: str) -> None:
+    assert context.actor_error is None, context.actor_error
+    assert dict(context.actor.options) == json.loads(options), context.actor.options

@@ -1,0 +1,92 @@
+"""Steps about signals that come while a command still imports."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from behave import then, when
+from behave.runner import Context
+from cli_steps import SOURCES
+
+from claude_batch.ledger import reading
+from claude_batch.ledger.store import Ledger
+
+SENDS_A_SIGNAL = """
+import importlib.abc, os, signal, sys
+
+class Sender(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name == os.environ["SIGNAL_AT"]:
+            sys.meta_path.remove(self)
+            os.kill(os.getpid(), getattr(signal, os.environ["SIGNAL"]))
+            for _ in range(1000):  # Python runs its handler between two of its steps
+                pass
+        return None
+
+sys.meta_path.insert(0, Sender())
+"""
+
+
+def _command(words: str) -> list[str]:
+    return [sys.executable, "-m", "claude_batch", *shlex.split(words)]
+
+
+def _run(context: Context, name: str, module: str, words: str, *, ignored: bool = False) -> None:
+    folder = context.tmp / "site"
+    folder.mkdir()
+    (folder / "sitecustomize.py").write_text(SENDS_A_SIGNAL)
+    paths = os.pathsep.join((str(folder), SOURCES))
+
+    def prepare() -> None:
+        # Whoever runs the tests in the background may have it ignored, which is inherited.
+        signal.signal(signal.SIGINT, signal.SIG_IGN if ignored else signal.SIG_DFL)
+
+    done = subprocess.run(
+        _command(words),
+        env={**os.environ, "PYTHONPATH": paths, "SIGNAL_AT": module, "SIGNAL": name},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        preexec_fn=prepare,
+    )
+    context.code, context.errors, context.printed = done.returncode, done.stderr, done.stdout
+    if found := re.search(r"run-\w{10}", done.stdout):
+        context.run_id = found[0]
+
+
+@when("a command's process gets {name} as it imports {module}: {words}")
+def _(context: Context, name: str, module: str, words: str) -> None:
+    _run(context, name, module, words)
+
+
+@when("a command that ignores SIGINT gets it as it imports {module}: {words}")
+def _(context: Context, module: str, words: str) -> None:
+    _run(context, "SIGINT", module, words, ignored=True)
+    context.errors += context.printed.replace(getattr(context, "run_id", "RUN"), "RUN")
+
+
+@then("the process of the command has ended with {code:d}, and has said one line: {words}")
+def _(context: Context, code: int, words: str) -> None:
+    assert context.code == code, (context.code, context.errors)
+    lines = context.errors.splitlines()
+    assert len(lines) == 1 and lines[0].startswith(words), context.errors
+    assert context.printed == "", context.printed
+
+
+@then("there is no run in the ledger, if there is one")
+def _(context: Context) -> None:
+    path = Path(os.environ["CLAUDE_BATCH_LEDGER"])
+    if not path.exists():
+        return
+    ledger = Ledger(str(path))
+    try:
+        with ledger.read() as tx:
+            assert reading.recent_runs(tx) == []
+    finally:
+        ledger.close()

@@ -1,0 +1,156 @@
+"""Steps about results that are missing from what the API sends."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import time
+from collections.abc import Generator
+from types import SimpleNamespace
+
+from behave import then, when
+from behave.runner import Context
+from cli_steps import command
+from money_steps import bill
+from sqlalchemy import select
+from staging import ledger_values, run_of_a_process_that_dies, until
+
+import claude_batch as cb
+from claude_batch.core import crash_points
+from claude_batch.core.crash_points import CrashPoint
+from claude_batch.ledger.collecting import Gap
+from claude_batch.ledger.schema import batches
+from claude_batch.ledger.store import Ledger
+from claude_batch.lifecycle.collection import fetch_wait, gap_since
+from claude_batch.providers.status import all_statuses
+
+DAY = 86400.0
+
+
+def gap(context: Context) -> cb.BatchStatus:
+    return until(
+        lambda: next((each for each in context.run.status().batches if each.missing), None)
+    )
+
+
+@then("a day lies between the beginning and the end of the gap")
+def _(context: Context) -> None:
+    found = gap(context)
+    assert found.missing == 2 and found.missing_since and found.missing_until, found
+    assert found.missing_until - found.missing_since == DAY, found
+    # The API's clock is ours here.
+    assert abs(found.missing_since - time.time()) < 60, found
+    assert found.next_check is not None and found.next_check < time.time() + 300, found
+
+
+@then("a run of {count:d} prompts is answered meanwhile")
+def _(context: Context, count: int) -> None:
+    other = context.actor.submit_sync(f"meanwhile {n}" for n in range(count))
+    assert other.wait_sync().counts == {cb.RequestState.SUCCEEDED: count}
+
+
+@then(
+    "the run's cost becomes what the API's bill of {count:d} answers comes to, "
+    "{others:d} of them asked meanwhile"
+)
+def _(context: Context, count: int, others: int) -> None:
+    assert bill(context)[1] == count + others
+    assert context.run.cost().total.results["succeeded"] == count
+
+
+@then("{good:d} of {count:d} are answered, and the others fail with {name}")
+def _(context: Context, good: int, count: int, name: str) -> None:
+    answers = [each for each in context.outcomes if isinstance(each, cb.ActorResponse)]
+    others = [each for each in context.outcomes if not isinstance(each, cb.ActorResponse)]
+    assert (len(answers), len(context.outcomes)) == (good, count), context.outcomes
+    assert {type(each).__name__ for each in others} == {name}, others
+
+
+@when("a process that asks {count:d} prompts dies at {point}")
+def _(context: Context, count: int, point: str) -> None:
+    context.prompts = [f"prompt {n}" for n in range(count)]
+    run_id = run_of_a_process_that_dies(point, context.prompts, poll_interval=0.05)
+    context.run = context.provider.open_run(run_id)
+    context.provider.resume()
+
+
+@when("the provider is closed while results are missing")
+def _(context: Context) -> None:
+    context.since = gap(context).missing_since
+    context.provider.close()
+
+
+@then("the gap began when it was first seen")
+def _(context: Context) -> None:
+    assert ledger_values(select(batches.c.missing_since)) == [context.since]
+
+
+@then("the run's results are fetched again, and {count:d} are there")
+def _(context: Context, count: int) -> None:
+    assert context.run.refetch_sync() == count
+
+
+@then(
+    "a gap since {since}, last seen at {seen}, that is seen again at {now:d} counts since {told:d}"
+)
+def _(context: Context, since: str, seen: str, now: int, told: int) -> None:
+    before, last = (None if each == "none" else float(each) for each in (since, seen))
+    found = gap_since(before, last, now=float(now), after=DAY, interval=300.0)
+    assert found == told, found
+
+
+@then("fetch {fetch:d} of a gap of {age:d} seconds is repeated after {wait:d} seconds")
+def _(context: Context, fetch: int, age: int, wait: int) -> None:
+    row = SimpleNamespace(fetches=fetch - 1, poll_interval=30.0, max_poll_interval=300.0)
+    found = fetch_wait(row, Gap(missing=1, since=0.0, seen=float(age), until=DAY))
+    assert found == wait, found
+
+
+@when("commands advance the run until results are {state}")
+def _(context: Context, state: str) -> None:
+    def once() -> bool:
+        command(context, "advance")
+        with open_ledger() as ledger:
+            [status] = all_statuses(ledger)
+        if state == "lost":
+            return status.finished
+        return any(batch.missing for batch in status.batches)
+
+    run_id = context.run_id
+    until(once)
+    context.run_id = run_id
+
+
+@contextlib.contextmanager
+def open_ledger() -> Generator[Ledger]:
+    ledger = Ledger(os.environ["CLAUDE_BATCH_LEDGER"])
+    try:
+        yield ledger
+    finally:
+        ledger.close()
+
+
+@when("a fetch on order dies between storing and filling")
+def _(context: Context) -> None:
+    class Death(Exception):
+        """The process is gone."""
+
+    def die(point: CrashPoint) -> None:
+        if point is CrashPoint.DURING_COLLECT_CHUNK:
+            raise Death
+
+    context.add_cleanup(setattr, crash_points, "on_reach", None)
+    crash_points.on_reach = die
+    try:
+        context.run.refetch_sync()
+    except Death:
+        crash_points.on_reach = None
+        return
+    raise AssertionError("it did not die")
+
+
+@when("the run is retried without what failed, and what is missing")
+def _(context: Context) -> None:
+    assert asyncio.run(context.run.retry_failed()) == 0
+    assert asyncio.run(context.run.retry_failed("missing")) == 0

@@ -1,0 +1,254 @@
+"""`run_limited`: a function of bytes, run in a process that may use only so much time and memory.
+
+A document of a few kilobytes can keep a parser busy for hours, or fill the memory of the machine.
+Python cannot stop a thread, so such parsers run in a process of their own. It is started by the
+first call, serves all later ones, and is killed by a call that passes a bound; the next call starts
+another one. It does not get the API key: the variables that hold secrets stay behind.
+"""
+
+from __future__ import annotations
+
+import atexit
+import importlib
+import math
+import os
+import select
+import struct
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import IO, Final
+
+__all__ = ["PassedBound", "run_limited"]
+
+MOST_MEMORY: Final = 1_500_000_000
+"""Bytes of address space of the process, Python's own included."""
+START_SECONDS: Final = 60.0
+"""How long the process may take to start, on a machine that is busy."""
+
+_SECRETS: Final = ("ANTHROPIC_", "CLAUDE_BATCH_", "AWS_", "GOOGLE_")
+_HEADER: Final = struct.Struct("<BQQ")
+"""Of a call: its seconds, and the bytes of the function's name and of the data. Of an answer: its
+kind, the bytes of what is told, and 0."""
+_DONE, _REFUSED, _NO_MEMORY = range(3)
+_BLOCK: Final = 1 << 20
+
+
+class PassedBound(ValueError):
+    """The function used more time or memory than it may."""
+
+
+class _Gone(Exception):
+    """The process has ended."""
+
+
+class _Late(Exception):
+    """The process takes too long."""
+
+
+class _Process:
+    def __init__(self) -> None:
+        environment = {
+            name: value for name, value in os.environ.items() if not name.startswith(_SECRETS)
+        }
+        # Only what is on the path here is on the path there, also for a program that changed it.
+        environment["PYTHONPATH"] = os.pathsep.join(sys.path)
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-m", __name__],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=environment,
+            # Ctrl-C in a terminal is the caller's, who closes this process in its own time.
+            start_new_session=True,
+        )
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._in, self._out = self._process.stdin.fileno(), self._process.stdout.fileno()
+        os.set_blocking(self._in, False)
+        os.set_blocking(self._out, False)
+        self._used = False
+
+    @property
+    def ended(self) -> bool:
+        """Whether it has ended between two calls."""
+        return self._process.poll() is not None
+
+    def call(self, function: str, data: bytes, seconds: float) -> tuple[int, bytes]:
+        deadline = time.monotonic() + 2 * seconds + (0.0 if self._used else START_SECONDS)
+        self._used = True
+        name = function.encode()
+        self._send(_HEADER.pack(math.ceil(seconds), len(name), len(data)), deadline)
+        self._send(name, deadline)
+        self._send(data, deadline)
+        kind, size, _ = _HEADER.unpack(self._receive(_HEADER.size, deadline))
+        return kind, self._receive(size, deadline)
+
+    def _send(self, data: bytes, deadline: float) -> None:
+        left = memoryview(data)
+        while left:
+            _wait(self._in, deadline, writing=True)
+            try:
+                left = left[os.write(self._in, left[:_BLOCK]) :]
+            except BlockingIOError:
+                continue
+            except BrokenPipeError:
+                raise _Gone from None
+
+    def _receive(self, size: int, deadline: float) -> bytes:
+        held = bytearray()
+        while len(held) < size:
+            _wait(self._out, deadline, writing=False)
+            try:
+                part = os.read(self._out, min(size - len(held), _BLOCK))
+            except BlockingIOError:
+                continue
+            if not part:
+                raise _Gone
+            held += part
+        return bytes(held)
+
+    def close(self, *, kill: bool) -> int:
+        """End the process; returns its exit code."""
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                pipe.close()
+        if kill:
+            self._process.kill()
+        try:
+            return self._process.wait(5.0)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            return self._process.wait()
+
+
+def _wait(descriptor: int, deadline: float, *, writing: bool) -> None:
+    poll = select.poll()
+    poll.register(descriptor, select.POLLOUT if writing else select.POLLIN)
+    left = deadline - time.monotonic()
+    if left <= 0 or not poll.poll(left * 1000):
+        raise _Late
+
+
+_lock = threading.Lock()
+_process: _Process | None = None
+
+
+def run_limited(function: str, data: bytes, *, seconds: float) -> bytes:
+    """Run ``module:function``, which takes and gives bytes, on ``data`` in a limited process.
+
+    One call at a time; ``seconds`` (at most 255) bounds its processor time, and twice that its
+    waiting. Raises `PassedBound` if it needs more time or memory, and ``ValueError`` with the
+    function's own words if that raises a ``ValueError``. If there is no Python to start
+    (a frozen program), the function runs here, without bounds.
+    """
+    global _process
+    if not sys.executable or getattr(sys, "frozen", False):
+        return _found(function)(data)
+    with _lock:
+        if _process is not None and _process.ended:
+            _process.close(kill=True)
+            _process = None
+        process = _process = _process or _Process()
+        try:
+            kind, told = process.call(function, data, seconds)
+        except (_Gone, _Late, OSError) as error:
+            _process = None
+            code = process.close(kill=True)
+            if isinstance(error, _Late) or code in (-_SIGXCPU, -_SIGKILL):
+                raise PassedBound(f"takes more than {seconds:g} seconds to read") from None
+            raise PassedBound("makes the library that reads it crash") from None
+        except BaseException:
+            _process = None  # a call that was broken off has an answer still to come
+            process.close(kill=True)
+            raise
+        if kind == _NO_MEMORY:
+            _process = None
+            process.close(kill=True)
+    if kind == _DONE:
+        return told
+    if kind == _NO_MEMORY:
+        raise PassedBound(f"needs more than {MOST_MEMORY:,} bytes of memory to read")
+    raise ValueError(told.decode("utf-8", "replace"))
+
+
+_SIGXCPU, _SIGKILL = 24, 9
+
+
+def _found(function: str) -> Callable[[bytes], bytes]:
+    module, _, name = function.partition(":")
+    found: Callable[[bytes], bytes] = getattr(importlib.import_module(module), name)
+    return found
+
+
+def _close() -> None:
+    with _lock:
+        if _process is not None:
+            _process.close(kill=False)
+
+
+atexit.register(_close)
+
+
+def _after_fork() -> None:
+    # A lock that another thread of the parent held is never released here.
+    global _lock, _process
+    _lock, _process = threading.Lock(), None
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+# In the process itself ------------------------------------------------------------------------
+
+
+def _serve(source: IO[bytes], sink: IO[bytes]) -> None:
+    """Answer calls until the caller is gone."""
+    import resource
+
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    _, most = resource.getrlimit(resource.RLIMIT_AS)
+    wanted = MOST_MEMORY if most == resource.RLIM_INFINITY else min(MOST_MEMORY, most)
+    try:
+        resource.setrlimit(resource.RLIMIT_AS, (wanted, most))
+    except (ValueError, OSError):
+        pass  # macOS does not bound it
+    while len(header := source.read(_HEADER.size)) == _HEADER.size:
+        seconds, name_size, size = _HEADER.unpack(header)
+        name = source.read(name_size).decode()
+        data = source.read(size)
+        if len(data) < size:
+            return
+        # The limit counts from the start of the process.
+        _, most = resource.getrlimit(resource.RLIMIT_CPU)
+        allowed = math.ceil(time.process_time()) + seconds
+        resource.setrlimit(resource.RLIMIT_CPU, (allowed, most))
+        kind, told = _answer(name, data)
+        sink.write(_HEADER.pack(kind, len(told), 0))
+        sink.write(told)
+        sink.flush()
+
+
+def _answer(name: str, data: bytes) -> tuple[int, bytes]:
+    try:
+        return _DONE, _found(name)(data)
+    except MemoryError:
+        return _NO_MEMORY, b""
+    except ValueError as error:
+        return _REFUSED, str(error).encode("utf-8", "replace")
+    except Exception as error:
+        # Whatever a library raises for a document that is wrong in some place of its own.
+        words = f"cannot be read: {type(error).__name__}: {error}"
+        return _REFUSED, words.encode("utf-8", "replace")
+
+
+def _main() -> None:
+    source, sink = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
+    # What a library prints must not get among the answers.
+    os.dup2(2, 1)
+    _serve(source, sink)
+
+
+if __name__ == "__main__":
+    _main()

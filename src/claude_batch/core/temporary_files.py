@@ -1,0 +1,110 @@
+"""Files that are written under another name first, in folders where others may write too.
+
+A name that can be foretold lets a neighbour put a link or a file in its place. So the names are
+random, the files are new and the owner's alone, and no link is followed.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import secrets
+import stat
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO
+
+__all__ = ["create_beside", "flush_folder", "replacing"]
+
+_LONGEST_STEM = 150
+"""Bytes of a file's name that become part of the temporary one's; 255 are the most in all."""
+
+
+def create_beside(target: Path, ending: str = "partial") -> tuple[int, Path]:
+    """Create a file with mode 0600 in the target's folder; its open descriptor, and its path.
+
+    Raises `OSError`.
+    """
+    while True:
+        path = target.with_name(f"{_stem(target)}{secrets.token_hex(8)}.{ending}")
+        with suppress(FileExistsError):
+            flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+            return os.open(path, flags, 0o600), path
+
+
+def _stem(target: Path) -> str:
+    return f".{os.fsdecode(os.fsencode(target.name)[:_LONGEST_STEM])}."
+
+
+@contextmanager
+def replacing(
+    target: Path, *, mode: int = 0o600, durable: bool = True, sweep: bool = False
+) -> Generator[IO[bytes]]:
+    """A stream whose content takes the target's place, whole, when the block succeeds.
+
+    The target then has ``mode``; a link there is replaced, and not followed. ``durable``: it is on
+    the disk afterwards, its name included. ``sweep``: what processes have left behind that were
+    killed while they wrote the same target is removed first. Raises `OSError`, and leaves nothing
+    behind.
+    """
+    if sweep:
+        _sweep(target)
+    descriptor, temporary = _create_locked(target) if sweep else create_beside(target)
+    try:
+        with open(descriptor, "wb") as stream:
+            yield stream
+            stream.flush()
+            if mode != 0o600:
+                os.fchmod(stream.fileno(), mode)
+            if durable:
+                os.fsync(stream.fileno())
+            os.replace(temporary, target)
+    except BaseException:
+        with suppress(OSError):
+            temporary.unlink()
+        raise
+    if durable:
+        flush_folder(target.parent)
+
+
+def flush_folder(folder: Path) -> None:
+    """Wait until a folder's new names are on the disk, also after a power cut."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _create_locked(target: Path) -> tuple[int, Path]:
+    """A new file that no sweeper takes for a dead process's, as long as it is open."""
+    while True:
+        descriptor, path = create_beside(target)
+        with suppress(OSError):  # a file system without locks, where nobody sweeps either
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        if os.fstat(descriptor).st_nlink:
+            return descriptor, path
+        os.close(descriptor)  # swept in the moment before it was locked
+
+
+def _sweep(target: Path) -> None:
+    """Remove the files beside a target that were ours, and that no process has open any more."""
+    pattern = re.compile(re.escape(_stem(target)) + r"[0-9a-f]{16}\.partial")
+    with os.scandir(target.parent) as entries:
+        found = [entry.path for entry in entries if pattern.fullmatch(entry.name)]
+    for path in found:
+        with suppress(OSError):
+            _remove_if_dead(path)
+
+
+def _remove_if_dead(path: str) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    try:
+        about = os.fstat(descriptor)
+        if stat.S_ISREG(about.st_mode) and about.st_uid == os.geteuid():
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.unlink(path)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,147 @@
+"""YAML with bounds on what a file may expand to, and a line for every fault.
+
+PyYAML follows aliases and merge keys without end, recurses once a level, and multiplies the places
+of a sexagesimal number one by one. A file of a kilobyte can so take hours or all memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Any, NamedTuple, cast
+
+import yaml
+from yaml.composer import ComposerError
+from yaml.constructor import ConstructorError
+from yaml.reader import ReaderError
+
+__all__ = ["BoundedLoader", "YamlFault", "yaml_faults"]
+
+MOST_LEVELS = 100
+"""Levels of nesting, those that aliases add included."""
+
+MOST_REPEATED = 100_000
+"""Values that the aliases of a file may stand for, all together."""
+
+LONGEST_NUMBER = 1000
+"""Characters of a number."""
+
+_NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
+
+
+class YamlFault(Exception):
+    """Invalid YAML: ``words`` say why, ``line`` (from 1) where, if that is known."""
+
+    def __init__(self, words: str, line: int | None) -> None:
+        super().__init__(words)
+        self.words = words
+        self.line = line
+
+
+@contextmanager
+def yaml_faults(text: str) -> Generator[None]:
+    """Turn whatever PyYAML raises about ``text`` within the block into `YamlFault`."""
+    try:
+        yield
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        words = " ".join(filter(None, (error.context, error.problem)))
+        raise YamlFault(words, None if mark is None else mark.line + 1) from None
+    except ReaderError as error:
+        character = error.character
+        code = ord(character) if isinstance(character, str) else character
+        line = text.count("\n", 0, error.position) + 1
+        raise YamlFault(f"{error.reason}: U+{code:04X}", line) from None
+    except (yaml.YAMLError, ValueError) as error:
+        raise YamlFault(" ".join(str(error).split()), None) from None
+    except RecursionError:
+        raise YamlFault("nested too deeply", None) from None
+
+
+class _Extent(NamedTuple):
+    """How much a value is once its aliases are written out."""
+
+    values: int
+    levels: int
+
+
+class BoundedLoader(yaml.SafeLoader):
+    """`yaml.SafeLoader` that refuses what would expand, nest or count without end.
+
+    An anchor that holds itself is refused too: it has no end, and cannot be sent.
+    """
+
+    def __init__(self, stream: str) -> None:
+        super().__init__(stream)
+        self._extents: dict[str, _Extent] = {}
+        self._level = 0
+        self._deepest = 0
+        self._values = 0
+        self._repeated = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        event = cast("yaml.Event", self.peek_event())  # pyright: ignore[reportUnknownMemberType]
+        anchor: str | None = getattr(event, "anchor", None)
+        if isinstance(event, yaml.AliasEvent):
+            self._count_alias(event, str(anchor))
+            return super().compose_node(parent, index)
+        around, before = self._deepest, self._values
+        self._values += 1
+        self._level += 1
+        self._deepest = self._level
+        self._check_levels(event)
+        node = super().compose_node(parent, index)
+        if anchor is not None:
+            self._extents[anchor] = _Extent(self._values - before, self._deepest - self._level + 1)
+        self._level -= 1
+        self._deepest = max(around, self._deepest)
+        return node
+
+    def _count_alias(self, event: yaml.Event, anchor: str) -> None:
+        extent = self._extents.get(anchor)
+        if extent is None:
+            if anchor in self.anchors:  # it is not whole yet
+                raise _fault("an anchor holds itself; write the value out", event.start_mark)
+            return  # PyYAML names it
+        self._values += extent.values
+        self._repeated += extent.values
+        if self._repeated > MOST_REPEATED:
+            raise _fault(
+                f"its aliases expand to more than {MOST_REPEATED:,} values; write the values out",
+                event.start_mark,
+            )
+        self._deepest = max(self._deepest, self._level + extent.levels)
+        self._check_levels(event)
+
+    def _check_levels(self, event: yaml.Event) -> None:
+        if self._deepest > MOST_LEVELS:
+            raise _fault(f"it is nested more than {MOST_LEVELS} levels deep", event.start_mark)
+
+    def compose_scalar_node(self, anchor: dict[Any, yaml.Node]) -> yaml.ScalarNode:
+        node = super().compose_scalar_node(anchor)
+        if node.tag in _NUMBERS and len(node.value) > LONGEST_NUMBER:
+            raise _fault(
+                f"a number of more than {LONGEST_NUMBER:,} characters; put a text in quotes",
+                node.start_mark,
+            )
+        if not node.value.isascii():
+            try:
+                node.value.encode()
+            except UnicodeEncodeError:
+                words = "an escape stands for half a character (\\ud800 to \\udfff)"
+                raise _fault(words, node.start_mark) from None
+        return node
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        try:
+            return super().construct_object(node, deep=deep)  # pyright: ignore[reportUnknownMemberType]
+        except (ValueError, LookupError, AttributeError, OverflowError):
+            # What PyYAML lets through where a scalar does not fit its tag.
+            if not isinstance(node, yaml.ScalarNode):
+                raise
+            kind = node.tag.rpartition(":")[2]
+            raise ConstructorError(None, None, f"this is no {kind}", node.start_mark) from None
+
+
+def _fault(words: str, mark: Any) -> ComposerError:
+    return ComposerError(None, None, words, mark)

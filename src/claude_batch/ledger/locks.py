@@ -1,0 +1,82 @@
+"""Lock files beside a ledger: the owner's alone, and of nobody else's making."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import stat
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from claude_batch.core.errors import LedgerError
+
+__all__ = ["file_lock", "owner_of", "take"]
+
+
+def file_lock(path: Path) -> FileLock:
+    """A lock, not taken yet, whose file others can neither read nor hold."""
+    return FileLock(path, mode=0o600)
+
+
+def take(lock: FileLock, beside: Path, *, timeout: float = 0) -> bool:
+    """Take a lock; False where another process holds it.
+
+    The file may belong to this process's user, to root, or to the owner of what lies at ``beside``.
+    Raises `LedgerError`, which names the owner, for a file of anybody else, and where the file
+    cannot be opened.
+    """
+    path = Path(lock.lock_file)
+    try:
+        lock.acquire(timeout=timeout)
+    except Timeout:
+        _require_ours(path, beside)
+        return False
+    except OSError as error:
+        owner = owner_of(path)
+        whose = f"belongs to {owner} and " if owner else ""
+        raise LedgerError(
+            f"the lock file {path} {whose}cannot be opened: {error.strerror}. {_REMEDY}"
+        ) from None
+    try:
+        _require_ours(path, beside)
+        about = path.lstat()
+        if about.st_uid == os.geteuid() and stat.S_IMODE(about.st_mode) & 0o077:
+            path.chmod(0o600)  # made by an older version: others could hold it
+    except BaseException:
+        lock.release()
+        raise
+    return True
+
+
+_REMEDY = (
+    "Run as that user, or remove the file while no process uses the ledger; nothing was changed"
+)
+
+
+def _require_ours(path: Path, beside: Path) -> None:
+    try:
+        uid = path.lstat().st_uid
+        ours = {0, os.geteuid(), beside.stat().st_uid}
+    except OSError:
+        return  # it has just gone, with its holder
+    if uid not in ours:
+        raise LedgerError(
+            f"the lock file {path} belongs to {_name(uid)}, and the ledger does not: that user can "
+            f"keep it locked. {_REMEDY}"
+        )
+
+
+def owner_of(path: Path) -> str:
+    """Whose a file is, as ``user name (uid 1000)``; "" where there is none."""
+    try:
+        return _name(path.lstat().st_uid)
+    except OSError:
+        return ""
+
+
+def _name(uid: int) -> str:
+    try:
+        return f"user {pwd.getpwuid(uid).pw_name} (uid {uid})"
+    except KeyError:
+        return f"uid {uid}"

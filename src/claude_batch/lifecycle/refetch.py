@@ -1,0 +1,130 @@
+"""Fetch the results of a run's batches again, on order: what was missing may be there by now.
+
+It costs nothing, and needs no driver's seat: lines are stored idempotently, and each batch is
+filled in one transaction that looks at the states as they are then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from claude_batch.core.errors import ActorConfigurationError
+from claude_batch.core.settings import LedgerSettings
+from claude_batch.core.states import BatchState, RequestState
+from claude_batch.ledger import collecting, late_answers, packing, reading
+from claude_batch.ledger.store import Ledger
+from claude_batch.lifecycle.budgeting import warn_after
+from claude_batch.lifecycle.collection import COMPLETE_FETCHES, Collection, missing_state
+from claude_batch.lifecycle.doors import contact_faults
+from claude_batch.lifecycle.submission import backoff
+from claude_batch.wire.client import ApiError, BatchesClient, Unreachable
+
+__all__ = ["Refetched", "refetch"]
+
+_log = logging.getLogger(__name__)
+
+_KEPT = "What was found until then is kept, and nothing was sent"
+
+
+@dataclass(slots=True)
+class Refetched:
+    """What fetching the results of a run's batches again has brought."""
+
+    found: int = 0
+    """Results of the run that had been missing, and are stored now."""
+    missing: int = 0
+    """Requests of the run whose result is missing still."""
+    batches: list[int] = field(default_factory=list[int])
+    """The ledger's numbers of the batches whose results were read to their end."""
+    refused: dict[str, str] = field(default_factory=dict[str, str])
+    """The API's ids of batches whose results it does not give, and why."""
+
+
+async def refetch(
+    ledger: Ledger, client: BatchesClient, settings: LedgerSettings, run_id: str
+) -> Refetched:
+    """Fetch every batch again that lacks results of a run, and fill in what arrives.
+
+    A lost request gets its real outcome, and its cost is counted; those of other runs in the same
+    batches likewise. Raises `ActorConfigurationError` if the run was asked at another base URL,
+    `AccountHaltedError` if the key is refused, and `EngineStoppedError` if the API cannot be
+    reached; what was filled until then stays filled.
+    """
+    with ledger.read() as tx:
+        there = reading.workspace_row(tx, reading.run_row(tx, run_id).workspace_id).base_url
+        rows = late_answers.incomplete_batches(tx, run_id)
+        before = late_answers.missing_sendings(tx, run_id)
+    if there != client.base_url:
+        raise ActorConfigurationError(
+            f"run {run_id} was asked at {there}, and this key is for {client.base_url}; "
+            "name that server with --base-url. Nothing was fetched"
+        )
+    collection = Collection(ledger, client, settings)
+    again = f"{_KEPT}; try again later"
+    done = Refetched()
+    for row in rows:
+        try:
+            with contact_faults(client, _KEPT, again):
+                await _fetch(collection, row)
+        except _Refused as error:
+            done.refused[row.remote_id] = str(error)
+            _log.warning("batch %s: its results are not given: %s", row.remote_id, error)
+            continue
+        done.batches.append(row.id)
+        _fill(ledger, row.id)
+    with ledger.read() as tx:
+        done.missing = late_answers.missing_requests(tx, run_id)
+        done.found = max(0, before - late_answers.missing_sendings(tx, run_id))
+    return done
+
+
+class _Refused(Exception):
+    """The API says for sure that it does not give the results of a batch."""
+
+
+async def _fetch(collection: Collection, row: Any) -> None:
+    for failures in range(1, COMPLETE_FETCHES + 1):
+        try:
+            await collection.fetch(None, row)
+            return
+        except ApiError as error:
+            fault = error.fault
+            if fault.from_api and not fault.passes and fault.account_reason is None:
+                raise _Refused(str(error)) from None
+            if fault.account_reason is not None or failures == COMPLETE_FETCHES:
+                raise
+        except Unreachable:
+            if failures == COMPLETE_FETCHES:
+                raise
+        await asyncio.sleep(backoff(failures))
+
+
+def _fill(ledger: Ledger, batch_id: int) -> None:
+    """Give the requests of a batch what is stored of it by now."""
+    now = time.time()
+    with ledger.write() as tx:
+        row = packing.batch(tx, batch_id)
+        if row.state == BatchState.ENDED:
+            # The driver judges it; its successes are for sure, also those of earlier sendings.
+            collecting.give_successes(tx, batch_id)
+            collecting.settle_again(tx, batch_id, lost=True, contradicted=True)
+            collecting.fetch_soon(tx, batch_id, now)
+            return
+        stored = collecting.stored_counts(tx, batch_id)
+        # A batch that was gone before it had ended has no counts.
+        counts = None if row.counts is None else json.loads(row.counts)
+        succeeded = row.request_count if counts is None else int(counts.get("succeeded", 0))
+        short = min(succeeded, row.request_count) - stored.succeeded
+        gaps = row.request_count - stored.total
+        contradicted = counts is not None and short > max(gaps, 0)
+        late_answers.fill(tx, batch_id, contradicted=contradicted, now=now)
+        lost = counts is None or missing_state(stored, succeeded) is RequestState.LOST
+        collecting.settle_again(tx, batch_id, lost=lost, contradicted=contradicted)
+        warnings = warn_after(tx, batch_id, now)
+    for words in warnings:
+        _log.warning("%s", words, extra={"for_people": True})

@@ -1,0 +1,239 @@
+"""Calls middleware: plain methods on threads, ``async def`` ones on the caller's event loop.
+
+Written once, for callers with an event loop. Those without one run it on a loop that all of them
+share, in a thread of its own. Nothing here is touched where a provider has no middleware.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import threading
+from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, TypeVar
+
+from claude_batch.actor.middleware import Middlewares, Passage, Step
+from claude_batch.actor.request import ActorRequest, RequestLike
+from claude_batch.actor.response import ActorResponse, ActorResult
+from claude_batch.core.errors import InvalidRequestError, MiddlewareError
+from claude_batch.providers.background import LoopThread, wait_for
+from claude_batch.providers.worker_pool import POOL, Job
+
+__all__ = [
+    "LOST_WITH_IT",
+    "REQUESTS_AT_ONCE",
+    "MiddlewareRunner",
+    "Prepared",
+    "wait_on_a_loop",
+]
+
+_T = TypeVar("_T")
+
+Prepared = ActorRequest | InvalidRequestError | MiddlewareError
+"""A request to encode, or why there is none."""
+
+NOTHING_SENT = "nothing was sent for it"
+LOST_WITH_IT = "the answer was paid for, and is lost, since no ledger keeps a live one"
+
+REQUESTS_AT_ONCE = 64
+"""Requests of a run that one thread is handed together."""
+
+RESULTS_AT_ONCE = 16
+"""Results of a run that one thread is handed together, before the first of them is given."""
+
+
+class MiddlewareRunner:
+    """Calls the middleware of one provider."""
+
+    def __init__(self, middleware: Middlewares) -> None:
+        self._middleware = middleware
+
+    async def before(self, actor: str, request: ActorRequest) -> ActorRequest:
+        """The request to encode. Raises `MiddlewareError`."""
+        passage = Passage(actor, request.key, request, NOTHING_SENT)
+        await self._pass(self._middleware.before, [passage], None)
+        if passage.error is not None:
+            raise passage.error
+        assert isinstance(passage.value, ActorRequest)
+        return passage.value
+
+    async def after(
+        self, actor: str, key: str | None, response: ActorResponse, kept: str
+    ) -> ActorResponse:
+        """The response to hand over. Raises `MiddlewareError`, which ends with ``kept``."""
+        passage = Passage(actor, key, response, kept)
+        await self._pass(self._middleware.after, [passage], self._middleware.timeout)
+        if passage.error is not None:
+            raise passage.error
+        assert isinstance(passage.value, ActorResponse)
+        return passage.value
+
+    async def before_all(self, actor: str, requests: Sequence[RequestLike]) -> list[Prepared]:
+        """What becomes of some requests of a run, in order."""
+        prepared: list[Prepared | Passage] = []
+        for each in requests:
+            try:
+                request = ActorRequest.of(each)
+            except InvalidRequestError as error:
+                prepared.append(error)
+            else:
+                prepared.append(Passage(actor, request.key, request, NOTHING_SENT))
+        passages = [each for each in prepared if isinstance(each, Passage)]
+        await self._pass(self._middleware.before, passages, None)
+        return [_prepared(each) if isinstance(each, Passage) else each for each in prepared]
+
+    def before_all_sync(self, actor: str, requests: Iterable[RequestLike]) -> Iterator[Prepared]:
+        """What becomes of the requests of a run, with or without a running event loop."""
+        for some in _chunks(requests, REQUESTS_AT_ONCE):
+            yield from wait_on_a_loop(self.before_all(actor, some))
+
+    async def after_all(
+        self, actor: str, results: Iterable[ActorResult], kept: str
+    ) -> AsyncIterator[list[ActorResult]]:
+        """Results of a run as the middleware leaves them, in order, a few at a time."""
+        for some in _chunks(results, RESULTS_AT_ONCE):
+            yield await self._after_some(actor, some, kept)
+
+    def after_all_sync(
+        self, actor: str, results: Iterable[ActorResult], kept: str
+    ) -> Iterator[list[ActorResult]]:
+        """`after_all`, with or without a running event loop."""
+        for some in _chunks(results, RESULTS_AT_ONCE):
+            yield wait_on_a_loop(self._after_some(actor, some, kept))
+
+    async def _after_some(
+        self, actor: str, results: Sequence[ActorResult], kept: str
+    ) -> list[ActorResult]:
+        passages = [
+            None if result.response is None else Passage(actor, result.key, result.response, kept)
+            for result in results
+        ]
+        passing = [passage for passage in passages if passage is not None]
+        await self._pass(self._middleware.after, passing, self._middleware.timeout)
+        return [
+            result if passage is None else _passed(result, passage)
+            for result, passage in zip(results, passages, strict=True)
+        ]
+
+    async def _pass(
+        self, steps: Sequence[Step], passages: Sequence[Passage], seconds: float | None
+    ) -> None:
+        """Take passages through the steps; what fails in one goes no further."""
+        for step in steps:
+            going = [passage for passage in passages if passage.error is None]
+            if step.is_async:
+                for passage in going:
+                    await _await(step, passage, seconds)
+            else:
+                await _call_on_a_thread(step, going, seconds)
+
+
+def _passed(result: ActorResult, passage: Passage) -> ActorResult:
+    if passage.error is not None:
+        return replace(result, response=None, error=passage.error)
+    assert isinstance(passage.value, ActorResponse)
+    return replace(result, response=passage.value)
+
+
+def _prepared(passage: Passage) -> Prepared:
+    if passage.error is not None:
+        return passage.error
+    assert isinstance(passage.value, ActorRequest)
+    return passage.value
+
+
+def _chunks(items: Iterable[_T], size: int) -> Iterator[list[_T]]:
+    them = iter(items)
+    while some := list(itertools.islice(them, size)):
+        yield some
+
+
+async def _await(step: Step, passage: Passage, seconds: float | None) -> None:
+    patience = asyncio.timeout(seconds)
+    try:
+        async with patience:
+            changed = await step.call(passage)
+    except Exception as error:
+        if patience.expired() and seconds is not None:
+            step.overrun(passage, seconds)
+        else:
+            step.fail(passage, error)
+    else:
+        step.settle(passage, changed)
+
+
+def _call(step: Step, passage: Passage) -> object:
+    """What a plain method gives, or its exception: on a thread, which must not change a passage
+    that nobody waits for any more."""
+    try:
+        return step.call(passage)
+    except Exception as error:
+        return _Raised(error)
+
+
+class _Raised:
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+
+async def _call_on_a_thread(step: Step, passages: Sequence[Passage], seconds: float | None) -> None:
+    done = 0
+    while done < len(passages):
+        job = Job(partial(_call, step), passages[done:], seconds)
+        await _done(job)
+        for outcome in job.results:
+            if isinstance(outcome, _Raised):
+                step.fail(passages[done], outcome.error)
+            else:
+                step.settle(passages[done], outcome)
+            done += 1
+        if done < len(passages):
+            assert seconds is not None
+            step.overrun(passages[done], seconds)
+            done += 1
+
+
+async def _done(job: Job[Any, Any]) -> None:
+    """Have a job done, or given up where an item of it overruns its time."""
+    POOL.submit(job)
+    waiting = asyncio.wrap_future(job.future)
+    try:
+        while True:
+            finished, _ = await asyncio.wait([waiting], timeout=job.patience())
+            if finished:
+                waiting.result()
+                return
+            if job.give_up():
+                return
+            # What waits in the queue may wait behind others that never return.
+            POOL.relieve()
+    finally:
+        job.abandon()
+        waiting.cancel()
+
+
+# --- Callers without an event loop ----------------------------------------------------------------
+
+_loop_lock = threading.Lock()
+_loop: LoopThread | None = None
+
+
+def wait_on_a_loop(work: Coroutine[Any, Any, _T]) -> _T:
+    """Run a coroutine on the loop of callers without one, and wait for it."""
+    global _loop
+    with _loop_lock:
+        if _loop is None or not _loop.alive:
+            _loop = LoopThread("claude-batch-middleware-loop")
+        future = _loop.run(work)
+    return wait_for(future)
+
+
+def _after_fork() -> None:
+    global _loop_lock, _loop
+    _loop_lock, _loop = threading.Lock(), None
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,74 @@
+"""What people are told when a run is asked for again: what it holds, and what is asked anew."""
+
+from __future__ import annotations
+
+import logging
+from datetime import UTC, datetime
+
+from claude_batch.core.plurals import count_of, tally
+from claude_batch.ledger.retrying import Rerun
+
+__all__ = ["report_rerun", "rerun_line"]
+
+_log = logging.getLogger(__name__)
+
+
+def report_rerun(run_id: str, rerun: Rerun) -> None:
+    """Log `rerun_line`: a warning if anything of the run has failed, else for information."""
+    troubled = rerun.queued or rerun.failed or rerun.lost or rerun.unknown or rerun.cancelling
+    level = logging.WARNING if troubled else logging.INFO
+    _log.log(level, "%s", rerun_line(run_id, rerun), extra={"for_people": True})
+
+
+def rerun_line(run_id: str, rerun: Rerun) -> str:
+    """One line: the answers that the ledger has, what is asked again, and what is not."""
+    answers = f"{count_of(rerun.answered, 'answer')} from the ledger{_when(rerun)}"
+    parts: list[str] = []
+    if rerun.cancelling:
+        left = count_of(rerun.unfinished, "request has", "requests have")
+        parts.append(
+            f"{run_id} was cancelled, and {left} not ended; once its batches have ended, what did "
+            "not run is asked again"
+        )
+    elif rerun.unfinished:
+        parts.append(f"{run_id} was asked before and is unfinished; going on with it: {answers}")
+        parts.append(count_of(rerun.unfinished, "request is open", "requests are open"))
+    elif rerun.queued:
+        asked = count_of(
+            sum(rerun.queued.values()),
+            "failed request is asked again",
+            "failed requests are asked again",
+        )
+        parts += [f"{run_id}: {answers}", f"{asked} ({tally(rerun.queued)})"]
+    else:
+        parts.append(f"{run_id} was finished before: {answers}")
+    if rerun.failed:
+        failures = count_of(
+            sum(rerun.failed.values()),
+            "failed request is not asked again",
+            "failed requests are not asked again",
+        )
+        parts.append(f"{failures} ({tally(rerun.failed)})")
+    if doubtful := rerun.lost + rerun.unknown:
+        words = count_of(
+            doubtful,
+            "request may have been paid for and is not asked again",
+            "requests may have been paid for and are not asked again",
+        )
+        parts.append(f"{words} (decide with: claude-batch unknown {run_id} --resubmit)")
+    line = ", ".join(parts)
+    if not rerun.queued and not rerun.unfinished:
+        line += "; delivered again at no cost, --new (new=True) asks anew"
+    return line
+
+
+def _when(rerun: Rerun) -> str:
+    """When the answers came, in UTC and to the minute; nothing if there is none."""
+    if not rerun.answered or rerun.first is None or rerun.last is None:
+        return ""
+    first, last = _minute(rerun.first), _minute(rerun.last)
+    return f" (answered {last} UTC)" if first == last else f" (answered {first} to {last} UTC)"
+
+
+def _minute(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M")

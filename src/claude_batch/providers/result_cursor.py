@@ -1,0 +1,117 @@
+"""`ResultCursor`: where an iteration over a run's results stands, page by page."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+
+from claude_batch.actor.response import ActorResult
+from claude_batch.core.errors import BudgetExceededError, request_name
+from claude_batch.ledger import reading
+from claude_batch.ledger.reading import Answer
+from claude_batch.ledger.store import Ledger
+
+__all__ = ["ResultCursor"]
+
+PAGE = 500
+"""Results that are read at once."""
+
+
+class ResultCursor:
+    """Reads each result of a run once, in input order or as they come."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        run_id: str,
+        total: int,
+        result: Callable[[Answer], ActorResult],
+        *,
+        ordered: bool,
+    ) -> None:
+        """``total`` is the number of the run's requests; ``result`` makes the result of one."""
+        self._ledger = ledger
+        self._run_id = run_id
+        self._total = total
+        self._result = result
+        self._ordered = ordered
+        self._position = 0  # of the next result in order
+        self._after = (0, 0)  # stamp and row number of the last one as they come
+        # As they come: which requests were given as held, a byte for each, and how many of them
+        # have not ended since.
+        self._given = bytearray()
+        self._withheld = 0
+        self._held_from = 0
+
+    def read(self) -> tuple[list[ActorResult], int]:
+        """The next results that are there; and, if there is none, how many are still to come."""
+        if self._ordered:
+            page = self._in_order(None)
+            return page, 0 if page else self._total - self._position
+        while True:
+            with self._ledger.read() as tx:
+                answers = reading.answers_since(tx, [self._run_id], after=self._after, limit=PAGE)
+                left = 0 if answers else reading.unfinished(tx, self._run_id)
+            if not answers:
+                return [], max(0, left - self._withheld)
+            self._after = (answers[-1].finished or 0, answers[-1].seq)
+            if page := [self._result(answer) for answer in answers if not self._was_given(answer)]:
+                return page, 0
+
+    def read_held(self, error: BudgetExceededError) -> list[ActorResult]:
+        """The next requests that a budget holds, as failed results; none if no more are held.
+
+        In input order those in between that have ended are among them.
+        """
+        if self._ordered:
+            return self._in_order(error)
+        while True:
+            with self._ledger.read() as tx:
+                waiting = reading.waiting_by_position(
+                    tx, self._run_id, start=self._held_from, limit=PAGE
+                )
+            if not waiting:
+                self._held_from = 0
+                return []
+            self._held_from = waiting[-1].position + 1
+            self._given = self._given or bytearray(self._total)
+            page: list[ActorResult] = []
+            for answer in waiting:
+                if not self._given[answer.position]:
+                    self._given[answer.position] = 1
+                    self._withheld += 1
+                    page.append(_held(answer, error))
+            if page:
+                return page
+
+    def _in_order(self, held: BudgetExceededError | None) -> list[ActorResult]:
+        page: list[ActorResult] = []
+        answers = reading.answers_by_position(self._ledger, self._run_id, start=self._position)
+        for answer in itertools.islice(answers, PAGE):
+            if answer.state.is_final:
+                page.append(self._result(answer))
+            elif held is not None and answer.state in reading.WAITING:
+                page.append(_held(answer, held))
+            else:
+                break
+        self._position += len(page)
+        return page
+
+    def _was_given(self, answer: Answer) -> bool:
+        """Whether a request that has ended by now was given as held."""
+        if not self._given or not self._given[answer.position]:
+            return False
+        self._given[answer.position] = 0
+        self._withheld -= 1
+        return True
+
+
+def _held(answer: Answer, error: BudgetExceededError) -> ActorResult:
+    own = BudgetExceededError(
+        f"{request_name(answer.key, answer.position)} was not sent: {error}",
+        scope=error.scope,
+        budget_usd=error.budget_usd,
+        needed_usd=error.needed_usd,
+        run_id=error.run_id,
+    )
+    return ActorResult(key=answer.key, position=answer.position, error=own)

@@ -1,0 +1,81 @@
+"""The HTTP client under the SDK's: every response is bounded in decompressed size.
+
+A few kilobytes of gzip can become gigabytes, and the SDK reads error bodies whole. httpx2
+decompresses in pieces of a mebibyte, so counting what comes out of it is enough.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from typing import Any
+
+import anthropic
+import httpx2
+
+__all__ = ["MOST_BODY_BYTES", "BoundedClient", "ResponseTooLarge"]
+
+MOST_BODY_BYTES = 32 * 1024 * 1024
+"""Bytes of a response that is read whole. An answer has to fit into the next request of its
+conversation, and the API takes 32 MB (https://platform.claude.com/docs/en/api/overview); a list of
+1,000 batches has about 1 MB."""
+
+_ENCODED = (b"content-encoding", b"content-length", b"transfer-encoding")
+"""Headers of the compressed body: what is passed on is decompressed already."""
+
+
+class ResponseTooLarge(httpx2.TransportError):
+    """A response went on after `MOST_BODY_BYTES`; the rest was not read."""
+
+
+class _Bounded(httpx2.AsyncByteStream):
+    """The decompressed bytes of a response, at most ``most`` of them."""
+
+    def __init__(self, response: httpx2.Response, most: int | None) -> None:
+        self._response = response
+        self._most = most
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        count = 0
+        async with aclosing(self._response.aiter_bytes()) as chunks:
+            async for chunk in chunks:
+                count += len(chunk)
+                if self._most is not None and count > self._most:
+                    raise ResponseTooLarge(
+                        f"the response has more than {self._most:,} bytes after decompression",
+                        request=self._response.request,
+                    )
+                yield chunk
+
+    async def aclose(self) -> None:
+        await self._response.aclose()
+
+
+class BoundedClient(anthropic.DefaultAsyncHttpxClient):
+    """The SDK's own HTTP client, whose responses end with `ResponseTooLarge` where they are huge.
+
+    Only a success that the caller streams has no bound: whoever reads it line by line bounds it.
+    """
+
+    async def send(
+        self, request: httpx2.Request, *, stream: bool = False, **options: Any
+    ) -> httpx2.Response:
+        """Send a request, as the base class does."""
+        response = await super().send(request, stream=True, **options)
+        whole = not stream or not response.is_success
+        headers = [item for item in response.headers.raw if item[0].lower() not in _ENCODED]
+        bounded = httpx2.Response(
+            response.status_code,
+            headers=headers,
+            stream=_Bounded(response, MOST_BODY_BYTES if whole else None),
+            request=request,
+            extensions=response.extensions,
+            history=response.history,
+        )
+        if whole:
+            # Here, where the SDK turns what goes wrong into its own errors.
+            try:
+                await bounded.aread()
+            finally:
+                await bounded.aclose()
+        return bounded

@@ -1,0 +1,123 @@
+"""Checks on values that a server sends, before anything else sees them.
+
+A server may be the API, a gateway, or something hostile. A value that fails its check costs one
+line, one batch or one call; it never reaches the ledger, a URL or a terminal as it came.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Annotated, Any, cast
+
+import msgspec
+
+__all__ = [
+    "LARGEST_COUNT",
+    "LONGEST_ID",
+    "Count",
+    "RemoteId",
+    "check_id",
+    "header_word",
+    "iso_time",
+    "mapping_or_none",
+    "retry_after",
+    "server_time",
+]
+
+LARGEST_COUNT = 2**53 - 1
+"""The largest integer that every JSON reader keeps exactly (RFC 8259, section 6)."""
+
+LONGEST_ID = 256
+"""Characters of an id. The API's own ids have about 30."""
+
+LONGEST_WAIT = 86_400.0
+"""Seconds that a ``retry-after`` may ask for: a batch lives no longer than a day."""
+
+_ID = r"^[A-Za-z0-9_-]{1,256}\Z"
+_is_id = re.compile(_ID).match
+_is_word = re.compile(r"^[\x21-\x7e]{1,256}\Z").match
+
+RemoteId = Annotated[str, msgspec.Meta(pattern=_ID)]
+"""An id of the API. It is part of paths, so it holds no character that a path gives meaning to."""
+
+Count = Annotated[int, msgspec.Meta(ge=0, le=LARGEST_COUNT)]
+"""A count of requests."""
+
+# The API did not exist before, and a year with five digits overflows the platform's clock.
+_EARLIEST = datetime(2020, 1, 1, tzinfo=UTC).timestamp()
+_LATEST = datetime(2200, 1, 1, tzinfo=UTC).timestamp()
+
+
+def check_id(value: str) -> str:
+    """Return an id that is safe in a path. Raises ``ValueError`` for any other text."""
+    if _is_id(value) is None:
+        raise ValueError(f"{value[:64]!r} is not an id of the API")
+    return value
+
+
+def header_word(headers: Mapping[str, str], name: str) -> str | None:
+    """Return a header that holds one printable word of at most 256 characters, else None."""
+    value = headers.get(name)
+    return value if value is not None and _is_word(value) is not None else None
+
+
+def mapping_or_none(value: object) -> Mapping[str, Any] | None:
+    """Return a JSON object, and None for every other JSON value."""
+    return cast("Mapping[str, Any]", value) if isinstance(value, dict) else None
+
+
+def iso_time(text: str | None) -> float | None:
+    """Return an ISO 8601 time as seconds since the epoch; None for what is no plausible time.
+
+    A time without an offset is UTC.
+    """
+    if text is None:
+        return None
+    try:
+        found = datetime.fromisoformat(text)
+        return _plausible((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp())
+    except (ValueError, OverflowError, OSError):
+        return None
+
+
+def server_time(headers: Mapping[str, str]) -> float | None:
+    """Return the ``Date`` header as seconds since the epoch; None for no plausible time."""
+    return _http_date(headers.get("date"))
+
+
+def retry_after(headers: Mapping[str, str]) -> float | None:
+    """Return the seconds that ``retry-after-ms`` or ``retry-after`` (seconds or a date) asks for.
+
+    Between 0 and `LONGEST_WAIT`; None if neither header can be understood.
+    """
+    for name, scale in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
+        value = headers.get(name)
+        if value is None:
+            continue
+        try:
+            seconds = float(value) * scale
+        except ValueError:
+            until, now = _http_date(value), server_time(headers)
+            if until is None or now is None:
+                continue
+            seconds = until - now
+        if not math.isnan(seconds):
+            return min(max(0.0, seconds), LONGEST_WAIT)
+    return None
+
+
+def _http_date(value: str | None) -> float | None:
+    if value is None:
+        return None
+    try:
+        return _plausible(parsedate_to_datetime(value).timestamp())
+    except (ValueError, OverflowError, OSError):
+        return None
+
+
+def _plausible(seconds: float) -> float | None:
+    return seconds if _EARLIEST <= seconds <= _LATEST else None

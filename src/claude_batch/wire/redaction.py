@@ -1,0 +1,75 @@
+"""Credentials are replaced in everything that was received, before it is kept or shown.
+
+A server can echo what it was sent: in an error body, in a header, in a page of a proxy.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit, urlunsplit
+from urllib.request import getproxies
+
+if TYPE_CHECKING:
+    import anthropic
+
+__all__ = ["MASK", "Redaction", "without_userinfo"]
+
+MASK = "[credential]"
+
+SHORTEST = 6
+"""Characters of a credential that is masked in messages. A shorter one would be found by chance."""
+
+SHORTEST_IN_ANSWERS = 20
+"""Characters of a credential that is masked in answers, which hold any text. Real keys have 100."""
+
+_userinfo = re.compile(r"(?<=://)[^/\s@'\"<>]+@")
+
+
+def without_userinfo(url: str) -> str:
+    """Return a URL without ``user:password@``."""
+    parts = urlsplit(url)
+    host = parts.netloc.rpartition("@")[2]
+    return urlunsplit((parts.scheme, host, parts.path, parts.query, parts.fragment))
+
+
+class Redaction:
+    """Replaces a client's credentials in text and bytes."""
+
+    def __init__(self, secrets: Iterable[str]) -> None:
+        """``secrets`` are credentials; short ones are left out, see `SHORTEST`."""
+        # The longest first, since one can be a part of another.
+        known = sorted({each for each in secrets if len(each) >= SHORTEST}, key=len, reverse=True)
+        self._words = known
+        self._in_answers = [
+            each.encode() for each in known if len(each) >= SHORTEST_IN_ANSWERS and each.isascii()
+        ]
+
+    @classmethod
+    def of(cls, sdk: anthropic.AsyncAnthropic) -> Redaction:
+        """The credentials that a client of the SDK sends, and those of the environment's proxies.
+
+        A profile's short-lived tokens are not known; the server that they are sent to gave them.
+        """
+        found = [sdk.api_key or "", sdk.auth_token or ""]
+        for url in (str(sdk.base_url), *getproxies().values()):
+            try:
+                password = urlsplit(url).password or ""
+            except ValueError:
+                continue
+            found += [password, unquote(password)]
+        return cls(found)
+
+    def text(self, words: str) -> str:
+        """Return a message without credentials, and without the user and password of any URL."""
+        for secret in self._words:
+            words = words.replace(secret, MASK)
+        return _userinfo.sub(f"{MASK}@", words) if "@" in words else words
+
+    def answer(self, data: bytes) -> bytes:
+        """Return whole result lines, or a whole Message, without credentials."""
+        for secret in self._in_answers:
+            if secret in data:
+                data = data.replace(secret, MASK.encode())
+        return data
