@@ -11,11 +11,9 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 import tomllib
 import xml.etree.ElementTree as ET
-from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -23,25 +21,17 @@ import nox
 
 ROOT = Path(__file__).parent
 BUILD = ROOT / "build"
-FEATURES = ROOT / "features"
 
 THIS_PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
-AT_A_TIME = min(8, 2 * (os.cpu_count() or 1))
-"""How many processes run features side by side. Two for each core: they mostly wait."""
-
-SHARE = 30_000
-"""Bytes of a room's features after which another process plays the rest."""
-
 FEW = 10
-"""So many tests that failed are played once more, alone: a busy machine may have left them no time.
-Each that passes then is named. Where more fail it is no accident."""
+"""At most so many failed Robot tests are run again, because a busy machine may have left them no
+time. Each that passes then is reported by name. `features/pool.py` does the same for features."""
 
-HISTORIES = "histories"
-"""The room that plays the same lines thousands of times. Measured, it would take twenty times as
-long, and cover nothing that the others leave out."""
+ROBOTS = min(4, 2 * (os.cpu_count() or 1))
+"""Robot suites that run side by side. Their tests start processes of their own."""
 
 nox.needs_version = ">=2025.5.1"
-nox.options.default_venv_backend = "virtualenv"
+nox.options.default_venv_backend = "uv|virtualenv"
 nox.options.error_on_external_run = True
 # A checkout keeps its environments; continuous integration proves that they can be made.
 nox.options.reuse_venv = "no" if "CI" in os.environ else "yes"
@@ -131,102 +121,13 @@ def measured(suite: str) -> tuple[list[str], dict[str, str]]:
     return ["-m", "coverage", "run"], {"COVERAGE_FILE": str(folder / "data")}
 
 
-def shares() -> list[tuple[str, list[str]]]:
-    """Name and features of what each process plays; what takes long comes first."""
-    found: list[tuple[int, str, list[str]]] = []
-    for room in sorted(FEATURES.iterdir()):
-        number, size, features = 1, 0, list[str]()
-        for feature in sorted(room.rglob("*.feature")):
-            if size > SHARE:
-                found.append((size, f"{room.name}-{number}", features))
-                number, size, features = number + 1, 0, []
-            size += feature.stat().st_size
-            features.append(str(feature.relative_to(ROOT)))
-        if features:
-            found.append((size, f"{room.name}-{number}", features))
-    found.sort(key=lambda share: (share[1].startswith(HISTORIES), share[0]), reverse=True)
-    return [(name, features) for _, name, features in found]
-
-
-def behave(session: nox.Session, start: Iterable[str], *, tags: str = "", **variables: str) -> None:
-    """Run Behave in a few processes at a time; the output of each comes in one piece."""
+def features(session: nox.Session, start: Iterable[str], tags: str = "", **more: str) -> None:
+    """Play features in a pool of workers, which writes its results under `build/junit`."""
     results = emptied(BUILD / "junit" / session.name)
-    second = emptied(BUILD / "again" / session.name)
-    python = str(Path(session.bin) / "python")
     path = os.pathsep.join([session.bin, os.environ.get("PATH", "")])
-    wanted = {**os.environ, **session.env, "PATH": path, **environment(session, **variables)}
-    env = {name: value for name, value in wanted.items() if value is not None}
-
-    def run(name: str, arguments: list[str], results: Path = results) -> int:
-        command = [python, *(() if name.startswith(HISTORIES) else start), "-m", "behave"]
-        command += ["--format", "rerun", "--outfile", str(results / f"{name}.rerun")]
-        command += ["--format", "progress", "--junit", "--junit-directory", str(results / name)]
-        command += [*(("--tags", tags) if tags else ()), *arguments]
-        # Into a file: a process that a scenario left behind would hold a pipe open for ever.
-        with (results / f"{name}.txt").open("w+", errors="replace") as output:
-            began = time.monotonic()
-            code = subprocess.run(
-                command,
-                cwd=ROOT,
-                env=env,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-            ).returncode
-            minutes, seconds = divmod(round(time.monotonic() - began), 60)
-            output.seek(0)
-            ended = "passed" if code == 0 else "failed"
-            said = f"── {name}: {ended} in {minutes}:{seconds:02d} ──\n{output.read()}"
-        if code != 0:
-            said += "\n".join(failures(results / name))
-        print(said, flush=True)
-        return code
-
-    tasks = [("chosen", list(session.posargs))] if session.posargs else shares()
-    if not tasks:
-        session.error("there is no feature to run")
-    with ThreadPoolExecutor(AT_A_TIME) as pool:
-        running = [(name, pool.submit(run, name, arguments)) for name, arguments in tasks]
-        failed = [name for name, code in running if code.result() != 0]
-    # One that hung, or could not start, has left no list of what failed.
-    lists = {name: results / f"{name}.rerun" for name in failed}
-    listed = {name: path for name, path in lists.items() if path.is_file()}
-    if sum(len(failed_cases(results / name)) for name in listed) <= FEW:
-        for name, path in listed.items():
-            lines = path.read_text(encoding="utf-8").splitlines()
-            places = [line for line in lines if line and not line.startswith("#")]
-            if places and run(name, places, second) == 0:
-                failed.remove(name)
-                forgive(results / name)
-    if failed:
-        session.error(f"features failed in: {', '.join(failed)}")
-
-
-def failed_cases(results: Path) -> list[str]:
-    """The names of the scenarios that failed."""
-    cases = (case for report in results.glob("*.xml") for case in ET.parse(report).iter("testcase"))
-    return [str(case.get("name")) for case in cases if case.get("status") in ("failed", "error")]
-
-
-def forgive(results: Path) -> None:
-    """What failed has passed when it was played alone: say so, and count it as passed."""
-    for report in results.glob("*.xml"):
-        tree = ET.parse(report)
-        for case in tree.iter("testcase"):
-            if case.get("status") in ("failed", "error"):
-                print(f"passed when it was played again, alone: {case.get('name')}", flush=True)
-                case.set("status", "passed")
-                for reason in (*case.findall("failure"), *case.findall("error")):
-                    case.remove(reason)
-        tree.write(report)
-
-
-def failures(results: Path) -> Iterator[str]:
-    """Why each scenario failed: the progress format only names them."""
-    for report in sorted(results.glob("*.xml")):
-        for case in ET.parse(report).iter("testcase"):
-            for reason in (*case.iter("failure"), *case.iter("error")):
-                yield f"{case.get('name')}\n{reason.text}\n"
+    command = ["python", *start, "features/pool.py", "--results", str(results)]
+    command += [*(("--tags", tags) if tags else ()), *session.posargs]
+    session.run(*command, env={**environment(session, **more), "PATH": path})
 
 
 # The sessions, in the order in which they run
@@ -278,16 +179,18 @@ def unit_tests(session: nox.Session) -> None:
     """Behave, measured, on the Python that runs nox."""
     session.install(".[test]")
     start, variables = measured("unit")
-    behave(session, start, **variables)
+    features(session, start, **variables)
 
 
 def on_another_python(version: str, path: str) -> None:
     @nox.session(name=f"unit_tests-{version}", python=path)
     def unit_tests_elsewhere(session: nox.Session) -> None:
         session.install(".[test]")
-        behave(session, [], tags="not @slow")
+        features(session, [], tags="@every_python and not @slow")
 
-    unit_tests_elsewhere.__doc__ = f"Behave on Python {version}, without what is tagged @slow."
+    unit_tests_elsewhere.__doc__ = (
+        f"On Python {version}: the features that depend on the Python, tagged @every_python."
+    )
 
 
 for other_version, other_path in OTHER_PYTHONS.items():
@@ -296,23 +199,25 @@ for other_version, other_path in OTHER_PYTHONS.items():
 
 @nox.session
 def integration_tests(session: nox.Session) -> None:
-    """Robot: real processes and real HTTP."""
+    """Robot: real processes and real HTTP, a few suites side by side."""
     session.install(".[test]")
     start, variables = measured("integration")
     folder, again = emptied(BUILD / "robot"), emptied(BUILD / "again" / "robot")
-    command = ["python", *start, "-m", "robot", "--pythonpath", "robot/resources"]
-    command += ["--console", "dotted"]
+    options = ["--pythonpath", "robot/resources"]
     wanted = session.posargs or ["robot"]
     env = environment(session, **variables)
-    # Robot's exit code is how many tests failed.
+    command = ["pabot", "--processes", str(ROBOTS), "--command", "python", *start]
+    command += ["-m", "robot", "--end-command", *options]
+    # The exit code is how many tests failed.
     session.run(
         *command, "--outputdir", str(folder), *wanted, env=env, success_codes=range(FEW + 1)
     )
     first = folder / "output.xml"
     if not robot_failures(first):
         return
+    robot = ["python", *start, "-m", "robot", *options, "--console", "dotted"]
     second = ["--outputdir", str(again), "--rerunfailed", str(first), *wanted]
-    session.run(*command, *second, env=env, success_codes=range(FEW + 1))
+    session.run(*robot, *second, env=env, success_codes=range(FEW + 1))
     both = [str(first), str(again / "output.xml")]
     rebot = ["python", "-m", "robot.rebot", "--merge", "--output", "output.xml"]
     session.run(*rebot, "--outputdir", str(folder), *both, env=env, success_codes=range(FEW + 1))

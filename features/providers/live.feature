@@ -252,8 +252,8 @@ Feature: An actor without batch_processing is answered live
       | key                           | words                                  |
       | none                          | no API key: set ANTHROPIC_API_KEY      |
       | in the variable NO_SUCH_KEY   | the variable NO_SUCH_KEY is not set    |
-      | "secret\nkey"                 | the API key holds a space, a line break |
-      | "secret key"                  | the API key holds a space, a line break |
+      | "secret\nkey"                 | such as a space or a line break |
+      | "secret key"                  | such as a space or a line break |
 
   Scenario Outline: credentials that the SDK cannot load halt at once
     Given the live environment variable "<name>" is "<value>"

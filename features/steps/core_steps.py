@@ -285,6 +285,7 @@ def _examples() -> list[errors.ActorError]:
         errors.OutputValidationError(
             "m", text="t", stop_reason="max_tokens", batch_id="b", problem="p"
         ),
+        errors.MalformedAnswerError("m", raw=b"{", batch_id="b", problem="p"),
         errors.AnswerRefusedError("m", text="t", response="r"),
         errors.ContextWindowExceededError("m", text="t", response="r"),
         errors.ConversationStoppedError("m", text="t", response="r"),

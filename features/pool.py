@@ -1,0 +1,252 @@
+"""Play features side by side: `python features/pool.py --results DIR [--tags TAGS] [FEATURE…]`.
+
+One process imports the step definitions, which takes seconds, and forks a worker for each feature
+file. A feature therefore starts at once and cannot disturb another one. Features tagged @long start
+first, then the largest files.
+
+DIR gets a folder of JUnit files and the output of each feature, and `times.json`: the seconds of
+wall clock and of CPU (child processes included) of each feature. If few scenarios fail they are
+played once more, alone, because a busy machine may have left them no time; each that passes then is
+reported by name and counts as passed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import sys
+import time
+import xml.etree.ElementTree as ET
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from behave.configuration import Configuration
+from behave.runner import Context, Runner
+
+FEATURES = Path(__file__).parent
+ROOT = FEATURES.parent
+
+FEW = 10
+"""At most so many failed scenarios are played again. If more fail it is no accident."""
+
+
+UNMEASURED = "histories"
+"""Random histories play the same lines thousands of times. Measured, they would take twenty times
+as long, and cover nothing that other features leave out."""
+
+
+class Loaded(Runner):
+    """A runner whose hooks and step definitions were imported before the fork."""
+
+    def __init__(self, config: Configuration, hooks: dict[str, object]) -> None:
+        super().__init__(config)
+        self.hooks = hooks
+
+    def load_hooks(self, filename: str | None = None) -> None:
+        pass
+
+    def load_step_definitions(self, extra_step_paths: Sequence[str] | None = None) -> None:
+        pass
+
+
+def load() -> dict[str, object]:
+    """Import environment.py and all step definitions; returns the hooks."""
+    runner = Runner(Configuration(["--format", "progress", str(FEATURES)]))
+    with runner.path_manager:
+        runner.setup_paths()
+        runner.context = Context(runner)
+        runner.load_hooks()
+        runner.load_step_definitions()
+    # Workers find what step modules import late.
+    sys.path[:0] = [str(FEATURES), str(FEATURES / "steps")]
+    return runner.hooks
+
+
+@dataclass(frozen=True)
+class Play:
+    """What one worker plays."""
+
+    name: str
+    places: tuple[str, ...]
+    """A feature file, or `file:line` of some of its scenarios."""
+
+
+@dataclass(frozen=True)
+class Played:
+    """How it ended."""
+
+    play: Play
+    passed: bool
+    seconds: float
+    cpu: float
+
+
+class Pool:
+    """Plays features in forked workers, a few at a time."""
+
+    def __init__(self, results: Path, tags: str) -> None:
+        self._results, self._tags = results, tags
+        self._hooks = load()
+
+    def run(self, plays: Sequence[Play], at_a_time: int) -> list[Played]:
+        """Play all; prints the output of each in one piece when it ends."""
+        waiting, ended = list(plays), list[Played]()
+        running: dict[int, tuple[Play, float]] = {}
+        while waiting or running:
+            while waiting and len(running) < at_a_time:
+                play = waiting.pop(0)
+                running[self._start(play)] = play, time.monotonic()
+            # The usage of a worker includes that of the processes that it waited for.
+            pid, status, usage = os.wait4(-1, 0)
+            if pid not in running:
+                continue
+            play, began = running.pop(pid)
+            passed = os.waitstatus_to_exitcode(status) == 0
+            seconds = time.monotonic() - began
+            ended.append(Played(play, passed, seconds, usage.ru_utime + usage.ru_stime))
+            self._report(ended[-1])
+        return ended
+
+    def _start(self, play: Play) -> int:
+        sys.stdout.flush()
+        pid = os.fork()
+        if pid:
+            return pid
+        # A file: a process that a scenario leaves behind would hold a pipe open for ever.
+        with self._output(play).open("w", errors="replace") as output:
+            os.dup2(output.fileno(), 1)
+            os.dup2(output.fileno(), 2)
+        if play.name.startswith(UNMEASURED):
+            stop_coverage()
+        # The interpreter ends as in a process of its own, with its exit handlers.
+        sys.exit(self._behave(play))
+
+    def _behave(self, play: Play) -> bool:
+        arguments = ["--format", "rerun", "--outfile", str(self._failed(play))]
+        arguments += ["--format", "progress", "--junit"]
+        arguments += ["--junit-directory", str(self._results / play.name)]
+        arguments += ["--tags", self._tags] if self._tags else []
+        return bool(Loaded(Configuration([*arguments, *play.places]), self._hooks).run())
+
+    def _report(self, played: Played) -> None:
+        minutes, seconds = divmod(round(played.seconds), 60)
+        ended = "passed" if played.passed else "failed"
+        name = played.play.name
+        print(f"── {name}: {ended} in {minutes}:{seconds:02d}, {played.cpu:.0f} s of CPU ──")
+        print(self._output(played.play).read_text(errors="replace"))
+        if not played.passed:
+            print("\n".join(reasons(self._results / name)))
+        sys.stdout.flush()
+
+    def again(self, played: Played) -> Play | None:
+        """Its failed scenarios; `None` if it hung or could not start, so that none is known."""
+        try:
+            lines = self._failed(played.play).read_text(encoding="utf-8").splitlines()
+        except FileNotFoundError:
+            return None
+        places = tuple(line for line in lines if line and not line.startswith("#"))
+        return Play(f"{played.play.name}-again", places) if places else None
+
+    def forgive(self, play: Play) -> None:
+        """Count what failed as passed: it has passed when it was played alone."""
+        for report in (self._results / play.name).glob("*.xml"):
+            tree = ET.parse(report)
+            for case in tree.iter("testcase"):
+                if case.get("status") in ("failed", "error"):
+                    print(f"passed when it was played again, alone: {case.get('name')}")
+                    case.set("status", "passed")
+                    for reason in (*case.findall("failure"), *case.findall("error")):
+                        case.remove(reason)
+            tree.write(report)
+        # What was played twice counts once.
+        shutil.rmtree(self._results / f"{play.name}-again", ignore_errors=True)
+
+    def _output(self, play: Play) -> Path:
+        return self._results / f"{play.name}.txt"
+
+    def _failed(self, play: Play) -> Path:
+        return self._results / f"{play.name}.rerun"
+
+
+def stop_coverage() -> None:
+    """Stop measuring, if this process is measured at all."""
+    coverage = sys.modules.get("coverage")
+    current = coverage and coverage.Coverage.current()
+    if current:
+        current.stop()
+
+
+def reasons(results: Path) -> Iterator[str]:
+    """Why each scenario failed; the progress format only names them."""
+    for report in sorted(results.glob("*.xml")):
+        for case in ET.parse(report).iter("testcase"):
+            for reason in (*case.iter("failure"), *case.iter("error")):
+                yield f"{case.get('name')}\n{reason.text}\n"
+
+
+def plays(wanted: Sequence[str]) -> list[Play]:
+    """A play for each feature file, what takes long first."""
+    files = [
+        path
+        for place in wanted or [str(FEATURES)]
+        for path in (sorted(Path(place).rglob("*.feature")) if Path(place).is_dir() else [place])
+    ]
+    found = [(_length(path), Play(_name(path), (os.path.relpath(path),))) for path in files]
+    return [play for _, play in sorted(found, key=lambda pair: pair[0], reverse=True)]
+
+
+def _length(place: Path | str) -> tuple[bool, int]:
+    path = Path(str(place).partition(":")[0])
+    with path.open(encoding="utf-8") as lines:
+        return "@long" in next(lines, "").split(), path.stat().st_size
+
+
+def _name(place: Path | str) -> str:
+    path, _, line = str(place).partition(":")
+    name = Path(path).resolve().relative_to(FEATURES).with_suffix("").as_posix().replace("/", ".")
+    return f"{name}.{line}" if line else name
+
+
+def save_times(ended: Sequence[Played], file: IO[str]) -> None:
+    """Write seconds of wall clock and CPU of each feature, the longest first."""
+    longest_first = sorted(ended, key=lambda played: played.seconds, reverse=True)
+    times = [
+        {"name": each.play.name, "seconds": round(each.seconds, 1), "cpu": round(each.cpu, 1)}
+        for each in longest_first
+    ]
+    json.dump(times, file, indent=1)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--results", type=Path, required=True)
+    parser.add_argument("--tags", default="")
+    parser.add_argument("--processes", type=int, default=min(8, 2 * (os.cpu_count() or 1)))
+    parser.add_argument("features", nargs="*")
+    options = parser.parse_args()
+    chosen = plays(options.features)
+    if not chosen:
+        print("there is no feature to play")
+        return 1
+    pool = Pool(options.results, options.tags)
+    ended = pool.run(chosen, options.processes)
+    with (options.results / "times.json").open("w", encoding="utf-8") as file:
+        save_times(ended, file)
+    failed = [played for played in ended if not played.passed]
+    second = [(played, pool.again(played)) for played in failed]
+    if sum(len(play.places) for _, play in second if play is not None) <= FEW:
+        for played, play in second:
+            if play is not None and pool.run([play], 1)[0].passed:
+                pool.forgive(played.play)
+                failed.remove(played)
+    if failed:
+        print(f"features failed: {', '.join(played.play.name for played in failed)}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
