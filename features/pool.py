@@ -167,8 +167,6 @@ class Pool:
                     for reason in (*case.findall("failure"), *case.findall("error")):
                         case.remove(reason)
             tree.write(report)
-        # What was played twice counts once.
-        shutil.rmtree(self._results / f"{play.name}-again", ignore_errors=True)
 
     def _output(self, play: Play) -> Path:
         return self._results / f"{play.name}.txt"
@@ -246,9 +244,13 @@ def main() -> int:
     second = [(played, pool.again(played)) for played in failed]
     if sum(len(play.places) for _, play in second if play is not None) <= FEW:
         for played, play in second:
-            if play is not None and pool.run([play], 1)[0].passed:
+            if play is None:
+                continue
+            if pool.run([play], 1)[0].passed:
                 pool.forgive(played.play)
                 failed.remove(played)
+            # A scenario that was played twice counts once.
+            shutil.rmtree(options.results / play.name, ignore_errors=True)
     if failed:
         print(f"features failed: {', '.join(played.play.name for played in failed)}")
     return 1 if failed else 0

@@ -1,3 +1,4 @@
+@long
 Feature: What the documents say is so
   Every command, block of code, table and link that a reader meets is tried here.
 
