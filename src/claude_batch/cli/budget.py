@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from claude_batch.cli.cost import dollars
+from claude_batch.cli.cost_lines import dollars
 from claude_batch.cli.faults import say, tell, tell_json
 from claude_batch.cli.looking import require_ledger
 from claude_batch.cli.options import ledger_option, prices_option

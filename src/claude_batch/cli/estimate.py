@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from claude_batch.cli.asked import Asked, input_options
-from claude_batch.cli.cost import dollars
+from claude_batch.cli.cost_lines import dollars
 from claude_batch.cli.exits import EXIT_CODES
 from claude_batch.cli.faults import BadInput, say, tell, tell_json
 from claude_batch.cli.options import ProviderOptions, provider_options, run_options

@@ -105,7 +105,7 @@ def _statuses(location: str, run_id: str | None) -> list[RunStatus]:
 
 def _show(found: list[RunStatus], cost: CostReport | None, progress: Progress | None) -> None:
     """One run, of which cost and progress are given, or all of them."""
-    from claude_batch.cli.cost import cache_line
+    from claude_batch.cli.cost_lines import cache_line
     from claude_batch.cli.display import console, progress_lines, run_details, runs_table
 
     if not found:
