@@ -16,7 +16,7 @@ from claude_batch.cli.cost_lines import (
 )
 from claude_batch.cli.faults import say, tell, tell_json
 from claude_batch.cli.looking import require_ledger
-from claude_batch.cli.options import ledger_option, prices_option
+from claude_batch.cli.options import option
 from claude_batch.cli.terminal import cell
 from claude_batch.core.settings import default_ledger
 
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 @click.argument("run_id", metavar="[RUN]", required=False)
 @click.option("--by", type=click.Choice(["actor", "model", "day"]), help="One line for each.")
 @click.option("--json", "as_json", is_flag=True, help="For programs.")
-@prices_option
-@ledger_option
+@option("prices")
+@option("ledger")
 def cost_command(
     run_id: str | None,
     by: Literal["actor", "model", "day"] | None,
