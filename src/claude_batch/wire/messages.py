@@ -9,13 +9,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
 from claude_batch.core.usage import Usage
 from claude_batch.wire.errors import LineDisposition, classify_line
-from claude_batch.wire.inbound import mapping_or_none
+from claude_batch.wire.inbound import check_text, mapping_or_none, word_or_none
 
 __all__ = [
     "DecodedMessage",
@@ -124,17 +124,11 @@ class _Usage(msgspec.Struct, gc=False):
         )
 
 
-class _Block(msgspec.Struct, gc=False):
-    type: str
-    text: str | None = None
-    # Of a tool's call: what its result is sent back under.
-    id: str | None = None
-    name: str | None = None
-
-
-class _LineMessage(msgspec.Struct, gc=False):
+class _Message(msgspec.Struct, gc=False):
     usage: _Usage
-    content: list[_Block]
+    # Decoded whole, because whoever reads the answer decodes it so: a block that only looks right
+    # (a number out of range, a lone surrogate) is found here, and not when the answer is used.
+    content: list[dict[str, Any]]
     id: str | None = None
     model: str | None = None
     stop_reason: str | None = None
@@ -164,7 +158,7 @@ class _OuterError(msgspec.Struct, gc=False):
 
 class _Result(msgspec.Struct, gc=False):
     type: Outcome
-    message: _LineMessage | None = None
+    message: _Message | None = None
     error: _OuterError | None = None
 
 
@@ -182,15 +176,6 @@ class _RawLine(msgspec.Struct, gc=False):
     result: _RawResult
 
 
-class _Message(msgspec.Struct, gc=False):
-    usage: _Usage
-    content: list[dict[str, Any]]
-    id: str | None = None
-    model: str | None = None
-    stop_reason: str | None = None
-    stop_sequence: str | None = None
-
-
 class DecodedMessage(msgspec.Struct, frozen=True):
     """A Message object, as far as an `ActorResponse` shows it."""
 
@@ -203,22 +188,31 @@ class DecodedMessage(msgspec.Struct, frozen=True):
 
 
 class _Text(msgspec.Struct, gc=False):
-    type: str = ""
-    text: str = ""
+    # Checked when the line came. Where a key stands twice only the last one was.
+    type: Any = ""
+    text: Any = None
 
 
-class OutputMessage(msgspec.Struct, gc=False):
-    """A Message object as an output file shows it: content and usage as the API sent them."""
-
+class _OutputMessage(msgspec.Struct, gc=False):
     content: msgspec.Raw
     usage: msgspec.Raw
     model: str | None = None
     stop_reason: str | None = None
-    text: str = ""
+
+
+class OutputMessage(NamedTuple):
+    """A Message object as an output file shows it: content and usage as the API sent them."""
+
+    content: msgspec.Raw
+    usage: msgspec.Raw
+    model: str | None
+    stop_reason: str | None
+    text: str
+    """All its text blocks, joined."""
 
 
 class _OutputResult(msgspec.Struct, gc=False):
-    message: OutputMessage
+    message: _OutputMessage
 
 
 class _OutputLine(msgspec.Struct, gc=False):
@@ -239,8 +233,7 @@ def decode_line(line: bytes) -> ResultLine:
     `UnreadableLine` for anything else that is not a result as the API documents it.
     """
     try:
-        if not line.isascii():
-            line.decode()  # the decoder passes over what it does not need
+        check_text(line)
         decoded = _line_decoder.decode(line)
         result = decoded.result
         if result.type == "succeeded":
@@ -260,19 +253,28 @@ def decode_line(line: bytes) -> ResultLine:
             raise UnreadableLine("an errored line without an error")
         inner = result.error.error
         words, details = inner.message or "", mapping_or_none(inner.details)
-        fault = LineError(inner.type, words, result.error.request_id, details)
+        request_id = word_or_none(result.error.request_id)
+        fault = LineError(inner.type, words, request_id, details)
         disposition = classify_line(inner.type, words, details)
         return ResultLine(decoded.custom_id, "errored", disposition, None, fault)
     disposition = LineDisposition.RETRY if result.type == "expired" else LineDisposition.FINAL
     return ResultLine(decoded.custom_id, result.type, disposition, None, None)
 
 
-def _check_blocks(content: list[_Block]) -> None:
+def _check_blocks(content: list[dict[str, Any]]) -> None:
     """Raise ``ValueError`` for a block without what makes it one of its type."""
     for block in content:
-        if block.text is None and block.type == "text":
+        kind, text = block.get("type"), block.get("text")
+        if kind == "text" and isinstance(text, str) and len(block) == 2:
+            continue  # nearly every block of most answers
+        if not isinstance(kind, str):
+            raise ValueError("a block without a type")
+        for name in ("text", "id", "name"):
+            if name in block and not isinstance(block[name], str | None):
+                raise ValueError(f"a block whose {name} is no text")
+        if kind == "text" and text is None:
             raise ValueError("a text block without text")
-        if block.type == "tool_use" and not (block.id and block.name):
+        if kind == "tool_use" and not (block.get("id") and block.get("name")):
             raise ValueError("a tool's call without an id or a name")
 
 
@@ -335,11 +337,11 @@ def message_of_line(line: bytes) -> bytes:
 
 
 def output_of_line(line: bytes) -> OutputMessage:
-    """What an output file shows of a succeeded line; ``text`` is all its text blocks, joined."""
+    """What an output file shows of a succeeded line."""
     message = _output_decoder.decode(line).result.message
     blocks = _texts_decoder.decode(message.content)
-    message.text = "".join([block.text for block in blocks if block.type == "text"])
-    return message
+    text = "".join([block.text for block in blocks if block.type == "text"])
+    return OutputMessage(message.content, message.usage, message.model, message.stop_reason, text)
 
 
 def error_of_line(line: bytes) -> bytes:
@@ -350,7 +352,9 @@ def error_of_line(line: bytes) -> bytes:
 def decode_message(raw: bytes) -> DecodedMessage:
     """Decode a Message object. Raises `UnreadableLine` where it is none."""
     try:
+        check_text(raw)
         message = _message_decoder.decode(raw)
+        _check_blocks(message.content)
         usage = message.usage.public()
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise UnreadableLine(str(error)) from None
