@@ -69,3 +69,7 @@ Feature: Whatever a server sends ends in an answer or in a named error
     Given a server that sets a cookie with the value "caf\xe1"
     When it is asked twice
     Then both calls are answered, and no cookie was sent back
+
+  Scenario: A credential is replaced before a long message is cut
+    When an error page comes that repeats the key where its message is cut
+    Then no part of the key is in the message

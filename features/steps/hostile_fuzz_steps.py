@@ -9,18 +9,18 @@ from unittest.mock import patch
 
 from behave import given, then, when
 from behave.runner import Context
-from fuzzing.bodies import ERRORS, MESSAGES, PAGE
+from fuzzing.bodies import ERRORS, KEY, MESSAGES, PAGE
 from fuzzing.mutations import encoded
 from fuzzing.network import Network
 from fuzzing.play import play
-from fuzzing.readers import read_line, read_message
+from fuzzing.readers import REDACTION, read_line, read_message
 
 import claude_batch as cb
 from claude_batch.core.states import RequestState
 from claude_batch.integrations.answers import response_of
 from claude_batch.ledger.reading import Answer
 from claude_batch.wire import messages
-from claude_batch.wire.errors import LineDisposition
+from claude_batch.wire.errors import LineDisposition, fault_of_response
 from claude_batch.wire.messages import UnreadableLine, decode_line, decode_message
 from claude_batch.wire.pace import Pace, Turn
 from claude_batch.wire.redaction import Redaction
@@ -187,3 +187,14 @@ def _(context: Context) -> None:
     assert [len(page.data) for page in context.pages] == [3, 3], context.pages
     assert len(context.asked) == 2
     assert not any(b"cookie:" in head.lower() for head in context.asked), context.asked
+
+
+@when("an error page comes that repeats the key where its message is cut")
+def _(context: Context) -> None:
+    page = b"<p>" + b"x" * 180 + KEY.encode() + b"</p>"
+    context.fault = fault_of_response(502, {}, page, REDACTION)
+
+
+@then("no part of the key is in the message")
+def _(context: Context) -> None:
+    assert "xxx" in context.fault.message and KEY[:8] not in context.fault.message, context.fault

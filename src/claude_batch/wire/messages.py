@@ -20,6 +20,7 @@ from claude_batch.wire.inbound import check_text, mapping_or_none, word_or_none
 __all__ = [
     "DecodedMessage",
     "LineError",
+    "MalformedMessage",
     "OutputMessage",
     "ResultLine",
     "UnreadableLine",
@@ -28,6 +29,8 @@ __all__ = [
     "error_of_line",
     "message_of_line",
     "output_of_line",
+    "problem_of_line",
+    "read_malformed",
 ]
 
 Outcome = Literal["succeeded", "errored", "canceled", "expired"]
@@ -291,28 +294,40 @@ def _malformed(line: bytes, error: Exception) -> ResultLine:
     """
     why = str(error)[:200]
     try:
-        # More lenient than msgspec: it takes lone surrogates, and (as floats) numbers of any size.
-        value = mapping_or_none(json.loads(line.decode("utf-8", "replace"), parse_int=float))
+        value = _lenient(line) or {}
     except ValueError:
         raise UnreadableLine(why) from None
     except RecursionError:
         return _too_deep(line, why)
-    value = value or {}
     result = mapping_or_none(value.get("result")) or {}
     custom_id = value.get("custom_id")
     if not isinstance(custom_id, str) or result.get("type") != "succeeded":
         raise UnreadableLine(why) from None
     message = mapping_or_none(result.get("message")) or {}
-    model = message.get("model")
     return ResultLine(
         custom_id,
         "succeeded",
         LineDisposition.MALFORMED,
         _usage_of(message),
         None,
-        model if isinstance(model, str) and model.isprintable() else None,
+        _model_of(message),
         why,
     )
+
+
+def _lenient(data: bytes) -> Mapping[str, Any] | None:
+    """A JSON object as far as it is one; None for another JSON value. Raises ``ValueError``.
+
+    More lenient than msgspec: it takes lone surrogates, control characters, and (as floats) numbers
+    of any size.
+    """
+    text = data.decode("utf-8", "replace")
+    return mapping_or_none(json.loads(text, parse_int=float, strict=False))
+
+
+def _model_of(message: Mapping[str, Any]) -> str | None:
+    model = message.get("model")
+    return model if isinstance(model, str) and model.isprintable() else None
 
 
 def _usage_of(message: Mapping[str, Any]) -> Usage | None:
@@ -322,6 +337,41 @@ def _usage_of(message: Mapping[str, Any]) -> Usage | None:
         return None
 
 
+class MalformedMessage(msgspec.Struct, frozen=True):
+    """A successful answer to a live call that breaks the API's format, and was paid for."""
+
+    problem: str
+    usage: Usage | None
+    """None if it cannot be read."""
+    model: str | None
+
+
+_MESSAGE_FIELDS = ("content", "usage", "stop_reason")
+
+
+def read_malformed(raw: bytes, problem: str) -> MalformedMessage | None:
+    """What can be read of the body of a success that `decode_message` refuses.
+
+    None for a body that is not recognizable as a Message: no JSON object, or one without a single
+    field of a Message, may be the page of a proxy that never asked the API.
+    """
+    try:
+        value = _lenient(raw)
+    except ValueError:
+        return None
+    except RecursionError:
+        named = _is_message.search(raw) is not None
+        return MalformedMessage(problem[:200], None, None) if named else None
+    if value is None or value.get("type", "message") != "message":
+        return None
+    if "type" not in value and not any(name in value for name in _MESSAGE_FIELDS):
+        return None
+    return MalformedMessage(problem[:200], _usage_of(value), _model_of(value))
+
+
+_is_message = re.compile(rb'(?<!\\)"type"\s*:\s*"message"')
+
+
 def _too_deep(line: bytes, why: str) -> ResultLine:
     found = _ids.findall(line)
     if len(found) != 1 or _successes.search(line) is None:
@@ -329,6 +379,15 @@ def _too_deep(line: bytes, why: str) -> ResultLine:
     return ResultLine(
         found[0].decode(), "succeeded", LineDisposition.MALFORMED, None, None, None, why
     )
+
+
+def problem_of_line(line: bytes) -> str:
+    """What is wrong with the line of a malformed answer."""
+    try:
+        return decode_line(line).fault
+    except UnreadableLine as error:
+        # Of a live call, whose request was known without it.
+        return str(error)
 
 
 def message_of_line(line: bytes) -> bytes:
