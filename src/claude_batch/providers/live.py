@@ -47,6 +47,7 @@ from claude_batch.core.errors import (
     EngineStoppedError,
     InvalidRequestError,
     LiveRequestError,
+    MalformedAnswerError,
 )
 from claude_batch.core.outcome import Disposition
 from claude_batch.core.settings import from_environment, resolve_mode
@@ -175,8 +176,9 @@ class ClaudeProvider(Closing):
         """Ask once. Cancelling the caller cancels the call, whatever ``keep`` is: no ledger has it.
 
         Raises `InvalidRequestError` before anything is sent, `AccountHaltedError` where the
-        account is at fault (credentials, billing, permission, spend limit), `MiddlewareError`, and
-        `LiveRequestError` for everything else that went wrong.
+        account is at fault (credentials, billing, permission, spend limit), `MiddlewareError`, an
+        `AnswerError` for an answer that is paid for and cannot be relied on (`MalformedAnswerError`
+        has its bytes), and `LiveRequestError` for everything else that went wrong.
         """
         return await self._through(actor, ActorRequest.of(request, key=key), self._ask_elsewhere)
 
@@ -376,6 +378,14 @@ class ClaudeProvider(Closing):
             answer = await live.send(turn, model, params, headers, timeout=timeout)
             if answer.message is not None:
                 break
+            if answer.malformed is not None:
+                raise MalformedAnswerError(
+                    f"{live.base_url} answered {answer.status}, but not in the API's format: "
+                    f"{answer.malformed.problem}. It was paid for; its bytes are kept in `raw` of "
+                    "this error. Check what stands between you and the API",
+                    raw=answer.raw,
+                    problem=answer.malformed.problem,
+                )
             if retry == "safe" and answer.may_be_billed:
                 raise self._translated(answer, live.base_url, "safe")
             if self._max_retries and answer.is_refusal:
