@@ -1,7 +1,7 @@
 """Steps that run or check each block of code on each page.
 
-What can be run is run: Python, and transcripts (`console`). A shell command is read by the parser of
-`claude-batch`, YAML is loaded, JSON is read, and a picture must name what exists.
+Python and transcripts (`console`) are run. A shell command is read by the parser of `claude-batch`,
+YAML is loaded, JSON is read, and a picture must name what exists.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ import click
 import yaml
 from behave import given, then, when
 from behave.runner import Context
-from pages import ROOT, Block, Page, page, pages
+from pages import ROOT, Block, page, pages
 from staging import start_api, until
 
 import claude_batch as cb
@@ -163,7 +163,9 @@ def _serve(context: Context, step: Step, folder: Path) -> str:
 
 def _play(steps: list[Step], folder: Path, url: str) -> list[str]:
     """Run the commands in one shell; returns what each printed, on both streams."""
-    script = "".join(f"{step.command.replace(SANDBOX_URL, url)}\nprintf '\\036'\n" for step in steps)
+    script = "".join(
+        f"{step.command.replace(SANDBOX_URL, url)}\nprintf '\\036'\n" for step in steps
+    )
     done = subprocess.run(
         ["bash", "-c", script],
         stdin=subprocess.DEVNULL,
@@ -200,24 +202,20 @@ def transcripts_hold(context: Context) -> None:
 
 @then("every block of every page is run or checked")
 def every_block(context: Context) -> None:
-    problems: list[str] = []
-    checked = 0
-    for block in (block for each in pages() for block in each.blocks):
-        checked += 1
-        if block.language in PLAYED:
-            continue  # "the pages with … are those that are run" says that it is run
-        check = CHECKS.get(block.language)
-        if check is None:
-            problems.append(f"{block.place}: no check for {block.language or 'no language'!r}")
-            continue
-        problems += [f"{block.place}: {problem}" for problem in _problems(check, block)]
-    assert checked > 50, checked
-    assert not problems, "\n".join(problems)
+    blocks = [block for each in pages() for block in each.blocks]
+    assert len(blocks) > 50, len(blocks)
+    found = [f"{each.place}: {problem}" for each in blocks for problem in problems_of(each)]
+    assert not found, "\n".join(found)
 
 
-def _problems(check: Callable[[Block], Iterable[str]], block: Block) -> list[str]:
+def problems_of(block: Block) -> list[str]:
+    """What is wrong with a block that is not run."""
+    if block.language in PLAYED:
+        return []  # "the pages with … are those that are run above" says that it is run
+    if block.language not in CHECKS:
+        return [f"no check for {block.language or 'no language'!r}"]
     try:
-        return list(check(block))
+        return list(CHECKS[block.language](block))
     except (ValueError, cb.ActorError, yaml.YAMLError) as error:
         return [str(error)]
 
@@ -231,9 +229,7 @@ def all_are_played(context: Context, what: str) -> None:
     steps = [step.name for each in context.feature.walk_scenarios() for step in each.steps]
     played = {found[1] for step in steps if (found := re.match(words, step))}
     shown = {
-        each.name
-        for each in pages()
-        if any(block.language == language for block in each.blocks)
+        each.name for each in pages() if any(block.language == language for block in each.blocks)
     }
     assert played == shown, played ^ shown
 
@@ -274,9 +270,9 @@ def _check_command(words: list[str]) -> Iterator[str]:
             yield from parse_problems(arguments)
         case "pip", ["install", *wanted]:
             yield from _check_extras(wanted)
-        case ("python" | "python3"), ["-m", "venv", ".venv"]:
+        case (("python" | "python3"), ["-m", "venv", ".venv"]):
             pass
-        case ("python" | "python3"), [script, *_] if script.endswith(".py"):
+        case (("python" | "python3"), [script, *_]) if script.endswith(".py"):
             if not (ROOT / script).is_file():
                 yield f"there is no {script}"
         case "nox", _:
@@ -470,3 +466,15 @@ CHECKS: dict[str, Callable[[Block], Iterable[str]]] = {
     "text": _check_names,
     "yaml": _check_yaml,
 }
+
+
+@then('the {language} block "{code}" is reported: "{problem}"')
+def wrong_block(context: Context, language: str, code: str, problem: str) -> None:
+    found = "\n".join(problems_of(Block("a page", 1, language, "", f"{code}\n")))
+    assert problem in found, found
+
+
+@then('"{printed}" {word} what a transcript shows as "{shown}"')
+def shown_as(context: Context, printed: str, word: str, shown: str) -> None:
+    lines = printed.replace("\\n", "\n"), shown.replace("\\n", "\n")
+    assert _matches(lines[1], lines[0]) == (word == "is"), lines
