@@ -1,7 +1,12 @@
 Feature: The explanations agree with the code
 
-  Scenario: A promise names a scenario that exists
-    Then the documents' guarantees name scenarios of the features they name
+  Scenario Outline: A promise names a scenario that exists: <page>
+    Then the documents name scenarios of the features that they name: <page>
+
+    Examples:
+      | page                           |
+      | docs/explanation/guarantees.md |
+      | docs/explanation/security.md   |
 
   Scenario: The architecture is that of the package
     Then the documents' table of rooms lists every package
