@@ -1,4 +1,4 @@
-"""Adds up what a run of nox left under `build/`, and ends with `N passed, N failed`.
+"""Add up what a run of nox left under `build/`: slow features, sessions, and `N passed, N failed`.
 
 Scenarios come from Behave's JUnit files, tests from Robot's output.xml, and every other session of
 nox's report counts as one. A session of tests that failed without a failed test (it could not
@@ -13,6 +13,9 @@ import xml.etree.ElementTree as ET
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+
+SLOWEST = 10
+"""How many of the slowest features are listed."""
 
 PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
 
@@ -59,6 +62,26 @@ def sessions(report: Path) -> dict[str, str]:
     return {session["name"]: session["result"] for session in listed}
 
 
+def durations(report: Path) -> dict[str, float]:
+    """Seconds of each session by name."""
+    try:
+        listed = json.loads(report.read_text())["sessions"]
+    except (OSError, ValueError, KeyError):
+        return {}  # `sessions` has reported it
+    return {session["name"]: float(session.get("duration") or 0) for session in listed}
+
+
+def slowest(build: Path) -> Iterator[str]:
+    """A line for each of the slowest features of a run, the longest first."""
+    times = [
+        (each["seconds"], each["cpu"], f"{report.parent.name}: {each['name']}")
+        for report in build.glob("junit/*/times.json")
+        for each in json.loads(report.read_text())
+    ]
+    for seconds, cpu, name in sorted(times, reverse=True)[:SLOWEST]:
+        yield f"{seconds:7.0f} s, {cpu:5.0f} s of CPU  {name}"
+
+
 def is_tests(session: str) -> bool:
     """Whether a session's own tests are counted, rather than the session."""
     return session.startswith(("unit_tests", "integration_tests"))
@@ -87,8 +110,12 @@ def summed_up(build: Path) -> dict[str, Counter[str]]:
 def main(build: Path) -> int:
     """Print the table and the sum; the exit code."""
     summary = summed_up(build)
+    seconds = durations(build / "nox.json")
+    for line in slowest(build):
+        print(line)
     for name, outcomes in summary.items():
-        print(f"{name:<20}" + ", ".join(f"{n} {outcome}" for outcome, n in outcomes.items() if n))
+        counts = ", ".join(f"{n} {outcome}" for outcome, n in outcomes.items() if n)
+        print(f"{name:<20}{seconds.get(name, 0):6.0f} s  {counts}")
     total = sum(summary.values(), Counter[str]())
     tests = sum(outcomes[PASSED] for name, outcomes in summary.items() if is_tests(name))
     if not tests:

@@ -80,9 +80,15 @@ class Played:
     """How it ended."""
 
     play: Play
-    passed: bool
+    code: int
+    """Of the worker; negative for the signal that ended it."""
     seconds: float
     cpu: float
+
+    @property
+    def passed(self) -> bool:
+        """Whether every scenario passed."""
+        return self.code == 0
 
 
 class Pool:
@@ -105,9 +111,8 @@ class Pool:
             if pid not in running:
                 continue
             play, began = running.pop(pid)
-            passed = os.waitstatus_to_exitcode(status) == 0
-            seconds = time.monotonic() - began
-            ended.append(Played(play, passed, seconds, usage.ru_utime + usage.ru_stime))
+            seconds, cpu = time.monotonic() - began, usage.ru_utime + usage.ru_stime
+            ended.append(Played(play, os.waitstatus_to_exitcode(status), seconds, cpu))
             self._report(ended[-1])
         return ended
 
@@ -134,7 +139,7 @@ class Pool:
 
     def _report(self, played: Played) -> None:
         minutes, seconds = divmod(round(played.seconds), 60)
-        ended = "passed" if played.passed else "failed"
+        ended = "passed" if played.passed else f"failed with {played.code}"
         name = played.play.name
         print(f"── {name}: {ended} in {minutes}:{seconds:02d}, {played.cpu:.0f} s of CPU ──")
         print(self._output(played.play).read_text(errors="replace"))
@@ -162,8 +167,6 @@ class Pool:
                     for reason in (*case.findall("failure"), *case.findall("error")):
                         case.remove(reason)
             tree.write(report)
-        # What was played twice counts once.
-        shutil.rmtree(self._results / f"{play.name}-again", ignore_errors=True)
 
     def _output(self, play: Play) -> Path:
         return self._results / f"{play.name}.txt"
@@ -232,6 +235,7 @@ def main() -> int:
     if not chosen:
         print("there is no feature to play")
         return 1
+    options.results.mkdir(parents=True, exist_ok=True)
     pool = Pool(options.results, options.tags)
     ended = pool.run(chosen, options.processes)
     with (options.results / "times.json").open("w", encoding="utf-8") as file:
@@ -240,9 +244,13 @@ def main() -> int:
     second = [(played, pool.again(played)) for played in failed]
     if sum(len(play.places) for _, play in second if play is not None) <= FEW:
         for played, play in second:
-            if play is not None and pool.run([play], 1)[0].passed:
+            if play is None:
+                continue
+            if pool.run([play], 1)[0].passed:
                 pool.forgive(played.play)
                 failed.remove(played)
+            # A scenario that was played twice counts once.
+            shutil.rmtree(options.results / play.name, ignore_errors=True)
     if failed:
         print(f"features failed: {', '.join(played.play.name for played in failed)}")
     return 1 if failed else 0

@@ -1,3 +1,4 @@
+@every_python
 Feature: What an answer cites is shown, for the whole and for each field
 
   Scenario: every kind of citation has its text, document, title and place

@@ -1,3 +1,4 @@
+@every_python
 Feature: Documents stand before the text, and what the API would refuse is refused at once
   What a file is, is told by its bytes.
 

@@ -1,3 +1,4 @@
+@every_python
 Feature: Every fault of an actor's file is one clear message with file, line and remedy
   Never a traceback, and all of them at once where that is asked for.
 

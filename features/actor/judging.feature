@@ -1,3 +1,4 @@
+@every_python
 Feature: An answer is judged by the shape that was asked for, and says no more than the model can use
 
   Scenario: Of many problems the first few are told, and how many there are besides

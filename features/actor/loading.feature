@@ -1,3 +1,4 @@
+@every_python
 Feature: An actor is read from its YAML
   Flat or nested, with the host's keys carried along.
 

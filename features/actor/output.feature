@@ -1,3 +1,4 @@
+@every_python
 Feature: The shape of an answer is checked before it is asked for, and when it is read
 
   Scenario: a model with all that a schema may hold becomes a schema that the API takes

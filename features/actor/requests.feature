@@ -1,3 +1,4 @@
+@every_python
 Feature: A request and its actor become Messages params
   Merged once, encoded once.
 

@@ -1,3 +1,4 @@
+@every_python
 Feature: An answer shows what the API said
   Decoded only when somebody looks.
 

@@ -1,3 +1,4 @@
+@every_python
 Feature: What is written of an actor reads back as the same actor
 
   Scenario: a flat file keeps its form, and the host's keys

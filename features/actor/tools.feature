@@ -1,3 +1,4 @@
+@every_python
 Feature: Python functions as tools of a model
 
   Scenario Outline: What cannot be a tool is told at once

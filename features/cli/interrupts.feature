@@ -1,3 +1,4 @@
+@every_python
 Feature: A signal that comes while a command begins ends it with one line, and nothing was stored
   A module that Python loads at its start sends the signal to its own process, exactly when the
   command is about to import another one.

@@ -1,3 +1,4 @@
+@every_python
 Feature: `claude-batch run` asks, waits, and writes the answers in input order
 
   Scenario: Answers come in input order, with the fields of a success, and nothing is sent twice

@@ -1,3 +1,4 @@
+@long
 Feature: A closed output, or a reader that has gone, is no bug
 
   @slow

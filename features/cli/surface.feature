@@ -1,3 +1,4 @@
+@every_python
 Feature: The command line's own surface: help, version, validation, display
 
   Scenario Outline: Help answers at once: <words>

@@ -1,3 +1,4 @@
+@every_python
 Feature: Durations are read as people write them
   Settings, YAML and flags take the same words.
 

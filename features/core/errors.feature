@@ -1,3 +1,4 @@
+@every_python
 Feature: Errors form one tree, and travel between processes
   A framework catches ActorError, and may send errors to another process.
 

@@ -1,3 +1,4 @@
+@every_python
 Feature: A setting comes from the nearest place that names it
   Keywords and flags, then the environment, then the actor's YAML, then the default.
 

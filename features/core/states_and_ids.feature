@@ -1,3 +1,4 @@
+@every_python
 Feature: States and ids say what they mean
 
   Scenario: a request is final unless it is queued, held, packed or between two turns

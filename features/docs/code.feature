@@ -1,3 +1,4 @@
+@long
 Feature: Every block of code on every page is run or checked
   Python and transcripts are run against the sandbox. Each other block is read by what would use it.
 

@@ -1,4 +1,4 @@
-@slow
+@slow @long
 Feature: A document that would keep the machine busy is refused by its name
 
   What parses a document may use so much time and memory, and no more. The bombs are a few hundred

@@ -1,4 +1,4 @@
-@slow
+@slow @long
 Feature: A server that means harm, or is broken, costs one line, one batch or one call
 
   Background:

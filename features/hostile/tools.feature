@@ -1,4 +1,4 @@
-@slow
+@slow @long
 Feature: A ledger does not choose the code that runs
 
   Functions that answer a model's calls are named in the ledger, and so by whoever wrote it.

@@ -1,3 +1,4 @@
+@every_python
 Feature: Code on the SDK's client is batched without a change
 
   Background:

@@ -1,3 +1,4 @@
+@every_python
 Feature: LangChain's ChatAnthropic is answered from batches
 
   Scenario: Everything that a chat model does is batched, and shares batches

@@ -1,3 +1,4 @@
+@every_python
 Feature: OpenTelemetry sees batches and requests, in the trace of who asked
 
   Scenario: A request is a span in its caller's trace, linked to its batch

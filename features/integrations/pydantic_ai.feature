@@ -1,3 +1,4 @@
+@every_python
 Feature: pydantic-ai's agents run over the batched client
 
   Scenario: Concurrent agents and plain calls of one process share one batch

@@ -1,3 +1,4 @@
+@every_python
 Feature: A stream is answered by the finished message, as correct server-sent events
 
   Scenario Outline: The SDK puts the same message together from the events

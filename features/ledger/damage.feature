@@ -1,3 +1,4 @@
+@every_python
 Feature: A damaged ledger is reported, and never written over or mended in silence
 
   Scenario Outline: A file that is damaged is named with its remedy: <damage>

@@ -1,3 +1,4 @@
+@every_python
 Feature: The ledger is opened with care
 
   Scenario: A new ledger is readable by its owner only, and keeps its incarnation

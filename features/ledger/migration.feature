@@ -1,3 +1,4 @@
+@every_python
 Feature: A ledger of an older version is brought to this one, and never harmed
 
   Scenario Outline: A ledger of version <version> becomes a new one, with all that was in it

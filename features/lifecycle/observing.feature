@@ -1,3 +1,4 @@
+@every_python
 Feature: Every step is told to observers, none of which can harm a run
 
   Scenario: A run's steps are told in their order

@@ -1,3 +1,4 @@
+@every_python
 Feature: Packing fills batches to the API's limits and no further
 
   Scenario Outline: A cut takes as many as the limits allow

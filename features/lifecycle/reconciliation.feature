@@ -1,3 +1,4 @@
+@long
 Feature: Reconciliation finds out what became of a sending that had no answer
 
   Scenario Outline: What was accepted after all is found, and paid for once: <action>

@@ -1,3 +1,4 @@
+@every_python
 Feature: What an answer costs follows from its usage, to the nano-dollar
   A nano-dollar is 10⁻⁹ USD; a dollar for a million tokens is 1,000 of them for each. All sums here
   were computed by hand from Anthropic's list of prices.

@@ -1,3 +1,4 @@
+@every_python
 Feature: An actor is a configuration bound to its provider
 
   Scenario: asking the actor asks its provider, with its configuration

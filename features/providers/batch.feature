@@ -1,3 +1,4 @@
+@every_python
 Feature: ClaudeBatchProvider answers single calls from shared batches
 
   Scenario: 5,000 concurrent calls make one batch

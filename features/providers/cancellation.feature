@@ -1,3 +1,4 @@
+@every_python
 Feature: A cancelled request says who cancelled it, that it was not billed, and how to ask again
 
   Scenario: A run that its owner cancelled

@@ -1,3 +1,4 @@
+@every_python
 Feature: Providers are opened and closed as their users expect
 
   Scenario: A provider closes with its block

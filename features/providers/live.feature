@@ -1,3 +1,4 @@
+@every_python
 Feature: An actor without batch_processing is answered live
   Through the Messages API, at once, at the full price; against a real HTTP server.
 

@@ -1,3 +1,4 @@
+@every_python @long
 Feature: Middleware changes requests and responses, and a fault in it fails one request alone
 
   Scenario Outline: Requests are changed in order, responses in the reverse: <how>

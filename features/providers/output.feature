@@ -1,3 +1,4 @@
+@every_python
 Feature: Answers in a shape: asked for as a schema, and validated
 
   Scenario: Every way of asking gives validated objects

@@ -1,3 +1,4 @@
+@long
 Feature: One request of each shared prefix goes ahead, and requests that share one travel together
 
   Scenario: The primers of a run are one batch, and the rest follows when it has ended

@@ -1,3 +1,4 @@
+@every_python
 Feature: The registry finds who answers for an actor
   A table of names and factories; nothing is made before it is needed.
 

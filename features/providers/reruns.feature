@@ -1,3 +1,4 @@
+@long
 Feature: A rerun asks again what failed for a passing reason, and says what is old
 
   Background:

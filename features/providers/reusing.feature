@@ -1,3 +1,4 @@
+@long
 Feature: What was answered before is not paid for again, where that is asked for
 
   Scenario: A larger run reuses the answers of a smaller one that knew nothing of it

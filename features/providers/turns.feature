@@ -1,3 +1,4 @@
+@long
 Feature: Conversations go on by themselves in the next batch
 
   Scenario: A long turn that pauses is gone on from, as often as it pauses

@@ -1,3 +1,4 @@
+@every_python
 Feature: The sandbox answers live messages
 
   Scenario Outline: A stream tells what one answer tells

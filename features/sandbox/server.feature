@@ -1,3 +1,4 @@
+@every_python
 Feature: The sandbox is a server, a command and a thread
 
   Scenario: Health, log and clock

@@ -1,3 +1,4 @@
+@every_python
 Feature: What an answer or a document holds is read as far as it can be
 
   Scenario Outline: An answer in JSON is measured by its schema: <text>

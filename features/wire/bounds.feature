@@ -1,3 +1,4 @@
+@every_python
 Feature: What a request can come to at most is known before it is sent, or it is said why not
   A request under a budget sets aside as many tokens as its params have bytes, and what is more than its bytes.
 

@@ -1,3 +1,4 @@
+@every_python
 Feature: What requests share at their beginning is marked for the prompt cache
   The first six uses of a prefix stay as they are; LONG is a text of 24,000 bytes.
 

@@ -1,3 +1,4 @@
+@every_python
 Feature: What the API would refuse hours later is refused at once, with the item and the remedy
 
   Scenario Outline: max_tokens beyond the model's limit: <model>, <tokens>

@@ -1,3 +1,4 @@
+@every_python
 Feature: Messages params are checked and encoded once
 
   Scenario Outline: What the API would refuse in a batch is refused before anything is sent: <fault>

@@ -1,3 +1,4 @@
+@every_python
 Feature: Each error of the API means one thing, by one table
 
   Scenario Outline: An answer to a create call: <status> <type>, <details>

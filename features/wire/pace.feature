@@ -1,3 +1,4 @@
+@every_python
 Feature: Live calls leave as fast as the API allows, and no faster
   The pace is pure: these scenarios give it the time.
 

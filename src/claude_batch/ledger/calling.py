@@ -25,6 +25,7 @@ from sqlalchemy import (
 )
 
 from claude_batch.core.states import BatchState, RequestState
+from claude_batch.ledger import transitions
 from claude_batch.ledger.packing import recount
 from claude_batch.ledger.schema import (
     batches,
@@ -35,7 +36,7 @@ from claude_batch.ledger.schema import (
     params,
     requests,
 )
-from claude_batch.ledger.store import Record, insert_many, next_stamp
+from claude_batch.ledger.store import Record, insert_many
 
 __all__ = [
     "NewCall",
@@ -165,7 +166,6 @@ def withdraw(tx: Connection, seqs: Collection[int], own: str) -> int:
     listed = list(seqs)
     carriers: set[int] = set()
     withdrawn = 0
-    stamp = next_stamp(tx) if listed else 0
     for start in range(0, len(listed), _MANY):
         some = listed[start : start + _MANY]
         waits = and_(calls.c.process == own, calls.c.taken.is_(None))
@@ -184,11 +184,8 @@ def withdraw(tx: Connection, seqs: Collection[int], own: str) -> int:
         )
         packed = and_(requests.c.state == RequestState.PACKED, requests.c.batch_id.in_(unsent))
         carriers.update(tx.scalars(select(requests.c.batch_id).distinct().where(unpaid, packed)))
-        withdrawn += tx.execute(
-            update(requests)
-            .where(unpaid, or_(requests.c.state == RequestState.QUEUED, packed))
-            .values(state=RequestState.CANCELED, cancelled=True, batch_id=None, finished=stamp)
-        ).rowcount
+        unsent = and_(unpaid, or_(requests.c.state == RequestState.QUEUED, packed))
+        withdrawn += transitions.cancel(tx, unsent, by_caller=True)
         ended = select(requests.c.seq).where(
             requests.c.seq.in_(some), requests.c.state == RequestState.CANCELED
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -12,23 +13,21 @@ from sqlalchemy import (
     Connection,
     and_,
     bindparam,
-    case,
     exists,
     func,
     literal_column,
     null,
     or_,
     select,
-    true,
     update,
 )
 from sqlalchemy.dialects.sqlite import insert
 
+from claude_batch.core.outcome import Disposition, Next, Reason
 from claude_batch.core.states import BatchState, RequestState
 from claude_batch.core.usage import Usage
+from claude_batch.ledger import transitions
 from claude_batch.ledger.budgets import settle
-from claude_batch.ledger.conversing import state_after_answer, take_turns, wants_a_turn
-from claude_batch.ledger.holding import REUSED
 from claude_batch.ledger.schema import (
     batch_runs,
     batches,
@@ -38,7 +37,8 @@ from claude_batch.ledger.schema import (
     runs,
     strange_lines,
 )
-from claude_batch.ledger.store import Record, insert_many, next_stamp, plain_rows
+from claude_batch.ledger.store import Record, insert_many, plain_rows
+from claude_batch.ledger.transitions import REUSED
 
 __all__ = [
     "Gap",
@@ -224,23 +224,11 @@ def give_successes(tx: Connection, batch_id: int) -> int:
     them. Nothing contradicts a success.
     """
     posts = select(batches.c.posts).where(batches.c.id == batch_id).scalar_subquery()
-    given = tx.execute(
-        update(requests)
-        .where(
-            requests.c.batch_id == batch_id,
-            requests.c.state == RequestState.PACKED,
-            results.c.request_seq == requests.c.seq,
-            results.c.batch_id == batch_id,
-            results.c.outcome == RequestState.SUCCEEDED,
-        )
-        .values(
-            state=state_after_answer(),
-            answered_by=results.c.sending,
-            attempts=requests.c.attempts + 1,
-            sendings=requests.c.sendings + posts,
-            finished=case((wants_a_turn(), null()), else_=next_stamp(tx)),
-        )
-    ).rowcount
+    given = transitions.conclude(
+        tx,
+        and_(_with_result(batch_id), results.c.outcome == RequestState.SUCCEEDED),
+        sendings=requests.c.sendings + posts,
+    ).total()
     if given:
         settle(tx, batch_id, lost=True, contradicted=True, left=True)
     return given
@@ -399,25 +387,36 @@ def stored_counts(tx: Connection, batch_id: int) -> Stored:
     )
 
 
-_NOT_RUN = (RequestState.CANCELED, RequestState.EXPIRED)
-
-
-def _any_past_margin(tx: Connection, batch_id: int) -> bool:
-    query = select(runs.c.id).join(batch_runs, batch_runs.c.run_id == runs.c.id)
-    late = and_(batch_runs.c.batch_id == batch_id, runs.c.past_margin.is_not(None))
-    return tx.scalar(query.where(late).limit(1)) is not None
-
-
 @dataclass(frozen=True, slots=True)
 class Collected:
-    """What became of a batch's requests when it was collected."""
+    """What happened to a batch's requests when it was collected."""
 
-    final: int
-    retried: int
-    account: int
-    missing: int
+    given: int
+    """Requests that had their answers before."""
+    steps: Counter[Next]
+    """The others, by what followed."""
     account_line: bytes | None
-    """One raw line that blames the account, where there is one."""
+    """One raw line with an error of the account, if there is any."""
+
+    @property
+    def final(self) -> int:
+        """Requests with a result that are final."""
+        ended = (count for step, count in self.steps.items() if step.state.is_final)
+        return self.given + sum(ended) - self.lost
+
+    @property
+    def lost(self) -> int:
+        """Requests that are lost."""
+        return sum(count for step, count in self.steps.items() if step.state is RequestState.LOST)
+
+    @property
+    def retried(self) -> Counter[Reason]:
+        """Requests that are queued again, by the reason."""
+        reasons: Counter[Reason] = Counter()
+        for step, count in self.steps.items():
+            if step.retried is not None:
+                reasons[step.retried] += count
+        return reasons
 
 
 def finish_collection(
@@ -437,123 +436,58 @@ def finish_collection(
     a failure that would be tried again may be one that was paid for, and is ``lost``. ``left``:
     successes of it were given before, so some of its requests may have left it.
     """
-    settle(tx, batch_id, lost=missing is RequestState.LOST, contradicted=contradicted, left=left)
+    may_be_paid = missing is RequestState.LOST
+    settle(tx, batch_id, lost=may_be_paid, contradicted=contradicted, left=left)
     posts: int = tx.execute(select(batches.c.posts).where(batches.c.id == batch_id)).scalar_one()
-    stamp = next_stamp(tx)
-    # The row that counts: the succeeded one of any sending, else the latest.
-    joined = and_(
-        results.c.request_seq == requests.c.seq,
-        results.c.batch_id == batch_id,
-        requests.c.batch_id == batch_id,
-        requests.c.state == RequestState.PACKED,
-    )
     sendings = requests.c.sendings + posts
-    stopped = or_(
-        requests.c.cancelled,
-        exists().where(runs.c.id == requests.c.run_id, runs.c.cancelled.is_not(None)),
-    )
-    max_attempts = (
-        select(runs.c.max_attempts).where(runs.c.id == requests.c.run_id).scalar_subquery()
-    )
-    spared = requests.c.attempts + 1 < max_attempts + requests.c.forgiven
-    again = {
-        "state": RequestState.QUEUED,
-        "batch_id": None,
-        "due": now,
-        "sendings": sendings,
-    }
+    given = _given_before(tx, batch_id) if left else 0
     account_line: bytes | None = None
-    account = retried = 0
-    given = 0
-    if left:
-        given = (
-            tx.scalar(
-                select(func.count())
-                .select_from(requests)
-                .where(
-                    requests.c.batch_id == batch_id,
-                    requests.c.finished.is_not(None),
-                    requests.c.answered_by.is_not(None),
-                )
-            )
-            or 0
-        )
-    if not contradicted and _any_past_margin(tx, batch_id):
-        # It did not run, and shall not wait for another batch: what becomes of it is decided where
-        # deadlines are.
-        past = exists().where(runs.c.id == requests.c.run_id, runs.c.past_margin.is_not(None))
-        retried = tx.execute(
-            update(requests)
-            .where(joined, results.c.outcome.in_(_NOT_RUN), past, ~stopped)
-            .values(**again)
-        ).rowcount
-    # What no line asks for is not looked for, line by line.
-    if "account" in stored.dispositions and not contradicted:
+    if Disposition.ACCOUNT in stored.dispositions and not contradicted:
         account_line = tx.scalar(
             select(results.c.raw)
-            .where(results.c.batch_id == batch_id, results.c.disposition == "account")
+            .where(results.c.batch_id == batch_id, results.c.disposition == Disposition.ACCOUNT)
             .limit(1)
         )
-        account = tx.execute(
-            update(requests)
-            .where(joined, results.c.disposition == "account", ~stopped)
-            .values(**again)
-        ).rowcount
-    if "retry" in stored.dispositions and not contradicted:
-        retried += tx.execute(
-            update(requests)
-            .where(
-                joined,
-                results.c.disposition == "retry",
-                ~stopped,
-                spared,
-            )
-            .values(**again, attempts=requests.c.attempts + 1)
-        ).rowcount
-    turned = take_turns(tx, batch_id, joined, stored.dispositions, sendings=sendings, stamp=stamp)
-    failed = results.c.disposition.in_(("retry", "account"))
-    outcome: Any = results.c.outcome
-    if "malformed" in stored.dispositions:
-        outcome = case(
-            (results.c.disposition == "malformed", RequestState.MALFORMED), else_=outcome
-        )
-    final = (
-        turned
-        + tx.execute(
-            update(requests)
-            .where(joined, ~failed if contradicted else true())
-            .values(
-                state=outcome,
-                answered_by=results.c.sending,
-                attempts=requests.c.attempts + 1,
-                sendings=sendings,
-                finished=stamp,
-            )
-        ).rowcount
+    answered = transitions.conclude(
+        tx, _with_result(batch_id), contradicted=contradicted, sendings=sendings, due=now
     )
-    rest = and_(requests.c.batch_id == batch_id, requests.c.state == RequestState.PACKED)
-    unanswered = 0
-    if missing is RequestState.QUEUED:
-        retry = and_(rest, ~stopped, spared)
-        unanswered = tx.execute(
-            update(requests).where(retry).values(**again, attempts=requests.c.attempts + 1)
-        ).rowcount
-    unanswered += tx.execute(
-        update(requests)
-        .where(rest)
-        .values(
-            state=RequestState.LOST,
-            attempts=requests.c.attempts + 1,
-            sendings=sendings,
-            finished=stamp,
-        )
-    ).rowcount
+    missed = transitions.conclude(
+        tx,
+        _waiting(batch_id),
+        answer=None,
+        may_be_paid=may_be_paid,
+        sendings=sendings,
+        due=now,
+    )
     tx.execute(
         update(batches)
         .where(batches.c.id == batch_id)
         .values(state=BatchState.COLLECTED, collected=now, next_check=None)
     )
-    return Collected(given + final, retried, account, unanswered, account_line)
+    return Collected(given, answered + missed, account_line)
+
+
+def _with_result(batch_id: int) -> Any:
+    """Join the requests that wait in a batch to their results of it."""
+    return and_(
+        _waiting(batch_id),
+        results.c.request_seq == requests.c.seq,
+        results.c.batch_id == batch_id,
+    )
+
+
+def _waiting(batch_id: int) -> Any:
+    return and_(requests.c.batch_id == batch_id, requests.c.state == RequestState.PACKED)
+
+
+def _given_before(tx: Connection, batch_id: int) -> int:
+    """How many requests of a batch had their answers before it was complete."""
+    had = and_(
+        requests.c.batch_id == batch_id,
+        requests.c.finished.is_not(None),
+        requests.c.answered_by.is_not(None),
+    )
+    return tx.scalar(select(func.count()).select_from(requests).where(had)) or 0
 
 
 def cancel_run(tx: Connection, run_id: str, now: float) -> None:
@@ -561,25 +495,16 @@ def cancel_run(tx: Connection, run_id: str, now: float) -> None:
     tx.execute(
         update(runs).where(runs.c.id == run_id, runs.c.cancelled.is_(None)).values(cancelled=now)
     )
-    tx.execute(
-        update(requests)
-        .where(
-            requests.c.run_id == run_id,
-            requests.c.state.in_((RequestState.QUEUED, RequestState.HELD)),
-        )
-        .values(state=RequestState.CANCELED, finished=next_stamp(tx))
-    )
+    unsent = requests.c.state.in_((RequestState.QUEUED, RequestState.HELD))
+    transitions.cancel(tx, and_(requests.c.run_id == run_id, unsent))
     request_cancels(tx, select(batch_runs.c.batch_id).where(batch_runs.c.run_id == run_id), now)
 
 
 def cancel_request(tx: Connection, seq: int, now: float) -> None:
     """Cancel a single call, like `cancel_run`."""
-    tx.execute(update(requests).where(requests.c.seq == seq).values(cancelled=True))
-    tx.execute(
-        update(requests)
-        .where(requests.c.seq == seq, requests.c.state == RequestState.QUEUED)
-        .values(state=RequestState.CANCELED, finished=next_stamp(tx))
-    )
+    mine = requests.c.seq == seq
+    transitions.mark_cancelled(tx, mine)
+    transitions.cancel(tx, and_(mine, requests.c.state == RequestState.QUEUED))
     request_cancels(tx, select(requests.c.batch_id).where(requests.c.seq == seq), now)
 
 

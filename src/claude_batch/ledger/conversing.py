@@ -8,7 +8,7 @@ final.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple
 
@@ -17,7 +17,6 @@ from sqlalchemy import (
     and_,
     bindparam,
     case,
-    exists,
     func,
     insert,
     or_,
@@ -27,8 +26,8 @@ from sqlalchemy import (
 from sqlalchemy.dialects import sqlite
 
 from claude_batch.core.states import RequestState
+from claude_batch.ledger import transitions
 from claude_batch.ledger.schema import (
-    batch_runs,
     conversations,
     lanes,
     params,
@@ -37,7 +36,8 @@ from claude_batch.ledger.schema import (
     runs,
     tool_calls,
 )
-from claude_batch.ledger.store import Record, next_stamp
+from claude_batch.ledger.store import Record
+from claude_batch.ledger.transitions import stands_at
 
 __all__ = [
     "NextTurn",
@@ -46,18 +46,14 @@ __all__ = [
     "calls_of",
     "continuing",
     "continuing_counts",
-    "end",
     "finish_calls",
     "is_continuing",
     "is_usable",
     "next_turns",
     "of_this_turn",
     "start_call",
-    "state_after_answer",
     "stop",
-    "take_turns",
     "turn_of",
-    "wants_a_turn",
 ]
 
 
@@ -96,33 +92,6 @@ class ToolResult(NamedTuple):
 # What an answer asks for ----------------------------------------------------------------------
 
 
-def _run_of_request(*conditions: Any) -> Any:
-    return exists().where(runs.c.id == requests.c.run_id, runs.c.converses, *conditions)
-
-
-def wants_a_turn(answer: Any = results) -> Any:
-    """Whether the joined answer of a request is not its last, as its run is made."""
-    goes_on = or_(
-        and_(answer.c.disposition == "paused", _run_of_request()),
-        and_(answer.c.disposition == "tools", _run_of_request(runs.c.tools.is_not(None))),
-        and_(answer.c.disposition == "final", _run_of_request(runs.c.validation_attempts > 1)),
-    )
-    return and_(answer.c.outcome == RequestState.SUCCEEDED, goes_on)
-
-
-def state_after_answer(answer: Any = results) -> Any:
-    """The state of a request after the joined answer."""
-    return case(
-        (answer.c.disposition == RequestState.MALFORMED, RequestState.MALFORMED),
-        (wants_a_turn(answer), RequestState.CONTINUING),
-        (
-            and_(answer.c.disposition.in_(("refused", "window_exceeded")), _run_of_request()),
-            answer.c.disposition,
-        ),
-        else_=answer.c.outcome,
-    )
-
-
 def is_usable(answer: Any = results) -> Any:
     """Whether the joined line is an answer that a request can end with instead of being sent."""
     return and_(answer.c.outcome == RequestState.SUCCEEDED, answer.c.disposition != "malformed")
@@ -136,60 +105,6 @@ def of_this_turn(answer: Any = results) -> Any:
         .scalar_subquery()
     )
     return answer.c.sending > func.coalesce(consumed, -1)
-
-
-def take_turns(
-    tx: Connection,
-    batch_id: int,
-    joined: Any,
-    dispositions: Collection[str],
-    *,
-    sendings: Any,
-    stamp: int,
-) -> int:
-    """Of a batch that is being collected: the answers that are no ordinary end of a request.
-
-    ``joined`` binds requests to their results. Returns how many became final.
-    """
-    found = tx.execute(
-        select(
-            func.count(),
-            func.max(case((runs.c.tools.is_not(None), 1), else_=0)),
-            func.max(runs.c.validation_attempts),
-        )
-        .select_from(batch_runs)
-        .join(runs, runs.c.id == batch_runs.c.run_id)
-        .where(batch_runs.c.batch_id == batch_id, runs.c.converses)
-    ).one()
-    if not found[0]:
-        return 0
-    taken = {
-        "answered_by": results.c.sending,
-        "attempts": requests.c.attempts + 1,
-        "sendings": sendings,
-    }
-    # What no line asks for is not looked for, line by line.
-    if (
-        "paused" in dispositions
-        or ("tools" in dispositions and found[1])
-        or (found[2] > 1 and "final" in dispositions)
-    ):
-        tx.execute(
-            update(requests)
-            .where(joined, wants_a_turn())
-            .values(state=RequestState.CONTINUING, **taken)
-        )
-    if not {"refused", "window_exceeded"}.intersection(dispositions):
-        return 0
-    return tx.execute(
-        update(requests)
-        .where(
-            joined,
-            results.c.disposition.in_(("refused", "window_exceeded")),
-            _run_of_request(),
-        )
-        .values(state=results.c.disposition, finished=stamp, **taken)
-    ).rowcount
 
 
 # What is between two turns --------------------------------------------------------------------
@@ -286,14 +201,6 @@ def continuing_counts(tx: Connection, run_id: str) -> tuple[int, int]:
     return count, tools
 
 
-def _stands_at(seq: int, sending: int) -> Any:
-    return and_(
-        requests.c.seq == seq,
-        requests.c.state == RequestState.CONTINUING,
-        requests.c.answered_by == sending,
-    )
-
-
 def next_turns(tx: Connection, turns: Sequence[NextTurn], *, due: float) -> int:
     """Queue the next turn of conversations; returns how many there still were to be queued."""
     queued = 0
@@ -310,7 +217,7 @@ def next_turns(tx: Connection, turns: Sequence[NextTurn], *, due: float) -> int:
             )
             .join(params, params.c.request_seq == requests.c.seq)
             .outerjoin(conversations, conversations.c.request_seq == requests.c.seq)
-            .where(_stands_at(turn.seq, turn.answered_by))
+            .where(stands_at(turn.seq, turn.answered_by))
         ).first()
         if row is None:
             continue
@@ -339,56 +246,14 @@ def next_turns(tx: Connection, turns: Sequence[NextTurn], *, due: float) -> int:
                 )
             )
         tx.execute(update(params).where(params.c.request_seq == turn.seq).values(body=turn.body))
-        # Each turn has all its attempts, and reserves of a budget what it can cost itself.
-        tx.execute(
-            update(requests)
-            .where(requests.c.seq == turn.seq)
-            .values(
-                state=RequestState.QUEUED,
-                batch_id=None,
-                answered_by=None,
-                size=len(turn.body),
-                due=due,
-                attempts=0,
-                forgiven=0,
-                reserve=None,
-            )
-        )
+        transitions.queue_turn(tx, turn.seq, size=len(turn.body), due=due)
         queued += 1
     return queued
 
 
-_END = (
-    update(requests)
-    .where(
-        requests.c.seq == bindparam("of_seq"),
-        requests.c.answered_by == bindparam("of_sending"),
-        requests.c.state == RequestState.CONTINUING,
-    )
-    .values(state=bindparam("to"), finished=bindparam("at"))
-)
-
-
-def end(tx: Connection, ends: Sequence[tuple[int, int, RequestState]]) -> None:
-    """Let answers that conversations stand at be their last: request, sending, final state."""
-    if ends:
-        stamp = next_stamp(tx)
-        tx.execute(
-            _END,
-            [
-                {"of_seq": seq, "of_sending": sending, "to": state, "at": stamp}
-                for seq, sending, state in ends
-            ],
-        )
-
-
 def stop(tx: Connection, seq: int, sending: int, why: Stop, note: str) -> None:
     """End a conversation that cannot go on; its last answer is kept."""
-    if not tx.execute(
-        update(requests)
-        .where(_stands_at(seq, sending))
-        .values(state=RequestState.STOPPED, finished=next_stamp(tx))
-    ).rowcount:
+    if not transitions.stop_conversation(tx, seq, sending):
         return
     values: dict[str, Any] = {"stopped": why, "note": note}
     known = tx.execute(
@@ -428,7 +293,7 @@ def start_call(
 
     ``instead_of``: the process that had started it, and has gone.
     """
-    if tx.execute(select(requests.c.seq).where(_stands_at(seq, sending))).first() is None:
+    if tx.execute(select(requests.c.seq).where(stands_at(seq, sending))).first() is None:
         return False
     if instead_of is not None:
         again = (

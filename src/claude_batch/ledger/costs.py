@@ -22,9 +22,9 @@ from sqlalchemy import (
 
 from claude_batch.core.states import BatchState, RequestState
 from claude_batch.ledger.budgets import price_later
-from claude_batch.ledger.holding import REUSED
 from claude_batch.ledger.schema import batch_runs, batches, params, requests, results, runs
 from claude_batch.ledger.store import Ledger, Record, plain_rows
+from claude_batch.ledger.transitions import REUSED
 
 __all__ = [
     "Grouping",

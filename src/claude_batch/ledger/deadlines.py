@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sqlalchemy import Connection, case, func, select, update
+from sqlalchemy import Connection, and_, case, func, select, update
 
 from claude_batch.core.states import BatchState, RequestState
-from claude_batch.ledger import packing
+from claude_batch.ledger import packing, transitions
 from claude_batch.ledger.collecting import request_cancels
-from claude_batch.ledger.holding import is_double, is_held
+from claude_batch.ledger.holding import is_held
 from claude_batch.ledger.schema import batch_runs, batches, lanes, requests, runs
-from claude_batch.ledger.store import Record, next_stamp
+from claude_batch.ledger.store import Record
+from claude_batch.ledger.transitions import is_double
 
 __all__ = [
     "Experience",
@@ -105,11 +106,7 @@ def withdraw(tx: Connection, run_id: str, now: float) -> bool:
     have been accepted is found here later.
     """
     # Nobody goes ahead of others any more. Doubles still end as those that they equal.
-    tx.execute(
-        update(requests)
-        .where(requests.c.run_id == run_id, is_held(), ~is_double())
-        .values(state=RequestState.QUEUED)
-    )
+    transitions.release(tx, and_(requests.c.run_id == run_id, is_held(), ~is_double()))
     mine = select(batch_runs.c.batch_id).where(batch_runs.c.run_id == run_id)
     packed = list(
         tx.scalars(
@@ -124,11 +121,8 @@ def withdraw(tx: Connection, run_id: str, now: float) -> bool:
 
 def end_queued(tx: Connection, run_id: str) -> int:
     """End what waits of a run as ``expired``: it did not run before the deadline."""
-    return tx.execute(
-        update(requests)
-        .where(requests.c.run_id == run_id, requests.c.state == RequestState.QUEUED)
-        .values(state=RequestState.EXPIRED, finished=next_stamp(tx))
-    ).rowcount
+    queued = requests.c.state == RequestState.QUEUED
+    return transitions.expire(tx, and_(requests.c.run_id == run_id, queued))
 
 
 def conclude(tx: Connection, run_id: str, outcome: str, *, closed: float | None = None) -> None:

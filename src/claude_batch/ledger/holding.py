@@ -13,7 +13,6 @@ from typing import Any
 from sqlalchemy import (
     Connection,
     and_,
-    case,
     delete,
     exists,
     func,
@@ -22,10 +21,10 @@ from sqlalchemy import (
     literal_column,
     or_,
     select,
-    update,
 )
 
 from claude_batch.core.states import BatchState, RequestState
+from claude_batch.ledger import transitions
 from claude_batch.ledger.digests import Pair
 from claude_batch.ledger.schema import (
     batches,
@@ -38,24 +37,20 @@ from claude_batch.ledger.schema import (
     results,
     runs,
 )
-from claude_batch.ledger.store import Ledger, insert_many, next_stamp
+from claude_batch.ledger.store import Ledger, insert_many
+from claude_batch.ledger.transitions import REUSED, is_double
 
 __all__ = [
-    "REUSED",
     "answer_lost_doubles",
     "any_held",
     "hold_back",
     "hold_doubles",
-    "is_double",
     "is_held",
     "release",
     "stamp_of",
     "take_all_answers",
     "take_answers",
 ]
-
-REUSED = 0
-"""The number of sending of an answer that was another request's: none of its own has it."""
 
 _MOST = 50_000
 """Doubles that one transaction answers."""
@@ -101,11 +96,7 @@ def hold_doubles(ledger: Ledger, pairs: Iterable[Pair]) -> int:
         count += len(chunk)
         with ledger.write() as tx:
             _remember(tx, chunk)
-            tx.execute(
-                update(requests)
-                .where(requests.c.seq.in_([seq for seq, _ in chunk]))
-                .values(state=RequestState.HELD)
-            )
+            transitions.hold(tx, requests.c.seq.in_([seq for seq, _ in chunk]))
     return count
 
 
@@ -158,17 +149,11 @@ def hold_back(ledger: Ledger, run_id: str) -> int:
     )
     for position in range(0, last if count else 0, _HELD_AT_ONCE):
         with ledger.write() as tx:
-            tx.execute(
-                update(requests)
-                .where(
-                    mine,
-                    requests.c.position >= position,
-                    requests.c.position < position + _HELD_AT_ONCE,
-                    primed,
-                    ~ahead,
-                )
-                .values(state=RequestState.HELD)
+            here = and_(
+                requests.c.position >= position,
+                requests.c.position < position + _HELD_AT_ONCE,
             )
+            transitions.hold(tx, and_(mine, here, primed, ~ahead))
     return count
 
 
@@ -201,14 +186,7 @@ def _let_go(tx: Connection, held: Any, now: float) -> bool:
         )
         .correlate(requests)
     )
-    return (
-        tx.execute(
-            update(requests)
-            .where(held, ~is_double(), ~still_ahead)
-            .values(state=RequestState.QUEUED, due=now)
-        ).rowcount
-        > 0
-    )
+    return transitions.release(tx, and_(held, ~is_double(), ~still_ahead), due=now) > 0
 
 
 _original = requests.alias("original")
@@ -278,20 +256,12 @@ def _answer(tx: Connection, waiting: Any) -> bool:
             .where(doubles.c.request_seq.in_(of_these)),
         )
     )
-    tx.execute(
-        update(requests)
-        .where(
-            doubles.c.request_seq == requests.c.seq,
-            doubles.c.of_seq == _original.c.seq,
-            requests.c.seq.in_(of_these),
-        )
-        .values(
-            state=_original.c.state,
-            answered_by=case((_original.c.answered_by.is_not(None), literal(REUSED))),
-            attempts=_original.c.attempts,
-            finished=next_stamp(tx),
-        )
+    pairs = and_(
+        doubles.c.request_seq == requests.c.seq,
+        doubles.c.of_seq == _original.c.seq,
+        requests.c.seq.in_(of_these),
     )
+    transitions.copy_answer(tx, pairs, _original)
     return True
 
 
@@ -308,15 +278,5 @@ def answer_lost_doubles(tx: Connection, batch_id: int) -> None:
             requests.c.state == RequestState.LOST,
         )
     )
-    found = tx.execute(
-        update(requests)
-        .where(requests.c.seq.in_(held))
-        .values(state=RequestState.HELD, finished=None, answered_by=None)
-    ).rowcount
-    if found:
+    if transitions.hold_lost(tx, requests.c.seq.in_(held)):
         _answer(tx, is_held())
-
-
-def is_double() -> Any:
-    """Of a request: whether it has its answer from another one of its run."""
-    return exists().where(doubles.c.request_seq == requests.c.seq)

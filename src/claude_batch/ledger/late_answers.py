@@ -16,7 +16,6 @@ from sqlalchemy import (
     case,
     exists,
     func,
-    null,
     or_,
     select,
     update,
@@ -24,18 +23,16 @@ from sqlalchemy import (
 from sqlalchemy.dialects.sqlite import insert
 
 from claude_batch.core.states import BatchState, RequestState
-from claude_batch.ledger import deadlines
+from claude_batch.ledger import deadlines, transitions
 from claude_batch.ledger.conversing import (
     continuing_counts,
     is_usable,
     of_this_turn,
-    state_after_answer,
-    wants_a_turn,
 )
 from claude_batch.ledger.holding import answer_lost_doubles
 from claude_batch.ledger.packing import batch, recount
 from claude_batch.ledger.schema import batches, former_members, requests, results, runs
-from claude_batch.ledger.store import Record, next_stamp
+from claude_batch.ledger.store import Record
 
 __all__ = [
     "fill",
@@ -79,7 +76,6 @@ def give_answers(tx: Connection, batch_id: int) -> int:
     """
     if tx.scalar(select(former_members.c.request_seq).limit(1)) is None:
         return 0  # nobody has ever left a batch
-    stamp = next_stamp(tx)
     line = and_(
         results.c.request_seq == requests.c.seq,
         results.c.batch_id == batch_id,
@@ -91,16 +87,10 @@ def give_answers(tx: Connection, batch_id: int) -> int:
     # One that is queued again would rather be asked again than end with a failure.
     was_lost = requests.c.state == RequestState.LOST
     queued = and_(requests.c.state == RequestState.QUEUED, is_usable())
-    return tx.execute(
-        update(requests)
-        .where(line, or_(was_lost, queued), of_this_turn())
-        .values(
-            state=state_after_answer(),
-            answered_by=results.c.sending,
-            attempts=requests.c.attempts + case((was_lost, 0), else_=1),
-            finished=case((wants_a_turn(), null()), else_=stamp),
-        )
-    ).rowcount
+    answered = and_(line, or_(was_lost, queued), of_this_turn())
+    # A lost request has counted this attempt already.
+    counted = case((was_lost, 0), else_=1)
+    return transitions.conclude(tx, answered, is_late=True, attempts=counted).total()
 
 
 def lacks_result() -> ColumnElement[bool]:
@@ -204,22 +194,9 @@ def fill(tx: Connection, batch_id: int, *, contradicted: bool, now: float) -> No
     )
     if not concerned:
         return
-    stamp = next_stamp(tx)
-    tx.execute(
-        update(requests)
-        .where(line, answered)
-        .values(
-            state=state_after_answer(),
-            answered_by=results.c.sending,
-            attempts=requests.c.attempts + case((waits, 1), else_=0),
-            finished=case((wants_a_turn(), null()), else_=stamp),
-        )
-    )
-    tx.execute(
-        update(requests)
-        .where(line, failed)
-        .values(state=results.c.outcome, answered_by=results.c.sending, finished=stamp)
-    )
+    counted = case((waits, 1), else_=0)
+    transitions.conclude(tx, and_(line, answered), is_late=True, attempts=counted)
+    transitions.conclude(tx, and_(line, failed), is_late=True, attempts=0)
     answer_lost_doubles(tx, batch_id)
     # What was delivered says "lost"; what is there now is worth another delivery.
     tx.execute(update(runs).where(runs.c.id.in_(concerned)).values(delivered=None))
@@ -259,18 +236,9 @@ def take_earlier_answers(tx: Connection, batch_id: int) -> int:
     answered = _answered_earlier(tx, batch_id)
     if answered is None:
         return 0
-    ended = tx.execute(
-        update(requests)
-        .where(answered)
-        .values(
-            state=state_after_answer(),
-            answered_by=results.c.sending,
-            attempts=requests.c.attempts + 1,
-            finished=case((wants_a_turn(), null()), else_=next_stamp(tx)),
-        )
-    ).rowcount
+    ended = transitions.conclude(tx, answered, is_late=True).total()
     if ended and batch(tx, batch_id).state == BatchState.PACKED:
         out = and_(requests.c.batch_id == batch_id, requests.c.state != RequestState.PACKED)
-        tx.execute(update(requests).where(out).values(batch_id=None))
+        transitions.leave_batch(tx, out)
         recount(tx, batch_id)
     return ended

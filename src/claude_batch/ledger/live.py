@@ -25,12 +25,13 @@ from sqlalchemy import (
     update,
 )
 
+from claude_batch.core.outcome import Next
 from claude_batch.core.states import BatchState, RequestState
+from claude_batch.ledger import transitions
 from claude_batch.ledger.budgets import any_budget
 from claude_batch.ledger.call_budgets import call_ended, call_left, calls_lost
 from claude_batch.ledger.collecting import NewResult, add_results
-from claude_batch.ledger.conversing import take_turns
-from claude_batch.ledger.holding import is_double, is_held
+from claude_batch.ledger.holding import is_held
 from claude_batch.ledger.packing import recount
 from claude_batch.ledger.schema import (
     batch_runs,
@@ -41,7 +42,8 @@ from claude_batch.ledger.schema import (
     results,
     runs,
 )
-from claude_batch.ledger.store import Record, next_stamp
+from claude_batch.ledger.store import Record
+from claude_batch.ledger.transitions import is_double
 
 __all__ = [
     "Ended",
@@ -90,16 +92,12 @@ class Waiting(NamedTuple):
 
 def choose(tx: Connection, lane_id: int, run_ids: Collection[str]) -> int:
     """Send what is queued of these runs in a lane to the live API; returns how many."""
-    return tx.execute(
-        update(requests)
-        .where(
-            requests.c.lane_id == lane_id,
-            requests.c.state == RequestState.QUEUED,
-            requests.c.run_id.in_(run_ids),
-        )
-        # What it reserves of a budget is told anew, at the live price.
-        .values(live=1, reserve=None)
-    ).rowcount
+    queued = and_(
+        requests.c.lane_id == lane_id,
+        requests.c.state == RequestState.QUEUED,
+        requests.c.run_id.in_(run_ids),
+    )
+    return transitions.choose_live(tx, queued)
 
 
 _OF_WORKSPACE = lanes.c.workspace_id == bindparam("workspace")
@@ -230,17 +228,7 @@ def claim(tx: Connection, found: Waiting, now: float, reserve: int | None) -> tu
     """
     seq = found.seq
     batch_id = _holder(tx, found.lane_id, found.run_id, now)
-    sending = tx.execute(
-        update(requests)
-        .where(requests.c.seq == seq)
-        .values(
-            state=RequestState.PACKED,
-            batch_id=batch_id,
-            sendings=requests.c.sendings + 1,
-            reserve=reserve,
-        )
-        .returning(requests.c.sendings)
-    ).scalar_one()
+    sending = transitions.call(tx, seq, batch_id, reserve=reserve)
     tx.execute(
         update(batches)
         .where(batches.c.id == batch_id)
@@ -248,7 +236,7 @@ def claim(tx: Connection, found: Waiting, now: float, reserve: int | None) -> tu
     )
     if reserve is not None:
         call_left(tx, batch_id, seq)
-    return int(sending), batch_id
+    return sending, batch_id
 
 
 def _under_way(seq: int, batch_id: int) -> ColumnElement[bool]:
@@ -263,39 +251,23 @@ def put_back(
     tx: Connection,
     seq: int,
     batch_id: int,
+    step: Next,
     *,
-    attempt: bool,
     note: str | None,
     may_be_paid: bool = False,
-) -> bool:
-    """A call was not processed, or failed and may be tried again: its request waits once more.
+) -> None:
+    """Queue a request again after a call without an answer, or end it as canceled.
 
-    ``attempt``: it had an outcome, which is kept, so that its sending keeps its number.
-    ``may_be_paid``: budgets keep what it may have cost. False where it was cancelled meanwhile,
-    and has ended.
+    ``may_be_paid``: budgets keep what the call may have cost.
     """
-    stopped = or_(
-        requests.c.cancelled,
-        requests.c.run_id.in_(select(runs.c.id).where(runs.c.cancelled.is_not(None))),
-    )
     if any_budget(tx):
         call_ended(tx, batch_id, seq, cost=None, answered=False, lost=may_be_paid)
-    ends = {"state": RequestState.CANCELED, "finished": next_stamp(tx)}
-    left = {
-        "attempts": requests.c.attempts + (1 if attempt else 0),
-        "sendings": requests.c.sendings - (0 if attempt else 1),
-    }
-    mine = _under_way(seq, batch_id)
-    gone = tx.execute(update(requests).where(mine, stopped).values(**left, **ends))
-    if not gone.rowcount:
-        again = {"state": RequestState.QUEUED, "batch_id": None}
-        tx.execute(update(requests).where(mine).values(**left, **again))
+    transitions.return_call(tx, _under_way(seq, batch_id), step)
     tx.execute(
         update(batches)
         .where(batches.c.id == batch_id)
         .values(request_count=batches.c.request_count - 1, note=note)
     )
-    return not gone.rowcount
 
 
 class Ended(NamedTuple):
@@ -317,7 +289,6 @@ def finish(tx: Connection, ended: Sequence[Ended], now: float) -> None:
     """
     if not ended:
         return
-    stamp = next_stamp(tx)
     if any_budget(tx):
         for end in ended:
             call_ended(
@@ -332,6 +303,10 @@ def finish(tx: Connection, ended: Sequence[Ended], now: float) -> None:
     for end in ended:
         if end.result is not None:
             by_batch.setdefault(end.batch_id, []).append(end.result)
+        if end.state is RequestState.LOST:
+            # An error with which the API may have answered a call that it billed stays beside it.
+            sending = None if end.result is None else end.result.sending
+            transitions.lose(tx, _under_way(end.seq, end.batch_id), answered_by=sending)
     for batch_id, answers in by_batch.items():
         add_results(tx, batch_id, answers)
         of_these = [answer.request_seq for answer in answers]
@@ -349,25 +324,7 @@ def finish(tx: Connection, ended: Sequence[Ended], now: float) -> None:
             # An earlier call may have failed, and have left its line here.
             results.c.sending == requests.c.sendings,
         )
-        take_turns(
-            tx,
-            batch_id,
-            joined,
-            {answer.disposition for answer in answers},
-            sendings=requests.c.sendings,
-            stamp=stamp,
-        )
-    for end in ended:
-        tx.execute(
-            update(requests)
-            .where(_under_way(end.seq, end.batch_id))
-            .values(
-                state=end.state,
-                answered_by=None if end.result is None else end.result.sending,
-                attempts=requests.c.attempts + 1,
-                finished=stamp,
-            )
-        )
+        transitions.conclude(tx, joined)
     tx.execute(
         update(batches)
         .where(batches.c.id.in_({end.batch_id for end in ended}))
@@ -414,19 +371,16 @@ def forgotten(tx: Connection, workspace_id: int, now: float) -> int:
         .where(gone)
         .group_by(requests.c.run_id, requests.c.lane_id)
     ).all()
-    stamp = next_stamp(tx)
     for run_id, lane_id, members in found:
-        tx.execute(
-            update(requests)
-            .where(gone, requests.c.run_id == run_id, requests.c.lane_id == lane_id)
-            .values(
-                state=RequestState.LOST,
-                batch_id=_new_holder(tx, lane_id, run_id, now, members),
-                answered_by=None,
-                finished=stamp,
-                # Told anew, at the live price, where it can have been no more than one call.
-                reserve=case((_may_take_turns(), -1), else_=None),
-            )
+        mine = and_(gone, requests.c.run_id == run_id, requests.c.lane_id == lane_id)
+        transitions.lose(
+            tx,
+            mine,
+            counts=False,
+            batch_id=_new_holder(tx, lane_id, run_id, now, members),
+            answered_by=None,
+            # Computed anew, at the live price, if it can have been no more than one call.
+            reserve=case((_may_take_turns(), -1), else_=None),
         )
     for batch_id in unsent if found else ():
         recount(tx, batch_id)
@@ -477,12 +431,4 @@ def interrupted(tx: Connection, workspace_id: int) -> int:
     if not found:
         return 0
     calls_lost(tx, found)
-    return tx.execute(
-        update(requests)
-        .where(left)
-        .values(
-            state=RequestState.LOST,
-            attempts=requests.c.attempts + 1,
-            finished=next_stamp(tx),
-        )
-    ).rowcount
+    return transitions.lose(tx, left)

@@ -8,9 +8,9 @@ from typing import NamedTuple
 from sqlalchemy import Connection, bindparam, func, literal_column, select
 
 from claude_batch.core.states import BatchState, RequestState
-from claude_batch.ledger.holding import REUSED
 from claude_batch.ledger.schema import batches, lanes, params, requests, results, runs
 from claude_batch.ledger.store import Ledger, Record, plain_rows
+from claude_batch.ledger.transitions import REUSED
 
 __all__ = ["BatchSums", "Queue", "Told", "queue_of", "results_of_batch", "sums_of_batch"]
 

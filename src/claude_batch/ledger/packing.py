@@ -20,9 +20,10 @@ from sqlalchemy import (
 )
 
 from claude_batch.core.states import BatchState, RequestState
+from claude_batch.ledger import transitions
 from claude_batch.ledger.budgets import DAY, reserved_sum
 from claude_batch.ledger.schema import batch_runs, batches, lanes, primers, requests, runs
-from claude_batch.ledger.store import Record, next_stamp, plain_rows
+from claude_batch.ledger.store import Record, plain_rows
 
 __all__ = [
     "ALONE",
@@ -180,12 +181,8 @@ def pack(
     batch_id = _insert_batch(
         tx, lane_id, count, params_bytes, poll_interval, max_poll_interval, now, int(now // DAY)
     )
-    packed = {"state": RequestState.PACKED, "batch_id": batch_id}
     if only is not None:
-        meant = and_(_QUEUED, requests.c.seq == bindparam("of_seq"))
-        tx.execute(
-            update(requests).where(meant).values(**packed), [{"of_seq": seq} for seq in only]
-        )
+        transitions.pack_each(tx, _QUEUED, batch_id, only)
         _note_runs(tx, batch_id)
         return batch_id
     eligible_runs = select(runs.c.id).where(*_PACKABLE, alone == ALONE)
@@ -196,17 +193,14 @@ def pack(
     elif which == "primers":
         ahead = exists().where(primers.c.request_seq == requests.c.seq)
         mine = and_(mine, ahead, requests.c.attempts == 0)
-    tx.execute(
-        update(requests)
-        .where(
-            _QUEUED,
-            requests.c.live.is_(None),
-            requests.c.lane_id == lane_id,
-            mine,
-            requests.c.run_id.in_(eligible_runs),
-        )
-        .values(**packed)
+    chosen = and_(
+        _QUEUED,
+        requests.c.live.is_(None),
+        requests.c.lane_id == lane_id,
+        mine,
+        requests.c.run_id.in_(eligible_runs),
     )
+    transitions.pack(tx, chosen, batch_id)
     _note_runs(tx, batch_id)
     return batch_id
 
@@ -360,15 +354,9 @@ def withdraw_cancelled(tx: Connection, batch_id: int) -> bool:
     """
     mine = requests.c.batch_id == batch_id
     cancelled = select(runs.c.id).where(runs.c.cancelled.is_not(None))
-    gone = tx.execute(
-        update(requests)
-        .where(
-            mine,
-            requests.c.state == RequestState.PACKED,
-            requests.c.cancelled | requests.c.run_id.in_(cancelled),
-        )
-        .values(state=RequestState.CANCELED, batch_id=None, finished=next_stamp(tx))
-    )
+    waits = and_(mine, requests.c.state == RequestState.PACKED)
+    by_user = requests.c.cancelled | requests.c.run_id.in_(cancelled)
+    gone = transitions.cancel(tx, and_(waits, by_user))
     late = select(runs.c.id).where(
         runs.c.past_margin.is_not(None),
         runs.c.id.in_(select(batch_runs.c.run_id).where(batch_runs.c.batch_id == batch_id)),
@@ -377,16 +365,9 @@ def withdraw_cancelled(tx: Connection, batch_id: int) -> bool:
     # Mostly there is none, and a hundred thousand requests need not be looked at for it.
     if tx.scalar(late.limit(1)) is not None:
         posts = select(batches.c.posts).where(batches.c.id == batch_id).scalar_subquery()
-        left = tx.execute(
-            update(requests)
-            .where(mine, requests.c.state == RequestState.PACKED, requests.c.run_id.in_(late))
-            .values(
-                state=RequestState.QUEUED,
-                batch_id=None,
-                sendings=requests.c.sendings + posts,
-            )
-        ).rowcount
-    if not gone.rowcount and not left:
+        sent = requests.c.sendings + posts
+        left = transitions.unpack(tx, and_(waits, requests.c.run_id.in_(late)), sendings=sent)
+    if not gone and not left:
         return True
     return recount(tx, batch_id)
 
@@ -435,10 +416,6 @@ def _part(tx: Connection, old: Record, which: Any, count: int, size: int, now: f
     part = _insert_batch(
         tx, old.lane_id, count, size, old.poll_interval, old.max_poll_interval, now, old.day
     )
-    tx.execute(
-        update(requests)
-        .where(requests.c.batch_id == old.id, which)
-        .values(batch_id=part, sendings=requests.c.sendings + old.posts)
-    )
+    transitions.move(tx, and_(requests.c.batch_id == old.id, which), part, posts=old.posts)
     _note_runs(tx, part)
     return part

@@ -19,7 +19,6 @@ from sqlalchemy import (
 )
 
 from claude_batch.core.states import BatchState, RequestState
-from claude_batch.ledger.holding import REUSED
 from claude_batch.ledger.schema import (
     batch_runs,
     batches,
@@ -33,6 +32,7 @@ from claude_batch.ledger.schema import (
     workspaces,
 )
 from claude_batch.ledger.store import Ledger, Record, plain_rows
+from claude_batch.ledger.transitions import REUSED
 
 __all__ = [
     "WAITING",

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Sequence
-from typing import Any
 
 from sqlalchemy import (
+    ColumnElement,
     Connection,
     and_,
-    case,
     delete,
     exists,
     func,
@@ -24,8 +23,7 @@ from sqlalchemy import (
 )
 
 from claude_batch.core.states import BatchState, CandidateState, RequestState
-from claude_batch.ledger import deadlines
-from claude_batch.ledger.holding import is_double
+from claude_batch.ledger import deadlines, transitions
 from claude_batch.ledger.late_answers import remember_former
 from claude_batch.ledger.packing import batch, recount, withdraw_cancelled
 from claude_batch.ledger.schema import (
@@ -37,7 +35,7 @@ from claude_batch.ledger.schema import (
     runs,
     workspaces,
 )
-from claude_batch.ledger.store import Record, next_stamp
+from claude_batch.ledger.store import Record
 
 __all__ = [
     "add_candidate",
@@ -271,7 +269,7 @@ def disprove(tx: Connection, batch_id: int, *, note: str) -> int:
     # Nothing of it is at the API, so no late line can come for those who left.
     tx.execute(delete(former_members).where(former_members.c.batch_id == batch_id))
     given_up = and_(requests.c.batch_id == batch_id, requests.c.state == RequestState.LOST)
-    tx.execute(update(requests).where(given_up).values(batch_id=None))
+    transitions.leave_batch(tx, given_up)
     withdraw_cancelled(tx, batch_id)
     recount(tx, batch_id)
     return silent
@@ -279,7 +277,7 @@ def disprove(tx: Connection, batch_id: int, *, note: str) -> int:
 
 def unresolve(tx: Connection, batch_id: int, *, note: str) -> None:
     """It can no longer be learned whether the sending was accepted: its requests are lost."""
-    _leave(tx, batch_id, RequestState.LOST, now=None)
+    give_up(tx, batch_id)
     tx.execute(
         update(batches)
         .where(batches.c.id == batch_id)
@@ -292,41 +290,38 @@ def resubmit(tx: Connection, batch_id: int, *, now: float, run_id: str | None = 
 
     ``run_id``: those of one run only.
     """
-    return _leave(tx, batch_id, RequestState.QUEUED, now=now, run_id=run_id)
+    # What was cancelled is not sent again: it stays, and ends with what the list tells.
+    cancelled = exists().where(runs.c.id == requests.c.run_id, runs.c.cancelled.is_not(None))
+    mine, sendings = _undecided(tx, batch_id, run_id)
+    mine = and_(mine, ~or_(requests.c.cancelled, cancelled))
+    _remember(tx, mine, sendings)
+    return transitions.unpack(tx, mine, sendings=sendings, due=now)
 
 
 def give_up(tx: Connection, batch_id: int, *, run_id: str | None = None) -> int:
     """End an unknown batch's requests as lost; returns how many."""
-    return _leave(tx, batch_id, RequestState.LOST, now=None, run_id=run_id)
+    mine, sendings = _undecided(tx, batch_id, run_id)
+    _remember(tx, mine, sendings)
+    return transitions.lose(tx, mine, sendings=sendings)
 
 
-def _leave(
-    tx: Connection,
-    batch_id: int,
-    state: RequestState,
-    *,
-    now: float | None,
-    run_id: str | None = None,
-) -> int:
-    posts: int = batch(tx, batch_id).posts
+def _undecided(
+    tx: Connection, batch_id: int, run_id: str | None
+) -> tuple[ColumnElement[bool], ColumnElement[int]]:
+    """The requests that wait in a batch, and their number of sendings with those of the batch."""
     mine = and_(requests.c.batch_id == batch_id, requests.c.state == RequestState.PACKED)
     if run_id is not None:
         mine = and_(mine, requests.c.run_id == run_id)
-    values: dict[str, Any] = {"state": state, "sendings": requests.c.sendings + posts}
-    if state is RequestState.QUEUED:
-        # What was cancelled is not sent again: it stays, and ends with what the list tells.
-        cancelled = exists().where(runs.c.id == requests.c.run_id, runs.c.cancelled.is_not(None))
-        mine = and_(mine, ~or_(requests.c.cancelled, cancelled))
-        values |= {"batch_id": None, "due": now}
-    else:
-        values |= {"attempts": requests.c.attempts + 1, "finished": next_stamp(tx)}
+    return mine, requests.c.sendings + batch(tx, batch_id).posts
+
+
+def _remember(tx: Connection, mine: ColumnElement[bool], sendings: ColumnElement[int]) -> None:
     tx.execute(
         insert(former_members).from_select(
             ["batch_id", "request_seq", "sending"],
-            select(requests.c.batch_id, requests.c.seq, requests.c.sendings + posts).where(mine),
+            select(requests.c.batch_id, requests.c.seq, sendings).where(mine),
         )
     )
-    return tx.execute(update(requests).where(mine).values(**values)).rowcount
 
 
 def resubmit_lost(tx: Connection, run_id: str, now: float) -> int:
@@ -343,17 +338,8 @@ def resubmit_lost(tx: Connection, run_id: str, now: float) -> int:
             batches.c.remote_id.is_not(None),
         ),
     )
-    count = tx.execute(
-        update(requests)
-        .where(requests.c.run_id == run_id, requests.c.state == RequestState.LOST)
-        .values(
-            state=case((is_double(), RequestState.HELD), else_=RequestState.QUEUED),
-            batch_id=None,
-            due=now,
-            finished=None,
-            answered_by=None,
-        )
-    ).rowcount
+    lost = and_(requests.c.run_id == run_id, requests.c.state == RequestState.LOST)
+    count = transitions.ask_again(tx, lost, due=now, forgive=False)
     if count:
         # What was delivered says "lost"; what comes now is worth another delivery.
         tx.execute(update(runs).where(runs.c.id == run_id).values(delivered=None))

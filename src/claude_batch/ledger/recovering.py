@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import Connection, func, insert, or_, select, update
 
 from claude_batch.core.states import BatchState, RequestState
-from claude_batch.ledger import budgets
+from claude_batch.ledger import budgets, transitions
 from claude_batch.ledger.high_water import Mark, count_post
 from claude_batch.ledger.packing import recount
 from claude_batch.ledger.schema import batches, former_members, lanes, requests, workspaces
@@ -98,17 +98,8 @@ def adopt_forgotten(
     )
     batch_id = int(result.inserted_primary_key[0])
     for identifier, seq in waiting.items():
-        tx.execute(
-            update(requests)
-            .where(requests.c.seq == seq)
-            .values(
-                state=RequestState.PACKED,
-                batch_id=batch_id,
-                answered_by=None,
-                # Its number is this plus the batch's own POST.
-                sendings=sendings[identifier] - 1,
-            )
-        )
+        # The number of a sending is this plus the batch's own POST.
+        transitions.adopt(tx, seq, batch_id, sendings=sendings[identifier] - 1)
     for identifier, seq in others.items():
         tx.execute(
             insert(former_members).values(

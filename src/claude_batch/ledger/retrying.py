@@ -12,22 +12,18 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, and_, case, exists, func, null, or_, select, update
+from sqlalchemy import Connection, and_, case, exists, func, or_, select, update
 
 from claude_batch.core.states import BatchState, RequestState
-from claude_batch.ledger import deadlines
+from claude_batch.ledger import deadlines, transitions
 from claude_batch.ledger.collecting import fetch_soon
 from claude_batch.ledger.conversing import (
     is_usable,
     of_this_turn,
-    state_after_answer,
-    wants_a_turn,
 )
-from claude_batch.ledger.holding import is_double
 from claude_batch.ledger.late_answers import lacks_result, remember_former
 from claude_batch.ledger.reading import last_stamp, request_counts, unfinished
 from claude_batch.ledger.schema import batch_runs, batches, doubles, requests, results, runs
-from claude_batch.ledger.store import next_stamp
 
 __all__ = [
     "FAILED",
@@ -152,20 +148,7 @@ def _reopen(tx: Connection, run_id: str) -> None:
 
 
 def _queue(tx: Connection, failed: Any, due: float) -> int:
-    return tx.execute(
-        update(requests)
-        .where(failed)
-        .values(
-            # What was not sent then has the new answer of the one that it equals.
-            state=case((is_double(), RequestState.HELD), else_=RequestState.QUEUED),
-            batch_id=None,
-            due=due,
-            finished=None,
-            answered_by=None,
-            cancelled=False,
-            forgiven=requests.c.attempts,
-        )
-    ).rowcount
+    return transitions.ask_again(tx, failed, due=due)
 
 
 _PASSING = ("retry", "account")
@@ -320,17 +303,7 @@ def send_missing(tx: Connection, run_id: str, batch_ids: Collection[int], *, now
     posts = select(batches.c.posts).where(batches.c.id == requests.c.batch_id).scalar_subquery()
     sent = requests.c.sendings + case((requests.c.state == RequestState.LOST, 0), else_=posts)
     remember_former(tx, select(requests.c.batch_id, requests.c.seq, sent).where(mine))
-    again = {
-        "batch_id": None,
-        "due": now,
-        "finished": None,
-        "answered_by": None,
-        "cancelled": False,
-        "forgiven": requests.c.attempts,
-    }
-    queued = tx.execute(
-        update(requests).where(mine).values(state=RequestState.QUEUED, sendings=sent, **again)
-    ).rowcount
+    queued = transitions.ask_again(tx, mine, due=now, sendings=sent)
     if not queued:
         return 0
     original = requests.alias("original")
@@ -339,11 +312,8 @@ def send_missing(tx: Connection, run_id: str, batch_ids: Collection[int], *, now
         original.c.seq == doubles.c.of_seq,
         original.c.finished.is_(None),
     )
-    queued += tx.execute(
-        update(requests)
-        .where(requests.c.run_id == run_id, requests.c.state == RequestState.LOST, lost_with_it)
-        .values(state=RequestState.HELD, **again)
-    ).rowcount
+    lost = and_(requests.c.run_id == run_id, requests.c.state == RequestState.LOST)
+    queued += transitions.ask_again(tx, and_(lost, lost_with_it), due=now)
     for batch_id in batch_ids:
         fetch_soon(tx, batch_id, now)
     tx.execute(update(runs).where(runs.c.id == run_id).values(delivered=None, cancelled=None))
@@ -371,13 +341,5 @@ def _give_known_answers(tx: Connection, failed: Any) -> int:
         .scalar_subquery()
     )
     answer = results.alias()
-    return tx.execute(
-        update(requests)
-        .where(failed, answer.c.request_seq == requests.c.seq, answer.c.sending == first)
-        .values(
-            state=state_after_answer(answer),
-            answered_by=answer.c.sending,
-            attempts=requests.c.attempts + 1,
-            finished=case((wants_a_turn(answer), null()), else_=next_stamp(tx)),
-        )
-    ).rowcount
+    known = and_(failed, answer.c.request_seq == requests.c.seq, answer.c.sending == first)
+    return transitions.conclude(tx, known, answer=answer, is_late=True).total()

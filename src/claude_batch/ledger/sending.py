@@ -9,9 +9,10 @@ from sqlalchemy import Connection, bindparam, exists, insert, select, update
 
 from claude_batch.core.errors import LedgerError
 from claude_batch.core.states import BatchState, RequestState
+from claude_batch.ledger import transitions
 from claude_batch.ledger.packing import batch, part_off, recount
 from claude_batch.ledger.schema import batches, lanes, params, requests, results, workspaces
-from claude_batch.ledger.store import Ledger, Record, next_stamp, plain_rows
+from claude_batch.ledger.store import Ledger, Record, plain_rows
 
 __all__ = [
     "INTERRUPTED",
@@ -193,19 +194,7 @@ def fail_packed(
     """End one request of a batch that was not taken as errored, and take it out of the batch."""
     # Its line is not one of those that the others' batch is complete with.
     batch_id = part_off(tx, batch_id, seq, now)
-    posts = batch(tx, batch_id).posts
-    sending: int = tx.execute(
-        update(requests)
-        .where(requests.c.seq == seq)
-        .values(
-            state=RequestState.ERRORED,
-            attempts=requests.c.attempts + 1,
-            sendings=requests.c.sendings + posts,
-            answered_by=requests.c.sendings + posts,
-            finished=next_stamp(tx),
-        )
-        .returning(requests.c.answered_by)
-    ).scalar_one()
+    sending = transitions.reject(tx, seq, posts=batch(tx, batch_id).posts)
     tx.execute(
         insert(results).values(
             request_seq=seq,
@@ -217,7 +206,6 @@ def fail_packed(
             raw=raw,
         )
     )
-    tx.execute(update(requests).where(requests.c.seq == seq).values(batch_id=None))
     recount(tx, batch_id)
 
 

@@ -215,13 +215,13 @@ class Collection:
                 left=row.missing_since is not None,
             )
             late_answers.give_answers(tx, batch_id)
-            if collected.account_line is not None and collected.account:
+            if collected.account_line is not None and collected.retried["account"]:
                 self._halt(tx, seat, collected.account_line, now)
             warnings = warn_after(tx, batch_id, now)
         for words in warnings:
             _log.warning("%s", words, extra={"for_people": True})
         reach(CrashPoint.AFTER_COLLECTED)
-        self._telling.collected(row, collected, missing)
+        self._telling.collected(row, collected)
 
     def _gap(self, row: Any, missing: int) -> Gap:
         """What a fetch that came to its end a moment ago has lacked, and until when it may."""

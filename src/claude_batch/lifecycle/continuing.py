@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.states import RequestState
-from claude_batch.ledger import conversing
+from claude_batch.ledger import conversing, transitions
 from claude_batch.ledger.conversing import NextTurn, Stop, ToolResult
 from claude_batch.ledger.processes import is_alive
 from claude_batch.ledger.store import Ledger, Record, Seat, Transaction
@@ -194,7 +194,7 @@ class Continuing:
         if not verdicts.ends and not verdicts.stops:
             return
         with self._ledger.write(seat) as tx:
-            conversing.end(tx, verdicts.ends)
+            transitions.end_conversations(tx, verdicts.ends)
             for seq, sending, why, note in verdicts.stops:
                 conversing.stop(tx, seq, sending, why, note)
         for seq, *_ in (*verdicts.ends, *verdicts.stops):

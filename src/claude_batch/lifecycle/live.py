@@ -26,9 +26,10 @@ import msgspec
 
 from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.errors import HaltReason, LedgerError
+from claude_batch.core.outcome import Disposition, Outcome, next_step
 from claude_batch.core.settings import LedgerSettings
 from claude_batch.core.states import RequestState
-from claude_batch.ledger import halting, live, reading
+from claude_batch.ledger import halting, live, reading, transitions
 from claude_batch.ledger.budgets import any_budget
 from claude_batch.ledger.collecting import NewResult
 from claude_batch.ledger.high_water import HighWater, count_post, note_behind
@@ -50,7 +51,6 @@ from claude_batch.money.prices import prices_of
 from claude_batch.money.rates import FREE
 from claude_batch.wire.client import BatchesClient
 from claude_batch.wire.encoding import LaneHeaders, custom_id
-from claude_batch.wire.errors import LineDisposition
 from claude_batch.wire.live import LiveAnswer, LiveClient, asked_of, longest_silence
 from claude_batch.wire.messages import decode_line
 from claude_batch.wire.pace import Turn
@@ -104,9 +104,18 @@ def judge(answer: LiveAnswer, retry: LiveRetry = "safe") -> Verdict:
         return Verdict.ACCOUNT
     if fault is None or answer.is_refusal:
         return Verdict.REFUSED
-    return Verdict.RETRY if fault.disposition is LineDisposition.RETRY else Verdict.FAILED
+    return Verdict.RETRY if fault.disposition is Disposition.RETRY else Verdict.FAILED
 
 
+_NOT_SENT = (Outcome.NOT_SENT, Disposition.FINAL)
+_OUTCOMES = {
+    Verdict.ANSWERED: (Outcome.SUCCEEDED, Disposition.FINAL),
+    Verdict.REFUSED: _NOT_SENT,
+    Verdict.RETRY: (Outcome.ERRORED, Disposition.RETRY),
+    Verdict.FAILED: (Outcome.ERRORED, Disposition.FINAL),
+    Verdict.ACCOUNT: _NOT_SENT,
+    Verdict.LOST: (Outcome.MISSING, Disposition.FINAL),
+}
 _STUMBLES = (Verdict.REFUSED, Verdict.RETRY, Verdict.LOST)
 """Ends after which no other call leaves for a while, if the server itself failed."""
 
@@ -330,7 +339,9 @@ class LiveCalls:
             self._client.unused(turn, model)
         with self._ledger.write(seat) as tx:
             for call, _, _ in claimed:
-                live.put_back(tx, call.request.seq, call.batch_id, attempt=False, note=None)
+                seq = call.request.seq
+                step = next_step(*_NOT_SENT, transitions.standing_of(tx, seq))
+                live.put_back(tx, seq, call.batch_id, step, note=None)
             note_behind(tx, time.time())
             stop_behind(tx, self._ledger, self._settings, seat.workspace_id)
         self._changed()
@@ -383,12 +394,13 @@ class LiveCalls:
             result: NewResult | None = None
             lost: NewResult | None = None
             state = RequestState.QUEUED
-            if verdict is Verdict.RETRY and asked.attempts + 1 >= asked.max_attempts:
+            step = next_step(*_OUTCOMES[verdict], transitions.standing_of(tx, seq))
+            if verdict is Verdict.RETRY and step.state.is_final:
                 verdict = Verdict.FAILED
             if verdict is Verdict.ANSWERED:
                 self._failures = 0
                 result, state = self._result(call, answer, now), RequestState.SUCCEEDED
-                if result.disposition == LineDisposition.MALFORMED:
+                if result.disposition == Disposition.MALFORMED:
                     state = RequestState.MALFORMED
                 # What went to probe a halted account was answered.
                 self._refusals.lift(tx, seat.workspace_id)
@@ -405,19 +417,13 @@ class LiveCalls:
                     _words(answer),
                 )
             else:
-                again = verdict is Verdict.RETRY
-                if again:
+                if verdict is Verdict.RETRY:
                     result = self._error(call, answer)
                     live.keep_attempt(tx, call.batch_id, result)
-                if not live.put_back(
-                    tx,
-                    seq,
-                    call.batch_id,
-                    attempt=again,
-                    note=_words(answer),
-                    may_be_paid=may_be_paid,
-                ):
-                    state = RequestState.CANCELED
+                live.put_back(
+                    tx, seq, call.batch_id, step, note=_words(answer), may_be_paid=may_be_paid
+                )
+                state = step.state
                 if verdict is Verdict.ACCOUNT:
                     self._halt(tx, seat, answer)
             if verdict in _STUMBLES and (may_be_paid or answer.never_left):

@@ -12,7 +12,7 @@ import msgspec
 from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.events import BatchEnded
 from claude_batch.core.settings import LedgerSettings
-from claude_batch.core.states import BatchState, RequestState
+from claude_batch.core.states import BatchState
 from claude_batch.ledger import collecting, halting, late_answers, packing
 from claude_batch.ledger.store import Ledger, Seat
 from claude_batch.lifecycle.listing import MOST_PAGES, is_evidence
@@ -140,7 +140,7 @@ class Polling:
                     with self._ledger.write(seat) as tx:
                         late_answers.take_earlier_answers(tx, row.id)
                         lost = collecting.mark_lost(tx, row.id, note=note, now=now)
-                    self._telling.collected(row, lost, RequestState.LOST)
+                    self._telling.collected(row, lost)
                     return None
         except Unreachable as error:
             note = str(error)

@@ -116,27 +116,21 @@ class Telling:
             self.follow(run.id for run in runs if run.kind == "run")
 
     @_harmless()
-    def collected(self, row: Any, collected: Collected, missing: RequestState) -> None:
-        """A batch, whose row is given, was judged; ``missing``: what became of gaps in it."""
+    def collected(self, row: Any, collected: Collected) -> None:
+        """Report what happened to the requests of a batch, whose row is given."""
         wants = self.observers.wants
         if wants(RunFinished) or wants(ResultsCollected):
             self._sums(row, collected)
         if wants(RequestsRetried):
-            retried = {
-                "passing": collected.retried,
-                "account": collected.account,
-                "missing": collected.missing if missing is RequestState.QUEUED else 0,
-            }
-            for reason, count in retried.items():
-                if count:
-                    self.observers.tell(
-                        RequestsRetried(
-                            **self.here,
-                            requests=count,
-                            reason=reason,  # type: ignore[arg-type]
-                            batch_id=row.remote_id,
-                        )
+            for reason, count in collected.retried.items():
+                self.observers.tell(
+                    RequestsRetried(
+                        **self.here,
+                        requests=count,
+                        reason=reason,
+                        batch_id=row.remote_id,
                     )
+                )
         if wants(RequestsAnswered):
             self.observers.tell_each(RequestsAnswered, lambda: self._answered(row))
 
@@ -166,7 +160,7 @@ class Telling:
                 outcomes=dict(outcomes),
                 errors=dict(errors),
                 final=collected.final,
-                missing=collected.missing,
+                missing=collected.lost + collected.retried["missing"],
                 models=dict(models),
                 input_tokens=sum(each.input_tokens for each in sums),
                 output_tokens=sum(each.output_tokens for each in sums),

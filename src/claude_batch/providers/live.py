@@ -48,6 +48,7 @@ from claude_batch.core.errors import (
     InvalidRequestError,
     LiveRequestError,
 )
+from claude_batch.core.outcome import Disposition
 from claude_batch.core.settings import from_environment, resolve_mode
 from claude_batch.money.prices import prices_of
 from claude_batch.providers.background import LoopThread, wait_for
@@ -56,7 +57,7 @@ from claude_batch.providers.conversing import converse
 from claude_batch.providers.middleware_runner import LOST_WITH_IT, MiddlewareRunner
 from claude_batch.providers.protocol import ProviderCapabilities
 from claude_batch.wire.encoding import LaneHeaders
-from claude_batch.wire.errors import LineDisposition, account_reason
+from claude_batch.wire.errors import account_reason
 
 if TYPE_CHECKING:
     from claude_batch.wire.live import LiveAnswer, LiveClient
@@ -545,7 +546,7 @@ async def _as_async(requests: Requests) -> AsyncGenerator[RequestLike, None]:
 
 def _passes(answer: LiveAnswer) -> bool:
     if answer.fault is not None:
-        return answer.fault.passes or answer.fault.disposition is LineDisposition.RETRY
+        return answer.fault.passes or answer.fault.disposition is Disposition.RETRY
     return answer.status is None and not answer.no_credential
 
 

@@ -10,12 +10,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import Enum, StrEnum
+from enum import Enum
 from typing import Any, NamedTuple
 
 import msgspec
 
 from claude_batch.core.errors import HaltReason
+from claude_batch.core.outcome import Disposition
 from claude_batch.wire.inbound import LONGEST_ID, header_word, mapping_or_none, retry_after
 from claude_batch.wire.redaction import Redaction
 
@@ -25,7 +26,6 @@ __all__ = [
     "STATUS_OF_TYPE",
     "ApiFault",
     "CreateVerdict",
-    "LineDisposition",
     "Meaning",
     "NotBilled",
     "account_reason",
@@ -34,20 +34,6 @@ __all__ = [
     "fault_of_response",
     "passes",
 ]
-
-
-class LineDisposition(StrEnum):
-    """What becomes of a request after a result line."""
-
-    FINAL = "final"  # the outcome stands
-    RETRY = "retry"  # a passing fault: sent again while attempts are left
-    ACCOUNT = "account"  # the account's fault: back to the queue, and sending halts
-    # Successes that are not the end of an answer, or no answer, for whoever heeds it:
-    PAUSED = "paused"  # a long turn, which goes on where it is sent again
-    TOOLS = "tools"  # the model calls tools, and waits for what they give
-    REFUSED = "refused"  # the model declined
-    WINDOW_EXCEEDED = "window_exceeded"  # the answer ends where the context window does
-    MALFORMED = "malformed"  # it breaks the API's format, and was paid for
 
 
 class CreateVerdict(Enum):
@@ -73,7 +59,7 @@ class Meaning(NamedTuple):
     """Found in the message; None for any message."""
     error_code: str | None
     """``details.error_code``; None for any."""
-    disposition: LineDisposition
+    disposition: Disposition
     """What becomes of a request that ended with it."""
     halt: HaltReason | None
     """Why sending halts where an API call is answered with it; None where the request is meant."""
@@ -82,7 +68,7 @@ class Meaning(NamedTuple):
 
 def _row(
     error_type: str,
-    disposition: LineDisposition,
+    disposition: Disposition,
     source: str,
     *,
     halt: HaltReason | None = None,
@@ -93,7 +79,7 @@ def _row(
     return Meaning(error_type, pattern, code, disposition, halt, source)
 
 
-_FINAL, _RETRY, _ACCOUNT = LineDisposition.FINAL, LineDisposition.RETRY, LineDisposition.ACCOUNT
+_FINAL, _RETRY, _ACCOUNT = Disposition.FINAL, Disposition.RETRY, Disposition.ACCOUNT
 
 MEANINGS: tuple[Meaning, ...] = (
     # Messages and codes that mean something else than their type. They come before the types.
@@ -185,12 +171,10 @@ def account_reason(
     return _ACCOUNT_STATUS.get(status) if status is not None else None
 
 
-def classify_line(
-    error_type: str, message: str, details: Mapping[str, Any] | None
-) -> LineDisposition:
+def classify_line(error_type: str, message: str, details: Mapping[str, Any] | None) -> Disposition:
     """What becomes of a request whose result line is ``errored`` with this error."""
     row = _meaning(error_type, message, details)
-    return LineDisposition.FINAL if row is None else row.disposition
+    return Disposition.FINAL if row is None else row.disposition
 
 
 class NotBilled(NamedTuple):
@@ -233,7 +217,7 @@ def passes(error_type: str, message: str, details: Mapping[str, Any] | None = No
     True for a passing fault of the API and for a fault of the account, false for a fault of the
     request itself. ``results.disposition`` holds the same verdict for every stored result.
     """
-    return classify_line(error_type, message, details) is not LineDisposition.FINAL
+    return classify_line(error_type, message, details) is not Disposition.FINAL
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -264,10 +248,10 @@ class ApiFault:
         return account_reason(self.status, self.error_type, self.message, self.details)
 
     @property
-    def disposition(self) -> LineDisposition:
+    def disposition(self) -> Disposition:
         """What the error means for the request; final where the API itself did not answer."""
         if not self.from_api or self.error_type is None:
-            return LineDisposition.FINAL
+            return Disposition.FINAL
         return classify_line(self.error_type, self.message, self.details)
 
     @property

@@ -13,8 +13,9 @@ from typing import Any, Literal
 
 import msgspec
 
+from claude_batch.core.outcome import Disposition
 from claude_batch.core.usage import Usage
-from claude_batch.wire.errors import LineDisposition, classify_line
+from claude_batch.wire.errors import classify_line
 from claude_batch.wire.inbound import mapping_or_none
 
 __all__ = [
@@ -57,7 +58,7 @@ class ResultLine(msgspec.Struct, frozen=True, gc=False):
 
     custom_id: str
     outcome: Outcome
-    disposition: LineDisposition
+    disposition: Disposition
     usage: Usage | None
     error: LineError | None
     model: str | None = None
@@ -141,11 +142,11 @@ class _LineMessage(msgspec.Struct, gc=False):
     stop_sequence: str | None = None
 
 
-_STOPS: dict[str | None, LineDisposition] = {
-    "pause_turn": LineDisposition.PAUSED,
-    "tool_use": LineDisposition.TOOLS,
-    "refusal": LineDisposition.REFUSED,
-    "model_context_window_exceeded": LineDisposition.WINDOW_EXCEEDED,
+_STOPS: dict[str | None, Disposition] = {
+    "pause_turn": Disposition.PAUSED,
+    "tool_use": Disposition.TOOLS,
+    "refusal": Disposition.REFUSED,
+    "model_context_window_exceeded": Disposition.WINDOW_EXCEEDED,
 }
 """What a success asks for whose reason to stop is none of an answer's ordinary ends."""
 
@@ -249,7 +250,7 @@ def decode_line(line: bytes) -> ResultLine:
                 raise ValueError("a succeeded line without a message")
             _check_blocks(message.content)
             usage = message.usage.public()
-            disposition = _STOPS.get(message.stop_reason, LineDisposition.FINAL)
+            disposition = _STOPS.get(message.stop_reason, Disposition.FINAL)
             return ResultLine(
                 decoded.custom_id, "succeeded", disposition, usage, None, message.model
             )
@@ -263,7 +264,7 @@ def decode_line(line: bytes) -> ResultLine:
         fault = LineError(inner.type, words, result.error.request_id, details)
         disposition = classify_line(inner.type, words, details)
         return ResultLine(decoded.custom_id, "errored", disposition, None, fault)
-    disposition = LineDisposition.RETRY if result.type == "expired" else LineDisposition.FINAL
+    disposition = Disposition.RETRY if result.type == "expired" else Disposition.FINAL
     return ResultLine(decoded.custom_id, result.type, disposition, None, None)
 
 
@@ -305,7 +306,7 @@ def _malformed(line: bytes, error: Exception) -> ResultLine:
     return ResultLine(
         custom_id,
         "succeeded",
-        LineDisposition.MALFORMED,
+        Disposition.MALFORMED,
         _usage_of(message),
         None,
         model if isinstance(model, str) and model.isprintable() else None,
@@ -324,9 +325,7 @@ def _too_deep(line: bytes, why: str) -> ResultLine:
     found = _ids.findall(line)
     if len(found) != 1 or _successes.search(line) is None:
         raise UnreadableLine(why)
-    return ResultLine(
-        found[0].decode(), "succeeded", LineDisposition.MALFORMED, None, None, None, why
-    )
+    return ResultLine(found[0].decode(), "succeeded", Disposition.MALFORMED, None, None, None, why)
 
 
 def message_of_line(line: bytes) -> bytes:

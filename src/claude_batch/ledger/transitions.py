@@ -1,0 +1,421 @@
+"""The only writer of a request's state, attempts, sendings, batch and answer.
+
+A request moves like this; what follows an outcome is decided by `claude_batch.core.outcome`::
+
+    stored ──► queued ◄──► held            (waits for an equal request, or for one with its prefix)
+                 │  ▲
+            pack │  │ unpack, conclude, return_call
+                 ▼  │
+               packed ──► conclude ──► continuing ──► queue_turn ──► queued
+                 │            │             └───────► end_conversations, stop_conversation
+                 │            └──────────► succeeded, errored, canceled, expired, malformed, …
+                 └──► lose ──► lost
+
+`ask_again` takes a final request back to the queue, on the user's order. `conclude` takes a lost
+one to its answer, if its result comes late.
+
+Each function takes a condition that selects the requests, and returns how many it moved.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    FromClause,
+    and_,
+    bindparam,
+    case,
+    exists,
+    func,
+    literal,
+    literal_column,
+    null,
+    or_,
+    select,
+    update,
+)
+
+from claude_batch.core.outcome import Disposition, Next, Outcome, Standing, next_step
+from claude_batch.core.states import RequestState
+from claude_batch.ledger.schema import doubles, requests, results, runs
+from claude_batch.ledger.store import next_stamp
+
+REUSED = 0
+"""The sending of an answer that was copied from another request. No request sends under it."""
+
+Condition: TypeAlias = ColumnElement[bool]
+
+
+def _change(tx: Connection, which: Condition, **values: Any) -> int:
+    return tx.execute(update(requests).where(which).values(**values)).rowcount
+
+
+def is_double() -> Condition:
+    """Whether a request takes its answer from an equal one."""
+    return exists().where(doubles.c.request_seq == requests.c.seq)
+
+
+# What follows an outcome ------------------------------------------------------------------------
+
+_run = runs.alias("run")
+# An alias: conditions of callers have subqueries of `runs` of their own.
+
+_MAY_RETRY = and_(~requests.c.cancelled, _run.c.cancelled.is_(None))
+_ATTEMPTS_LEFT = requests.c.attempts + 1 < _run.c.max_attempts + requests.c.forgiven
+_FACTS: tuple[Condition, ...] = (
+    _MAY_RETRY,
+    _ATTEMPTS_LEFT,
+    _run.c.past_margin.is_not(None),
+    _run.c.converses.is_(True),
+    _run.c.tools.is_not(None),
+    _run.c.validation_attempts > 1,
+)
+
+
+def _standing(facts: Sequence[Any], *, is_late: bool, contradicted: bool, paid: bool) -> Standing:
+    may_retry, attempts_left, past_margin, converses, has_tools, checks_format = map(bool, facts)
+    return Standing(
+        may_retry=may_retry and not is_late,
+        attempts_left=attempts_left,
+        past_margin=past_margin,
+        contradicted=contradicted,
+        may_be_paid=paid,
+        converses=converses,
+        has_tools=has_tools,
+        checks_format=checks_format,
+    )
+
+
+def standing_of(tx: Connection, seq: int) -> Standing:
+    """Return the facts about one request that decide what follows its outcome."""
+    facts = tx.execute(
+        select(*_FACTS).where(requests.c.seq == seq, _run.c.id == requests.c.run_id)
+    ).one()
+    return _standing(facts, is_late=False, contradicted=False, paid=True)
+
+
+def conclude(
+    tx: Connection,
+    which: Condition,
+    *,
+    answer: FromClause | None = results,
+    is_late: bool = False,
+    contradicted: bool = False,
+    may_be_paid: bool = True,
+    sendings: Any = None,
+    attempts: Any = 1,
+    due: float = 0.0,
+) -> Counter[Next]:
+    """Give requests the state that follows from their results.
+
+    ``which`` joins each request to its result in ``answer``. With ``answer`` `None` the requests
+    have no result. ``is_late``: the request was given up, or is in the queue, and is not retried
+    for this result. ``contradicted``: the API counts more successes than the results show.
+    ``may_be_paid``: a request without a result may have been billed. ``sendings``: their number
+    after this one, if it changes. ``attempts``: how many a counted outcome adds. ``due``: when a
+    request that is queued again is due.
+
+    Requests with the same outcome and the same facts about their run are moved together. Returns
+    the number of requests by what followed.
+    """
+    outcome: tuple[ColumnElement[Any], ...]
+    if answer is None:
+        outcome = literal(str(Outcome.MISSING)), literal(str(Disposition.FINAL))
+    else:
+        outcome = answer.c.outcome, answer.c.disposition
+    columns = (*outcome, *_FACTS)
+    # By name: an expression with a parameter in it does not equal its own copy.
+    named = [column.label(f"g{place}") for place, column in enumerate(columns)]
+    groups = tx.execute(
+        select(*named, func.count())
+        .where(which, _run.c.id == requests.c.run_id)
+        .group_by(*(literal_column(column.name) for column in named))
+    ).all()
+    moved: Counter[Next] = Counter()
+    alike: defaultdict[Next, list[Any]] = defaultdict(list)
+    for *group, count in groups:
+        standing = _standing(
+            group[2:], is_late=is_late, contradicted=contradicted, paid=may_be_paid
+        )
+        step = next_step(Outcome(group[0]), Disposition(group[1]), standing)
+        alike[step].append(group)
+        moved[step] += count
+    for step, members in alike.items():
+        mine = which
+        if len(alike) > 1:
+            same = (
+                and_(*(column == value for column, value in zip(columns, group, strict=True)))
+                for group in members
+            )
+            mine = and_(which, _run.c.id == requests.c.run_id, or_(*same))
+        values = _after(tx, step, answer, due)
+        if step.counts:
+            values["attempts"] = requests.c.attempts + attempts
+        if sendings is not None:
+            values["sendings"] = sendings
+        _change(tx, mine, **values)
+    return moved
+
+
+def _after(tx: Connection, step: Next, answer: FromClause | None, due: float) -> dict[str, Any]:
+    if step.state is RequestState.QUEUED:
+        return {"state": step.state, "batch_id": None, "due": due}
+    values: dict[str, Any] = {"state": step.state, "finished": null()}
+    if answer is not None and step.state is not RequestState.LOST:
+        values["answered_by"] = answer.c.sending
+    if step.state is not RequestState.CONTINUING:
+        values["finished"] = next_stamp(tx)
+    return values
+
+
+def lose(
+    tx: Connection,
+    which: Condition,
+    *,
+    counts: bool = True,
+    **values: Any,
+) -> int:
+    """End requests as lost: they may have been billed, and have no answer.
+
+    ``values`` are other columns of this module's that change with it.
+    """
+    if counts:
+        values["attempts"] = requests.c.attempts + 1
+    return _change(tx, which, state=RequestState.LOST, finished=next_stamp(tx), **values)
+
+
+def reject(tx: Connection, seq: int, *, posts: int) -> int:
+    """End a request that the API refused by name as errored; returns its sending.
+
+    ``posts``: how often its batch was sent. The request leaves its batch.
+    """
+    sending: int = tx.execute(
+        update(requests)
+        .where(requests.c.seq == seq)
+        .values(
+            state=RequestState.ERRORED,
+            attempts=requests.c.attempts + 1,
+            sendings=requests.c.sendings + posts,
+            answered_by=requests.c.sendings + posts,
+            batch_id=None,
+            finished=next_stamp(tx),
+        )
+        .returning(requests.c.answered_by)
+    ).scalar_one()
+    return sending
+
+
+# The queue and batches --------------------------------------------------------------------------
+
+
+def pack(tx: Connection, which: Condition, batch_id: int) -> int:
+    """Bind queued requests to a batch."""
+    return _change(tx, which, state=RequestState.PACKED, batch_id=batch_id)
+
+
+def pack_each(tx: Connection, which: Condition, batch_id: int, seqs: Sequence[int]) -> None:
+    """Bind the requests of these row numbers to a batch, as far as ``which`` holds for them."""
+    statement = update(requests).where(which, requests.c.seq == bindparam("of_seq"))
+    values = {"state": RequestState.PACKED, "batch_id": batch_id}
+    tx.execute(statement.values(**values), [{"of_seq": seq} for seq in seqs])
+
+
+def move(tx: Connection, which: Condition, batch_id: int, *, posts: int) -> int:
+    """Move requests to another batch, after their former one was sent ``posts`` times in vain."""
+    return _change(tx, which, batch_id=batch_id, sendings=requests.c.sendings + posts)
+
+
+def unpack(tx: Connection, which: Condition, *, sendings: Any, due: float | None = None) -> int:
+    """Queue requests of a batch again that was not taken, or that the user gives up on."""
+    more = {} if due is None else {"due": due}
+    queued = {"state": RequestState.QUEUED, "batch_id": None}
+    return _change(tx, which, **queued, sendings=sendings, **more)
+
+
+def leave_batch(tx: Connection, which: Condition) -> int:
+    """Take requests out of a batch that have ended in another way."""
+    return _change(tx, which, batch_id=None)
+
+
+def adopt(tx: Connection, seq: int, batch_id: int, *, sendings: int) -> None:
+    """Bind a request to a batch that was found at the API, and that carries its ``custom_id``."""
+    which = requests.c.seq == seq
+    packed = {"state": RequestState.PACKED, "answered_by": None}
+    _change(tx, which, batch_id=batch_id, sendings=sendings, **packed)
+
+
+# Waiting for other requests ---------------------------------------------------------------------
+
+
+def hold(tx: Connection, which: Condition) -> int:
+    """Hold queued requests until another one has ended."""
+    return _change(tx, which, state=RequestState.HELD)
+
+
+def release(tx: Connection, which: Condition, *, due: float | None = None) -> int:
+    """Queue held requests; ``due`` is set anew if it is given."""
+    more = {} if due is None else {"due": due}
+    return _change(tx, which, state=RequestState.QUEUED, **more)
+
+
+def hold_lost(tx: Connection, which: Condition) -> int:
+    """Hold lost requests again, because the one that they equal has an answer by now."""
+    return _change(tx, which, state=RequestState.HELD, finished=None, answered_by=None)
+
+
+def copy_answer(tx: Connection, which: Condition, original: FromClause) -> int:
+    """End requests as ``original``, which ``which`` joins to them, has ended."""
+    return _change(
+        tx,
+        which,
+        state=original.c.state,
+        answered_by=case((original.c.answered_by.is_not(None), literal(REUSED))),
+        attempts=original.c.attempts,
+        finished=next_stamp(tx),
+    )
+
+
+# Ends without an answer -------------------------------------------------------------------------
+
+
+def cancel(tx: Connection, which: Condition, *, by_caller: bool = False) -> int:
+    """End requests as canceled that were not sent; ``by_caller``: and note who cancelled them."""
+    more = {"cancelled": True} if by_caller else {}
+    ended = {"batch_id": None, "finished": next_stamp(tx)}
+    return _change(tx, which, state=RequestState.CANCELED, **ended, **more)
+
+
+def mark_cancelled(tx: Connection, which: Condition) -> int:
+    """Note that the caller cancelled requests, wherever they are."""
+    return _change(tx, which, cancelled=True)
+
+
+def expire(tx: Connection, which: Condition) -> int:
+    """End queued requests as expired: they did not run before the deadline."""
+    return _change(tx, which, state=RequestState.EXPIRED, finished=next_stamp(tx))
+
+
+def ask_again(
+    tx: Connection,
+    which: Condition,
+    *,
+    due: float,
+    forgive: bool = True,
+    sendings: Any = None,
+) -> int:
+    """Queue final requests again, on the user's order.
+
+    A request that takes its answer from an equal one is held, because that one is asked.
+    ``forgive``: the outcomes so far use up no attempts, and cancellations are forgotten.
+    """
+    more: dict[str, Any] = {} if sendings is None else {"sendings": sendings}
+    if forgive:
+        more |= {"cancelled": False, "forgiven": requests.c.attempts}
+    return _change(
+        tx,
+        which,
+        state=case((is_double(), RequestState.HELD), else_=RequestState.QUEUED),
+        batch_id=None,
+        due=due,
+        finished=None,
+        answered_by=None,
+        **more,
+    )
+
+
+# Conversations ----------------------------------------------------------------------------------
+
+
+def queue_turn(tx: Connection, seq: int, *, size: int, due: float) -> None:
+    """Queue the next turn of a conversation: ``size`` bytes, with all its attempts."""
+    _change(
+        tx,
+        requests.c.seq == seq,
+        state=RequestState.QUEUED,
+        batch_id=None,
+        answered_by=None,
+        size=size,
+        due=due,
+        attempts=0,
+        forgiven=0,
+        # Each turn reserves of a budget what it can cost itself.
+        reserve=None,
+    )
+
+
+def stands_at(seq: Any, sending: Any) -> Condition:
+    """Whether a conversation waits for its next turn after the answer to this sending."""
+    return and_(
+        requests.c.seq == seq,
+        requests.c.answered_by == sending,
+        requests.c.state == RequestState.CONTINUING,
+    )
+
+
+_END = (
+    update(requests)
+    .where(stands_at(bindparam("of_seq"), bindparam("of_sending")))
+    .values(state=bindparam("to"), finished=bindparam("at"))
+)
+
+
+def end_conversations(tx: Connection, ends: Sequence[tuple[int, int, RequestState]]) -> None:
+    """End conversations with the answer that they stand at: request, sending, final state."""
+    if ends:
+        at = next_stamp(tx)
+        tx.execute(
+            _END,
+            [
+                {"of_seq": seq, "of_sending": sending, "to": state, "at": at}
+                for seq, sending, state in ends
+            ],
+        )
+
+
+def stop_conversation(tx: Connection, seq: int, sending: int) -> int:
+    """End a conversation that cannot continue."""
+    at = next_stamp(tx)
+    return _change(tx, stands_at(seq, sending), state=RequestState.STOPPED, finished=at)
+
+
+# Live calls -------------------------------------------------------------------------------------
+
+
+def choose_live(tx: Connection, which: Condition) -> int:
+    """Send queued requests to the live API."""
+    # What it reserves of a budget is computed anew, at the live price.
+    return _change(tx, which, live=1, reserve=None)
+
+
+def call(tx: Connection, seq: int, batch_id: int, *, reserve: int | None) -> int:
+    """Bind a request to a live call that is about to leave; returns its sending."""
+    sending: int = tx.execute(
+        update(requests)
+        .where(requests.c.seq == seq)
+        .values(
+            state=RequestState.PACKED,
+            batch_id=batch_id,
+            sendings=requests.c.sendings + 1,
+            reserve=reserve,
+        )
+        .returning(requests.c.sendings)
+    ).scalar_one()
+    return sending
+
+
+def return_call(tx: Connection, which: Condition, step: Next) -> int:
+    """Queue a request again after a live call, or end it as canceled, as ``step`` says."""
+    values: dict[str, Any] = {"state": step.state, "batch_id": None}
+    if step.counts:
+        values["attempts"] = requests.c.attempts + 1
+    else:
+        # Nothing was sent under this number.
+        values["sendings"] = requests.c.sendings - 1
+    if step.state is not RequestState.QUEUED:
+        values["finished"] = next_stamp(tx)
+    return _change(tx, which, **values)
