@@ -178,6 +178,13 @@ def typecheck(session: nox.Session) -> None:
 
 
 @nox.session
+def docs(session: nox.Session) -> None:
+    """The site of the pages, in `build/site`; a broken link or anchor fails."""
+    session.install(*extra("docs"))
+    session.run("zensical", "build", "--clean", "--strict")
+
+
+@nox.session
 def unit_tests(session: nox.Session) -> None:
     """Behave, measured, on the Python that runs nox."""
     session.install(".[test]")

@@ -37,7 +37,7 @@ METRICS: dict[str, Callable[[Measurement], float]] = {
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """Something that docs/performance.md says, and whether it is so."""
+    """Something that docs/explanation/performance.md says, and whether it is so."""
 
     words: str
     kept: bool

@@ -2,8 +2,9 @@
 
     python benchmarks/run.py [--requests 100000] [--rounds 3] [--json FILE]
 
-Prints medians, their ratios, and whether the promises of `docs/performance.md` are kept. Exit
-codes: 0 kept (or not judged, below 100,000 requests), 1 broken, 2 the measuring itself failed.
+Prints medians, their ratios, and whether the promises of `docs/explanation/performance.md` are
+kept. Exit codes: 0 kept (or not judged, below 100,000 requests), 1 broken, 2 the measuring itself
+failed.
 """
 
 from __future__ import annotations

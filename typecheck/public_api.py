@@ -1,6 +1,6 @@
 """Pins the types of the public API; only type checkers read it, nothing runs it.
 
-Each line is a promise to the reader of the README: a type that changes here changes for users.
+Each line is a promise to the reader of the pages: a type that changes here changes for users.
 """
 
 from __future__ import annotations

@@ -16,6 +16,7 @@ from typing import Any
 import claude_batch as cb
 from claude_batch.cli.formats import csv_line
 from claude_batch.cli.outputs import cost_usd, error_type, output_line
+from claude_batch.core.outcome import Disposition
 from claude_batch.core.states import RequestState
 from claude_batch.core.usage import Usage
 from claude_batch.integrations.answers import response_of
@@ -24,7 +25,7 @@ from claude_batch.lifecycle.collection import result_of as stored_result
 from claude_batch.money.prices import prices_of
 from claude_batch.providers.mapping import result_of
 from claude_batch.wire.encoding import parse_custom_id
-from claude_batch.wire.errors import LineDisposition, classify_create, fault_of_response
+from claude_batch.wire.errors import classify_create, fault_of_response
 from claude_batch.wire.inbound import (
     LARGEST_COUNT,
     LONGEST_WAIT,
@@ -86,12 +87,12 @@ _PARAMS = json.dumps(
 ).encode()
 
 _STATES = {
-    LineDisposition.FINAL: RequestState.SUCCEEDED,
-    LineDisposition.REFUSED: RequestState.REFUSED,
-    LineDisposition.WINDOW_EXCEEDED: RequestState.WINDOW_EXCEEDED,
-    LineDisposition.MALFORMED: RequestState.MALFORMED,
-    LineDisposition.TOOLS: RequestState.STOPPED,
-    LineDisposition.PAUSED: RequestState.STOPPED,
+    Disposition.FINAL: RequestState.SUCCEEDED,
+    Disposition.REFUSED: RequestState.REFUSED,
+    Disposition.WINDOW_EXCEEDED: RequestState.WINDOW_EXCEEDED,
+    Disposition.MALFORMED: RequestState.MALFORMED,
+    Disposition.TOOLS: RequestState.STOPPED,
+    Disposition.PAUSED: RequestState.STOPPED,
 }
 """What a success becomes in a run that converses."""
 

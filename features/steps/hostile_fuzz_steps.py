@@ -16,11 +16,12 @@ from fuzzing.play import play
 from fuzzing.readers import REDACTION, read_line, read_message
 
 import claude_batch as cb
+from claude_batch.core.outcome import Disposition
 from claude_batch.core.states import RequestState
 from claude_batch.integrations.answers import response_of
 from claude_batch.ledger.reading import Answer
 from claude_batch.wire import messages
-from claude_batch.wire.errors import LineDisposition, fault_of_response
+from claude_batch.wire.errors import fault_of_response
 from claude_batch.wire.messages import UnreadableLine, decode_line, decode_message
 from claude_batch.wire.pace import Pace, Turn
 from claude_batch.wire.redaction import Redaction
@@ -88,7 +89,7 @@ def _(context: Context, content: str) -> None:
 @then("it is malformed, in a batch and live")
 def _(context: Context) -> None:
     raw = line_of(context.message)
-    assert decode_line(raw).disposition is LineDisposition.MALFORMED
+    assert decode_line(raw).disposition is Disposition.MALFORMED
     assert decode_line(raw).fault
     read_line(raw, Random(0))
     try:
@@ -108,7 +109,7 @@ def _(context: Context, fields: str) -> None:
 @then("it is an answer in every form")
 def _(context: Context) -> None:
     raw = line_of(context.message)
-    assert decode_line(raw).disposition is LineDisposition.FINAL, decode_line(raw)
+    assert decode_line(raw).disposition is Disposition.FINAL, decode_line(raw)
     read_line(raw, Random(0))
     read_message(context.message, Random(0))
 

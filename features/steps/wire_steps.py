@@ -255,9 +255,9 @@ def _statuses(found: range) -> str:
     return str(found[0]) if len(found) == 1 else f"{found[0]} to {found[-1]}"
 
 
-@then("docs/guarantees.md has every row of the {name}, with its source")
+@then("docs/explanation/guarantees.md has every row of the {name}, with its source")
 def _(_: Context, name: str) -> None:
-    text = (Path(__file__).parents[2] / "docs/guarantees.md").read_text()
+    text = (Path(__file__).parents[2] / "docs/explanation/guarantees.md").read_text()
     rows = _table_of_errors() if name == "table of errors" else _table_of_answers()
     assert "\n".join(rows) in text, "\n".join(rows)
 

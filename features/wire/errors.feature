@@ -91,7 +91,7 @@ Feature: Each error of the API means one thing, by one table
       | 529    | from a proxy    | no     |
 
   Scenario Outline: The documentation prints the tables of errors as they are in the code
-    Then docs/guarantees.md has every row of the <table>, with its source
+    Then docs/explanation/guarantees.md has every row of the <table>, with its source
 
     Examples:
       | table                             |

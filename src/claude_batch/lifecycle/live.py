@@ -478,7 +478,7 @@ class LiveCalls:
             line = ResultLine(
                 identifier,
                 "succeeded",
-                LineDisposition.MALFORMED,
+                Disposition.MALFORMED,
                 malformed.usage,
                 None,
                 malformed.model,

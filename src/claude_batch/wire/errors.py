@@ -2,7 +2,7 @@
 
 `MEANINGS` says what becomes of a request that ended with an error. `NOT_BILLED` lists the answers
 to a live call that prove that nothing was processed. Each row names its source, and
-docs/guarantees.md prints both tables.
+docs/explanation/guarantees.md prints both tables.
 """
 
 from __future__ import annotations

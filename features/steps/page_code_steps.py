@@ -1,0 +1,480 @@
+"""Steps that run or check each block of code on each page.
+
+Python and transcripts (`console`) are run. A shell command is read by the parser of `claude-batch`,
+YAML is loaded, JSON is read, and a picture must name what exists.
+"""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import contextlib
+import csv
+import inspect
+import io
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+import tomllib
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import click
+import yaml
+from behave import given, then, when
+from behave.runner import Context
+from pages import ROOT, Block, page, pages
+from staging import start_api, until
+
+import claude_batch as cb
+from claude_batch.cli.app import group
+from claude_batch.money.prices import prices_of
+
+PLAYED = ("python", "console")
+"""Languages whose blocks are run; `CHECKS` has the others."""
+
+SANDBOX_URL = "http://127.0.0.1:8765"
+"""Where `claude-batch sandbox` listens by default, as a transcript shows it."""
+
+
+# Python
+
+
+@given("a reader with a key and a server")
+def reader(context: Context) -> None:
+    start_api(context)
+    # The defaults are meant for hours; a test has none.
+    os.environ["CLAUDE_BATCH_LINGER"] = "100ms"
+    os.environ["CLAUDE_BATCH_POLL_INTERVAL"] = "50ms"
+
+
+@when("the Python of {name} is run in order, as one program")
+def run_python(context: Context, name: str) -> None:
+    printed = io.StringIO()
+    context.blocks = [block for block in page(name).blocks if block.language == "python"]
+    assert context.blocks, f"{name} has no Python"
+    with contextlib.chdir(ROOT), contextlib.redirect_stdout(printed):
+        asyncio.run(_run(context.blocks))
+    context.printed = printed.getvalue()
+
+
+async def _run(blocks: list[Block]) -> None:
+    names: dict[str, Any] = {"__name__": "__main__"}
+    for block in blocks:
+        # Padded, so that a traceback names the page's own lines.
+        padded = "\n" * (block.line - 1) + block.code
+        flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+        code = compile(padded, block.page, "exec", flags=flags, dont_inherit=True)
+        waiting = eval(code, names)
+        if code.co_flags & inspect.CO_COROUTINE:
+            await waiting
+
+
+@then("the reader has seen what the Python prints")
+def printed_answers(context: Context) -> None:
+    handled = sum(_handled(block.code) for block in context.blocks)
+    prints = sum(block.code.count("print(") for block in context.blocks)
+    lines = len(context.printed.splitlines())
+    # Of several handlers one is reached at most; loops print more than once.
+    assert lines >= max(1, prints - handled), (lines, prints, handled, context.printed)
+
+
+def _handled(source: str) -> int:
+    """How many `print` calls stand in exception handlers and functions."""
+    kinds = (ast.ExceptHandler, ast.FunctionDef)
+    inner = [node for node in ast.walk(ast.parse(source)) if isinstance(node, kinds)]
+    return sum(ast.unparse(node).count("print(") for node in inner)
+
+
+@then("the reader has paid for no request twice")
+def paid_once(context: Context) -> None:
+    bill = context.api.billing_summary()
+    assert bill["paid_more_than_once"] == bill["processed_more_than_once"] == 0, bill
+
+
+# Transcripts
+
+
+@when("the transcripts of {name} are played in order")
+def play_transcripts(context: Context, name: str) -> None:
+    context.blocks = [each for each in page(name).blocks if each.language == "console"]
+    assert context.blocks, f"{name} has no transcript"
+    folder = Path(tempfile.mkdtemp(dir=context.tmp))
+    for kept in ("examples", "src"):
+        (folder / kept).symlink_to(ROOT / kept)
+    for block in page(name).blocks:
+        if block.title:
+            (folder / block.title).write_text(block.code, "utf-8")
+    steps = [step for block in context.blocks for step in _steps_of(block)]
+    url = SANDBOX_URL
+    for step in [step for step in steps if step.command.startswith("claude-batch sandbox")]:
+        url = _serve(context, step, folder)
+        steps.remove(step)
+    context.played = list(zip(steps, _play(steps, folder, url), strict=True))
+
+
+class Step:
+    """A command of a transcript, and what it prints."""
+
+    def __init__(self, block: Block, command: str, output: str) -> None:
+        self.place = block.place
+        self.command = command
+        self.output = output
+
+
+def _steps_of(block: Block) -> Iterator[Step]:
+    assert block.code.startswith("$ "), f"{block.place}: a transcript begins with `$ `"
+    for part in re.split(r"^\$ ", block.code, flags=re.MULTILINE)[1:]:
+        command, _, output = part.partition("\n")
+        yield Step(block, command, output.rstrip("\n"))
+
+
+def _environment(folder: Path) -> dict[str, str]:
+    tools = str(Path(sys.executable).parent)
+    path = os.pathsep.join([tools, os.environ.get("PATH", "")])
+    # Rich breaks lines at the width of the terminal, which there is none of.
+    return {**os.environ, "PATH": path, "COLUMNS": "200", "HOME": str(folder)}
+
+
+def _serve(context: Context, step: Step, folder: Path) -> str:
+    """Start the sandbox of a transcript on a free port; returns its address."""
+    words = [*shlex.split(step.command), "--port", "0"]
+    log = folder / "sandbox.log"
+    with log.open("w") as stream:
+        process = subprocess.Popen(words, stdout=stream, cwd=folder, env=_environment(folder))
+
+    def end() -> None:
+        process.terminate()
+        process.wait(30)
+
+    context.add_cleanup(end)
+    said = until(lambda: log.read_text().strip())
+    assert said.startswith("sandbox listening on http://"), said
+    url = said.rpartition(" ")[2]
+    assert _matches(step.output, said.replace(url, SANDBOX_URL)), (step.place, said)
+    return url
+
+
+def _play(steps: list[Step], folder: Path, url: str) -> list[str]:
+    """Run the commands in one shell; returns what each printed, on both streams."""
+    script = "".join(
+        f"{step.command.replace(SANDBOX_URL, url)}\nprintf '\\036'\n" for step in steps
+    )
+    done = subprocess.run(
+        ["bash", "-c", script],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        cwd=folder,
+        env=_environment(folder),
+        timeout=240,
+    )
+    printed = done.stdout.replace(url, SANDBOX_URL).split("\036")[:-1]
+    assert len(printed) == len(steps), done.stdout
+    return printed
+
+
+def _matches(expected: str, printed: str) -> bool:
+    """Whether a transcript's output is what was printed; `…` stands for anything."""
+    parts = (re.escape(part) for part in expected.split("…"))
+    return re.fullmatch(".*".join(parts), printed.strip("\n"), re.DOTALL) is not None
+
+
+@then("each command has printed what the transcript shows")
+def transcripts_hold(context: Context) -> None:
+    wrong = [
+        f"{step.place}: $ {step.command}\nshown:\n{step.output}\nprinted:\n{printed}"
+        for step, printed in context.played
+        if not _matches(step.output, printed)
+    ]
+    assert not wrong, "\n\n".join(wrong)
+
+
+# Completeness
+
+
+@then("every block of every page is run or checked")
+def every_block(context: Context) -> None:
+    blocks = [block for each in pages() for block in each.blocks]
+    assert len(blocks) > 50, len(blocks)
+    found = [f"{each.place}: {problem}" for each in blocks for problem in problems_of(each)]
+    assert not found, "\n".join(found)
+
+
+def problems_of(block: Block) -> list[str]:
+    """What is wrong with a block that is not run."""
+    if block.language in PLAYED:
+        return []  # "the pages with … are those that are run above" says that it is run
+    if block.language not in CHECKS:
+        return [f"no check for {block.language or 'no language'!r}"]
+    try:
+        return list(CHECKS[block.language](block))
+    except (ValueError, cb.ActorError, yaml.YAMLError) as error:
+        return [str(error)]
+
+
+@then("the pages with {what} are those that are run above")
+def all_are_played(context: Context, what: str) -> None:
+    language, words = {
+        "Python": ("python", r"the Python of (\S+) is run"),
+        "transcripts": ("console", r"the transcripts of (\S+) are played"),
+    }[what]
+    steps = [step.name for each in context.feature.walk_scenarios() for step in each.steps]
+    played = {found[1] for step in steps if (found := re.match(words, step))}
+    shown = {
+        each.name for each in pages() if any(block.language == language for block in each.blocks)
+    }
+    assert played == shown, played ^ shown
+
+
+# Shell commands
+
+
+def _check_shell(block: Block) -> Iterator[str]:
+    for line in block.code.replace("\\\n", " ").splitlines():
+        for words in _commands(line):
+            yield from _check_command(words)
+
+
+def _commands(line: str) -> Iterator[list[str]]:
+    """The commands of a line of shell, without redirections."""
+    lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
+    lexer.whitespace_split = True
+    words: list[str] = []
+    redirected = False
+    for word in lexer:
+        if set(word) <= set("();<>|&"):
+            redirected = set(word) <= set("<>")
+            if not redirected and words:
+                yield words
+                words = []
+        elif redirected:
+            redirected = False
+        else:
+            words.append(word)
+    if words:
+        yield words
+
+
+def _check_command(words: list[str]) -> Iterator[str]:
+    name, *arguments = words
+    match Path(name).name, arguments:
+        case "claude-batch", _:
+            yield from parse_problems(arguments)
+        case "pip", ["install", *wanted]:
+            yield from _check_extras(wanted)
+        case (("python" | "python3"), ["-m", "venv", ".venv"]):
+            pass
+        case (("python" | "python3"), [script, *_]) if script.endswith(".py"):
+            if not (ROOT / script).is_file():
+                yield f"there is no {script}"
+        case "nox", _:
+            yield from _check_nox(arguments)
+        case "export", assignments:
+            for each in assignments:
+                variable = each.partition("=")[0]
+                if variable not in known_variables():
+                    yield f"nothing reads the variable {variable}"
+        case ("apt", ["install", "python3-venv"]) | ("source", [".venv/bin/activate"]):
+            pass
+        case _:
+            yield f"no check for the command {shlex.join(words)}"
+
+
+def parse_problems(arguments: list[str]) -> Iterator[str]:
+    """What the parser of `claude-batch` finds wrong with a command line; nothing is run."""
+    command: click.Command = group
+    context = click.Context(group, info_name="claude-batch")
+    words = list(arguments)
+    if words in (["--help"], ["--version"]):
+        return
+    while isinstance(command, click.Group):
+        name = words.pop(0) if words else ""
+        if name not in command.commands:
+            yield f"there is no command {name!r} in `claude-batch {shlex.join(arguments)}`"
+            return
+        command = command.commands[name]
+        context = click.Context(command, info_name=name, parent=context)
+    if words == ["--help"]:
+        return
+    try:
+        command.make_context(command.name, words, parent=context.parent)
+    except click.ClickException as error:
+        yield f"claude-batch {shlex.join(arguments)}: {error.format_message()}"
+
+
+def _check_extras(wanted: list[str]) -> Iterator[str]:
+    extras = _project()["optional-dependencies"]
+    for each in wanted:
+        found = re.fullmatch(r"(?:\.|claude-batch)(?:\[([\w,]+)\])?", each)
+        if each == "-e":
+            continue
+        if not found:
+            yield f"{each} is not this package"
+        elif found[1] and not set(found[1].split(",")) <= set(extras):
+            yield f"the package has no extra {found[1]}"
+
+
+@cache
+def _project() -> dict[str, Any]:
+    return tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+
+
+def _check_nox(arguments: list[str]) -> Iterator[str]:
+    sessions = re.findall(r"^def (\w+)\(session", (ROOT / "noxfile.py").read_text(), re.MULTILINE)
+    ours, _, theirs = " ".join(arguments).partition(" -- ")
+    for name in ours.removeprefix("-s").split():
+        if name not in sessions:
+            yield f"nox has no session {name}"
+    for path in theirs.split():
+        if re.match(r"features|robot", path) and not (ROOT / path).exists():
+            yield f"there is no {path}"
+
+
+@cache
+def known_variables() -> set[str]:
+    """Environment variables that the package's sources or its settings name."""
+    package = Path(str(cb.__file__)).parent
+    sources = "\n".join(path.read_text("utf-8") for path in package.rglob("*.py"))
+    named = set(re.findall(r"\b(?:ANTHROPIC|CLAUDE_BATCH)_[A-Z_]+\b", sources))
+    read = re.findall(r'from_environment\("(\w+)"', sources)
+    flags = {str(each.envvar) for each in _parameters() if each.envvar}
+    modes = {f"CLAUDE_BATCH_{name.upper()}" for name in cb.BatchProcessingMode.model_fields}
+    return named | flags | modes | {f"CLAUDE_BATCH_{name.upper()}" for name in read}
+
+
+def _parameters() -> Iterator[click.Parameter]:
+    waiting: list[click.Command] = [group]
+    while waiting:
+        command = waiting.pop()
+        yield from command.params
+        if isinstance(command, click.Group):
+            waiting += command.commands.values()
+
+
+# Other languages
+
+
+def _check_cron(block: Block) -> Iterator[str]:
+    for line in block.code.splitlines():
+        if re.match(r"\s*(#|$)", line) or re.fullmatch(r"(PATH|HOME|MAILTO)=\S+", line):
+            continue
+        if assignment := re.fullmatch(r"(\w+)=\S+", line):
+            if assignment[1] not in known_variables():
+                yield f"nothing reads the variable {assignment[1]}"
+            continue
+        found = re.fullmatch(r"((?:[\d*/,-]+\s+){5})(.+)", line)
+        if not found:
+            yield f"not a line of a crontab: {line}"
+            continue
+        for words in _commands(found[2]):
+            yield from _check_command(words)
+
+
+def _check_yaml(block: Block) -> Iterator[str]:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / (block.title or "actor.yaml")
+        path.write_text(block.code, "utf-8")
+        if path.name == "prices.yaml":
+            prices_of(path)
+            return
+        for actor in cb.ActorLoader.load_all(path):
+            if actor.batch_mode is None:
+                yield f"{actor.name} does not use batches"
+
+
+def _check_json(block: Block) -> Iterator[str]:
+    json.loads(block.code)
+    yield from ()
+
+
+def _check_json_lines(block: Block) -> Iterator[str]:
+    """Lines of output have only fields that the reference describes; others can be sent."""
+    described = set(re.findall(r"^\| `(\w+)` \|", _output_section(), re.MULTILINE))
+    for line in block.code.splitlines():
+        value = json.loads(line)
+        if isinstance(value, dict) and "ok" in value:
+            if not set(value) <= described:
+                yield f"not in the reference of output lines: {set(value) - described}"
+        else:
+            cb.ActorRequest.of(value)
+
+
+def _output_section() -> str:
+    return page("docs/reference/input-output.md").section("Output lines")
+
+
+def _check_csv(block: Block) -> Iterator[str]:
+    rows = list(csv.reader(io.StringIO(block.code)))
+    if "prompt" not in rows[0]:
+        yield "there is no column of prompts"
+    if any(len(row) != len(rows[0]) for row in rows):
+        yield "its rows differ in length"
+
+
+_MERMAID_NODE = r"(\w+)(?:\[+\(?\"[^\"]+\"\)?\]+|\(\"[^\"]+\"\)|\{\"[^\"]+\"\})?"
+_MERMAID_LINE = re.compile(
+    rf"\s*{_MERMAID_NODE}(?:\s*(?:-->|-\.->)(?:\|\"[^\"]+\"\|)?\s*{_MERMAID_NODE})*\s*"
+)
+
+
+def _check_mermaid(block: Block) -> Iterator[str]:
+    """A flowchart in the few forms that the pages use, whose code names exist."""
+    first, *lines = block.code.splitlines()
+    if not re.fullmatch(r"flowchart (LR|TB)", first):
+        yield f"not the first line of a flowchart: {first}"
+    for line in lines:
+        if not _MERMAID_LINE.fullmatch(line) and not re.fullmatch(
+            r"\s*(subgraph \w+\[\"[^\"]+\"\]|end)", line
+        ):
+            yield f"not a line of a flowchart: {line}"
+    yield from _check_names(block)
+
+
+def _check_names(block: Block) -> Iterator[str]:
+    """Names of code in a picture or a message are names of the package."""
+    words = re.findall(r"\b[a-z]+(?:_[a-z]+)+\b|\b[A-Z][a-z]+(?:[A-Z][a-z]+)+\b", block.code)
+    words += re.findall(r"\b([a-z_]+)\(\)", block.code)
+    for word in sorted(set(words)):
+        if not re.search(rf"\b{word}\b", _sources()):
+            yield f"the package has nothing that is called {word}"
+    for flag in sorted(set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", block.code))):
+        if not any(flag in (*each.opts, *each.secondary_opts) for each in _parameters()):
+            yield f"no command has the flag {flag}"
+
+
+@cache
+def _sources() -> str:
+    package = Path(str(cb.__file__)).parent
+    return "\n".join(path.read_text("utf-8") for path in package.rglob("*.py"))
+
+
+CHECKS: dict[str, Callable[[Block], Iterable[str]]] = {
+    "bash": _check_shell,
+    "cron": _check_cron,
+    "csv": _check_csv,
+    "json": _check_json,
+    "jsonl": _check_json_lines,
+    "mermaid": _check_mermaid,
+    "text": _check_names,
+    "yaml": _check_yaml,
+}
+
+
+@then('the {language} block "{code}" is reported: "{problem}"')
+def wrong_block(context: Context, language: str, code: str, problem: str) -> None:
+    found = "\n".join(problems_of(Block("a page", 1, language, "", f"{code}\n")))
+    assert problem in found, found
+
+
+@then('"{printed}" {word} what a transcript shows as "{shown}"')
+def shown_as(context: Context, printed: str, word: str, shown: str) -> None:
+    lines = printed.replace("\\n", "\n"), shown.replace("\\n", "\n")
+    assert _matches(lines[1], lines[0]) == (word == "is"), lines

@@ -1,0 +1,328 @@
+"""Steps that compare the reference and the explanations with the code."""
+
+from __future__ import annotations
+
+import csv
+import inspect
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import click
+from behave import then, when
+from behave.runner import Context
+from pages import ROOT, page
+
+import claude_batch as cb
+from claude_batch.cli.app import group
+from claude_batch.core import events as event_module
+from claude_batch.core.durations import parse_duration
+from claude_batch.core.events import Event
+from claude_batch.core.settings import ENVIRONMENT_PREFIX, LedgerSettings
+from claude_batch.providers.keywords import SettingKeywords
+
+SETTINGS = page("docs/reference/settings.md")
+COMMANDS = page("docs/reference/command-line.md")
+PYTHON = page("docs/reference/python.md")
+EVENTS = page("docs/reference/events.md")
+STATES = page("docs/reference/states.md")
+OUTPUT = page("docs/reference/input-output.md")
+ARCHITECTURE = page("docs/explanation/architecture.md")
+
+
+def codes(text: str) -> set[str]:
+    """What stands in inline code."""
+    return set(re.findall(r"`([^`]+)`", text))
+
+
+def rows(text: str) -> list[list[str]]:
+    """The cells of the rows of its tables, headings and rules included."""
+    lines = re.findall(r"^\| ?(.*?) ?\|$", text, re.MULTILINE)
+    return [[cell.strip() for cell in line.split("|")] for line in lines]
+
+
+# Settings
+
+
+def settings_table() -> dict[str, tuple[str, str]]:
+    """Environment variable → flag ("" for none) and default, as the page's tables have them."""
+    found = re.findall(
+        rf"^\| (?:`(--[\w-]+)` )?\| `({ENVIRONMENT_PREFIX}\w+)` \| ([^|]*?) \|",
+        SETTINGS.text,
+        re.MULTILINE,
+    )
+    assert found
+    return {variable: (flag, default) for flag, variable, default in found}
+
+
+def defaults() -> dict[str, Any]:
+    """The settings that have a default of their own, by their names in Python."""
+    mode, ledger = cb.BatchProcessingMode(), LedgerSettings()
+    return {**dict(mode), **{field.name: getattr(ledger, field.name) for field in fields(ledger)}}
+
+
+@then("the reference's environment variables are those that the code reads")
+def environment_variables(context: Context) -> None:
+    package = Path(str(cb.__file__)).parent
+    sources = "\n".join(path.read_text("utf-8") for path in package.rglob("*.py"))
+    read = set(re.findall(r'from_environment\("(\w+)"', sources)) | set(defaults())
+    assert set(settings_table()) == {ENVIRONMENT_PREFIX + name.upper() for name in read}
+    others = codes(SETTINGS.section("Other variables"))
+    flags = {str(each.envvar) for each in parameters(group) if each.envvar}
+    assert flags <= set(settings_table()) | others, flags - set(settings_table()) - others
+
+
+@then("the reference's settings have the defaults of the code")
+def settings_defaults(context: Context) -> None:
+    table = settings_table()
+    for name, value in defaults().items():
+        _, shown = table[ENVIRONMENT_PREFIX + name.upper()]
+        read: Any = {"true": True, "false": False}.get(shown, shown)
+        if value is None:
+            read = shown or None
+        elif not isinstance(value, str | bool):
+            read = parse_duration(shown)
+        assert read == value, f"{name}: the page says {shown}, the code {value}"
+
+
+@then("the reference's settings are keywords of Python under the same names")
+def keywords(context: Context) -> None:
+    known = {
+        *inspect.signature(cb.ClaudeBatchProvider).parameters,
+        *SettingKeywords.__annotations__,
+    }
+    names = {variable.removeprefix(ENVIRONMENT_PREFIX).lower() for variable in settings_table()}
+    assert names - known == {"state_dir"}, names - known
+
+
+@then("the reference's flags of settings are taken by claude-batch run")
+def flags(context: Context) -> None:
+    taken = {flag for each in group.commands["run"].params for flag in flags_of(each)}
+    for variable, (flag, _) in settings_table().items():
+        name = "--" + variable.removeprefix(ENVIRONMENT_PREFIX).lower().replace("_", "-")
+        # A flag shows its unit by itself: `--budget USD`.
+        name = name.removesuffix("-usd")
+        assert flag == (name if name in taken else ""), f"{variable} has the flag {name}"
+
+
+# Commands
+
+
+def flags_of(parameter: click.Parameter) -> list[str]:
+    """The flags of an option; none of an argument."""
+    if not isinstance(parameter, click.Option):
+        return []
+    return [*parameter.opts, *parameter.secondary_opts]
+
+
+def commands(command: click.Command, name: str = "") -> Iterator[tuple[str, click.Command]]:
+    """The commands that do something, each with its full name."""
+    if isinstance(command, click.Group):
+        for word, each in command.commands.items():
+            yield from commands(each, f"{name} {word}".strip())
+    else:
+        yield name, command
+
+
+def parameters(command: click.Command) -> Iterator[click.Parameter]:
+    """Those of all commands."""
+    for _, each in commands(command):
+        yield from each.params
+
+
+@then("the reference has each command of claude-batch with its own flags")
+def command_sections(context: Context) -> None:
+    titles = re.findall(r"^## (.+)$", COMMANDS.text, re.MULTILINE)
+    assert titles == [name for name, _ in commands(group)], titles
+    shared = {flag for flag, _ in settings_table().values()} - {""}
+    shared |= {"--no-preflight", "--no-prime", "--no-reuse", "--no-dedupe", "--shared-workspace"}
+    of_run = set(codes(COMMANDS.section("run")))
+    for name, command in commands(group):
+        text = COMMANDS.section(name)
+        shown = {code for code in codes(text) if re.fullmatch(r"-o|--[a-z-]+", code)}
+        taken = {flag for each in command.params for flag in flags_of(each)}
+        own = taken - shared
+        if name in ("submit", "estimate"):  # their sections refer to that of `run`
+            own -= of_run
+            shown -= {"--sandbox"}
+        assert own <= shown, f"{name}: not described: {own - shown}"
+        assert shown <= taken | {"--model"}, f"{name}: no such flag: {shown - taken}"
+        assert f"`claude-batch {name}" in text, f"{name}: without its usage"
+
+
+@then("the reference's exit codes are those that claude-batch lists")
+def exit_codes(context: Context) -> None:
+    text = page("docs/reference/exit-codes.md").text
+    words = group.get_help(click.Context(group, info_name="claude-batch"))
+    told = words[words.lower().index("exit code") :]
+    listed = " ".join(told.split())
+    meanings = re.findall(r"^\| (\d \| .+) \|$", text, re.MULTILINE)
+    assert [meaning[0] for meaning in meanings] == list("01234"), meanings
+    for meaning in meanings:
+        assert meaning.replace(" | ", " ") in listed, (meaning, listed)
+    highest = "Where several hold, the highest counts."
+    assert highest in text and highest in listed, listed
+
+
+# Actors
+
+
+@then("the reference's YAML shows every key of batch_processing with its default")
+def yaml_defaults(context: Context) -> None:
+    blocks = page("docs/reference/actor-yaml.md").blocks
+    mode = cb.ActorLoader.loads(blocks[0].code).batch_mode
+    assert mode is not None
+    assert mode.model_fields_set == set(cb.BatchProcessingMode.model_fields)
+    assert mode == cb.BatchProcessingMode()
+
+
+# Python
+
+
+@then("the reference names everything that claude_batch offers")
+def public_names(context: Context) -> None:
+    shown = codes("\n".join(cells[0] for cells in rows(PYTHON.text)))
+    offered = set(cb.__all__) - {"__version__"}
+    assert offered <= shown, offered - shown
+    named = {name for name in shown if re.fullmatch(r"[A-Z]\w+", name)}
+    assert named <= offered, named - offered
+
+
+@then("the reference lists every error below the error that it is a kind of")
+def error_order(context: Context) -> None:
+    listed = re.findall(r"^\| `(\w+Error)` \|", PYTHON.section("Errors"), re.MULTILINE)
+    offered = {name for name in cb.__all__ if name.endswith("Error")}
+    assert set(listed) == offered, set(listed) ^ offered
+    for place, name in enumerate(listed):
+        parents = {parent.__name__ for parent in getattr(cb, name).__mro__[1:]} & offered
+        assert parents <= set(listed[:place]), f"{name} stands before {parents}"
+
+
+@then("the reference's events and their fields are those of the code")
+def event_fields(context: Context) -> None:
+    kinds = [getattr(event_module, name) for name in event_module.__all__]
+    made = [kind for kind in kinds if inspect.isclass(kind) and issubclass(kind, Event)]
+    common = {field.name for field in fields(Event)}
+    titles = ("Events that every observer receives", "Events on request")
+    for on_request, title in enumerate(titles):
+        shown = {
+            cells[0].strip("`"): re.findall(r"`(\w+)`", cells[2])
+            for cells in rows(EVENTS.section(title))
+            if cells[0].startswith("`")
+        }
+        wanted = {
+            kind.__name__: sorted({field.name for field in fields(kind)} - common)
+            for kind in made
+            if kind is not Event and kind.on_request == bool(on_request)
+        }
+        assert {name: sorted(each) for name, each in shown.items()} == wanted, (shown, wanted)
+    first = EVENTS.text[: EVENTS.text.index("\n## ")]
+    assert {row[0].strip("`") for row in rows(first) if row[0].startswith("`")} == common
+
+
+# States
+
+
+@then("the reference's states are those of the code")
+def state_tables(context: Context) -> None:
+    for title, kind in (("Requests", cb.RequestState), ("Batches", cb.BatchState)):
+        shown = [row[0].strip("`") for row in rows(STATES.section(title)) if row[0][0] == "`"]
+        assert sorted(shown) == sorted(state.value for state in kind), (title, shown)
+    final = [state for state in cb.RequestState if state.is_final]
+    assert len(final) == 9 and "The last nine are final." in STATES.text
+    requests = [row[0].strip("`") for row in rows(STATES.section("Requests")) if row[0][0] == "`"]
+    assert set(requests[-9:]) == set(final), requests
+    runs = codes(STATES.section("Runs"))
+    assert {state.value for state in cb.RunState} <= runs, runs
+
+
+# Output
+
+
+@when("the reader runs prompts that succeed and fail, to JSON lines and to CSV")
+def run_both(context: Context) -> None:
+    prompts = context.tmp / "prompts.jsonl"
+    lines = ["fine", "[[sandbox:errored:invalid_request_error]]", "[[sandbox:refused]] no"]
+    prompts.write_text("\n".join(map(json.dumps, [*lines, "fine"])), "utf-8")
+    command = [sys.executable, "-m", "claude_batch", "run", "--model", "claude-haiku-4-5"]
+    for name in ("out.jsonl", "out.csv"):
+        done = subprocess.run(
+            [*command, str(prompts), "--dedupe", "-o", str(context.tmp / name)],
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert done.returncode == 1, (done.returncode, done.stderr)
+
+
+@then("the reference describes each field and column of the output")
+def output_fields(context: Context) -> None:
+    lines = (context.tmp / "out.jsonl").read_text("utf-8").splitlines()
+    seen = {name for line in lines for name in json.loads(line)}
+    table = OUTPUT.section("Output lines")
+    described = set(re.findall(r"^\| `(\w+)` \| ", table, re.MULTILINE))
+    errors = {json.loads(line)["error"]["type"] for line in lines if "error" in json.loads(line)}
+    assert seen <= described and {"ok", "error", "reused", "via"} <= seen, seen ^ described
+    assert "refusal" in errors and errors - {"invalid_request_error"} <= described, errors
+    with (context.tmp / "out.csv").open(encoding="utf-8", newline="") as stream:
+        columns = next(csv.reader(stream))
+    shown = [code for row in rows(OUTPUT.section("CSV columns")) for code in codes_in_order(row[0])]
+    assert shown == columns, (shown, columns)
+
+
+def codes_in_order(text: str) -> list[str]:
+    """What stands in inline code, in order."""
+    return re.findall(r"`([^`]+)`", text)
+
+
+# Explanations
+
+
+@then("the documents name scenarios of the features that they name: {name}")
+def promises(context: Context, name: str) -> None:
+    text = page(name).text
+    cited = re.findall(r"`(features/[\w/]+\.feature)`:((?:\s+“[^”]+”[;.,]?)+)", text)
+    assert len(cited) > 5, cited
+    assert len(cited) == text.count(".feature`"), "a feature is named without scenarios"
+    for feature, names in cited:
+        source = (ROOT / feature).read_text("utf-8")
+        known = re.findall(r"^\s*Scenario(?: Outline)?: (.+?)\s*$", source, re.MULTILINE)
+        for title in re.findall(r"“([^”]+)”", names):
+            # An outline's name may end in a placeholder, which a promise does not repeat.
+            plain = " ".join(title.split())
+            assert any(each.startswith(plain) for each in known), f"{feature}: no {plain!r}"
+    suites = set(re.findall(r"`(robot/[\w/]+\.robot)`", text))
+    assert all((ROOT / suite).is_file() for suite in suites), suites
+
+
+@then("the documents' table of rooms lists every package")
+def rooms(context: Context) -> None:
+    shown = set(re.findall(r"^\| `(\w+)/` \|", ARCHITECTURE.section("Rooms"), re.MULTILINE))
+    package = Path(str(cb.__file__)).parent
+    assert shown == {path.parent.name for path in package.glob("*/__init__.py")}, shown
+
+
+@then("the documents' tables are those of the ledger")
+def ledger_tables(context: Context) -> None:
+    from claude_batch.ledger.schema import metadata
+
+    text = ARCHITECTURE.section("The ledger")
+    shown = {
+        name
+        for cell in re.findall(r"^\| ((?:`\w+`(?:, )?)+) \|", text, re.MULTILINE)
+        for name in re.findall(r"`(\w+)`", cell)
+    }
+    assert shown == set(metadata.tables), shown ^ set(metadata.tables)
+
+
+@then("the documents' states are those of the code")
+def states(context: Context) -> None:
+    shown = set(re.findall(r"`([a-z_]+)`", ARCHITECTURE.section("States")))
+    kinds = (cb.RequestState, cb.BatchState, cb.RunState)
+    known = {state.value for kind in kinds for state in kind}
+    assert shown == known, shown ^ known
