@@ -15,7 +15,7 @@ from claude_batch.wire.encoding import LaneHeaders
 from fuzzing import bodies
 from fuzzing.bodies import KEY
 from fuzzing.mutations import FRAMING, mutated_body, mutated_bytes, mutated_headers, packed
-from fuzzing.readers import read_line, says_no_key
+from fuzzing.readers import check_usage, read_line, read_malformed, says_no_key
 
 __all__ = ["Network"]
 
@@ -159,6 +159,15 @@ async def _send(network: Network, _: bytes, rng: Random) -> None:
         says_no_key(answer.fault.describe())
     assert KEY.encode() not in answer.raw
     assert pace.under_way == 0, pace.under_way
+    ends = (answer.message, answer.malformed, answer.fault, answer.reason or None)
+    assert sum(end is not None for end in ends) == 1, ends
+    if answer.malformed is not None:
+        says_no_key(answer.malformed.problem)
+        assert answer.raw and not answer.may_be_billed and not answer.is_definite_no
+        if answer.malformed.usage is not None:
+            check_usage(answer.malformed.usage)
+        # As the ledger keeps it.
+        read_malformed(b'{"custom_id":"x","result":{"type":"succeeded","message":%b}}' % answer.raw)
     _ = (answer.is_definite_no, answer.may_be_billed, answer.is_refusal, answer.is_redirect)
 
 

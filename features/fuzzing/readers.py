@@ -54,10 +54,12 @@ from fuzzing.bodies import KEY
 
 __all__ = [
     "REDACTION",
+    "check_usage",
     "read_answer",
     "read_error",
     "read_headers",
     "read_line",
+    "read_malformed",
     "read_message",
     "says_no_key",
 ]
@@ -144,6 +146,11 @@ def read_line(raw: bytes, rng: Random) -> None:
         is_json(error_of_line(raw))
     if state in (RequestState.SUCCEEDED, RequestState.STOPPED):
         converse(message_of_line(raw))
+
+
+def read_malformed(line: bytes) -> None:
+    """Give a stored malformed answer to a caller, whatever can be read of it."""
+    read_answer(_answer(RequestState.MALFORMED, line, None, "succeeded"))
 
 
 def _answer(state: RequestState, raw: bytes, cost: int | None, outcome: str) -> Answer:

@@ -73,3 +73,13 @@ Feature: Whatever a server sends ends in an answer or in a named error
   Scenario: A credential is replaced before a long message is cut
     When an error page comes that repeats the key where its message is cut
     Then no part of the key is in the message
+
+  Scenario Outline: Money is written exactly, below zero too: <nano>
+    Then <nano> nano-dollars are written as <dollars> in an output line
+
+    Examples:
+      | nano        | dollars      |
+      | -1500       | -0.000001500 |
+      | -1000000000 | -1.000000000 |
+      | 1500        | 0.000001500  |
+      | 0           | 0.000000000  |

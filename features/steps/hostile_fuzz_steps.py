@@ -16,6 +16,7 @@ from fuzzing.play import play
 from fuzzing.readers import REDACTION, read_line, read_message
 
 import claude_batch as cb
+from claude_batch.cli.outputs import cost_usd
 from claude_batch.core.outcome import Disposition
 from claude_batch.core.states import RequestState
 from claude_batch.integrations.answers import response_of
@@ -199,3 +200,8 @@ def _(context: Context) -> None:
 @then("no part of the key is in the message")
 def _(context: Context) -> None:
     assert "xxx" in context.fault.message and KEY[:8] not in context.fault.message, context.fault
+
+
+@then("{nano:d} nano-dollars are written as {dollars} in an output line")
+def _(context: Context, nano: int, dollars: str) -> None:
+    assert cost_usd(nano) == dollars.encode(), cost_usd(nano)

@@ -135,7 +135,8 @@ def output_line(answer: Answer) -> bytes:
 
 def cost_usd(nano: int) -> bytes:
     """Nano-dollars as dollars in JSON, every digit of them."""
-    return b"%d.%09d" % divmod(nano, 1_000_000_000)
+    sign = b"-" if nano < 0 else b""
+    return b"%b%d.%09d" % (sign, *divmod(abs(nano), 1_000_000_000))
 
 
 def error_type(error: ActorError) -> str:
