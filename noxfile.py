@@ -278,6 +278,14 @@ def storms(session: nox.Session) -> None:
 
 
 @nox.session(default=False)
+def fuzz(session: nox.Session) -> None:
+    """100,000 mutated answers; `-- --seed 17 --only 2042` plays one again, `--count N` fewer."""
+    session.install(".[test]")
+    env = environment(session, PYTHONPATH=str(ROOT / "features"))
+    session.run("python", "-m", "fuzzing", *session.posargs, env=env)
+
+
+@nox.session(default=False)
 def benchmarks(session: nox.Session) -> None:
     """N requests through claude-batch, beside a floor and the bare SDK."""
     session.install(".[test]")

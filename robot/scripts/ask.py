@@ -1,4 +1,4 @@
-"""Asks through the Python API as docs/how-to/python.md shows it: single calls, then a table.
+"""Ask through the Python API as docs/how-to/python.md shows it: single calls, then a table.
 
 python ask.py ACTOR COUNT: COUNT single calls at once, COUNT requests of one `respond_all`, and the
 synchronous twins from a second thread. Prints a line of JSON with what came back.

@@ -211,7 +211,12 @@ class ActorResponse(Generic[OutputT_co]):
         from anthropic.types import Message
 
         self._message()
-        return Message.construct(**msgspec.json.decode(self._raw))
+        try:
+            value: dict[str, Any] = msgspec.json.decode(self._raw)
+        except (msgspec.DecodeError, RecursionError) as error:
+            # In a field that nothing here needs, such as one that is newer than this version.
+            raise self._unreadable(error) from None
+        return Message.construct(**value)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, as in an output line: text, content, stop_reason, model, usage, …"""
@@ -234,12 +239,15 @@ class ActorResponse(Generic[OutputT_co]):
             try:
                 self._decoded = decode_message(self._raw)
             except UnreadableLine as error:
-                raise MissingResultError(
-                    f"the answer cannot be read as a Message ({error}); its bytes are kept as they "
-                    "came, in `raw`",
-                    batch_id=self._batch_id,
-                ) from None
+                raise self._unreadable(error) from None
         return self._decoded
+
+    def _unreadable(self, error: Exception) -> MissingResultError:
+        return MissingResultError(
+            f"the answer cannot be read as a Message ({error}); its bytes are kept as they came, "
+            "in `raw`",
+            batch_id=self._batch_id,
+        )
 
     def with_output(self, output: OutputFormat[OutputT]) -> ActorResponse[OutputT]:
         """The same answer, read as another shape. `parsed_output` is not read yet."""

@@ -17,10 +17,10 @@ from claude_batch.cli.options import (
     DOLLARS,
     Format,
     ProviderOptions,
-    budget_option,
     folder_option,
     format_option,
     open_provider,
+    option,
     provider_options,
     run_options,
 )
@@ -48,7 +48,7 @@ _OTHERS: tuple[Callable[[Any], Any], ...] = (
                  help="Where the results go; by default standard output."),
     format_option,
     folder_option,
-    budget_option,
+    option("budget_usd"),
     click.option("--confirm-above", type=DOLLARS, metavar="USD",
                  help="Ask before a run that can cost more; refuse where nobody can be asked."),
     click.option("--label", help="A name for the run, shown by status."),
@@ -59,8 +59,8 @@ _OTHERS: tuple[Callable[[Any], Any], ...] = (
 def _asking(command: _F) -> _F:
     """The arguments and options that `run` and `submit` share."""
     decorated: Any = run_options(provider_options(command))
-    for option in reversed(_OTHERS):
-        decorated = option(decorated)
+    for add in reversed(_OTHERS):
+        decorated = add(decorated)
     return input_options(decorated)
 
 
@@ -99,7 +99,7 @@ def _ask(
     form: Format | None,
     results_dir: str | None,
     options: ProviderOptions,
-    budget: Decimal | None,
+    budget_usd: Decimal | None,
     confirm_above: Decimal | None,
     label: str | None,
     new: bool,
@@ -125,7 +125,7 @@ def _ask(
                 confirm(found, confirm_above)
 
         run = _store(
-            provider, actor, inputs, output, label=label, new=new, budget_usd=budget, look=look
+            provider, actor, inputs, output, label=label, new=new, budget_usd=budget_usd, look=look
         )
         run.set_forms(forms)
         if wait:

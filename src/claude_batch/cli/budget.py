@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from claude_batch.cli.cost import dollars
+from claude_batch.cli.cost_lines import dollars
 from claude_batch.cli.faults import say, tell, tell_json
 from claude_batch.cli.looking import require_ledger
-from claude_batch.cli.options import ledger_option, prices_option
+from claude_batch.cli.options import option
 from claude_batch.core.dollars import nano_dollars, write_usd
 from claude_batch.core.settings import default_ledger
 
@@ -44,8 +44,8 @@ class _Sum(click.ParamType[Decimal]):
 )
 @click.option("--daily", type=_Sum(), metavar="USD", help="Of each day (UTC), for the ledger.")
 @click.option("--json", "as_json", is_flag=True, help="For programs.")
-@prices_option
-@ledger_option
+@option("prices")
+@option("ledger")
 def budget_command(
     run_id: str | None,
     amount: int | None,

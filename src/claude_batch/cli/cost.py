@@ -1,4 +1,4 @@
-"""`claude-batch cost`, and the line about costs at the end of a run. Neither needs a key."""
+"""`claude-batch cost`, which needs no key."""
 
 from __future__ import annotations
 
@@ -6,11 +6,18 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
+from claude_batch.cli.cost_lines import (
+    cost_words,
+    dollars,
+    duration,
+    saved_words,
+    token_words,
+    unpriced_words,
+)
 from claude_batch.cli.faults import say, tell, tell_json
 from claude_batch.cli.looking import require_ledger
-from claude_batch.cli.options import ledger_option, prices_option
+from claude_batch.cli.options import option
 from claude_batch.cli.terminal import cell
-from claude_batch.core.durations import format_duration
 from claude_batch.core.settings import default_ledger
 
 if TYPE_CHECKING:
@@ -18,15 +25,13 @@ if TYPE_CHECKING:
 
     from claude_batch.providers.costs import CostReport, CostShare
 
-__all__ = ["cache_line", "cost_command", "cost_line", "dollars"]
-
 
 @click.command("cost")
 @click.argument("run_id", metavar="[RUN]", required=False)
 @click.option("--by", type=click.Choice(["actor", "model", "day"]), help="One line for each.")
 @click.option("--json", "as_json", is_flag=True, help="For programs.")
-@prices_option
-@ledger_option
+@option("prices")
+@option("ledger")
 def cost_command(
     run_id: str | None,
     by: Literal["actor", "model", "day"] | None,
@@ -67,85 +72,13 @@ def cost_command(
         console().print(_table(report.shares, by))
 
 
-def dollars(nano: int) -> str:
-    """``$1.23``, or as many digits as a small sum needs; exact sums are in --json."""
-    sign, nano = ("-", -nano) if nano < 0 else ("", nano)
-    digits = 2 if nano >= 10_000_000_000 else 4 if nano >= 10_000_000 else 6
-    unit = 10 ** (9 - digits)
-    whole, rest = divmod((nano + unit // 2) // unit, 10**digits)
-    return f"{sign}${whole:,}.{rest:0{digits}d}"
-
-
-def cost_line(report: CostReport) -> str:
-    """What a run has cost, in one line."""
-    total, words = report.total, [f"cost {_cost(report.total)}"]
-    if total.live_cost:
-        words.append(f"live {dollars(total.live_cost)}, {_saved(total)}")
-    words.append(_tokens(total))
-    if report.first_answer is not None and report.last_answer is not None:
-        words.append(
-            f"answers after {_duration(report.first_answer)} to {_duration(report.last_answer)}"
-        )
-    if report.total.reused_answers:
-        words.append(f"{report.total.reused_answers:,} answers reused")
-    if report.unpriced:
-        words.append(_unpriced(report))
-    return "; ".join(words)
-
-
-def _cost(share: CostShare) -> str:
-    if share.unpriced_answers and share.unpriced_answers == share.results["succeeded"]:
-        return "unknown"
-    return dollars(share.cost) + (" and what is unpriced" if share.unpriced_answers else "")
-
-
-def _saved(share: CostShare) -> str:
-    words = f"saved {dollars(share.saved_by_batch)} by batch"
-    if share.saved_by_cache:
-        words += f" and {dollars(share.saved_by_cache)} by cache"
-    return words
-
-
-def cache_line(share: CostShare) -> str | None:
-    """What the prompt cache has done for a run; None where it was not used."""
-    tokens = share.tokens
-    written = tokens.cache_write_5m + tokens.cache_write_1h
-    if not (tokens.cache_read or written):
-        return None
-    saved = share.saved_by_cache
-    what = f"saved {dollars(saved)}" if saved >= 0 else f"cost {dollars(-saved)} more than none"
-    return f"prompt cache: {tokens.cache_read:,} tokens read, {written:,} written; {what}"
-
-
-def _tokens(share: CostShare) -> str:
-    tokens = share.tokens
-    written = tokens.cache_write_5m + tokens.cache_write_1h
-    words = f"tokens: {tokens.input:,} in, {tokens.output:,} out"
-    if tokens.cache_read or written:
-        words += f", cache {tokens.cache_read:,} read and {written:,} written"
-    if share.web_searches:
-        words += f"; {share.web_searches:,} web searches"
-    return words
-
-
-def _unpriced(report: CostReport) -> str:
-    models = ", ".join(
-        f"{count:,} of {model or 'no model'}" for model, count in report.unpriced.items()
-    )
-    return f"answers without a price: {models} (name one with --prices)"
-
-
-def _duration(seconds: float) -> str:
-    return format_duration(max(1, round(seconds)))
-
-
 def _details(report: CostReport) -> list[str]:
     total = report.total
-    lines = [f"{report.run_id or 'all runs'}: cost {_cost(total)}"]
+    lines = [f"{report.run_id or 'all runs'}: cost {cost_words(total)}"]
     if total.live_cost:
         lines.append(f"live, the same would have cost {dollars(total.live_cost)}")
-        lines.append(_saved(total))
-    lines.append(_tokens(total))
+        lines.append(saved_words(total))
+    lines.append(token_words(total))
     tokens = total.tokens
     if tokens.cache_write_5m and tokens.cache_write_1h:
         lines.append(
@@ -161,11 +94,11 @@ def _details(report: CostReport) -> list[str]:
         lines.append(f"answers reused at no cost: {total.reused_answers:,}")
     if report.first_answer is not None and report.last_answer is not None:
         lines.append(
-            f"first answers after {_duration(report.first_answer)}, last after "
-            f"{_duration(report.last_answer)}"
+            f"first answers after {duration(report.first_answer)}, last after "
+            f"{duration(report.last_answer)}"
         )
     if report.unpriced:
-        lines.append(_unpriced(report))
+        lines.append(unpriced_words(report))
     return lines
 
 
@@ -185,7 +118,7 @@ def _table(shares: tuple[CostShare, ...], by: str) -> Table:
             f"{tokens.output:,}",
             f"{tokens.cache_read:,}",
             f"{tokens.cache_write_5m + tokens.cache_write_1h:,}",
-            _cost(share),
+            cost_words(share),
             dollars(share.live_cost),
         )
     return table

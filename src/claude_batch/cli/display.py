@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
-from claude_batch.cli.cost import dollars
+from claude_batch.cli.cost_lines import dollars
 from claude_batch.cli.faults import say
 from claude_batch.cli.terminal import cell
 from claude_batch.core.dollars import write_usd

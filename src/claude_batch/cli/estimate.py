@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from claude_batch.cli.asked import Asked, input_options
-from claude_batch.cli.cost import dollars
+from claude_batch.cli.cost_lines import dollars
 from claude_batch.cli.exits import EXIT_CODES
 from claude_batch.cli.faults import BadInput, say, tell, tell_json
 from claude_batch.cli.options import ProviderOptions, provider_options, run_options
@@ -16,7 +16,6 @@ from claude_batch.core.errors import ActorConfigurationError, InvalidRequestErro
 if TYPE_CHECKING:
     from claude_batch.money.estimates import Estimate, Rule
     from claude_batch.providers.estimating import Estimator
-    from claude_batch.providers.keywords import SettingKeywords
 
 __all__ = ["confirm", "estimate_command", "estimate_line"]
 
@@ -38,13 +37,11 @@ def estimate_command(asked: Asked, offline: bool, as_json: bool, options: Provid
     from claude_batch.core.settings import resolve_mode
     from claude_batch.money.prices import prices_of
     from claude_batch.providers.estimating import Estimator
-    from claude_batch.providers.keywords import mode_keywords
     from claude_batch.wire.caching import CacheMarks
 
     actor, inputs = asked.actor_and_inputs()
-    keywords = mode_keywords(cast("SettingKeywords", options.common()))
-    mode = resolve_mode(actor.batch_processing or True, keywords)
-    estimator = Estimator(prices_of(options.prices), mode, CacheMarks.of(mode))
+    mode = resolve_mode(actor.batch_processing or True, options.settings)
+    estimator = Estimator(prices_of(options.settings["prices"]), mode, CacheMarks.of(mode))
     encoder = RequestEncoders({}).of(actor)
     for request in inputs:
         try:
@@ -83,7 +80,8 @@ def _rules(
         return rules
 
     def client() -> BatchesClient:
-        found = find_credentials(options.base_url, None, options.api_key_env)
+        given = options.settings
+        found = find_credentials(given["base_url"], None, given["api_key_env"])
         base_url, api_key = found.get("base_url"), found.get("api_key")
         made = BatchesClient(base_url=base_url, api_key=api_key, attempts=2)
         if not made.has_credential:

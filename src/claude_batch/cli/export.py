@@ -10,8 +10,8 @@ from claude_batch.cli.options import (
     Format,
     ProviderOptions,
     format_option,
-    ledger_option,
     open_provider,
+    option,
 )
 
 __all__ = ["export_command"]
@@ -21,7 +21,7 @@ __all__ = ["export_command"]
 @click.argument("run_id", metavar="RUN")
 @click.option("-o", "--output", metavar="OUT", help="A file; by default standard output.")
 @format_option
-@ledger_option
+@option("ledger")
 def export_command(
     run_id: str, output: str | None, form: Format | None, ledger: str | None
 ) -> None:
@@ -35,7 +35,7 @@ def export_command(
 
     output = None if output == "-" else output
     check_writable(output)
-    options = ProviderOptions(ledger=ledger)
+    options = ProviderOptions({"ledger": ledger})
     require_ledger(options.location)
     with parkable(), open_provider(options, drive=False) as provider:
         run = provider.open_run(run_id)

@@ -14,8 +14,8 @@ from claude_batch.cli.looking import require_ledger
 from claude_batch.cli.options import (
     DURATION,
     ProviderOptions,
-    ledger_option,
     open_provider,
+    option,
     provider_options,
 )
 from claude_batch.core.durations import format_duration
@@ -35,7 +35,7 @@ def ledger_group() -> None:
 
 @ledger_group.command("show")
 @click.option("--json", "as_json", is_flag=True, help="For programs.")
-@ledger_option
+@option("ledger")
 def show_command(as_json: bool, ledger: str | None) -> None:
     """What the ledger holds, and how it stands to its high-water mark; needs no key."""
     from claude_batch.providers.keeping import facts_of
@@ -59,7 +59,7 @@ def show_command(as_json: bool, ledger: str | None) -> None:
 
 @ledger_group.command("backup", epilog=EXIT_CODES)
 @click.argument("file", required=False, metavar="[FILE]")
-@ledger_option
+@option("ledger")
 def backup_command(file: str | None, ledger: str | None) -> None:
     """Copy the ledger to FILE, while others go on writing to it; never overwrites.
 

@@ -12,12 +12,10 @@ from claude_batch.cli.faults import forget_stdout, require_stdout, say, tell, te
 from claude_batch.cli.options import (
     Format,
     ProviderOptions,
-    base_url_option,
     folder_option,
     format_option,
-    key_option,
-    ledger_option,
     open_provider,
+    option,
 )
 from claude_batch.core.errors import RunNotFoundError
 from claude_batch.core.settings import default_ledger
@@ -45,7 +43,7 @@ def has_ledger(location: str) -> bool:
 @click.command("status")
 @click.argument("run_id", metavar="[RUN]", required=False)
 @click.option("--json", "as_json", is_flag=True, help="For programs.")
-@ledger_option
+@option("ledger")
 def status_command(run_id: str | None, as_json: bool, ledger: str | None) -> None:
     """Show a run, or the newest 50; needs no key.
 
@@ -105,7 +103,7 @@ def _statuses(location: str, run_id: str | None) -> list[RunStatus]:
 
 def _show(found: list[RunStatus], cost: CostReport | None, progress: Progress | None) -> None:
     """One run, of which cost and progress are given, or all of them."""
-    from claude_batch.cli.cost import cache_line
+    from claude_batch.cli.cost_lines import cache_line
     from claude_batch.cli.display import console, progress_lines, run_details, runs_table
 
     if not found:
@@ -134,9 +132,9 @@ def _show(found: list[RunStatus], cost: CostReport | None, progress: Progress | 
     is_flag=True,
     help="First fetch the results again that are missing or lost, free of charge; needs the key.",
 )
-@ledger_option
-@base_url_option
-@key_option
+@option("ledger")
+@option("base_url")
+@option("api_key_env")
 def results_command(
     run_id: str,
     output: str | None,
@@ -160,7 +158,7 @@ def results_command(
     if output is not None or results_dir is None:
         check_writable(output)
     check_folder(results_dir)
-    options = ProviderOptions(ledger=ledger, base_url=base_url, api_key_env=api_key_env)
+    options = ProviderOptions({"ledger": ledger, "base_url": base_url, "api_key_env": api_key_env})
     require_ledger(options.location)
     with parkable(), open_provider(options, drive=False) as provider:
         run = provider.open_run(run_id)

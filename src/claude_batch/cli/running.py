@@ -10,7 +10,7 @@ from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from claude_batch.cli.cost import cost_line
+from claude_batch.cli.cost_lines import cost_line
 from claude_batch.cli.display import Display, counts_line, display
 from claude_batch.cli.exits import Exit
 from claude_batch.cli.faults import BadOutput, say

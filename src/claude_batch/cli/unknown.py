@@ -10,7 +10,7 @@ import click
 from claude_batch.cli.exits import EXIT_CODES
 from claude_batch.cli.faults import require_stdout, say, tell, tell_json
 from claude_batch.cli.looking import require_ledger
-from claude_batch.cli.options import ledger_option
+from claude_batch.cli.options import option
 from claude_batch.core.durations import format_duration
 from claude_batch.core.settings import default_ledger
 
@@ -35,7 +35,7 @@ __all__ = ["unknown_command"]
     help="End them without an answer. Whatever the API took after all is paid for.",
 )
 @click.option("--json", "as_json", is_flag=True, help="For programs.")
-@ledger_option
+@option("ledger")
 def unknown_command(
     run_id: str | None, decision: str | None, as_json: bool, ledger: str | None
 ) -> None:

@@ -317,7 +317,7 @@ class MalformedAnswerError(AnswerError):
     ) -> None:
         super().__init__(message, text="", batch_id=batch_id)
         self.raw = raw
-        """The result line as it came: JSON, as far as it is any."""
+        """The result line as it came: JSON, as far as it is any. `ClaudeProvider` has the body."""
         self.problem = problem
         """What is wrong with it, without the rest of the message."""
 

@@ -1,4 +1,8 @@
-"""Settings: those of an actor's batch mode, those of the ledger, and the order they rank in.
+"""The table of settings: each one's type, default, scope, environment variable, flag and help.
+
+A setting is declared here, and as a keyword for type checkers in
+`claude_batch.providers.keywords`. The command line, the environment, an actor's YAML and
+``docs/reference/settings.md`` are derived from `SETTINGS`.
 
 Precedence, highest first: command line and Python keywords, environment (``CLAUDE_BATCH_…``), YAML,
 default.
@@ -7,8 +11,8 @@ default.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
@@ -35,24 +39,19 @@ from claude_batch.core.durations import (
     parse_duration,
 )
 from claude_batch.core.errors import ActorConfigurationError
-
-__all__ = [
-    "ENVIRONMENT_PREFIX",
-    "BatchProcessingMode",
-    "Dollars",
-    "Duration",
-    "LedgerSettings",
-    "default_ledger",
-    "default_state_dir",
-    "from_environment",
-    "resolve_ledger_settings",
-    "resolve_mode",
-]
-
-ENVIRONMENT_PREFIX = "CLAUDE_BATCH_"
+from claude_batch.core.setting import (
+    ASKING,
+    ENVIRONMENT_PREFIX,
+    Flag,
+    Kind,
+    Setting,
+    from_environment,
+    rows,
+)
 
 Duration = Annotated[
     float,
+    Kind.DURATION,
     BeforeValidator(parse_duration),
     PlainSerializer(format_duration, return_type=str, when_used="json"),
     WithJsonSchema({"type": ["string", "number"], "examples": ["30s", "10m", "24h", "PT10M"]}),
@@ -61,6 +60,7 @@ Duration = Annotated[
 
 Deadline = Annotated[
     float | datetime,
+    Kind.DEADLINE,
     BeforeValidator(parse_deadline),
     PlainSerializer(format_deadline, return_type=str, when_used="json"),
     WithJsonSchema({"type": ["string", "number"], "examples": ["2h", "2026-11-22T08:00:00Z"]}),
@@ -69,6 +69,7 @@ Deadline = Annotated[
 
 Dollars = Annotated[
     Decimal,
+    Kind.DOLLARS,
     BeforeValidator(lambda value: usd(nano_dollars(value))),
     PlainSerializer(lambda value: f"{value:f}", return_type=str, when_used="json"),
     WithJsonSchema({"type": ["string", "number"], "examples": [20, "0.50"]}),
@@ -79,72 +80,160 @@ SHORTEST_INTERVAL = 0.05
 """Seconds; intervals below 50 ms would only load the server."""
 
 
+# The rows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProviderSettings:
+    """Where a provider finds its ledger, the API and the key."""
+
+    ledger: Annotated[
+        str | None, Flag("The ledger; by default in your data directory", metavar="PATH|URL")
+    ] = None
+    """A path, or a URL of SQLite. Default: ``ledger.db`` in the user's data directory."""
+    base_url: Annotated[
+        str | None, Flag("The API; by default as ANTHROPIC_BASE_URL says", metavar="URL")
+    ] = None
+    """The URL of the API. Default: ``ANTHROPIC_BASE_URL``, then Anthropic's API."""
+    api_key_env: Annotated[str, Flag("The variable that holds the key", metavar="NAME")] = (
+        "ANTHROPIC_API_KEY"
+    )
+    """The environment variable that holds the API key."""
+    state_dir: str | None = None
+    """The directory for each ledger's high-water mark, which must not be lost with the ledger.
+    Default: the user's state directory."""
+
+
 class BatchProcessingMode(BaseModel):
-    """How an actor's requests are batched: the value of ``batch_processing`` in its YAML."""
+    """Settings of a run: ``batch_processing`` in an actor's YAML. Durations are in seconds."""
 
     model_config: ClassVar[ConfigDict] = ConfigDict(
         frozen=True, extra="forbid", validate_default=True
     )
 
-    linger: Duration = 2.0
-    """How long the oldest queued request waits for company before it is packed, in seconds."""
-    max_requests: int = Field(default=100_000, ge=1, le=100_000)
-    """Requests in one batch; the API takes at most 100,000."""
-    poll_interval: Duration = Field(default=30.0, ge=SHORTEST_INTERVAL)
-    """Shortest wait between two checks of a batch, in seconds."""
+    linger: Annotated[Duration, Flag("How long single calls wait for company")] = 2.0
+    """How long the oldest queued single call waits for others before it is packed."""
+    max_requests: Annotated[int, Flag("Requests in one batch")] = Field(
+        default=100_000, ge=1, le=100_000
+    )
+    """The most requests in one batch; the API accepts at most 100,000."""
+    poll_interval: Annotated[Duration, Flag("Shortest wait between two checks")] = Field(
+        default=30.0, ge=SHORTEST_INTERVAL
+    )
+    """The shortest wait between two checks of a batch. The wait is a tenth of the batch's age,
+    within this and `max_poll_interval`."""
     max_poll_interval: Duration = Field(default=300.0, ge=SHORTEST_INTERVAL)
-    """Longest wait between two checks of a batch, in seconds."""
-    max_wait: Duration = Field(default=26 * 3600.0, gt=0)
-    """How long an answer is waited for from enqueueing on, in seconds; a batch may take 24 h."""
-    on_timeout: Literal["park", "cancel"] = "park"
-    """After `max_wait`: leave the batches to a later ``resume``, or cancel them."""
-    max_attempts: int = Field(default=3, ge=1)
-    """How many outcomes a request may have before a passing failure becomes final."""
-    mode: Literal["batch", "live", "auto"] = "batch"
-    """How requests are answered: in batches, by the live API at full price, or ``auto``: live where
-    no more than `auto_threshold` wait when they would be packed, and in batches where more do. A
-    run counts whole: a few of its requests that are tried again do not go live for it."""
-    auto_threshold: int = Field(default=10, ge=0)
-    """The most requests that ``auto`` asks live."""
-    live_concurrency: int = Field(default=8, ge=1)
-    """Live calls to a model that are under way at once; the API's limits may allow fewer."""
-    live_retry: Literal["safe", "always"] = "safe"
-    """Which failed live calls are made again: ``safe``: only those that were certainly not billed;
-    ``always``: also those that ended with a passing error of the API (such as a 500), which may
-    have been billed, so that an answer may be paid twice."""
-    deadline: Deadline | None = None
-    """When all answers are wanted: a time, or a duration from the submission on."""
-    deadline_margin: Duration | None = None
-    """How long before `deadline` what is unfinished is cancelled at the API, in seconds; by default
-    learned from the ledger: how long cancelled batches took to end, and live calls to be made."""
-    fallback: Literal["live", "none"] = "live"
-    """What becomes of requests that did not run before the margin: asked live, or ``expired``."""
-    budget_usd: Dollars | None = None
-    """What a run may cost; what does not fit is held. The single calls of a process are one run."""
+    """The longest wait between two checks of a batch."""
+    max_wait: Annotated[Duration, Flag("How long to wait for an answer")] = Field(
+        default=26 * 3600.0, gt=0
+    )
+    """How long to wait for an answer, counted from the submission, across restarts. A batch may
+    take 24 h."""
+    on_timeout: Annotated[
+        Literal["park", "cancel"],
+        Flag("After --max-wait: leave the batches to a later resume, or cancel them"),
+    ] = "park"
+    """What happens after `max_wait`: ``park`` leaves the batches to a later ``resume``; ``cancel``
+    cancels them."""
+    max_attempts: Annotated[
+        int, Flag("Outcomes of a request until a passing failure is final", ASKING, bounded=True)
+    ] = Field(default=3, ge=1)
+    """How many attempts a request has before a transient error is final."""
+    mode: Annotated[
+        Literal["batch", "live", "auto"],
+        Flag("In batches, by the live API at full price, or live where few requests wait"),
+    ] = "batch"
+    """How requests are answered. ``batch``: in batches. ``live``: by the live API, at full price.
+    ``auto``: live if no more than `auto_threshold` requests are waiting when they would be packed,
+    else in batches. A run counts with all its requests: retries of a few do not go live."""
+    auto_threshold: Annotated[int, Flag("The most requests that auto asks live")] = Field(
+        default=10, ge=0
+    )
+    """The most requests that ``mode: auto`` sends to the live API."""
+    live_concurrency: Annotated[int, Flag("Live calls under way at once")] = Field(default=8, ge=1)
+    """The most concurrent live calls to one model; the API's rate limits may allow fewer."""
+    live_retry: Annotated[
+        Literal["safe", "always"],
+        Flag("A failed live call is made again if it was certainly not billed, or always"),
+    ] = "safe"
+    """Which failed live calls are retried. ``safe``: only those that were certainly not billed.
+    ``always``: also those that ended with a transient API error (such as a 500). Such a call may
+    have been billed, so its answer may be paid for twice. Also for actors without
+    ``batch_processing``."""
+    deadline: Annotated[
+        Deadline | None, Flag("When all is wanted: 2h, or 2026-11-22T08:00Z", metavar="TIME")
+    ] = None
+    """When all answers are wanted: a time, or a duration from the submission."""
+    deadline_margin: Annotated[
+        Duration | None,
+        Flag("How long before the deadline batches are cancelled; by default learned"),
+    ] = None
+    """How long before `deadline` unfinished batches are cancelled at the API. Default: learned from
+    the ledger, by how long cancelled batches took to end and how long live calls take."""
+    fallback: Annotated[
+        Literal["live", "none"], Flag("What did not run before the margin: asked live, or expired")
+    ] = "live"
+    """What happens to requests that did not run before the margin. ``live``: they are sent to the
+    live API. ``none``: they end as ``expired``."""
+    budget_usd: Annotated[
+        Dollars | None, Flag("What the run may cost; what does not fit is held", "run, submit")
+    ] = None
+    """What a run may cost, in dollars; requests that do not fit are held. The single calls of a
+    process are one run."""
     actor_budget_usd: Dollars | None = None
-    """What all runs of the actor may cost together."""
-    max_turns: int = Field(default=10, ge=1)
-    """How many answers of the model a conversation with tools or pauses may have; those that
-    `validation_attempts` asks for again are not counted here."""
-    turn_linger: Duration = 30.0
-    """How long a conversation whose next turn is ready waits for the others of its run that are
-    between two turns, so that they travel together, in seconds."""
-    validation_attempts: int = Field(default=1, ge=1)
-    """How many answers are asked for until one is of the shape that was asked for."""
-    preflight: bool | Literal["auto"] = "auto"
-    """Whether the API looks at one request of each shape of a run before anything of it is sent;
-    ``auto``: where the run has more than 100 requests."""
-    cache: Literal["off", "auto"] = "off"
-    """``auto``: what requests of a run share at their beginning is marked for the prompt cache;
-    ``off``: requests are sent exactly as given."""
+    """What all runs of the actor may cost together, in dollars."""
+    max_turns: Annotated[
+        int, Flag("Answers that a conversation with tools or pauses may have", ASKING, bounded=True)
+    ] = Field(default=10, ge=1)
+    """How many answers of the model a conversation with tools or pauses may have. Answers that
+    `validation_attempts` asks for are not counted."""
+    turn_linger: Annotated[Duration, Flag("How long a ready turn waits for others", ASKING)] = 30.0
+    """How long a conversation whose next turn is ready waits for other conversations of its run, so
+    that their turns travel in one batch."""
+    validation_attempts: Annotated[
+        int, Flag("Answers until one is of the shape that was asked for", ASKING, bounded=True)
+    ] = Field(default=1, ge=1)
+    """How many answers are requested until one matches the response format."""
+    preflight: Annotated[
+        bool | Literal["auto"],
+        Flag(
+            "Let the API look at one request of each shape first (above 100 requests)",
+            ASKING,
+            off="--no-preflight",
+        ),
+    ] = "auto"
+    """Whether the API checks one request of each shape before anything of the run is sent.
+    ``auto``: only if the run has more than 100 requests."""
+    cache: Annotated[
+        Literal["off", "auto"],
+        Flag("Mark what requests share at their beginning for the prompt cache", ASKING),
+    ] = "off"
+    """``auto`` marks the prefixes that requests of a run share for the prompt cache. ``off`` sends
+    requests exactly as given."""
 
-    prime: bool = False
-    """Whether one request of each prefix that ``cache: auto`` finds goes ahead, in a batch of its
-    own, and the others after it."""
-    reuse: bool = False
-    """Whether a request whose params were answered before in this ledger gets that answer."""
-    dedupe: bool = False
-    """Whether requests of a run that are equal are sent once."""
+    prime: Annotated[
+        bool,
+        Flag(
+            "With --cache auto: send one request of each prefix ahead (--no-prime)",
+            ASKING,
+            off="--no-prime",
+        ),
+    ] = False
+    """Whether one request of each prefix that ``cache: auto`` finds is sent first, in a batch of
+    its own, and the others after it."""
+    reuse: Annotated[
+        bool,
+        Flag(
+            "Take the answers that equal requests had before, at no cost (--no-reuse)",
+            ASKING,
+            off="--no-reuse",
+        ),
+    ] = False
+    """Whether a request gets the stored answer of an equal request in this ledger, at no cost."""
+    dedupe: Annotated[
+        bool, Flag("Send equal requests of a run once (--no-dedupe)", ASKING, off="--no-dedupe")
+    ] = False
+    """Whether equal requests of a run are sent once."""
 
     @property
     def budget(self) -> int | None:
@@ -199,10 +288,74 @@ class BatchProcessingMode(BaseModel):
         return self
 
 
-def from_environment(name: str, environ: Mapping[str, str] | None = None) -> str | None:
-    """The value of ``CLAUDE_BATCH_<NAME>``; None where it is unset or empty."""
-    value = (os.environ if environ is None else environ).get(ENVIRONMENT_PREFIX + name.upper())
-    return value or None
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerSettings:
+    """Settings of a ledger; requests in one batch cannot differ in them. Durations in seconds."""
+
+    settling: Annotated[
+        Duration, Flag("How long a batch whose sending had no answer may take to appear")
+    ] = 900.0
+    """How long a batch may take to appear in the API's list after a POST without a response."""
+    arm_window: Annotated[Duration, Flag("How long the end of a sending may take")] = 5.0
+    """How long the last bytes of a POST may be sent after ``armed`` was written to disk."""
+    lookback: Annotated[Duration, Flag("How much older than its sending a batch may look")] = 600.0
+    """How long before the intent to POST a batch may have been created, to count as a candidate."""
+    not_found_after: Annotated[Duration, Flag("How long until a missing batch is gone")] = 86400.0
+    """How long the API must answer 404 for a batch before the batch counts as gone."""
+    missing_after: Annotated[
+        Duration, Flag("How long missing results are fetched again before they are lost")
+    ] = 86400.0
+    """How long results must stay missing, fetch after fetch, before their requests are lost."""
+    on_unknown: Annotated[
+        Literal["wait", "resubmit"],
+        Flag("A sending without an answer: wait for certainty, or risk to pay twice"),
+    ] = "wait"
+    """What happens to a POST whose outcome is unknown. ``wait``: wait for certainty. ``resubmit``:
+    after `resubmit_after`, send the requests again; they may be paid for twice."""
+    resubmit_after: Annotated[
+        Duration, Flag("How long --on-unknown resubmit waits for certainty first")
+    ] = 3600.0
+    """How long ``on_unknown: resubmit`` waits for certainty first."""
+    exclusive_workspace: Annotated[
+        bool,
+        Flag(
+            "Whether this ledger alone makes batches in its workspace (shared)",
+            off="--shared-workspace",
+        ),
+    ] = False
+    """Whether only this ledger creates batches in its workspace. A single candidate is then adopted
+    at once, and a batch that cannot be explained stops sending."""
+    probe_interval: Annotated[Duration, Flag("The wait before a halt is first probed")] = 300.0
+    """How long a halted workspace waits before the first probe; each refused probe doubles it."""
+    allow_tools_from_ledger: Annotated[
+        bool, Flag("Import the tools that runs of the ledger name: code that its writer chose")
+    ] = False
+    """Whether functions are imported because a run of the ledger names them. Whoever wrote the
+    ledger then chooses code that this process runs."""
+    prices: Annotated[str, Flag("Own prices of models, before the known ones", metavar="FILE")] = ""
+    """A file with prices of models, which rank before the built-in prices."""
+    daily_budget_usd: Annotated[
+        Dollars | None, Flag("What all that is sent on a day (UTC) may cost")
+    ] = None
+    """What all requests that are sent on one day (UTC) may cost, in dollars. It is stored in the
+    ledger. Default: the stored value."""
+
+
+# The table
+
+
+SETTINGS: Mapping[str, Setting] = {
+    row.name: row
+    for row in (
+        *rows("provider", ProviderSettings),
+        *rows("run", BatchProcessingMode),
+        *rows("ledger", LedgerSettings),
+    )
+}
+"""Every setting by its name, in the order of ``--help`` and of the documentation."""
+
+
+# Where values come from
 
 
 def resolve_mode(
@@ -250,66 +403,6 @@ def _plain(message: str) -> str:
     return message.removeprefix("Value error, ")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LedgerSettings:
-    """Settings of a ledger: requests that share a batch cannot differ in them. Times in seconds."""
-
-    settling: float = 900.0
-    """How long a batch whose POST had no answer may take to appear in the API's list."""
-    arm_window: float = 5.0
-    """How long after ``armed`` is on disk the last bytes of a POST may leave."""
-    lookback: float = 600.0
-    """How far before the intent to POST a batch may have been created, to be taken for ours."""
-    not_found_after: float = 86400.0
-    """How long a batch must be answered with 404 before it counts as gone."""
-    missing_after: float = 86400.0
-    """How long results must stay missing, fetch after fetch, before their requests are lost."""
-    on_unknown: Literal["wait", "resubmit"] = "wait"
-    """What becomes of an unknown sending that cannot be decided yet: wait for certainty, or, after
-    `resubmit_after`, send again at the risk of paying twice."""
-    resubmit_after: float = 3600.0
-    """How long ``on_unknown: resubmit`` waits for certainty first."""
-    exclusive_workspace: bool = False
-    """True where nobody but this ledger makes batches in its workspace: a lone candidate is then
-    adopted at once, and a batch that cannot be explained stops sending."""
-    probe_interval: float = 300.0
-    """How long a halted workspace waits before its first probe; each refused one doubles it."""
-    prices: str = ""
-    """A file of own prices, as `claude_batch.money.files` reads it; empty for none."""
-    allow_tools_from_ledger: bool = False
-    """Whether functions are imported because a run of the ledger names them. Whoever wrote the
-    ledger then chooses code that this process runs."""
-    daily_budget_usd: Decimal | None = None
-    """What all that is sent on one day (UTC) may cost; None: what the ledger was last told."""
-
-
-_TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
-
-
-def _choice(value: Any) -> str:
-    if value not in ("wait", "resubmit"):
-        raise ValueError(f"{value!r} is neither wait nor resubmit")
-    return str(value)
-
-
-def _flag(value: Any) -> bool:
-    if isinstance(value, bool):
-        return value
-    word = str(value).lower()
-    if word not in (*_TRUE, *_FALSE):
-        raise ValueError(f"{value!r} is neither true nor false")
-    return word in _TRUE
-
-
-_PARSERS: Mapping[str, Callable[[Any], Any]] = {
-    "on_unknown": _choice,
-    "exclusive_workspace": _flag,
-    "allow_tools_from_ledger": _flag,
-    "prices": os.fspath,
-    "daily_budget_usd": lambda value: usd(nano_dollars(value)),
-}
-
-
 def resolve_ledger_settings(
     overrides: Mapping[str, Any] | None = None, environ: Mapping[str, str] | None = None
 ) -> LedgerSettings:
@@ -318,16 +411,15 @@ def resolve_ledger_settings(
     Raises `ActorConfigurationError` that names where the wrong value came from.
     """
     settings = LedgerSettings()
-    for field in fields(LedgerSettings):
-        value = (overrides or {}).get(field.name)
-        where = field.name
+    for row in SETTINGS.values():
+        if row.scope != "ledger":
+            continue
+        value, where = (overrides or {}).get(row.name), row.name
         if value is None:
-            value = from_environment(field.name, environ)
-            where = ENVIRONMENT_PREFIX + field.name.upper()
+            value, where = from_environment(row.name, environ), row.variable
         if value is not None:
-            parse = _PARSERS.get(field.name, parse_duration)
             try:
-                settings = replace(settings, **{field.name: parse(value)})
+                settings = replace(settings, **{row.name: row.read(value)})
             except ValueError as error:
                 raise ActorConfigurationError(f"{where}: {error}") from None
     return settings

@@ -9,10 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 import anthropic
-import httpx2
 
 from claude_batch.core.errors import ActorConfigurationError
-from claude_batch.integrations.transport import AsyncBatchTransport, BatchTransport
+from claude_batch.integrations.sdk_clients import async_client, sync_client
 from claude_batch.providers.batch import ClaudeBatchProvider
 
 __all__ = ["client", "client_sync"]
@@ -30,21 +29,7 @@ def client(
     it made. Raises `ActorConfigurationError`.
     """
     found, owns = _provider(provider, settings)
-    transport = AsyncBatchTransport(found, owns=owns)
-    given = found.credentials()
-    try:
-        sdk = anthropic.AsyncAnthropic(
-            base_url=given.get("base_url"),
-            api_key=given.get("api_key"),
-            # Set to anything but its default, the SDK asks for no stream where `max_tokens` is
-            # large; None, since a batch may take a day.
-            timeout=None,
-            http_client=httpx2.AsyncClient(transport=transport, timeout=None),
-        )
-    except anthropic.AnthropicError as error:
-        raise ActorConfigurationError(f"the credentials cannot be used: {error}") from None
-    transport.bind(sdk.base_url, sdk.default_headers)
-    return sdk
+    return async_client(found, owns=owns)
 
 
 def client_sync(
@@ -52,19 +37,7 @@ def client_sync(
 ) -> anthropic.Anthropic:
     """`client` for code without an event loop: an `Anthropic`, whose calls block their thread."""
     found, owns = _provider(provider, settings)
-    transport = BatchTransport(found, owns=owns)
-    given = found.credentials()
-    try:
-        sdk = anthropic.Anthropic(
-            base_url=given.get("base_url"),
-            api_key=given.get("api_key"),
-            timeout=None,
-            http_client=httpx2.Client(transport=transport, timeout=None),
-        )
-    except anthropic.AnthropicError as error:
-        raise ActorConfigurationError(f"the credentials cannot be used: {error}") from None
-    transport.bind(sdk.base_url, sdk.default_headers)
-    return sdk
+    return sync_client(found, owns=owns)
 
 
 def _provider(

@@ -12,11 +12,11 @@ from functools import cached_property
 from typing import Any, Final
 
 import anthropic
-from pydantic import Field, SecretStr
+from pydantic import Field, SecretStr, SkipValidation
 
 from claude_batch.core.errors import ActorConfigurationError, InvalidRequestError
-from claude_batch.integrations.client import client, client_sync
-from claude_batch.providers.batch import ClaudeBatchProvider
+from claude_batch.integrations.sdk_clients import async_client, sync_client
+from claude_batch.integrations.transport import BatchCaller
 from claude_batch.wire.limits import SAMPLING_API_VERSION, SAMPLING_PARAMETERS, takes_sampling
 
 try:
@@ -42,16 +42,16 @@ _THE_PROVIDERS_OWN: Final = (
 class BatchedChatAnthropic(ChatAnthropic):
     """A ``ChatAnthropic`` whose calls are answered from batches."""
 
-    batch_provider: ClaudeBatchProvider = Field(exclude=True, repr=False)
+    batch_provider: SkipValidation[BatchCaller] = Field(exclude=True, repr=False)
     """Who answers; its key and its base URL are used, and not LangChain's."""
 
     @cached_property
     def _client(self) -> anthropic.Client:
-        return client_sync(provider=self.batch_provider).with_options(**self._options)
+        return sync_client(self.batch_provider, owns=False).with_options(**self._options)
 
     @cached_property
     def _async_client(self) -> anthropic.AsyncClient:
-        return client(provider=self.batch_provider).with_options(**self._options)
+        return async_client(self.batch_provider, owns=False).with_options(**self._options)
 
     @property
     def _options(self) -> dict[str, Any]:
@@ -61,7 +61,7 @@ class BatchedChatAnthropic(ChatAnthropic):
 
 
 def create_chat_model(
-    provider: ClaudeBatchProvider, model: str, *, temperature: float | None = None, **kwargs: Any
+    provider: BatchCaller, model: str, *, temperature: float | None = None, **kwargs: Any
 ) -> ChatAnthropic:
     """A ``ChatAnthropic`` that a batch provider answers; ``kwargs`` are its own.
 

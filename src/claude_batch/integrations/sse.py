@@ -96,7 +96,9 @@ def _taken_apart(kind: str, block: _Fields) -> tuple[_Fields, list[dict[str, Any
     if kind == "text":
         if (text := take("text", _EMPTY_TEXT)) is not None:
             deltas.append({"type": "text_delta", "text": text})
-        if (citations := take("citations", _EMPTY_LIST)) is not None:
+        # Anything but a list is no citations, and is told with the start.
+        is_list = bytes(block.get("citations", _EMPTY_LIST)).startswith(b"[")
+        if is_list and (citations := take("citations", _EMPTY_LIST)) is not None:
             deltas += [
                 {"type": "citations_delta", "citation": each} for each in _items.decode(citations)
             ]

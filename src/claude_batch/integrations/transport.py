@@ -16,17 +16,16 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import anthropic
 import httpx2
 import msgspec
 
 from claude_batch.core.errors import AccountHaltedError, InvalidRequestError
-from claude_batch.core.settings import resolve_mode
+from claude_batch.core.settings import BatchProcessingMode, resolve_mode
 from claude_batch.integrations.answers import failure, response_of
 from claude_batch.ledger.reading import Answer
-from claude_batch.providers.batch import ClaudeBatchProvider
 from claude_batch.wire.encoding import EncodedRequest, encode_params
 
 __all__ = ["AsyncBatchTransport", "BatchTransport"]
@@ -55,13 +54,38 @@ class _Asked:
     digest: bytes
 
 
+class BatchCaller(Protocol):
+    """The part of `claude_batch.ClaudeBatchProvider` that a client needs."""
+
+    overrides: dict[str, Any]
+    default_options: dict[str, Any]
+
+    def credentials(self) -> dict[str, str]:
+        """The base URL and the API key that were given, by the names of the SDK's parameters."""
+        ...
+
+    def call(
+        self, encoded: EncodedRequest, *, actor: str, mode: BatchProcessingMode
+    ) -> Future[Answer]:
+        """Ask with encoded params."""
+        ...
+
+    def close(self) -> None:
+        """Close the provider."""
+        ...
+
+    async def aclose(self) -> None:
+        """Close the provider."""
+        ...
+
+
 _Bind = Callable[[httpx2.URL, Mapping[str, object]], None]
 
 
 class _Desk:
     """What both transports do, but for the waiting. Thread-safe."""
 
-    def __init__(self, provider: ClaudeBatchProvider) -> None:
+    def __init__(self, provider: BatchCaller) -> None:
         self._provider = provider
         self._mode = resolve_mode(True, provider.overrides)
         self._defaults = dict(provider.default_options)
@@ -195,7 +219,7 @@ def _with_live_timeout(request: httpx2.Request) -> httpx2.Request:
 class AsyncBatchTransport(httpx2.AsyncBaseTransport):
     """For `anthropic.AsyncAnthropic`; `bind` it to the client before the first call."""
 
-    def __init__(self, provider: ClaudeBatchProvider, *, owns: bool) -> None:
+    def __init__(self, provider: BatchCaller, *, owns: bool) -> None:
         """``owns``: closing the transport closes the provider too."""
         self._provider = provider
         self._owns = owns
@@ -230,7 +254,7 @@ class AsyncBatchTransport(httpx2.AsyncBaseTransport):
 class BatchTransport(httpx2.BaseTransport):
     """For `anthropic.Anthropic`; `bind` it to the client before the first call."""
 
-    def __init__(self, provider: ClaudeBatchProvider, *, owns: bool) -> None:
+    def __init__(self, provider: BatchCaller, *, owns: bool) -> None:
         """``owns``: closing the transport closes the provider too."""
         self._provider = provider
         self._owns = owns

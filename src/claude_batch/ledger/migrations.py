@@ -8,7 +8,6 @@ import sqlite3
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from sqlalchemy import Column, Connection, Engine, Table, inspect, select, text, update
 from sqlalchemy.schema import CreateColumn, CreateIndex, CreateTable
@@ -19,11 +18,6 @@ from claude_batch.ledger.copying import copy_ledger
 from claude_batch.ledger.faults import ledger_error
 from claude_batch.ledger.schema import SCHEMA_VERSION, batches, meta, metadata
 from claude_batch.ledger.seats import every_seat
-
-if TYPE_CHECKING:
-    from claude_batch.ledger.store import Ledger
-
-__all__ = ["STEPS", "migrate"]
 
 _log = logging.getLogger(__name__)
 
@@ -84,23 +78,23 @@ STEPS: dict[int, Callable[[Connection], None]] = {1: from_1_to_2, 2: from_2_to_3
 
 
 def migrate(
-    ledger: Ledger,
+    path: Path,
     engine: Engine,
     writing: Callable[[], AbstractContextManager[Connection]],
     version: int,
 ) -> None:
     """Bring a ledger to `SCHEMA_VERSION`, or leave it as it was.
 
+    ``path`` is its file, which ``engine`` opens, and ``version`` its present schema version.
     ``writing`` begins a write transaction without asking for the version. Raises `LedgerError`
     where a process drives it, where the copy cannot be made, and where no step is known.
     """
     if not all(step in STEPS for step in range(version, SCHEMA_VERSION)):
         raise LedgerError(
-            f"{ledger.location} has schema version {version}, which this claude-batch cannot "
+            f"{path} has schema version {version}, which this claude-batch cannot "
             "bring to its own; it was not changed. Name another ledger",
             fault="version",
         )
-    path = ledger.sibling("")
     # The transaction comes first: from here on nobody writes, so nobody takes a new seat either.
     with writing() as tx:
         if tx.scalar(select(meta.c.value).where(meta.c.name == "schema_version")) != str(version):

@@ -192,7 +192,7 @@ class Ledger:
         if version < SCHEMA_VERSION:
             from claude_batch.ledger.migrations import migrate
 
-            migrate(self, self._engine, self._writing, version)
+            migrate(self.sibling(""), self._engine, self._writing, version)
             self._read_facts()
         elif version > SCHEMA_VERSION:
             raise LedgerError(

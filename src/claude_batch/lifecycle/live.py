@@ -52,7 +52,7 @@ from claude_batch.money.rates import FREE
 from claude_batch.wire.client import BatchesClient
 from claude_batch.wire.encoding import LaneHeaders, custom_id
 from claude_batch.wire.live import LiveAnswer, LiveClient, asked_of, longest_silence
-from claude_batch.wire.messages import decode_line
+from claude_batch.wire.messages import ResultLine, decode_line
 from claude_batch.wire.pace import Turn
 
 __all__ = ["LiveCalls", "Verdict", "judge"]
@@ -92,7 +92,7 @@ def judge(answer: LiveAnswer, retry: LiveRetry = "safe") -> Verdict:
     ``safe``: only a definite no lets the request be asked again. ``always``: an error in the API's
     own words does too.
     """
-    if answer.message is not None:
+    if answer.message is not None or answer.malformed is not None:
         return Verdict.ANSWERED
     if answer.is_redirect:
         return Verdict.ACCOUNT
@@ -372,7 +372,7 @@ class LiveCalls:
                 await asyncio.sleep(backoff(failures) / 4)
         for task in done:
             del self._calls[task]
-        self._answered += sum(answer.message is not None for _, answer in ended)
+        self._answered += sum(judge(answer) is Verdict.ANSWERED for _, answer in ended)
         reach(CrashPoint.AFTER_LIVE_RECORD)
         for words in self._warnings:
             _log.warning("%s", words, extra={"for_people": True})
@@ -398,7 +398,8 @@ class LiveCalls:
             if verdict is Verdict.RETRY and step.state.is_final:
                 verdict = Verdict.FAILED
             if verdict is Verdict.ANSWERED:
-                self._failures = 0
+                if answer.malformed is None:
+                    self._failures = 0
                 result, state = self._result(call, answer, now), RequestState.SUCCEEDED
                 if result.disposition == Disposition.MALFORMED:
                     state = RequestState.MALFORMED
@@ -426,7 +427,8 @@ class LiveCalls:
                 state = step.state
                 if verdict is Verdict.ACCOUNT:
                     self._halt(tx, seat, answer)
-            if verdict in _STUMBLES and (may_be_paid or answer.never_left):
+            is_malformed = answer.malformed is not None
+            if is_malformed or (verdict in _STUMBLES and (may_be_paid or answer.never_left)):
                 # A refused caller waits as told; a server that fails is given time. Calls that were
                 # under way together fail together, which is one failure.
                 if call.failures >= self._failures:
@@ -464,11 +466,24 @@ class LiveCalls:
 
     def _result(self, call: _Call, answer: LiveAnswer, now: float) -> NewResult:
         # Kept as the line that a batch would have had, so that one reader serves both.
+        identifier, malformed = self._custom_id(call), answer.malformed
         raw = b'{"custom_id":"%b","result":{"type":"succeeded","message":%b}}' % (
-            self._custom_id(call).encode(),
+            identifier.encode(),
             answer.raw.replace(b"\n", b" "),  # between values only: JSON's strings hold none
         )
-        line = decode_line(raw)
+        if malformed is None:
+            line = decode_line(raw)
+        else:
+            # The line may be unreadable where whose it is must be read from it.
+            line = ResultLine(
+                identifier,
+                "succeeded",
+                Disposition.MALFORMED,
+                malformed.usage,
+                None,
+                malformed.model,
+                malformed.problem,
+            )
         seq, sending = call.request.seq, call.sending
         return result_of(line, raw, seq, sending, self._prices, batch=False, at=now)
 

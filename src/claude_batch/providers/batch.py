@@ -34,6 +34,7 @@ from claude_batch.core.settings import (
 )
 from claude_batch.ledger.digests import index_answers
 from claude_batch.ledger.reading import Answer
+from claude_batch.ledger.retrying import Rerun
 from claude_batch.lifecycle.doors import Door
 from claude_batch.lifecycle.engine import Engine
 from claude_batch.lifecycle.observers import Carriers, checked_observers
@@ -597,7 +598,7 @@ class ClaudeBatchProvider(Opened):
         return self._stored(writer, run_id)
 
     def _stored(self, writer: RunWriter, run_id: str) -> Run:
-        return Run(self, run_id, stamp=writer.stamp, rerun=writer.rerun)
+        return self._run(run_id, stamp=writer.stamp, rerun=writer.rerun)
 
     def _prepared(
         self, actor: ActorConfiguration, requests: Iterable[str | ActorRequest]
@@ -616,7 +617,19 @@ class ClaudeBatchProvider(Opened):
 
     def open_run(self, run_id: str) -> Run:
         """A run of this ledger by its id; raises `RunNotFoundError`."""
-        return Run(self, run_id)
+        return self._run(run_id)
+
+    def _run(self, run_id: str, *, stamp: int = 0, rerun: Rerun | None = None) -> Run:
+        return Run(
+            self._entrance,
+            run_id,
+            provider=self,
+            drive=self._drive,
+            overrides=self.overrides,
+            middleware_runner=self.middleware_runner,
+            stamp=stamp,
+            rerun=rerun,
+        )
 
     def create_chat_model(
         self, model: str, temperature: float | None = None, **kwargs: Any

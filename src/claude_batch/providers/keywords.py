@@ -6,47 +6,34 @@ They rank with the command line's flags: above environment variables and an acto
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import fields
+from collections.abc import Mapping
 from datetime import datetime
 from decimal import Decimal
-from typing import Any, Literal, TypedDict, cast
+from typing import Any, Literal, TypedDict
 
-from claude_batch.core.durations import parse_deadline, parse_duration
-from claude_batch.core.settings import BatchProcessingMode, LedgerSettings, resolve_mode
-
-__all__ = ["SettingKeywords", "ledger_keywords", "mode_keywords"]
+from claude_batch.core.setting import Scope
+from claude_batch.core.settings import SETTINGS, resolve_mode
 
 _Duration = str | float | int
 
 _Dollars = Decimal | str | float | int
 
-_PARSERS: Mapping[str, Callable[[Any], Any]] = {
-    **dict.fromkeys(
-        (
-            "linger",
-            "poll_interval",
-            "max_poll_interval",
-            "max_wait",
-            "deadline_margin",
-            "turn_linger",
-        ),
-        parse_duration,
-    ),
-    "deadline": parse_deadline,
-}
 
-_OF_MODE = frozenset(BatchProcessingMode.model_fields)
-_OF_LEDGER = frozenset(field.name for field in fields(LedgerSettings))
+class LiveKeywords(TypedDict, total=False):
+    """The settings that also matter to an actor without ``batch_processing``."""
+
+    live_retry: Literal["safe", "always"] | None
+    max_turns: int | None
+    validation_attempts: int | None
 
 
-class SettingKeywords(TypedDict, total=False):
-    """What can be set: each field is explained where `claude_batch.core.settings` has it.
+class SettingKeywords(LiveKeywords, total=False):
+    """The settings of a run and of a ledger; `claude_batch.core.settings` explains each of them.
 
-    None means: as the environment, the actor or the default say.
+    None means that the environment, the actor or the default decides. A test compares names and
+    types with the table.
     """
 
-    # Of `BatchProcessingMode`
     linger: _Duration | None
     max_requests: int | None
     poll_interval: _Duration | None
@@ -57,21 +44,17 @@ class SettingKeywords(TypedDict, total=False):
     mode: Literal["batch", "live", "auto"] | None
     auto_threshold: int | None
     live_concurrency: int | None
-    live_retry: Literal["safe", "always"] | None
     deadline: _Duration | datetime | None
     deadline_margin: _Duration | None
     fallback: Literal["live", "none"] | None
     budget_usd: _Dollars | None
     actor_budget_usd: _Dollars | None
-    max_turns: int | None
     turn_linger: _Duration | None
-    validation_attempts: int | None
     preflight: bool | Literal["auto"] | None
     cache: Literal["off", "auto"] | None
     prime: bool | None
     reuse: bool | None
     dedupe: bool | None
-    # Of `LedgerSettings`
     settling: _Duration | None
     arm_window: _Duration | None
     lookback: _Duration | None
@@ -86,27 +69,30 @@ class SettingKeywords(TypedDict, total=False):
     daily_budget_usd: _Dollars | None
 
 
-def mode_keywords(settings: SettingKeywords) -> dict[str, Any]:
-    """Those of `BatchProcessingMode` that were given, durations in seconds.
+def mode_keywords(
+    settings: LiveKeywords, known: type[LiveKeywords] = SettingKeywords
+) -> dict[str, Any]:
+    """The settings of a run that were given, durations in seconds.
 
-    Raises ``TypeError`` for a name that is no setting at all, and `ActorConfigurationError` for a
-    value that cannot be used: here, not at the first request.
+    Raises ``TypeError`` for a name that is not ``known``, and `ActorConfigurationError` for a value
+    that cannot be used: here, not at the first request.
     """
-    given = cast("Mapping[str, Any]", settings)
-    for name in given:
-        if name not in _OF_MODE | _OF_LEDGER:
+    for name in settings:
+        if name not in known.__annotations__:
             raise TypeError(f"there is no setting {name!r}")
-    chosen = _given(given, _OF_MODE)
-    resolve_mode(True, chosen)
-    return {
-        name: _PARSERS[name](value) if name in _PARSERS else value for name, value in chosen.items()
-    }
+    given = _given(settings, "run")
+    mode = resolve_mode(True, given)
+    return {name: getattr(mode, name) for name in given}
 
 
 def ledger_keywords(settings: SettingKeywords) -> dict[str, Any]:
-    """Those of `LedgerSettings` that were given, as they were given."""
-    return _given(cast("Mapping[str, Any]", settings), _OF_LEDGER)
+    """The settings of a ledger that were given, as they were given."""
+    return _given(settings, "ledger")
 
 
-def _given(settings: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
-    return {name: settings[name] for name in names if settings.get(name) is not None}
+def _given(settings: Mapping[str, Any], scope: Scope) -> dict[str, Any]:
+    return {
+        name: value
+        for name, value in settings.items()
+        if value is not None and SETTINGS[name].scope == scope
+    }

@@ -27,7 +27,7 @@ from collections.abc import (
     Iterator,
     Mapping,
 )
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack
 
 from claude_batch.actor.configuration import ActorConfiguration
 from claude_batch.actor.middleware import TIMEOUT, Middlewares
@@ -47,6 +47,7 @@ from claude_batch.core.errors import (
     EngineStoppedError,
     InvalidRequestError,
     LiveRequestError,
+    MalformedAnswerError,
 )
 from claude_batch.core.outcome import Disposition
 from claude_batch.core.settings import from_environment, resolve_mode
@@ -54,6 +55,7 @@ from claude_batch.money.prices import prices_of
 from claude_batch.providers.background import LoopThread, wait_for
 from claude_batch.providers.closing import Closing
 from claude_batch.providers.conversing import converse
+from claude_batch.providers.keywords import LiveKeywords, mode_keywords
 from claude_batch.providers.middleware_runner import LOST_WITH_IT, MiddlewareRunner
 from claude_batch.providers.protocol import ProviderCapabilities
 from claude_batch.wire.encoding import LaneHeaders
@@ -95,11 +97,9 @@ class ClaudeProvider(Closing):
         refusal_patience: str | float = 600.0,
         prices: str | os.PathLike[str] | None = None,
         default_options: Mapping[str, Any] | None = None,
-        max_turns: int | None = None,
-        validation_attempts: int | None = None,
-        live_retry: Literal["safe", "always"] | None = None,
         middleware: Iterable[object] = (),
         middleware_timeout: str | float = TIMEOUT,
+        **settings: Unpack[LiveKeywords],
     ) -> None:
         """``base_url`` and ``api_key`` default to the SDK's environment.
 
@@ -131,12 +131,7 @@ class ClaudeProvider(Closing):
             self._refusal_patience = parse_duration(refusal_patience)
         except ValueError as error:
             raise ActorConfigurationError(f"refusal_patience: {error}") from None
-        self._settings = {
-            "max_turns": max_turns,
-            "validation_attempts": validation_attempts,
-            "live_retry": live_retry,
-        }
-        resolve_mode(True, self._settings)  # a wrong value is told here
+        self._settings = mode_keywords(settings, LiveKeywords)
         self._base_url = base_url or from_environment("base_url")
         self._api_key = api_key
         self._api_key_env = api_key_env or from_environment("api_key_env")
@@ -181,8 +176,9 @@ class ClaudeProvider(Closing):
         """Ask once. Cancelling the caller cancels the call, whatever ``keep`` is: no ledger has it.
 
         Raises `InvalidRequestError` before anything is sent, `AccountHaltedError` where the
-        account is at fault (credentials, billing, permission, spend limit), `MiddlewareError`, and
-        `LiveRequestError` for everything else that went wrong.
+        account is at fault (credentials, billing, permission, spend limit), `MiddlewareError`, an
+        `AnswerError` for an answer that is paid for and cannot be relied on (`MalformedAnswerError`
+        has its bytes), and `LiveRequestError` for everything else that went wrong.
         """
         return await self._through(actor, ActorRequest.of(request, key=key), self._ask_elsewhere)
 
@@ -382,6 +378,14 @@ class ClaudeProvider(Closing):
             answer = await live.send(turn, model, params, headers, timeout=timeout)
             if answer.message is not None:
                 break
+            if answer.malformed is not None:
+                raise MalformedAnswerError(
+                    f"{live.base_url} answered {answer.status}, but not in the API's format: "
+                    f"{answer.malformed.problem}. It was paid for; its bytes are kept in `raw` of "
+                    "this error. Check what stands between you and the API",
+                    raw=answer.raw,
+                    problem=answer.malformed.problem,
+                )
             if retry == "safe" and answer.may_be_billed:
                 raise self._translated(answer, live.base_url, "safe")
             if self._max_retries and answer.is_refusal:

@@ -14,7 +14,7 @@ from claude_batch.core.errors import (
 from claude_batch.core.states import RequestState
 from claude_batch.ledger.reading import Answer
 from claude_batch.providers.answering import answer_error
-from claude_batch.wire.messages import decode_line, message_of_line
+from claude_batch.wire.messages import decode_line, message_of_line, problem_of_line
 
 __all__ = ["response_of", "result_of"]
 
@@ -93,7 +93,7 @@ def _outcome(answer: Answer) -> ActorResponse | ActorError:
             batch_id=answer.batch_id,
         )
     if answer.state is RequestState.MALFORMED and answer.raw is not None:
-        problem = decode_line(answer.raw).fault
+        problem = problem_of_line(answer.raw)
         return MalformedAnswerError(
             f"{who}{batch} was answered with success, but not in the API's format: {problem}. It "
             "was paid for; its bytes are kept, in `raw` of this error and in the ledger. Check "

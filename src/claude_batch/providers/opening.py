@@ -19,7 +19,9 @@ def open_run(run_id: str, *, ledger: str | os.PathLike[str] | None = None, **set
     """
     provider = ClaudeBatchProvider(ledger=ledger, **settings)
     try:
-        return Run(provider, run_id, owns_provider=True)
+        run = provider.open_run(run_id)
     except BaseException:
         provider.close()
         raise
+    run.owns_provider = True
+    return run

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Generator, Iterable, Iterator
+from collections.abc import AsyncIterator, Generator, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from decimal import Decimal
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import Any, TypeVar, overload
 
 from claude_batch.actor.output import OutputFormat, output_format_of
 from claude_batch.actor.response import ActorResult, OutputT
@@ -29,7 +29,9 @@ from claude_batch.money.prices import prices_of
 from claude_batch.providers.budgets import set_budget
 from claude_batch.providers.closing import Closing
 from claude_batch.providers.costs import CostReport, cost_of
+from claude_batch.providers.entrance import Entrance
 from claude_batch.providers.mapping import result_of
+from claude_batch.providers.middleware_runner import MiddlewareRunner
 from claude_batch.providers.progress import Progress, ProgressReader
 from claude_batch.providers.rerun import report_rerun
 from claude_batch.providers.result_cursor import ResultCursor
@@ -37,9 +39,6 @@ from claude_batch.providers.retrying import parse_only, retry_run
 from claude_batch.providers.status import RunStatus, status_of
 from claude_batch.providers.stepping import Pause, step_async, step_sync
 from claude_batch.providers.unknown import decide_unknown
-
-if TYPE_CHECKING:
-    from claude_batch.providers.batch import ClaudeBatchProvider
 
 __all__ = ["Run"]
 
@@ -61,23 +60,30 @@ class Run(Closing):
 
     def __init__(
         self,
-        provider: ClaudeBatchProvider,
+        entrance: Entrance,
         run_id: str,
         *,
-        owns_provider: bool = False,
+        provider: Closing,
+        drive: bool,
+        overrides: Mapping[str, Any],
+        middleware_runner: MiddlewareRunner | None,
         stamp: int = 0,
         rerun: Rerun | None = None,
     ) -> None:
-        """``owns_provider``: closing the run closes the provider.
+        """``entrance`` opens the ledger, ``provider`` is what was opened for it.
 
+        ``drive``: this process may send and poll. ``overrides``: settings given as keywords.
         ``stamp``: the stamp of the ledger when the run was asked for; what had ended by then is
-        reused. By default nothing is: who opens a run by its id asks for nothing. ``rerun``:
-        what the run held when it was asked for again. Raises `RunNotFoundError` where the ledger
-        has no run of that id.
+        reused (by default nothing, because `open_run` asks for nothing). ``rerun``: what the run
+        held when it was asked for again. Raises `RunNotFoundError` if the ledger has no such run.
         """
+        self._entrance = entrance
         self._provider = provider
-        self._owns_provider = owns_provider
-        engine = provider._engine  # pyright: ignore[reportPrivateUsage]
+        self._may_drive = drive
+        self._middleware_runner = middleware_runner
+        self.owns_provider: bool = False
+        """Whether closing the run closes the provider."""
+        engine = entrance.engine()
         with engine.ledger.read() as tx:
             row = reading.find_run(tx, run_id)
         if row is None:
@@ -94,7 +100,7 @@ class Run(Closing):
         self._row = row
         self._stamp = stamp
         self._progress: ProgressReader | None = None
-        wait: float = provider.overrides.get("max_wait") or row.max_wait
+        wait: float = overrides.get("max_wait") or row.max_wait
         self._max_wait = wait
         # Counted from enqueueing, across restarts; once it has passed, who opens the run again
         # (``resume``) waits as long once more.
@@ -103,7 +109,7 @@ class Run(Closing):
         self._deadline = time.time() + wait if again else deadline
         # A cancellation was under way: what it withdraws is asked again once it has ended.
         self._cancelling = rerun is not None and rerun.cancelling
-        self._on_timeout: str = provider.overrides.get("on_timeout") or row.on_timeout
+        self._on_timeout: str = overrides.get("on_timeout") or row.on_timeout
 
     def __repr__(self) -> str:
         return f"<Run {self.id}>"
@@ -113,20 +119,24 @@ class Run(Closing):
 
         A run of somebody else's provider leaves it open.
         """
-        if self._owns_provider:
+        if self.owns_provider:
             self._provider.close()
 
     @property
-    def provider(self) -> ClaudeBatchProvider:
+    def provider(self) -> Closing:
         """The provider that the run was opened with; closing it parks the run."""
         return self._provider
 
     @property
     def _engine(self) -> Engine:
-        return self._provider._engine  # pyright: ignore[reportPrivateUsage]
+        return self._entrance.engine()
 
     def _drive(self) -> Door:
-        return self._provider._door()  # pyright: ignore[reportPrivateUsage]
+        return self._entrance.door()
+
+    @property
+    def _drives(self) -> bool:
+        return self._may_drive and self._entrance.entered is not None
 
     def outstanding(self) -> Outstanding:
         """What of the run whoever goes on with it needs to know; costs less than `status`."""
@@ -135,7 +145,7 @@ class Run(Closing):
 
     def status(self) -> RunStatus:
         """Where the run stands now; needs no API key."""
-        driven = True if self._provider.drives else None
+        driven = True if self._drives else None
         return status_of(self._engine.ledger, self.id, driven=driven)
 
     def progress(self, status: RunStatus | None = None) -> Progress:
@@ -252,7 +262,7 @@ class Run(Closing):
     def set_budget_sync(self, usd: Decimal | str | float | None) -> None:
         """`set_budget`, with or without a running event loop."""
         amount = None if usd is None else nano_dollars(usd)
-        prices = prices_of(self._provider.settings.prices)
+        prices = prices_of(self._entrance.settings.prices)
         set_budget(self._engine.ledger, "run", self.id, amount, prices)
         self._engine.wake()
 
@@ -306,7 +316,7 @@ class Run(Closing):
     def fetch_missing(self) -> Refetched:
         """`refetch_sync`, telling also what is missing still, and what the API does not give."""
         engine, door = self._engine, self._drive()
-        work = refetch(engine.ledger, door.client, self._provider.settings, self.id)
+        work = refetch(engine.ledger, door.client, self._entrance.settings, self.id)
         fetched = engine.do(work).result()
         if fetched.found:
             engine.noticing.follow([self.id])
@@ -389,7 +399,7 @@ class Run(Closing):
             self._engine.check()
             if (yield Pause(self._engine.read(self._take_up))):
                 return
-            yield Pause(self._provider.opening())
+            yield Pause(self._entrance.opening())
             cancelled_at = yield from self._check_patience(cancelled_at)
             yield Pause(self._engine.change_after(version), self._patience(cancelled_at))
 
@@ -423,7 +433,7 @@ class Run(Closing):
                     raise self._timed_out((), 0)
                 return
             self._engine.noticing.follow([self.id])
-            yield Pause(self._provider.opening())
+            yield Pause(self._entrance.opening())
             cancelled_at = yield from self._check_patience(cancelled_at)
             # Counting a run of a million requests costs; do not count for every change.
             yield Pause(Future(), min(LONGEST_REST, RESTS_PER_LOOK * looked))
@@ -440,7 +450,7 @@ class Run(Closing):
                 return
             if halting.halt_stands(workspace, time.time()):
                 raise halted_error(workspace)
-            _, door = yield Pause(self._provider.opening())
+            _, door = yield Pause(self._entrance.opening())
             if (workspace.wait_until or 0) > time.time() or door.driver.contact.failures:
                 return
             yield Pause(self._engine.change_after(version), 1.0)
@@ -459,7 +469,7 @@ class Run(Closing):
                 continue
             if not left:
                 return
-            yield Pause(self._provider.opening())
+            yield Pause(self._entrance.opening())
             held: BudgetExceededError | None = None
             patience = LONGEST_REST
             try:
@@ -492,7 +502,7 @@ class Run(Closing):
 
     async def _handed_over(self, page: list[ActorResult]) -> AsyncIterator[list[ActorResult]]:
         """Results as the provider's middleware leaves them."""
-        runner = self._provider.middleware_runner
+        runner = self._middleware_runner
         if runner is None:
             yield page
         else:
@@ -500,7 +510,7 @@ class Run(Closing):
                 yield some
 
     def _handed_over_sync(self, page: list[ActorResult]) -> Iterator[list[ActorResult]]:
-        runner = self._provider.middleware_runner
+        runner = self._middleware_runner
         if runner is None:
             yield page
         else:
@@ -527,7 +537,7 @@ class Run(Closing):
         key was refused for is history. Asked before the ledger is, which then is no older."""
         door = self._drive()
         own = door.workspace_id
-        return own if self._provider.drives and not door.driver.contact.made else None
+        return own if self._drives and not door.driver.contact.made else None
 
     def _at_api(self) -> tuple[Any, tuple[str, ...], bool, int, Held | None]:
         self._check_key()
@@ -548,7 +558,7 @@ class Run(Closing):
     def _check_key(self) -> None:
         """Nobody goes on with the run where it waits for another key than ours."""
         door = self._drive()
-        if not self._provider.drives or not door.driver.contact.made:
+        if not self._drives or not door.driver.contact.made:
             return
         # Asked after the contact, which may have brought both together.
         with self._engine.ledger.read() as tx:

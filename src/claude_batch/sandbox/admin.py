@@ -33,7 +33,7 @@ from .usage import params_sha256
 from .validation import TOO_DEEP
 
 if TYPE_CHECKING:
-    from .app import Sandbox
+    from .service import Sandbox
 
 
 MAX_ADMIN_BYTES = 8_000_000

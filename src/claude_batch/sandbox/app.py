@@ -1,245 +1,31 @@
-"""The sandbox's HTTP routes: Anthropic's Messages and Message Batches API, as far as it goes here.
+"""The sandbox as an ASGI application: its routes, and what surrounds each call.
 
-`Sandbox` holds one sandbox's whole state; `create_app` wraps it as an ASGI application. Connection
-faults need the server of `claude_batch.sandbox.server`, which lends its transport.
+Connection faults need the server of `claude_batch.sandbox.server`, which lends its transport.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import Any
-from urllib.parse import unquote
 
-import msgspec
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request as HttpRequest
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from .admin import admin_routes
-from .calls import Call, is_line_action, json_response, stream
-from .endings import Ending, Endings, answer_and_usage
+from .calls import Call
 from .errors import ApiError, error_json
-from .faults import Delay, DropAfter, Error, FaultPlan, Hang, Html200, Unanswered, load_plan
-from .files import FILE_MARK, Files
-from .responders import load_responder
-from .results import chunks, lines, message_json, spoiled
+from .faults import Delay, DropAfter, Error, Hang, Html200
+from .service import Sandbox, key_of
 from .settings import SandboxSettings
-from .sse import events
-from .state import Batches, Clock, LiveRecord
 from .uploads import FileCalls
-from .validation import TOO_DEEP, VERSIONS, CallContext, check_create, check_params
-
-LOG_LENGTH = 20_000
-"""Calls that `GET /sandbox/log` remembers."""
-
-MODELS = ("claude-opus-5-5", "claude-sonnet-5-5", "claude-haiku-5-5", "claude-haiku-4-5")
-"""Models that `GET /v1/models` lists; others are answered too."""
-
-MAX_MESSAGE_BYTES = 32_000_000
-"""Bytes of a live message's body."""
+from .validation import TOO_DEEP
 
 Handler = Callable[[Call], Awaitable[Response]]
-
-
-class Sandbox:
-    """Everything that one sandbox remembers, and the handlers of the API's routes."""
-
-    def __init__(self, settings: SandboxSettings) -> None:
-        self.settings = settings
-        responder = None if settings.responder is None else load_responder(settings.responder)
-        self.files: Files = Files()
-        self.endings: Endings = Endings(
-            responder, settings.seed, self.files, uses_tools=settings.uses_tools
-        )
-        self.clock: Clock = Clock(settings.clock_offset)
-        self.batches: Batches = Batches(settings, self.endings, self.clock)
-        self.log: deque[dict[str, Any]] = deque(maxlen=LOG_LENGTH)
-        self._calls = 0
-        self.set_plan(FaultPlan() if settings.faults is None else load_plan(settings.faults))
-
-    @property
-    def plan(self) -> FaultPlan:
-        """The fault plan in force."""
-        return self.endings.plan
-
-    def set_plan(self, plan: FaultPlan) -> None:
-        """Replace the fault plan; all its counters begin anew."""
-        self.endings.plan = plan
-
-    def new_request_id(self) -> str:
-        """The next `request-id`."""
-        self._calls += 1
-        return f"req_sandbox_{self._calls:012d}"
-
-    @property
-    def tells_workspace(self) -> bool:
-        """Whether answers name the workspace."""
-        told = self.plan.plan.workspace_header
-        return self.settings.workspace_header if told is None else told
-
-    def authenticate(self, http: HttpRequest) -> str:
-        """The workspace of the caller's key; raises `ApiError` (401, 403)."""
-        key = key_of(http)
-        if not key:
-            raise ApiError("authentication_error", "x-api-key header is required")
-        if "invalid" in key:
-            raise ApiError("authentication_error", "invalid x-api-key")
-        workspaces = self.plan.plan.workspaces
-        if workspaces is None:
-            workspaces = self.settings.workspaces
-        workspace = workspaces.get(key, self.settings.default_workspace)
-        if http.headers.get("anthropic-workspace-id", workspace) != workspace:
-            raise ApiError("permission_error", "the API key belongs to another workspace")
-        return workspace
-
-    def context(self, call: Call) -> CallContext:
-        """Version and betas of the call; raises `ApiError` (400)."""
-        headers = call.http.headers
-        version = headers.get("anthropic-version")
-        if version is None:
-            raise ApiError("invalid_request_error", "anthropic-version: header is required")
-        if version not in VERSIONS:
-            raise ApiError(
-                "invalid_request_error", f'anthropic-version: "{version}" is not a valid version'
-            )
-        betas = ",".join(headers.getlist("anthropic-beta")).split(",")
-        return CallContext(
-            batch=call.route == "create",
-            version=version,
-            betas=frozenset(each.strip() for each in betas if each.strip()),
-        )
-
-    # Message batches
-
-    async def create(self, call: Call) -> Response:
-        """`POST /v1/messages/batches`."""
-        context = self.context(call)
-        body = await call.body(self.settings.max_body_bytes)
-        entries = check_create(body, max_requests=self.settings.max_requests)
-        listed_after = call.action.listed_after if isinstance(call.action, Unanswered) else 0.0
-        batch = self.batches.create(entries, body, _known(call), context, listed_after)
-        return json_response(self.batches.as_json(batch, call.base_url))
-
-    async def list(self, call: Call) -> Response:
-        """`GET /v1/messages/batches`."""
-        query = call.http.query_params
-        try:
-            limit = int(query.get("limit", "20"))
-        except ValueError:
-            limit = 0
-        if not 1 <= limit <= 1000:
-            raise ApiError("invalid_request_error", "limit: Input should be from 1 to 1000")
-        after_id, before_id = query.get("after_id"), query.get("before_id")
-        if after_id and before_id:
-            raise ApiError(
-                "invalid_request_error", "after_id and before_id cannot be given together"
-            )
-        shown, more = self.batches.page(_known(call), limit, after_id, before_id)
-        return json_response(
-            {
-                "data": [self.batches.as_json(batch, call.base_url) for batch in shown],
-                "has_more": more,
-                "first_id": shown[0].id if shown else None,
-                "last_id": shown[-1].id if shown else None,
-            }
-        )
-
-    async def retrieve(self, call: Call) -> Response:
-        """`GET /v1/messages/batches/{id}`."""
-        batch = self.batches.find(_batch_id(call), _known(call))
-        return json_response(self.batches.as_json(batch, call.base_url))
-
-    async def cancel(self, call: Call) -> Response:
-        """`POST /v1/messages/batches/{id}/cancel`."""
-        batch = self.batches.find(_batch_id(call), _known(call))
-        self.batches.cancel(batch)
-        return json_response(self.batches.as_json(batch, call.base_url))
-
-    async def delete(self, call: Call) -> Response:
-        """`DELETE /v1/messages/batches/{id}`."""
-        batch = self.batches.find(_batch_id(call), _known(call))
-        self.batches.delete(batch)
-        return json_response({"id": batch.id, "type": "message_batch_deleted"})
-
-    async def results(self, call: Call) -> Response:
-        """`GET /v1/messages/batches/{id}/results`: streamed, made while it is sent."""
-        batch = self.batches.find(_batch_id(call), _known(call))
-        if batch.ended_at is None:
-            raise ApiError(
-                "not_found_error", f"Results of message batch {batch.id} are not available yet."
-            )
-        if self.batches.archived_at(batch) is not None:
-            raise ApiError(
-                "not_found_error",
-                f"Results of message batch {batch.id} are no longer available: it is archived.",
-            )
-        told = lines(batch, self.settings.seed, self.files)
-        if call.action is not None and is_line_action(call.action):
-            told = spoiled(told, call.action)
-        return StreamingResponse(stream(chunks(told)), media_type="application/x-jsonl")
-
-    # Live messages
-
-    async def messages(self, call: Call) -> Response:
-        """`POST /v1/messages`, plain or streamed."""
-        context = self.context(call)
-        raw = await call.body(min(self.settings.max_body_bytes, MAX_MESSAGE_BYTES))
-        workspace = _known(call)
-        meter = self.plan.meter(workspace, self.clock.now())
-        if meter is not None:
-            meter.admit(self.clock.now(), len(raw) / 4)
-        await asyncio.sleep(self.settings.live_latency)
-        ending = self.endings.decide(raw, None, context, workspace, call.now)
-        message_id = f"msg_live_{call.request_id[4:]}"
-        if ending is not None and ending.error is not None:
-            self._bill(message_id, raw, ending, None)
-            raise ending.error
-        request = check_params(raw, context)
-        if FILE_MARK in raw:
-            self.files.put_into(request, workspace, context, processed=True)
-        given, usage = answer_and_usage(request, ending, self.settings.seed)
-        message = message_json(message_id, request, given, usage, "standard")
-        self._bill(message_id, raw, ending, message["usage"])
-        if meter is not None:
-            meter.answered(self.clock.now(), message["usage"])
-            call.told = meter.headers(self.clock.now())
-        if request.params.stream:
-            return StreamingResponse(stream(events(message)), media_type="text/event-stream")
-        return json_response(message)
-
-    def _bill(
-        self, message_id: str, raw: bytes, ending: Ending | None, usage: dict[str, Any] | None
-    ) -> None:
-        outcome = "succeeded" if ending is None else ending.outcome
-        error_type = ending.error.type if ending is not None and ending.error else None
-        self.batches.live.append(
-            LiveRecord(message_id, raw, outcome, error_type, usage, self.clock.now())
-        )
-
-    async def count_tokens(self, call: Call) -> Response:
-        """`POST /v1/messages/count_tokens`."""
-        context = self.context(call)
-        raw = await call.body(min(self.settings.max_body_bytes, MAX_MESSAGE_BYTES))
-        request = check_params(raw, context, counting=True)
-        return json_response({"input_tokens": request.input_tokens})
-
-    async def models(self, call: Call) -> Response:
-        """`GET /v1/models` and `GET /v1/models/{id}`."""
-        wanted = call.http.path_params.get("model_id")
-        if wanted is not None:
-            check = msgspec.json.encode({"model": wanted, "messages": [_HELLO]})
-            check_params(check, CallContext(batch=False, version=VERSIONS[0], betas=frozenset()),
-                         counting=True)  # fmt: skip
-            return json_response(_model(wanted))
-        data = [_model(name) for name in MODELS]
-        first, last = MODELS[0], MODELS[-1]
-        return json_response({"data": data, "has_more": False, "first_id": first, "last_id": last})
 
 
 class Endpoint:
@@ -301,35 +87,6 @@ class Endpoint:
             await call.error(action)
         else:
             await call.answer(response)
-
-
-def key_of(http: HttpRequest) -> str:
-    """The API key (or bearer token) of a call; empty where it has none."""
-    key = http.headers.get("x-api-key") or ""
-    scheme, _, token = http.headers.get("authorization", "").partition(" ")
-    return token.strip() if not key and scheme.lower() == "bearer" else key
-
-
-_HELLO = {"role": "user", "content": "hello"}
-
-
-def _model(name: str) -> dict[str, Any]:
-    return {
-        "type": "model",
-        "id": name,
-        "display_name": name.replace("-", " ").title(),
-        "created_at": "2026-01-01T00:00:00Z",
-        "lifecycle": "active",
-    }
-
-
-def _known(call: Call) -> str:
-    assert call.workspace is not None, "handlers run after authentication"
-    return call.workspace
-
-
-def _batch_id(call: Call) -> str:
-    return unquote(call.http.path_params["batch_id"])
 
 
 def create_app(settings: SandboxSettings | None = None) -> Starlette:

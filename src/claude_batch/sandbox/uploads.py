@@ -14,7 +14,7 @@ from .errors import ApiError
 from .files import StoredFile, need_beta
 
 if TYPE_CHECKING:
-    from .app import Sandbox
+    from .service import Sandbox
 
 MAX_FILE_BYTES = 500_000_000
 """Bytes of one file."""

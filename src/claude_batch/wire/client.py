@@ -283,7 +283,7 @@ class BatchesClient:
             if guarded.failure is not None:
                 raise guarded.failure from error
             return CreateAnswer(
-                reason=self._reason(error),
+                reason=self._redaction.reason(error),
                 never_connected=isinstance(error.__cause__, _CONNECT_FAULTS),
             )
         except TimeoutError:
@@ -295,7 +295,7 @@ class BatchesClient:
                 batch=msgspec.json.decode(response.content, type=RemoteBatch), server_time=now
             )
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            words = self._first_words(response)
+            words = repr(self._redaction.first_words(response.content))
             return CreateAnswer(
                 reason=f"{response.status_code} without a batch id: {words}", server_time=now
             )
@@ -469,7 +469,7 @@ class BatchesClient:
         except anthropic.APIStatusError as error:
             raise ApiError(self._fault(error.response)) from None
         except anthropic.APIConnectionError as error:
-            raise Unreachable(self._reason(error)) from error
+            raise Unreachable(self._redaction.reason(error)) from error
         except TimeoutError:
             raise Unreachable(f"no whole answer came within {seconds:g} s") from None
 
@@ -495,7 +495,7 @@ class BatchesClient:
                 if held > MOST_BODY_BYTES:
                     raise Unreachable(f"a result has more than {MOST_BODY_BYTES:,} bytes")
         except (httpx2.HTTPError, httpx2.StreamError) as error:
-            words = self._redaction.text(_words(error))
+            words = self._redaction.reason(error)
             raise Unreachable(f"the results stream broke: {words}") from error
         if held:
             yield self._redaction.answer(b"".join(pending))
@@ -504,18 +504,10 @@ class BatchesClient:
         try:
             return msgspec.json.decode(response.content, type=kind)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            words = self._first_words(response)
+            words = repr(self._redaction.first_words(response.content))
             raise Unreachable(
                 f"{call} was answered with something that is not the API's: {words}"
             ) from None
-
-    def _first_words(self, response: httpx2.Response) -> str:
-        start = response.content[:2000].decode("utf-8", "replace")
-        return repr(self._redaction.text(" ".join(start.split()))[:200])
-
-    def _reason(self, error: anthropic.APIConnectionError) -> str:
-        cause = error.__cause__
-        return self._redaction.text(_words(cause if cause is not None else error))
 
 
 def _path(parent: str, name: str) -> str:
@@ -560,9 +552,3 @@ def _wait(state: Any) -> float:
         # A longer wait than this is the engine's to plan, not a call's to sleep through.
         return min(error.fault.retry_after, 30.0)
     return _backoff(state)
-
-
-def _words(error: BaseException) -> str:
-    # A header that cannot be sent is quoted in the error of who refuses it, and may be the key.
-    text = "" if isinstance(error, httpx2.LocalProtocolError) else str(error)
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -302,7 +302,7 @@ def fault_of_response(
         details = mapping_or_none(detail.details)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         error_type = None
-        message = " ".join(body[:500].decode("utf-8", "replace").split())[:200]
+        message = redaction.first_words(body)
     location = headers.get("location")
     return ApiFault(
         status=status,

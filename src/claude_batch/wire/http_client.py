@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import aclosing
+from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Any
 
 import anthropic
@@ -55,7 +56,13 @@ class BoundedClient(anthropic.DefaultAsyncHttpxClient):
     """The SDK's own HTTP client, whose responses end with `ResponseTooLarge` where they are huge.
 
     Only a success that the caller streams has no bound: whoever reads it line by line bounds it.
+    It keeps no cookies: one with a character that no header can hold would break every later call.
     """
+
+    def __init__(self, **options: Any) -> None:
+        """``options`` are those of the base class."""
+        no_cookies = CookieJar(DefaultCookiePolicy(allowed_domains=()))
+        super().__init__(cookies=no_cookies, **options)
 
     async def send(
         self, request: httpx2.Request, *, stream: bool = False, **options: Any

@@ -21,11 +21,13 @@ __all__ = [
     "Count",
     "RemoteId",
     "check_id",
+    "check_text",
     "header_word",
     "iso_time",
     "mapping_or_none",
     "retry_after",
     "server_time",
+    "word_or_none",
 ]
 
 LARGEST_COUNT = 2**53 - 1
@@ -36,6 +38,11 @@ LONGEST_ID = 256
 
 LONGEST_WAIT = 86_400.0
 """Seconds that a ``retry-after`` may ask for: a batch lives no longer than a day."""
+
+MOST_DEPTH = 100
+"""Levels of arrays and objects in a body whose whole content is decoded. How deep a decoder can go
+depends on the stack beneath it, so a body must not be readable at one place and unreadable at
+another. The API's own bodies have about ten levels, and a tool's input some more."""
 
 _ID = r"^[A-Za-z0-9_-]{1,256}\Z"
 _is_id = re.compile(_ID).match
@@ -59,9 +66,40 @@ def check_id(value: str) -> str:
     return value
 
 
+# Without an end it reaches to the end of the data, so that each byte is looked at once.
+_string = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
+_all_but_brackets = bytes(set(range(256)) - set(b"[]{}"))
+
+
+def check_text(data: bytes) -> None:
+    """Raise ``ValueError`` for bytes that are not UTF-8, or JSON deeper than `MOST_DEPTH`.
+
+    The JSON decoder itself skips over what it is not asked for, whatever is in it.
+    """
+    if not data.isascii():
+        data.decode()
+    if data.count(b"[") + data.count(b"{") <= MOST_DEPTH:
+        return
+    left = _string.sub(b"", data).translate(None, _all_but_brackets)
+    for _ in range(MOST_DEPTH):
+        size = len(left)
+        left = left.replace(b"[]", b"").replace(b"{}", b"")
+        # Brackets that do not match are found by the decoder.
+        if len(left) in (0, size):
+            return
+    raise ValueError(f"it is nested more than {MOST_DEPTH} levels deep")
+
+
 def header_word(headers: Mapping[str, str], name: str) -> str | None:
     """Return a header that holds one printable word of at most 256 characters, else None."""
-    value = headers.get(name)
+    return word_or_none(headers.get(name))
+
+
+def word_or_none(value: str | None) -> str | None:
+    """Return a printable ASCII word of at most 256 characters, and None for any other text.
+
+    Such a word can be put into a header, a message or a log.
+    """
     return value if value is not None and _is_word(value) is not None else None
 
 

@@ -23,7 +23,13 @@ import msgspec
 from claude_batch.wire.encoding import LaneHeaders
 from claude_batch.wire.errors import ApiFault, fault_of_response
 from claude_batch.wire.inbound import header_word
-from claude_batch.wire.messages import DecodedMessage, UnreadableLine, decode_message
+from claude_batch.wire.messages import (
+    DecodedMessage,
+    MalformedMessage,
+    UnreadableLine,
+    decode_message,
+    read_malformed,
+)
 from claude_batch.wire.pace import Pace, Turn
 from claude_batch.wire.redaction import Redaction, without_userinfo
 
@@ -69,11 +75,14 @@ def longest_silence(max_tokens: int) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveAnswer:
-    """What became of one call: a Message, a fault of the API, or neither (``reason`` says why)."""
+    """The end of one call: a Message, a malformed one, a fault of the API, or none of them
+    (``reason`` says why)."""
 
     message: DecodedMessage | None = None
+    malformed: MalformedMessage | None = None
+    """A success that was paid for, and is no Message as the API documents it."""
     raw: bytes = b""
-    """The Message's bytes, as the API sent them."""
+    """The bytes of the Message or of the malformed one, as the API sent them."""
     fault: ApiFault | None = None
     reason: str = ""
     never_left: bool = False
@@ -87,14 +96,15 @@ class LiveAnswer:
     @property
     def is_definite_no(self) -> bool:
         """True where nothing was processed, so that asking again cannot pay twice."""
-        if self.message is not None:
+        if self.message is not None or self.malformed is not None:
             return False
         return self.never_left if self.fault is None else self.fault.is_not_billed
 
     @property
     def may_be_billed(self) -> bool:
-        """True where no Message came, and it may have been made, and billed, nevertheless."""
-        return self.message is None and not self.is_definite_no
+        """True if no answer came, and one may have been made, and billed, nevertheless."""
+        answered = self.message is not None or self.malformed is not None
+        return not answered and not self.is_definite_no
 
     @property
     def is_refusal(self) -> bool:
@@ -243,7 +253,7 @@ class LiveClient:
         except anthropic.APIConnectionError as error:
             pace.failed()
             never = isinstance(error.__cause__, _NEVER_CONNECTED)
-            return LiveAnswer(reason=self._reason(error), never_left=never)
+            return LiveAnswer(reason=self._redaction.reason(error), never_left=never)
         except anthropic.AnthropicError as error:
             # Of a profile or a federation of the SDK's, which is read for each call.
             pace.unused(turn)
@@ -257,15 +267,21 @@ class LiveClient:
             raise
         try:
             message = decode_message(response.content)
-        except UnreadableLine:
+        except UnreadableLine as error:
             pace.failed()
-            start = response.content[:2000].decode("utf-8", "replace")
-            words = self._redaction.text(" ".join(start.split()))[:200]
+            status, request_id = response.status_code, header_word(response.headers, "request-id")
+            malformed = read_malformed(response.content, self._redaction.text(str(error)))
+            if malformed is not None:
+                raw = self._redaction.answer(response.content)
+                return LiveAnswer(
+                    malformed=malformed, raw=raw, status=status, request_id=request_id
+                )
+            words = self._redaction.first_words(response.content)
             return LiveAnswer(
-                reason=f"the server answered {response.status_code} with something that is no "
-                f"Message: {words!r}; check the base URL",
-                status=response.status_code,
-                request_id=header_word(response.headers, "request-id"),
+                reason=f"the server answered {status} with something that is no Message: "
+                f"{words!r}; check the base URL",
+                status=status,
+                request_id=request_id,
             )
         usage = message.usage
         pace.answered(
@@ -278,13 +294,6 @@ class LiveClient:
         )
         raw = self._redaction.answer(response.content)
         return LiveAnswer(message=message, raw=raw, status=response.status_code)
-
-    def _reason(self, error: BaseException) -> str:
-        cause = error.__cause__ or error
-        # A header that cannot be sent is quoted in the error of who refuses it, and may be the key.
-        text = "" if isinstance(cause, httpx2.LocalProtocolError) else str(cause)
-        words = f"{type(cause).__name__}: {text}" if text else type(cause).__name__
-        return self._redaction.text(words)
 
 
 def _after_fork() -> None:

@@ -9,18 +9,19 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
 from claude_batch.core.outcome import Disposition
 from claude_batch.core.usage import Usage
 from claude_batch.wire.errors import classify_line
-from claude_batch.wire.inbound import mapping_or_none
+from claude_batch.wire.inbound import check_text, mapping_or_none, word_or_none
 
 __all__ = [
     "DecodedMessage",
     "LineError",
+    "MalformedMessage",
     "OutputMessage",
     "ResultLine",
     "UnreadableLine",
@@ -29,6 +30,8 @@ __all__ = [
     "error_of_line",
     "message_of_line",
     "output_of_line",
+    "problem_of_line",
+    "read_malformed",
 ]
 
 Outcome = Literal["succeeded", "errored", "canceled", "expired"]
@@ -125,17 +128,11 @@ class _Usage(msgspec.Struct, gc=False):
         )
 
 
-class _Block(msgspec.Struct, gc=False):
-    type: str
-    text: str | None = None
-    # Of a tool's call: what its result is sent back under.
-    id: str | None = None
-    name: str | None = None
-
-
-class _LineMessage(msgspec.Struct, gc=False):
+class _Message(msgspec.Struct, gc=False):
     usage: _Usage
-    content: list[_Block]
+    # Decoded whole, because whoever reads the answer decodes it so: a block that only looks right
+    # (a number out of range, a lone surrogate) is found here, and not when the answer is used.
+    content: list[dict[str, Any]]
     id: str | None = None
     model: str | None = None
     stop_reason: str | None = None
@@ -165,7 +162,7 @@ class _OuterError(msgspec.Struct, gc=False):
 
 class _Result(msgspec.Struct, gc=False):
     type: Outcome
-    message: _LineMessage | None = None
+    message: _Message | None = None
     error: _OuterError | None = None
 
 
@@ -183,15 +180,6 @@ class _RawLine(msgspec.Struct, gc=False):
     result: _RawResult
 
 
-class _Message(msgspec.Struct, gc=False):
-    usage: _Usage
-    content: list[dict[str, Any]]
-    id: str | None = None
-    model: str | None = None
-    stop_reason: str | None = None
-    stop_sequence: str | None = None
-
-
 class DecodedMessage(msgspec.Struct, frozen=True):
     """A Message object, as far as an `ActorResponse` shows it."""
 
@@ -204,22 +192,31 @@ class DecodedMessage(msgspec.Struct, frozen=True):
 
 
 class _Text(msgspec.Struct, gc=False):
-    type: str = ""
-    text: str = ""
+    # Checked when the line came. Where a key stands twice only the last one was.
+    type: Any = ""
+    text: Any = None
 
 
-class OutputMessage(msgspec.Struct, gc=False):
-    """A Message object as an output file shows it: content and usage as the API sent them."""
-
+class _OutputMessage(msgspec.Struct, gc=False):
     content: msgspec.Raw
     usage: msgspec.Raw
     model: str | None = None
     stop_reason: str | None = None
-    text: str = ""
+
+
+class OutputMessage(NamedTuple):
+    """A Message object as an output file shows it: content and usage as the API sent them."""
+
+    content: msgspec.Raw
+    usage: msgspec.Raw
+    model: str | None
+    stop_reason: str | None
+    text: str
+    """All its text blocks, joined."""
 
 
 class _OutputResult(msgspec.Struct, gc=False):
-    message: OutputMessage
+    message: _OutputMessage
 
 
 class _OutputLine(msgspec.Struct, gc=False):
@@ -240,8 +237,7 @@ def decode_line(line: bytes) -> ResultLine:
     `UnreadableLine` for anything else that is not a result as the API documents it.
     """
     try:
-        if not line.isascii():
-            line.decode()  # the decoder passes over what it does not need
+        check_text(line)
         decoded = _line_decoder.decode(line)
         result = decoded.result
         if result.type == "succeeded":
@@ -261,19 +257,28 @@ def decode_line(line: bytes) -> ResultLine:
             raise UnreadableLine("an errored line without an error")
         inner = result.error.error
         words, details = inner.message or "", mapping_or_none(inner.details)
-        fault = LineError(inner.type, words, result.error.request_id, details)
+        request_id = word_or_none(result.error.request_id)
+        fault = LineError(inner.type, words, request_id, details)
         disposition = classify_line(inner.type, words, details)
         return ResultLine(decoded.custom_id, "errored", disposition, None, fault)
     disposition = Disposition.RETRY if result.type == "expired" else Disposition.FINAL
     return ResultLine(decoded.custom_id, result.type, disposition, None, None)
 
 
-def _check_blocks(content: list[_Block]) -> None:
+def _check_blocks(content: list[dict[str, Any]]) -> None:
     """Raise ``ValueError`` for a block without what makes it one of its type."""
     for block in content:
-        if block.text is None and block.type == "text":
+        kind, text = block.get("type"), block.get("text")
+        if kind == "text" and isinstance(text, str) and len(block) == 2:
+            continue  # nearly every block of most answers
+        if not isinstance(kind, str):
+            raise ValueError("a block without a type")
+        for name in ("text", "id", "name"):
+            if name in block and not isinstance(block[name], str | None):
+                raise ValueError(f"a block whose {name} is no text")
+        if kind == "text" and text is None:
             raise ValueError("a text block without text")
-        if block.type == "tool_use" and not (block.id and block.name):
+        if kind == "tool_use" and not (block.get("id") and block.get("name")):
             raise ValueError("a tool's call without an id or a name")
 
 
@@ -290,28 +295,40 @@ def _malformed(line: bytes, error: Exception) -> ResultLine:
     """
     why = str(error)[:200]
     try:
-        # More lenient than msgspec: it takes lone surrogates, and (as floats) numbers of any size.
-        value = mapping_or_none(json.loads(line.decode("utf-8", "replace"), parse_int=float))
+        value = _lenient(line) or {}
     except ValueError:
         raise UnreadableLine(why) from None
     except RecursionError:
         return _too_deep(line, why)
-    value = value or {}
     result = mapping_or_none(value.get("result")) or {}
     custom_id = value.get("custom_id")
     if not isinstance(custom_id, str) or result.get("type") != "succeeded":
         raise UnreadableLine(why) from None
     message = mapping_or_none(result.get("message")) or {}
-    model = message.get("model")
     return ResultLine(
         custom_id,
         "succeeded",
         Disposition.MALFORMED,
         _usage_of(message),
         None,
-        model if isinstance(model, str) and model.isprintable() else None,
+        _model_of(message),
         why,
     )
+
+
+def _lenient(data: bytes) -> Mapping[str, Any] | None:
+    """A JSON object as far as it is one; None for another JSON value. Raises ``ValueError``.
+
+    More lenient than msgspec: it takes lone surrogates, control characters, and (as floats) numbers
+    of any size.
+    """
+    text = data.decode("utf-8", "replace")
+    return mapping_or_none(json.loads(text, parse_int=float, strict=False))
+
+
+def _model_of(message: Mapping[str, Any]) -> str | None:
+    model = message.get("model")
+    return model if isinstance(model, str) and model.isprintable() else None
 
 
 def _usage_of(message: Mapping[str, Any]) -> Usage | None:
@@ -321,11 +338,55 @@ def _usage_of(message: Mapping[str, Any]) -> Usage | None:
         return None
 
 
+class MalformedMessage(msgspec.Struct, frozen=True):
+    """A successful answer to a live call that breaks the API's format, and was paid for."""
+
+    problem: str
+    usage: Usage | None
+    """None if it cannot be read."""
+    model: str | None
+
+
+_MESSAGE_FIELDS = ("content", "usage", "stop_reason")
+
+
+def read_malformed(raw: bytes, problem: str) -> MalformedMessage | None:
+    """What can be read of the body of a success that `decode_message` refuses.
+
+    None for a body that is not recognizable as a Message: no JSON object, or one without a single
+    field of a Message, may be the page of a proxy that never asked the API.
+    """
+    try:
+        value = _lenient(raw)
+    except ValueError:
+        return None
+    except RecursionError:
+        named = _is_message.search(raw) is not None
+        return MalformedMessage(problem[:200], None, None) if named else None
+    if value is None or value.get("type", "message") != "message":
+        return None
+    if "type" not in value and not any(name in value for name in _MESSAGE_FIELDS):
+        return None
+    return MalformedMessage(problem[:200], _usage_of(value), _model_of(value))
+
+
+_is_message = re.compile(rb'(?<!\\)"type"\s*:\s*"message"')
+
+
 def _too_deep(line: bytes, why: str) -> ResultLine:
     found = _ids.findall(line)
     if len(found) != 1 or _successes.search(line) is None:
         raise UnreadableLine(why)
     return ResultLine(found[0].decode(), "succeeded", Disposition.MALFORMED, None, None, None, why)
+
+
+def problem_of_line(line: bytes) -> str:
+    """What is wrong with the line of a malformed answer."""
+    try:
+        return decode_line(line).fault
+    except UnreadableLine as error:
+        # Of a live call, whose request was known without it.
+        return str(error)
 
 
 def message_of_line(line: bytes) -> bytes:
@@ -334,11 +395,11 @@ def message_of_line(line: bytes) -> bytes:
 
 
 def output_of_line(line: bytes) -> OutputMessage:
-    """What an output file shows of a succeeded line; ``text`` is all its text blocks, joined."""
+    """What an output file shows of a succeeded line."""
     message = _output_decoder.decode(line).result.message
     blocks = _texts_decoder.decode(message.content)
-    message.text = "".join([block.text for block in blocks if block.type == "text"])
-    return message
+    text = "".join([block.text for block in blocks if block.type == "text"])
+    return OutputMessage(message.content, message.usage, message.model, message.stop_reason, text)
 
 
 def error_of_line(line: bytes) -> bytes:
@@ -349,7 +410,9 @@ def error_of_line(line: bytes) -> bytes:
 def decode_message(raw: bytes) -> DecodedMessage:
     """Decode a Message object. Raises `UnreadableLine` where it is none."""
     try:
+        check_text(raw)
         message = _message_decoder.decode(raw)
+        _check_blocks(message.content)
         usage = message.usage.public()
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise UnreadableLine(str(error)) from None

@@ -24,7 +24,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from claude_batch.wire.inbound import iso_time, server_time
+from claude_batch.wire.inbound import LARGEST_COUNT, iso_time, server_time
 
 __all__ = ["Cost", "Pace", "Turn"]
 
@@ -228,7 +228,8 @@ class Pace:
         for name in Cost._fields:
             limit = _number(headers, name, "limit")
             left = _number(headers, name, "remaining")
-            if limit is None or limit <= 0:
+            # Anything else is no limit of calls: one below 1 a minute would hold them up for ever.
+            if limit is None or limit < 1:
                 continue
             bucket = self._buckets.get(name)
             if bucket is None:
@@ -256,7 +257,7 @@ def _number(headers: Mapping[str, str], name: str, what: str) -> float | None:
         number = float(value) if value is not None else None
     except ValueError:
         return None
-    return number if number is not None and math.isfinite(number) else None
+    return number if number is not None and 0 <= number <= LARGEST_COUNT else None
 
 
 def _reset(headers: Mapping[str, str], name: str) -> float | None:

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit, urlunsplit
 from urllib.request import getproxies
 
+import httpx2
+
 if TYPE_CHECKING:
     import anthropic
 
@@ -66,6 +68,22 @@ class Redaction:
         for secret in self._words:
             words = words.replace(secret, MASK)
         return _userinfo.sub(f"{MASK}@", words) if "@" in words else words
+
+    def reason(self, error: Exception) -> str:
+        """Return why a call failed: the type and message of an error of the HTTP client.
+
+        The SDK wraps it in its own error, which says only that the connection failed.
+        """
+        own = isinstance(error, httpx2.HTTPError | httpx2.StreamError)
+        cause = error if own else error.__cause__ or error
+        # A header that cannot be sent is quoted in the error of who refuses it, and may be the key.
+        text = "" if isinstance(cause, httpx2.LocalProtocolError) else str(cause)
+        return self.text(f"{type(cause).__name__}: {text}" if text else type(cause).__name__)
+
+    def first_words(self, body: bytes) -> str:
+        """Return the beginning of a body that cannot be read, on one line of 200 characters."""
+        start = body[:2000].decode("utf-8", "replace")
+        return self.text(" ".join(start.split()))[:200]
 
     def answer(self, data: bytes) -> bytes:
         """Return whole result lines, or a whole Message, without credentials."""

@@ -7,7 +7,7 @@ prefix, which the API's prompt cache knows.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any, NamedTuple, cast
 
@@ -50,17 +50,22 @@ class Outcome(NamedTuple):
 
 
 class _Block(msgspec.Struct):
-    type: str = ""
-    id: str = ""
-    name: str = ""
-    text: str = ""
+    # Checked when the answer came. Where a key stands twice only the last one was.
+    type: Any = ""
+    id: Any = None
+    name: Any = None
+    text: Any = None
     input: msgspec.Raw = msgspec.Raw(b"{}")
 
 
 class _Message(msgspec.Struct):
     content: msgspec.Raw = msgspec.Raw(b"[]")
-    container: dict[str, Any] | None = None
+    container: msgspec.Raw = msgspec.Raw(b"null")
     stop_reason: str | None = None
+
+
+class _Container(msgspec.Struct):
+    id: str
 
 
 class _Named(msgspec.Struct):
@@ -101,6 +106,7 @@ _params = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _raws = msgspec.json.Decoder(list[msgspec.Raw])
 _blocks = msgspec.json.Decoder(list[_Block])
 _message = msgspec.json.Decoder(_Message)
+_container = msgspec.json.Decoder(_Container)
 _tools = msgspec.json.Decoder(_Tools)
 _shaped = msgspec.json.Decoder(_Shaped)
 
@@ -108,7 +114,7 @@ _shaped = msgspec.json.Decoder(_Shaped)
 def tool_uses(message: bytes) -> list[ToolUse]:
     """The calls that an answer makes of the client's tools, in its order."""
     blocks = _blocks.decode(_message.decode(message).content)
-    return [ToolUse(b.id, b.name, b.input) for b in blocks if b.type == "tool_use"]
+    return [ToolUse(b.id or "", b.name or "", b.input) for b in blocks if b.type == "tool_use"]
 
 
 def declared_tools(params: bytes) -> frozenset[str]:
@@ -145,7 +151,8 @@ def after_rejection(params: bytes, message: bytes, words: str) -> bytes:
         for raw, block in zip(
             _raws.decode(answer.content), _blocks.decode(answer.content), strict=True
         )
-        if block.type != "tool_use" and not (block.type == "text" and not block.text.strip())
+        if block.type != "tool_use"
+        and not (block.type == "text" and not (block.text or "").strip())
     ]
     turns = [_MessageParam("assistant", kept)] if kept else []
     return _extended(params, [*turns, _MessageParam("user", words)], answer.container)
@@ -159,15 +166,13 @@ def correction(problem: str) -> str:
     )
 
 
-def _extended(
-    params: bytes, new: list[_MessageParam], container: Mapping[str, Any] | None
-) -> bytes:
+def _extended(params: bytes, new: list[_MessageParam], container: bytes) -> bytes:
     fields = _params.decode(params)
     messages = _raws.decode(fields["messages"])
     fields["messages"] = msgspec.Raw(
         _encode([*messages, *(msgspec.Raw(_encode(message)) for message in new)])
     )
-    if container is not None and isinstance(name := container.get("id"), str):
+    if (name := _container_id(container)) is not None:
         # What the model's code has made lies there.
         own: object = msgspec.json.decode(fields.get("container", b"null"))
         place: object = name
@@ -175,6 +180,14 @@ def _extended(
             place = {**cast("dict[str, object]", own), "id": name}
         fields["container"] = msgspec.Raw(_encode(place))
     return _encode(fields)
+
+
+def _container_id(container: bytes) -> str | None:
+    """The id of an answer's container; None if there is none, or none that can be read."""
+    try:
+        return _container.decode(container).id
+    except (msgspec.DecodeError, RecursionError):
+        return None
 
 
 @lru_cache(maxsize=64)
@@ -197,7 +210,7 @@ def schema_problem(params: bytes, message: bytes) -> str | None:
     answer = _message.decode(message)
     if answer.stop_reason == "max_tokens":
         return "it was cut short by max_tokens"
-    texts = [block.text for block in _blocks.decode(answer.content) if block.type == "text"]
+    texts = [block.text or "" for block in _blocks.decode(answer.content) if block.type == "text"]
     try:
         value: Any = msgspec.json.decode("".join(texts))
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:

@@ -1,0 +1,1 @@
+"""Real-shaped answers of the API, mutated, fed to everything that reads what a server sent."""

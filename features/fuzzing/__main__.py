@@ -1,0 +1,5 @@
+import sys
+
+from fuzzing.play import main
+
+sys.exit(main())

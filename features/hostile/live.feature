@@ -1,0 +1,50 @@
+Feature: A live success that breaks the API's format was paid for: it is kept, and counted
+
+  Background:
+    Given a server that means harm, before an API
+
+  Scenario Outline: It ends its request in a MalformedAnswerError, and is in the ledger: <how>
+    Given it answers live calls <how>
+    When a prompt is asked live through the ledger
+    Then the answer is malformed, and the ledger has the server's bytes
+    And its price counts as <cost>
+    And the same prompt asked again is malformed too, and nothing more was sent
+
+    Examples:
+      | how                             | cost        |
+      | without content                 | known       |
+      | with a string as content        | known       |
+      | with a number as text           | known       |
+      | with a lone surrogate           | known       |
+      | with bytes that are no UTF-8    | known       |
+      | with fewer than no tokens       | not known   |
+      | without usage                   | not known   |
+      | nested 200,000 deep             | not known   |
+      | deep, and with a line within    | not known   |
+
+  Scenario Outline: A provider without a ledger raises it with the body: <how>
+    Given it answers live calls <how>
+    When a prompt is asked of a live provider
+    Then a MalformedAnswerError with the server's bytes is raised
+    And the server was asked once
+
+    Examples:
+      | how                          |
+      | without content              |
+      | with a lone surrogate        |
+      | with bytes that are no UTF-8 |
+      | nested 200,000 deep          |
+
+  Scenario Outline: A success that may not be the API's stays unknown: <what>
+    Given it answers live calls with <what>
+    When a prompt is asked live through the ledger
+    Then the call may have been paid for, and its answer is not known
+    When a prompt is asked of a live provider
+    Then a LiveRequestError that may have been billed is raised
+
+    Examples:
+      | what                        |
+      | the page of a proxy         |
+      | half a Message              |
+      | an object that is no Message |
+      | an error in a success       |

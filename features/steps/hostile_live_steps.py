@@ -1,0 +1,140 @@
+"""Steps of a server that answers live calls with successes that cannot be read."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from typing import Any
+
+from behave import given, then, when
+from behave.runner import Context
+from hostile_server import Answer
+from sqlalchemy import select
+from staging import KEY, ledger_values, make_provider
+
+import claude_batch as cb
+from claude_batch.ledger.schema import batch_runs, results
+
+DEEP = b"[" * 200_000 + b"]" * 200_000
+
+MESSAGES: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "without content": lambda message: message.pop("content"),
+    "with a string as content": lambda message: message.update(content="text"),
+    "with a number as text": lambda message: message["content"][0].update(text=5),
+    "with a lone surrogate": lambda message: message["content"][0].update(text="\ud800"),
+    "with bytes that are no UTF-8": lambda message: message["content"][0].update(text="NONE"),
+    "with fewer than no tokens": lambda message: message["usage"].update(input_tokens=-5),
+    "without usage": lambda message: message.pop("usage"),
+    "nested 200,000 deep": lambda message: message.update(deep="DEEP"),
+    "deep, and with a line within": lambda message: message.update(
+        deep="DEEP", line={"custom_id": "x"}
+    ),
+}
+
+BODIES = {
+    "with the page of a proxy": b"<html>Welcome</html>",
+    "with half a Message": b'{"type": "message", "content": [{"ty',
+    "with an object that is no Message": b'{"status": "ok"}',
+    "with an error in a success": b'{"type": "error", "error": {"type": "x", "message": "y"}}',
+}
+
+
+def _trick(context: Context, body: Callable[[Answer], bytes]) -> None:
+    context.bodies = []
+
+    def trick(answer: Answer) -> None:
+        if answer.kind == "live":
+            answer.body = body(answer)
+            context.bodies.append(answer.body)
+
+    context.hostile.trick = trick
+
+
+@given("it answers live calls {how}")
+def _(context: Context, how: str) -> None:
+    def body(answer: Answer) -> bytes:
+        if how in BODIES:
+            return BODIES[how]
+        message = answer.json()
+        MESSAGES[how](message)
+        return json.dumps(message).encode().replace(b'"DEEP"', DEEP).replace(b"NONE", b"\xff")
+
+    _trick(context, body)
+
+
+@when("a prompt is asked live through the ledger")
+def _(context: Context) -> None:
+    make_provider(context, mode="live", max_attempts=1, budget_usd="1")
+    context.run = context.actor.submit_sync(["hello"])
+    [context.result] = context.run.results_sync()
+
+
+@then("the answer is malformed, and the ledger has the server's bytes")
+def _(context: Context) -> None:
+    error = context.result.error
+    assert isinstance(error, cb.MalformedAnswerError) and error.problem, error
+    assert "paid for" in str(error), error
+    [body] = context.bodies
+    assert body in error.raw
+    [kept] = ledger_values(select(results.c.raw))
+    assert body in kept
+
+
+@then("its price counts as {known}")
+def _(context: Context, known: str) -> None:
+    total = context.run.cost().total
+    spent = sum(each or 0 for each in ledger_values(select(batch_runs.c.spent)))
+    kept = sum(each or 0 for each in ledger_values(select(batch_runs.c.kept)))
+    reserved = sum(each or 0 for each in ledger_values(select(batch_runs.c.reserved)))
+    assert reserved == 0
+    if known == "known":
+        assert total.cost > 0 and total.unpriced_answers == 0, total
+        assert (spent, kept) == (total.cost, 0), (spent, kept)
+    else:
+        # Budgets keep what it may have cost.
+        assert total.cost == 0 and total.unpriced_answers == 1, total
+        assert spent == 0 < kept, (spent, kept)
+
+
+@then("the same prompt asked again is malformed too, and nothing more was sent")
+def _(context: Context) -> None:
+    [again] = context.actor.submit_sync(["hello"]).results_sync()
+    assert isinstance(again.error, cb.MalformedAnswerError)
+    assert len(context.bodies) == 1
+
+
+@when("a prompt is asked of a live provider")
+def _(context: Context) -> None:
+    context.bodies.clear()
+    url = os.environ["ANTHROPIC_BASE_URL"]
+    with cb.ClaudeProvider(base_url=url, api_key=KEY) as provider:
+        configuration = cb.ActorConfiguration(
+            name="tests/live", provider="anthropic", model="claude-haiku-4-5"
+        )
+        [result] = cb.Actor(configuration, provider).respond_all_sync(["hello"])
+        context.error = result.error
+
+
+@then("a MalformedAnswerError with the server's bytes is raised")
+def _(context: Context) -> None:
+    assert isinstance(context.error, cb.MalformedAnswerError), context.error
+    assert context.error.raw == context.bodies[0] and context.error.problem
+
+
+@then("the server was asked once")
+def _(context: Context) -> None:
+    assert len(context.bodies) == 1
+
+
+@then("the call may have been paid for, and its answer is not known")
+def _(context: Context) -> None:
+    error = context.result.error
+    assert isinstance(error, cb.SubmissionUnknownError), error
+    assert len(context.bodies) == 1
+
+
+@then("a LiveRequestError that may have been billed is raised")
+def _(context: Context) -> None:
+    assert isinstance(context.error, cb.LiveRequestError), context.error
+    assert context.error.may_be_billed and len(context.bodies) == 1

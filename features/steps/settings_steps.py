@@ -1,0 +1,120 @@
+"""Steps that compare what is derived from the table of settings, or declared besides, with it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from datetime import datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, Literal, get_type_hints
+
+import click
+from behave import given, then, when
+from behave.runner import Context
+
+import claude_batch as cb
+from claude_batch.cli.app import group
+from claude_batch.core.setting import Kind, Setting
+from claude_batch.core.settings import SETTINGS
+from claude_batch.providers.keywords import SettingKeywords
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = "reference/settings.md"
+
+
+def copied(context: Context) -> Path:
+    folder = Path(context.tmp) / "docs"
+    shutil.copytree(ROOT / "docs", folder)
+    return folder
+
+
+def written(folder: Path) -> str:
+    """What the command that writes the tables prints: the pages that it changed."""
+    command = [sys.executable, str(ROOT / ".ci" / "settings_tables.py"), str(folder)]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+@then("the settings' tables in the pages are up to date")
+def up_to_date(context: Context) -> None:
+    assert written(copied(context)) == "", "run `python .ci/settings_tables.py`"
+
+
+@given('a copy of the pages whose settings\' tables say "{wrong}" for "{right}"')
+def changed(context: Context, wrong: str, right: str) -> None:
+    context.copy = copied(context)
+    page = context.copy / PAGE
+    text = page.read_text("utf-8")
+    assert text.count(right) == 2, text
+    page.write_text(text.replace(right, wrong), "utf-8")
+
+
+@when("the settings' tables are written into the copy")
+def restore(context: Context) -> None:
+    assert written(context.copy) == f"wrote {context.copy / PAGE}\n"
+
+
+@then("the copy's settings' tables are those of the pages")
+def restored(context: Context) -> None:
+    assert (context.copy / PAGE).read_text("utf-8") == (ROOT / "docs" / PAGE).read_text("utf-8")
+
+
+def keyword_type(setting: Setting) -> Any:
+    """The type that a keyword for the setting has."""
+    number = str | float | int
+    types: dict[Kind, Any] = {
+        Kind.DURATION: number,
+        Kind.DEADLINE: number | datetime,
+        Kind.DOLLARS: number | Decimal,
+        Kind.CHOICE: Literal[setting.choices],
+        Kind.COUNT: int,
+        Kind.SWITCH: bool | Literal[setting.choices] if setting.choices else bool,
+        Kind.TEXT: str | os.PathLike[str],
+    }
+    return types[setting.kind] | None
+
+
+@then("the settings' keywords have the names and types of the table")
+def keywords(context: Context) -> None:
+    expected = {
+        name: keyword_type(setting)
+        for name, setting in SETTINGS.items()
+        if setting.scope != "provider"
+    }
+    declared = get_type_hints(SettingKeywords)
+    assert set(declared) == set(expected), set(declared) ^ set(expected)
+    for name, annotation in expected.items():
+        assert declared[name] == annotation, (name, declared[name], annotation)
+
+
+@when("the settings' provider {provider} is made with {keywords}")
+def make(context: Context, provider: str, keywords: str) -> None:
+    context.refusal = None
+    try:
+        getattr(cb, provider)(**json.loads(keywords))
+    except (TypeError, cb.ActorConfigurationError) as error:
+        context.refusal = error
+
+
+@then('the settings\' provider is refused with "{words}"')
+def refused(context: Context, words: str) -> None:
+    assert str(context.refusal).startswith(words), context.refusal
+
+
+@then('the settings\' flags of "{command}" are the table\'s for "{groups}"')
+def flags(context: Context, command: str, groups: str) -> None:
+    taken = {
+        str(parameter.envvar): tuple(parameter.opts + parameter.secondary_opts)
+        for parameter in group.commands[command].params
+        if isinstance(parameter, click.Option) and parameter.envvar
+    }
+    taken.pop("CLAUDE_BATCH_DOCUMENTS_ROOT", None)  # of the input, and no provider's
+    expected = {
+        setting.variable: setting.flags
+        for setting in SETTINGS.values()
+        if setting.flag is not None and setting.flag.commands in groups.split("; ")
+    }
+    assert taken == expected, (taken, expected)

@@ -1,0 +1,82 @@
+"""Costs in words, for the commands that print them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from claude_batch.core.durations import format_duration
+
+if TYPE_CHECKING:
+    from claude_batch.providers.costs import CostReport, CostShare
+
+
+def dollars(nano: int) -> str:
+    """``$1.23``, or as many digits as a small sum needs; exact sums are in --json."""
+    sign, nano = ("-", -nano) if nano < 0 else ("", nano)
+    digits = 2 if nano >= 10_000_000_000 else 4 if nano >= 10_000_000 else 6
+    unit = 10 ** (9 - digits)
+    whole, rest = divmod((nano + unit // 2) // unit, 10**digits)
+    return f"{sign}${whole:,}.{rest:0{digits}d}"
+
+
+def cost_line(report: CostReport) -> str:
+    """What a run has cost, in one line."""
+    total, words = report.total, [f"cost {cost_words(report.total)}"]
+    if total.live_cost:
+        words.append(f"live {dollars(total.live_cost)}, {saved_words(total)}")
+    words.append(token_words(total))
+    if report.first_answer is not None and report.last_answer is not None:
+        words.append(
+            f"answers after {duration(report.first_answer)} to {duration(report.last_answer)}"
+        )
+    if report.total.reused_answers:
+        words.append(f"{report.total.reused_answers:,} answers reused")
+    if report.unpriced:
+        words.append(unpriced_words(report))
+    return "; ".join(words)
+
+
+def cost_words(share: CostShare) -> str:
+    if share.unpriced_answers and share.unpriced_answers == share.results["succeeded"]:
+        return "unknown"
+    return dollars(share.cost) + (" and what is unpriced" if share.unpriced_answers else "")
+
+
+def saved_words(share: CostShare) -> str:
+    words = f"saved {dollars(share.saved_by_batch)} by batch"
+    if share.saved_by_cache:
+        words += f" and {dollars(share.saved_by_cache)} by cache"
+    return words
+
+
+def cache_line(share: CostShare) -> str | None:
+    """What the prompt cache has done for a run; None where it was not used."""
+    tokens = share.tokens
+    written = tokens.cache_write_5m + tokens.cache_write_1h
+    if not (tokens.cache_read or written):
+        return None
+    saved = share.saved_by_cache
+    what = f"saved {dollars(saved)}" if saved >= 0 else f"cost {dollars(-saved)} more than none"
+    return f"prompt cache: {tokens.cache_read:,} tokens read, {written:,} written; {what}"
+
+
+def token_words(share: CostShare) -> str:
+    tokens = share.tokens
+    written = tokens.cache_write_5m + tokens.cache_write_1h
+    words = f"tokens: {tokens.input:,} in, {tokens.output:,} out"
+    if tokens.cache_read or written:
+        words += f", cache {tokens.cache_read:,} read and {written:,} written"
+    if share.web_searches:
+        words += f"; {share.web_searches:,} web searches"
+    return words
+
+
+def unpriced_words(report: CostReport) -> str:
+    models = ", ".join(
+        f"{count:,} of {model or 'no model'}" for model, count in report.unpriced.items()
+    )
+    return f"answers without a price: {models} (name one with --prices)"
+
+
+def duration(seconds: float) -> str:
+    return format_duration(max(1, round(seconds)))
