@@ -116,3 +116,26 @@ Feature: Live calls keep to budgets, each at the live price
     And a batch provider with {"mode": "live"}
     When a live run is held by the actor's budget, and a run in batches of the same actor is not
     Then the run in batches is answered from a batch, and the live one waits for its call
+
+  Scenario Outline: A call that is too large for its budget holds up no smaller one: <drive>
+    Given an API
+    And a batch provider with {"mode": "live", "budget_usd": "0.004", "drive": <drive>}
+    When a run is stored of 3000, 10, 3000 and 20 tokens at most
+    And it is <driven> until it is held
+    Then requests 2 and 4 are answered, and 1 and 3 wait for the budget
+    When the run's budget is raised to $1
+    And it is <driven> until it is finished
+    Then all 4 are answered live, each paid once
+    And the budgets account for the API's bill
+
+    Examples:
+      | drive | driven   |
+      | true  | driven   |
+      | false | advanced |
+
+  Scenario: Many that do not fit hold up no smaller one behind them
+    Given an API
+    And a batch provider with {"mode": "live", "budget_usd": "0.004"}
+    When a run is stored of 1200 requests of 3000 tokens at most, and then 1 of 10
+    And it is driven until it is held
+    Then the last request is answered, and 1200 wait for the budget

@@ -331,13 +331,15 @@ def command(context: Context, *words: str, quick: bool = True) -> None:
         )
         context.add_cleanup(process.kill)
         context.memory = 0
-        end = time.monotonic() + KILLED_AFTER
+        begun = time.monotonic()
+        end = begun + KILLED_AFTER
         while process.poll() is None:
             context.memory = max(context.memory, most_memory(process.pid))
             if time.monotonic() > end:
                 process.kill()
                 process.wait()
             time.sleep(0.05)
+    context.took = time.monotonic() - begun
     context.code = process.returncode
     context.killed = context.code == -signal.SIGKILL
     context.said = said.read_text("utf-8", "replace")

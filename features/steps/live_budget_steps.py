@@ -116,3 +116,49 @@ def _(context: Context, amount: str) -> None:
     assert context.provider.advance_sync()
     assert context.run.status().state == "held", context.run.status()
     context.run.set_budget_sync(amount)
+
+
+@when("a run is stored of {first:d}, {second:d}, {third:d} and {last:d} tokens at most")
+def _(context: Context, first: int, second: int, third: int, last: int) -> None:
+    tokens = (first, second, third, last)
+    asked = [_request(most, f"hello {number}") for number, most in enumerate(tokens)]
+    context.run = context.provider.store(context.actor.configuration, asked)
+
+
+@when("a run is stored of {many:d} requests of {tokens:d} tokens at most, and then 1 of {few:d}")
+def _(context: Context, many: int, tokens: int, few: int) -> None:
+    asked = [_request(tokens, f"hello {number}") for number in range(many)]
+    asked.append(_request(few, "hello"))
+    context.run = context.provider.store(context.actor.configuration, asked)
+
+
+@when("it is {driven} until it is {state}")
+def _(context: Context, driven: str, state: str) -> None:
+    def there() -> bool:
+        if driven == "advanced":
+            context.provider.advance_sync()
+        return context.run.status().state == state
+
+    until(there, 30.0)
+
+
+@then("requests 2 and 4 are answered, and 1 and 3 wait for the budget")
+def _(context: Context) -> None:
+    states = ledger_values(select(requests.c.state).order_by(requests.c.position))
+    assert states == ["queued", "succeeded", "queued", "succeeded"], states
+    held = context.run.status().held
+    assert held is not None and held.requests == 2, held
+
+
+@then("the last request is answered, and {count:d} wait for the budget")
+def _(context: Context, count: int) -> None:
+    states = ledger_values(select(requests.c.state).order_by(requests.c.position))
+    assert states == ["queued"] * count + ["succeeded"], states[-3:]
+
+
+@then("all {count:d} are answered live, each paid once")
+def _(context: Context, count: int) -> None:
+    results = list(context.run.results_sync())
+    assert [result.unwrap().via for result in results] == ["live"] * count
+    bill = context.api.billing_summary()
+    assert (bill["paid"], bill["paid_more_than_once"]) == (count, 0), bill

@@ -446,9 +446,9 @@ def _check_cron(block: Block) -> Iterator[str]:
 def _check_yaml(block: Block) -> Iterator[str]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / (block.title or "actor.yaml")
-        # The settings of an actor may be shown without the actor.
-        head = "model: claude-haiku-4-5\n" if block.code.startswith("batch_processing:") else ""
-        path.write_text(head + block.code, "utf-8")
+        # The settings alone are an actor's once a model stands beside them.
+        model = "model: claude-haiku-4-5\n" if block.code.startswith("batch_processing:") else ""
+        path.write_text(model + block.code, "utf-8")
         if path.name == "prices.yaml":
             prices_of(path)
             return

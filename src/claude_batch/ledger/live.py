@@ -7,7 +7,7 @@ the driver's seat and finds one there knows that it may have been answered, and 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from sqlalchemy import (
@@ -107,16 +107,22 @@ _LIVE_RUNS = select(runs.c.id).where(
 _ANY_RUN = _LIVE_RUNS.limit(1)
 
 
-def waiting(
-    tx: Connection, workspace_id: int, limit: int, *, without: Collection[str] = ()
-) -> list[int]:
-    """The row numbers of requests that wait for a live call, oldest first; ``without`` runs."""
+def waiting(tx: Connection, workspace_id: int, limit: int, *, room: Mapping[str, int]) -> list[int]:
+    """The row numbers of requests that wait for a live call, oldest first.
+
+    ``room`` has the runs that budgets hold, and what these leave, in nano-dollars. Of those runs
+    only requests are returned that are known to fit.
+    """
     of_lanes = requests.c.lane_id.in_(select(lanes.c.id).where(_OF_WORKSPACE))
     chosen = requests.c.live == 1
     if tx.scalar(_ANY_RUN) is not None:
         chosen = or_(chosen, requests.c.run_id.in_(_LIVE_RUNS))
-    if without:
-        chosen = and_(chosen, requests.c.run_id.not_in(without))
+    if room:
+        fits = [
+            and_(requests.c.run_id == run_id, requests.c.reserve.between(0, left))
+            for run_id, left in room.items()
+        ]
+        chosen = and_(chosen, or_(requests.c.run_id.not_in(room), *fits))
     return list(
         tx.scalars(
             select(requests.c.seq)

@@ -312,8 +312,9 @@ class CallRoom:
             for budget in each:
                 self._left.setdefault((budget.scope, budget.name), budget.left)
         keys = [(budget.scope, budget.name) for budget in each]
-        if keys and (reserve == NO_BOUND or reserve > min(self._left[key] for key in keys)):
-            raise NoRoom(run_id)
+        left = min((self._left[key] for key in keys), default=reserve)
+        if keys and (reserve == NO_BOUND or reserve > left):
+            raise NoRoom(run_id, left)
         for key in keys:
             self._left[key] -= reserve
         return reserve
@@ -322,9 +323,11 @@ class CallRoom:
 class NoRoom(Exception):
     """The call of a run does not fit into what its budgets leave."""
 
-    def __init__(self, run_id: str) -> None:
+    def __init__(self, run_id: str, left: int) -> None:
         super().__init__(run_id)
         self.run_id = run_id
+        self.left = left
+        """What they leave, in nano-dollars: a smaller call of the same run may fit."""
 
 
 def count_for_calls(

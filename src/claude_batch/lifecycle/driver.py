@@ -59,6 +59,11 @@ LONGEST_REST = 1.0
 CHECKPOINTS_APART = 1.0
 """Seconds between two moves of the log into the ledger's file, at least."""
 
+ANSWER_SECONDS = 10.0
+"""How long a driver that stops waits for the answer to a POST whose last bytes have left. If it
+gives up, the sending is unknown, and the next driver finds in the list what became of it: that
+costs time (`settling`), but no money. The API answers large batches within seconds."""
+
 LONGEST_SLEEP = 60.0
 """Seconds; a driver looks around at least this often, whatever its clock says."""
 
@@ -165,7 +170,9 @@ class Driver:
             self._poll_task.cancel()
         if self._contact_task is not None:
             self._contact_task.cancel()
-        if self._send_task is not None and not self._submission.under_way:
+        if self._submission.under_way:
+            self._submission.give_up_after(ANSWER_SECONDS)
+        elif self._send_task is not None:
             self._send_task.cancel()
 
     async def run(self) -> None:

@@ -63,7 +63,11 @@ NOTES_AFTER = 0.5
 """Seconds until it is noted which answers were taken; one flush to disk then serves many."""
 
 STOP_SECONDS = 90.0
-"""How long closing waits for the answer to a POST whose last bytes have left."""
+"""How long closing waits for live calls that are under way. A call that is given up is lost: it may
+have been paid for, and to ask again would pay twice. Nearly all answers come within this time."""
+
+LAST_SECONDS = 10.0
+"""How long closing waits after that for the last transactions."""
 
 _engines: dict[str, Engine] = {}
 _engines_lock = threading.Lock()
@@ -145,7 +149,7 @@ class Engine:
                 door.driver.stop()
             self._stop.set()
 
-        self._loop.close(stop, STOP_SECONDS)
+        self._loop.close(stop, STOP_SECONDS + LAST_SECONDS)
         self.observers.close()
         self._readers.shutdown(wait=False)
 
@@ -212,7 +216,7 @@ class Engine:
             watching.cancel()
             tasks = [door.task for door in self._doors.values() if door.task is not None]
             if tasks:
-                # An upload whose tail has left waits for its answer; all else ends at once.
+                # Live calls, and for a shorter time a POST; all else ends at once.
                 await asyncio.wait(tasks, timeout=STOP_SECONDS)
             await self._loop.end_the_rest()
             self._see_off()

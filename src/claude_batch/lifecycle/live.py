@@ -157,7 +157,8 @@ class LiveCalls:
         self._page: deque[int] = deque()
         self._calls: dict[asyncio.Task[LiveAnswer], _Call] = {}
         self._warnings: list[str] = []
-        self._held: set[str] = set()
+        self._held: dict[str, int] = {}
+        """Runs of which some requests do not fit into their budgets, and what these leave."""
         self._held_before: set[str] = set()
         self._answered = 0
         self._failures = 0
@@ -221,7 +222,7 @@ class LiveCalls:
         with self._ledger.read() as tx:
             state = reading.workspace_row(tx, seat.workspace_id)
             if not self._page:
-                self._page.extend(live.waiting(tx, seat.workspace_id, PAGE, without=self._held))
+                self._page.extend(live.waiting(tx, seat.workspace_id, PAGE, room=self._held))
         if not self._page or state.behind is not None:
             return LONGEST_REST
         if halting.halt_stands(state, now):
@@ -236,7 +237,8 @@ class LiveCalls:
         turns, rest = self._turns(seat, most)
         if turns:
             self._leave(seat, turns)
-        self._tell_held(seat, self._held - held, now)
+        if self._tell_held(seat, self._held.keys() - held, now):
+            return 0.0  # which of their requests are smaller and may fit is known only now
         return rest if self._page else LONGEST_REST
 
     def _count_for_budgets(self, seat: Seat, now: float) -> None:
@@ -247,13 +249,19 @@ class LiveCalls:
             runs = live.waiting_runs(tx, self._page)
         count_for_calls(self._ledger, seat, self._prices, runs, now)
 
-    def _tell_held(self, seat: Seat, run_ids: Collection[str], now: float) -> None:
-        """Budgets hold runs: what they wait for is written down, for who asks for their status."""
+    def _tell_held(self, seat: Seat, run_ids: Collection[str], now: float) -> bool:
+        """Store what each request of held runs reserves, for their status and for the next look.
+
+        Returns whether anything was stored.
+        """
+        learned = False
         for run_id in run_ids:
             anew = run_id not in self._held_before
             self._held_before.add(run_id)
             if reserve_held_calls(self._ledger, seat, self._prices, run_id, now, anew=anew):
+                learned = True
                 self._changed()
+        return learned
 
     def _turns(self, seat: Seat, most: int) -> tuple[list[tuple[int, str, Turn]], float]:
         """Turns for the requests that stand first, and how long the next one must wait."""
@@ -261,22 +269,21 @@ class LiveCalls:
             self._client = self._batches.live(concurrency=MOST)
         turns: list[tuple[int, str, Turn]] = []
         rest = LONGEST_REST
-        chosen: set[int] = set()
+        seen: set[int] = set()
         with self._ledger.read() as tx:
             room = CallRoom(tx, self._prices, time.time())
             while self._page and len(self._calls) + len(turns) < most:
-                waiting = None if self._page[0] in chosen else live.request(tx, self._page[0])
+                waiting = None if self._page[0] in seen else live.request(tx, self._page[0])
+                seen.add(self._page[0])
                 if waiting is not None:
                     try:
-                        if waiting.run_id in self._held:
-                            raise NoRoom(waiting.run_id)
                         room.reserve(waiting.run_id, waiting.actor, waiting.body)
                     except NoRoom as error:
-                        # The others of its run wait too; those of other runs may have room.
-                        self._held.add(error.run_id)
+                        # Others of its run wait too, unless they are known to be small enough.
+                        self._held[error.run_id] = error.left
                         self._page.clear()
                         self._page.extend(
-                            live.waiting(tx, seat.workspace_id, PAGE, without=self._held)
+                            live.waiting(tx, seat.workspace_id, PAGE, room=self._held)
                         )
                         continue
                     model, tokens = asked_of(waiting.body)
@@ -287,7 +294,6 @@ class LiveCalls:
                         rest = min(found, OTHERS_REST)
                         break
                     turns.append((waiting.seq, model, found))
-                    chosen.add(waiting.seq)
                 self._page.popleft()
         return turns, rest
 
@@ -307,7 +313,7 @@ class LiveCalls:
                         # What is claimed is about to be paid for.
                         reserve = room.reserve(asked.run_id, asked.actor, asked.body)
                     except NoRoom as error:
-                        self._held.add(error.run_id)
+                        self._held[error.run_id] = error.left
                         self._client.unused(turn, model)
                         continue
                     claim = live.claim(tx, asked, now, reserve)

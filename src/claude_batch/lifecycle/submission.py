@@ -92,6 +92,15 @@ class Submission:
         """True where the API refused the credential itself at the last sending."""
         self.under_way: bool = False
         """True from the intent on disk until what became of it is there too."""
+        self._answer_deadline: asyncio.Timeout | None = None
+
+    def give_up_after(self, seconds: float) -> None:
+        """Wait no longer for the answer to a POST that is under way.
+
+        If its last bytes have left it becomes unknown. An answer that is here is still recorded.
+        """
+        if self._answer_deadline is not None:
+            self._answer_deadline.reschedule(asyncio.get_running_loop().time() + seconds)
 
     async def send(self, seat: Seat, batch_id: int) -> None:
         """Send one batch, once, and record what is known of it afterwards.
@@ -144,7 +153,7 @@ class Submission:
         self._armed = False
         self.under_way = True
         try:
-            answer = await self._client.create(self._body(seat, upload), upload.length, headers)
+            answer = await self._post(seat, upload, headers)
         except _NotArmed as reason:
             self._not_sent(seat, batch_id, str(reason))
             return
@@ -162,6 +171,16 @@ class Submission:
         reach(CrashPoint.AFTER_POST_BEFORE_RECORD)
         await self._record(seat, row, answer)
         reach(CrashPoint.AFTER_RECORD)
+
+    async def _post(self, seat: Seat, upload: _Upload, headers: LaneHeaders) -> CreateAnswer:
+        try:
+            async with asyncio.timeout(None) as self._answer_deadline:
+                body = self._body(seat, upload)
+                return await self._client.create(body, upload.length, headers)
+        except TimeoutError:
+            return CreateAnswer(reason="the process was closed before the answer was there")
+        finally:
+            self._answer_deadline = None
 
     def _is_halted(self, tx: Transaction, seat: Seat, row: Any, now: float) -> bool:
         """Whether sending was halted while the list was read; a single request still may probe."""

@@ -1,0 +1,24 @@
+@slow
+Feature: A server that does not end its answers holds up closing for seconds, unless money is at stake
+
+  Background:
+    Given a server that means harm, before an API
+
+  Scenario: A POST whose answer drips is given up, and the next driver finds what became of it
+    Given it answers the first 1 create calls with a byte now and then
+    When three prompts are run, and waited for 3 s
+    Then the command exits with 3
+    And it ended within 25 s
+    And the sending is unknown in the ledger
+    When the server means no harm any more
+    And the run is resumed
+    Then the command exits with 0
+    And nothing was sent twice
+
+  Scenario: A live call is waited for, because it may have been paid for
+    Given it answers the first 1 live calls after 15 s
+    When three prompts are run live, and waited for 2 s
+    Then the command exits with 3
+    When the run is resumed
+    Then the command exits with 0
+    And the API has billed three live calls, none twice

@@ -1,0 +1,57 @@
+"""Steps of a command that is closed while a server does not end its answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from behave import given, then, when
+from behave.runner import Context
+from hostile_server import Answer
+from hostile_server_steps import run
+from sqlalchemy import select
+from staging import ledger_values
+
+from claude_batch.core.states import BatchState
+from claude_batch.ledger.schema import batches
+
+
+@given("it answers the first {count:d} live calls after {seconds:d} s")
+def _(context: Context, count: int, seconds: int) -> None:
+    left = [count]
+
+    def trick(answer: Answer) -> None:
+        if answer.kind != "live" or not left[0]:
+            return
+        left[0] -= 1
+
+        def late() -> Iterator[bytes]:
+            context.hostile.stopping.wait(seconds)
+            yield b""
+
+        answer.before = late
+
+    context.hostile.trick = trick
+
+
+@when("three prompts are run live, and waited for {seconds:d} s")
+def _(context: Context, seconds: int) -> None:
+    context.live = True
+    run(context, "--max-wait", f"{seconds}s")
+
+
+@then("it ended within {seconds:d} s")
+def _(context: Context, seconds: int) -> None:
+    assert context.took < seconds, context.took
+
+
+@then("the sending is unknown in the ledger")
+def _(context: Context) -> None:
+    assert ledger_values(select(batches.c.state)) == [BatchState.UNKNOWN]
+
+
+@then("the API has billed three live calls, none twice")
+def _(context: Context) -> None:
+    posts = [call for call in context.api.log() if call["path"] == "/v1/messages"]
+    assert len(posts) == 3, posts
+    lines = context.out.read_text().splitlines()
+    assert len(lines) == 3 and all('"ok":true' in line for line in lines), lines
