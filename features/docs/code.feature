@@ -1,6 +1,7 @@
 @long
 Feature: Every block of code on every page is run or checked
-  Python and transcripts are run against the sandbox. Each other block is read by what would use it.
+  Python and transcripts are run against the sandbox; commands.feature runs the shell's commands. Each
+  other block is read by what would use it.
 
   Scenario: No block is without a check
     Then every block of every page is run or checked

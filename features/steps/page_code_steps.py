@@ -29,6 +29,7 @@ import click
 import yaml
 from behave import given, then, when
 from behave.runner import Context
+from click.testing import CliRunner, Result
 from pages import ROOT, Block, page, pages
 from staging import start_api, until
 
@@ -197,6 +198,70 @@ def transcripts_hold(context: Context) -> None:
     assert not wrong, "\n\n".join(wrong)
 
 
+# Shell commands that are run
+
+PREPARED = {
+    "reviewer.yaml": "examples/actors/reviewer.yaml",
+    "explainer.yaml": "examples/actors/reviewer.yaml",
+    "extractor.yaml": "examples/actors/extractor.yaml",
+    "contract.pdf": "examples/invoices/harbour.pdf",
+    "inv/1.pdf": "examples/invoices/harbour.pdf",
+    "inv/2.pdf": "examples/invoices/sails.pdf",
+}
+"""Files that the pages' commands name, and the examples that stand for them."""
+
+ENDS = {0, 1, 3}
+"""Exit codes of a command that the command line has understood: 2 is wrong usage."""
+
+
+@when("the commands of {name} are run")
+def run_commands(context: Context, name: str) -> None:
+    folder = Path(tempfile.mkdtemp(dir=context.tmp))
+    for kept in ("examples", "src"):
+        (folder / kept).symlink_to(ROOT / kept)
+    (folder / "inv").mkdir()
+    for path, example in PREPARED.items():
+        (folder / path).write_bytes((ROOT / example).read_bytes())
+    failing = "[[sandbox:errored:overloaded_error]] fail"
+    for path in ("prompts.jsonl", "questions.jsonl"):
+        (folder / path).write_text(f'"Name a knot."\n"{failing}"\n', "utf-8")
+    (folder / "names.csv").write_text("prompt\nAnna\n", "utf-8")
+    context.ended = []
+    with contextlib.chdir(folder):
+        first = _invoke(["run", "reviewer.yaml", "prompts.jsonl", "-o", "first.jsonl"])
+        run = re.search(r"run-\w+", first.output)
+        assert run, first.output
+        for block in page(name).blocks:
+            if block.language == "bash":
+                for words in _runnable(block, run[0]):
+                    context.ended.append((block.place, words, _invoke(words)))
+    assert context.ended, f"{name} has no command that is run"
+
+
+def _runnable(block: Block, run: str) -> Iterator[list[str]]:
+    """The arguments of its commands of `claude-batch` that come to an end."""
+    for line in block.code.replace("\\\n", " ").splitlines():
+        for words in _commands(line):
+            if Path(words[0]).name == "claude-batch" and words[1:2] != ["sandbox"]:
+                yield [run if word in ("run-7k2", "RUN") else word for word in words[1:]]
+
+
+def _invoke(words: list[str]) -> Result:
+    return CliRunner().invoke(group, words, prog_name="claude-batch", catch_exceptions=True)
+
+
+@then("each command was understood, and has done what it says")
+def commands_ended(context: Context) -> None:
+    wrong = [
+        f"{place}: claude-batch {shlex.join(words)}: {done.exit_code}\n{done.output}"
+        for place, words, done in context.ended
+        if done.exit_code not in ENDS
+        or "This is a bug" in done.output
+        or not isinstance(done.exception, SystemExit | None)
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
 # Completeness
 
 
@@ -225,12 +290,12 @@ def all_are_played(context: Context, what: str) -> None:
     language, words = {
         "Python": ("python", r"the Python of (\S+) is run"),
         "transcripts": ("console", r"the transcripts of (\S+) are played"),
+        "commands": ("bash", r"the commands of (\S+) are run"),
     }[what]
     steps = [step.name for each in context.feature.walk_scenarios() for step in each.steps]
     played = {found[1] for step in steps if (found := re.match(words, step))}
-    shown = {
-        each.name for each in pages() if any(block.language == language for block in each.blocks)
-    }
+    blocks = [block for each in pages() for block in each.blocks if block.language == language]
+    shown = {each.page for each in blocks if language != "bash" or any(_runnable(each, "RUN"))}
     assert played == shown, played ^ shown
 
 

@@ -1,0 +1,29 @@
+@long
+Feature: The commands on the pages work
+  Each command of claude-batch in a block of shell is run, against the sandbox, with files and a run that
+  stand for those that the page names.
+
+  Scenario Outline: The commands of a page are run: <page>
+    Given a reader with a key and a server
+    When the commands of <page> are run
+    Then each command was understood, and has done what it says
+
+    Examples:
+      | page                             |
+      | README.md                        |
+      | docs/how-to/command-line.md      |
+      | docs/how-to/documents.md         |
+      | docs/how-to/budgets.md           |
+      | docs/how-to/deadlines.md         |
+      | docs/how-to/caching.md           |
+      | docs/how-to/retries.md           |
+      | docs/how-to/unknown-sendings.md  |
+      | docs/how-to/export.md            |
+      | docs/how-to/observability.md     |
+      | docs/how-to/tools.md             |
+      | docs/how-to/ledger.md            |
+      | docs/reference/command-line.md   |
+      | docs/reference/prices.md         |
+
+  Scenario: No page is left out
+    Then the pages with commands are those that are run above
