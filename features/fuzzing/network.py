@@ -10,7 +10,7 @@ from random import Random
 from typing import Any, Self
 
 from claude_batch.lifecycle.proof import split_lines
-from claude_batch.wire.client import ApiError, BatchesClient, CreateAnswer, Unreachable
+from claude_batch.wire.batches_client import ApiError, BatchesClient, CreateAnswer, Unreachable
 from claude_batch.wire.encoding import LaneHeaders
 from fuzzing import bodies
 from fuzzing.bodies import KEY

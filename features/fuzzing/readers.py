@@ -19,13 +19,13 @@ from claude_batch.cli.outputs import cost_usd, error_type, output_line
 from claude_batch.core.outcome import Disposition
 from claude_batch.core.states import RequestState
 from claude_batch.core.usage import Usage
-from claude_batch.integrations.answers import response_of
-from claude_batch.ledger.reading import Answer
+from claude_batch.integrations.http_answers import response_of
+from claude_batch.ledger.queries import Answer
 from claude_batch.lifecycle.collection import result_of as stored_result
 from claude_batch.money.prices import prices_of
 from claude_batch.providers.mapping import result_of
 from claude_batch.wire.encoding import parse_custom_id
-from claude_batch.wire.errors import classify_create, fault_of_response
+from claude_batch.wire.error_table import classify_create, fault_of_response
 from claude_batch.wire.inbound import (
     LARGEST_COUNT,
     LONGEST_WAIT,

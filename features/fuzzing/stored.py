@@ -11,12 +11,12 @@ from typing import Any
 from claude_batch.actor.request import ActorRequest
 from claude_batch.core.settings import BatchProcessingMode, LedgerSettings
 from claude_batch.core.states import RequestState
-from claude_batch.ledger import collecting, packing, sending
-from claude_batch.ledger.reading import answers_by_position
+from claude_batch.ledger import batch_contents, collected_batches, submissions
+from claude_batch.ledger.queries import answers_by_position
 from claude_batch.ledger.store import Ledger, Seat
 from claude_batch.lifecycle.driver import Driver
-from claude_batch.lifecycle.packing import pack_due
-from claude_batch.providers.storing import RunWriter
+from claude_batch.lifecycle.packer import pack_due
+from claude_batch.providers.run_writer import RunWriter
 from claude_batch.wire.encoding import EncodedRequest, LaneHeaders, custom_id
 from fuzzing import bodies
 from fuzzing.mutations import mutated_body
@@ -50,7 +50,7 @@ class Collected:
         run_id = self._store()
         seat, row = self._ended_batch()
         with self._ledger.read() as tx:
-            members = collecting.members(tx, row.id)
+            members = collected_batches.members(tx, row.id)
         lines = [
             mutated_body(
                 {
@@ -73,7 +73,7 @@ class Collected:
                 read_answer(answer)
         # What the next batch does not need: the rows of this one would be looked through each time.
         with self._ledger.write(seat) as tx:
-            collecting.cancel_run(tx, run_id, now=time.time())
+            collected_batches.cancel_run(tx, run_id, now=time.time())
         return body
 
     def _store(self) -> str:
@@ -96,15 +96,15 @@ class Collected:
         """A batch that holds the run's requests, as if the API had taken and ended it."""
         workspace, now = self._driver.workspace_id, time.time()
         with self._ledger.write() as tx:
-            seat = Seat(workspace, sending.take_seat(tx, workspace))
+            seat = Seat(workspace, submissions.take_seat(tx, workspace))
         [batch_id], _ = pack_due(self._ledger, seat, now)
         with self._ledger.write(seat) as tx:
-            sending.intend(tx, batch_id, snapshot=[], server_time=now, now=now)
-            sending.mark_armed(tx, batch_id, now)
-            assert sending.mark_submitted(
+            submissions.intend(tx, batch_id, snapshot=[], server_time=now, now=now)
+            submissions.mark_armed(tx, batch_id, now)
+            assert submissions.mark_submitted(
                 tx, batch_id, f"msgbatch_{batch_id}_{os.getpid()}", now=now, next_check=now
             )
-            collecting.mark_ended(tx, batch_id, counts=f'{{"succeeded":{LINES}}}', ended=now)
-            row = packing.batch(tx, batch_id)
+            collected_batches.mark_ended(tx, batch_id, counts=f'{{"succeeded":{LINES}}}', ended=now)
+            row = batch_contents.batch(tx, batch_id)
         assert row.request_count == LINES, row
         return seat, row

@@ -1,8 +1,8 @@
 """The simulated API: what it accepted, what it tells of it, and everything that goes wrong there.
 
 `SimulatedApi` is the one truth of a history; `SimulatedClient` stands where a driver has its
-`claude_batch.wire.client.BatchesClient`. A create counts only when the whole body was received, so
-the tail that is held back matters here as it does on the wire.
+`claude_batch.wire.batches_client.BatchesClient`. A create counts only when the whole body was
+received, so the tail that is held back matters here as it does on the wire.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from claude_batch.wire.client import (
+from claude_batch.wire.batches_client import (
     ApiError,
     BatchesClient,
     BatchPage,
@@ -27,7 +27,7 @@ from claude_batch.wire.client import (
     Unreachable,
 )
 from claude_batch.wire.encoding import LaneHeaders
-from claude_batch.wire.errors import ApiFault
+from claude_batch.wire.error_table import ApiFault
 from histories.clock import Clock
 from histories.live_api import LivePlan, SimulatedLive
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from claude_batch.wire.encoding import LaneHeaders
-from claude_batch.wire.errors import ApiFault
-from claude_batch.wire.live import LiveAnswer, LiveClient
+from claude_batch.wire.error_table import ApiFault
+from claude_batch.wire.live_client import LiveAnswer, LiveClient
 from claude_batch.wire.messages import decode_message
 from claude_batch.wire.pace import Cost, Turn
 

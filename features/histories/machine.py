@@ -19,12 +19,12 @@ from claude_batch.actor.request import ActorRequest
 from claude_batch.core import crash_points
 from claude_batch.core.crash_points import CrashPoint
 from claude_batch.core.settings import BatchProcessingMode, LedgerSettings
-from claude_batch.ledger import budgets, collecting, halting
-from claude_batch.ledger.retrying import StillCancelling, send_missing
+from claude_batch.ledger import budgets, collected_batches, halts
+from claude_batch.ledger.retries import StillCancelling, send_missing
 from claude_batch.lifecycle import seat
 from claude_batch.lifecycle.calls import Call, CallStore
-from claude_batch.providers.storing import RunWriter
-from claude_batch.providers.unknown import decide_unknown
+from claude_batch.providers.run_writer import RunWriter
+from claude_batch.providers.unknown_sendings import decide_unknown
 from claude_batch.wire.encoding import EncodedRequest, LaneHeaders
 from histories.api import MODEL, OUTCOMES, Crash, CreatePlan, Remote, SimulatedApi
 from histories.clock import Clock, installed
@@ -247,9 +247,13 @@ class LifecycleMachine(RuleBasedStateMachine):
     def cancel(self, pick: int, single: bool) -> None:
         with self.process.ledger.write() as tx:
             if single and self.calls:
-                collecting.cancel_request(tx, self.calls[pick % len(self.calls)], self.clock.time())
+                collected_batches.cancel_request(
+                    tx, self.calls[pick % len(self.calls)], self.clock.time()
+                )
             elif not single:
-                collecting.cancel_run(tx, self.runs[pick % len(self.runs)], self.clock.time())
+                collected_batches.cancel_run(
+                    tx, self.runs[pick % len(self.runs)], self.clock.time()
+                )
 
     @precondition(lambda self: self.calls)
     @rule(pick=PICK, count=st.integers(1, 3))
@@ -266,8 +270,8 @@ class LifecycleMachine(RuleBasedStateMachine):
     @rule()
     def resume(self) -> None:
         with self.process.ledger.write() as tx:
-            halting.accept_unexplained(tx, self.process.workspace_id)
-            halting.ask_probe(tx, self.process.workspace_id)
+            halts.accept_unexplained(tx, self.process.workspace_id)
+            halts.ask_probe(tx, self.process.workspace_id)
 
     @precondition(lambda self: self._undecided_runs())
     @rule(pick=PICK, resubmit=st.booleans())

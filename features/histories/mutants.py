@@ -10,12 +10,12 @@ from unittest.mock import patch
 from sqlalchemy import Connection, delete, update
 
 from claude_batch.core.states import RequestState
-from claude_batch.ledger import calling, reconciling, sending
+from claude_batch.ledger import single_calls, submissions, unknown_batches
 from claude_batch.ledger.schema import calls, requests
 from claude_batch.ledger.store import Ledger, next_stamp
-from claude_batch.lifecycle import collection, live, packing, reconciliation
+from claude_batch.lifecycle import collection, live_driver, packer, reconciliation
 from claude_batch.lifecycle.reconciliation import Decision
-from claude_batch.wire.client import CreateAnswer
+from claude_batch.wire.batches_client import CreateAnswer
 from claude_batch.wire.encoding import LaneHeaders
 from histories.api import SimulatedClient
 
@@ -27,7 +27,7 @@ def _hasty() -> AbstractContextManager[object]:
 
 
 def _unarmed() -> AbstractContextManager[object]:
-    return patch.object(sending, "mark_armed", lambda *_: None)
+    return patch.object(submissions, "mark_armed", lambda *_: None)
 
 
 def _spendthrift() -> AbstractContextManager[object]:
@@ -39,7 +39,7 @@ def _impatient() -> AbstractContextManager[object]:
 
 
 def _unrivalled() -> AbstractContextManager[object]:
-    return patch.object(reconciling, "rivals", lambda *_: 0)
+    return patch.object(unknown_batches, "rivals", lambda *_: 0)
 
 
 def _deaf() -> AbstractContextManager[object]:
@@ -48,7 +48,7 @@ def _deaf() -> AbstractContextManager[object]:
 
 
 def _generous() -> AbstractContextManager[object]:
-    return patch.object(packing.Fitting, "of", lambda *_: None)
+    return patch.object(packer.Fitting, "of", lambda *_: None)
 
 
 @contextmanager
@@ -79,13 +79,13 @@ def _stubborn() -> Generator[None]:
 
 
 def _careless() -> AbstractContextManager[object]:
-    real = live.judge
-    return patch.object(live, "judge", lambda answer, _retry="safe": real(answer, "always"))
+    real = live_driver.judge
+    return patch.object(live_driver, "judge", lambda answer, _retry="safe": real(answer, "always"))
 
 
 def _forgetful() -> AbstractContextManager[object]:
     # As if the state of a batch said nothing of whether it was sent.
-    return patch.object(calling, "withdraw", _withdraw_everything)
+    return patch.object(single_calls, "withdraw", _withdraw_everything)
 
 
 def _withdraw_everything(tx: Connection, seqs: Collection[int], own: str) -> int:

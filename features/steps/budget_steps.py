@@ -21,14 +21,14 @@ from staging import ledger_values, make_provider
 import claude_batch as cb
 from claude_batch.core.dollars import nano_dollars
 from claude_batch.core.states import RequestState
-from claude_batch.ledger import collecting, conversing, costs, enqueue, reserving
-from claude_batch.ledger.collecting import NewResult
-from claude_batch.ledger.conversing import NextTurn
+from claude_batch.ledger import collected_batches, conversations, cost_sums, enqueue, reservations
+from claude_batch.ledger.collected_batches import NewResult
+from claude_batch.ledger.conversations import NextTurn
 from claude_batch.ledger.enqueue import NewRequest, NewRun
 from claude_batch.ledger.schema import batch_runs, files, params, requests, results
 from claude_batch.ledger.store import Ledger, Seat
-from claude_batch.lifecycle.budgeting import most_cost
-from claude_batch.lifecycle.packing import pack_due
+from claude_batch.lifecycle.budget_room import most_cost
+from claude_batch.lifecycle.packer import pack_due
 from claude_batch.money.prices import prices_of
 from claude_batch.providers import result_cursor
 
@@ -213,19 +213,19 @@ def _(context: Context, how: str) -> None:
     ]
     paid = RequestState.LOST if "may be" in how or "hides" in how else RequestState.QUEUED
     with context.store.write() as tx:
-        collecting.add_results(tx, context.batch, lines)
-        stored = collecting.stored_counts(tx, context.batch)
+        collected_batches.add_results(tx, context.batch, lines)
+        stored = collected_batches.stored_counts(tx, context.batch)
         if "anew" in how:
             tx.execute(update(requests).where(requests.c.seq == 3).values(reserve=None))
-        collecting.finish_collection(
+        collected_batches.finish_collection(
             tx, context.batch, stored, missing=paid, now=2.0, contradicted="hides" in how
         )
         if "turn" in how:
             turn = NextTurn(1, 1, b"{}", rejected=False)
-            assert conversing.next_turns(tx, [turn], due=3.0) == 1
-            reserving.put_reserves(tx, [(1, 150)])
+            assert conversations.next_turns(tx, [turn], due=3.0) == 1
+            reservations.put_reserves(tx, [(1, 150)])
         if "comes" in how:
-            costs.put_costs(tx, [(1, 1, "m", 7, 7, 7)])
+            cost_sums.put_costs(tx, [(1, 1, "m", 7, 7, 7)])
 
 
 @then("{spent:d} is spent of it, and {kept:d} is kept")

@@ -15,12 +15,12 @@ from sqlalchemy.schema import ForeignKey
 
 from claude_batch.core.ids import new_request_id
 from claude_batch.core.settings import BatchProcessingMode
-from claude_batch.ledger import conversing, enqueue, migrations, pruning
-from claude_batch.ledger.conversing import NextTurn, Stop
+from claude_batch.ledger import conversations, enqueue, migrations, pruned_runs
+from claude_batch.ledger.conversations import NextTurn, Stop
 from claude_batch.ledger.enqueue import NewRequest, NewRun
-from claude_batch.ledger.faults import fault_of
 from claude_batch.ledger.high_water import HighWater
 from claude_batch.ledger.schema import lanes, meta, requests, runs
+from claude_batch.ledger.sqlite_errors import fault_of
 from claude_batch.ledger.store import Ledger
 
 
@@ -80,8 +80,8 @@ def _(context: Context, count: int) -> None:
 @when("pruning comes to it although it is unfinished")
 def _(context: Context) -> None:
     with context.ledger.write() as tx:
-        assert pruning.begin_pruning(tx, context.run_id, "me") == "it is unfinished"
-        removed = pruning.remove_some(tx, context.run_id)
+        assert pruned_runs.begin_pruning(tx, context.run_id, "me") == "it is unfinished"
+        removed = pruned_runs.remove_some(tx, context.run_id)
     assert (removed.requests, removed.more) == (0, False), removed
 
 
@@ -89,7 +89,7 @@ def _(context: Context) -> None:
 def _(context: Context, count: int) -> None:
     with context.ledger.write() as tx:
         tx.execute(update(runs).values(stored=None))
-        context.removed = pruning.remove_some(tx, context.run_id, limit=count)
+        context.removed = pruned_runs.remove_some(tx, context.run_id, limit=count)
 
 
 @then("there are more to remove")
@@ -100,7 +100,7 @@ def _(context: Context) -> None:
 @then("nothing is left of it after the next {count:d}")
 def _(context: Context, count: int) -> None:
     with context.ledger.write() as tx:
-        context.removed = pruning.remove_some(tx, context.run_id, limit=count)
+        context.removed = pruned_runs.remove_some(tx, context.run_id, limit=count)
         assert tx.scalar(select(func.count()).select_from(runs)) == 0
     assert not context.removed.more and _count(context.ledger) == 0, context.removed
 
@@ -108,7 +108,7 @@ def _(context: Context, count: int) -> None:
 @then("there is nothing to remove a third time")
 def _(context: Context) -> None:
     with context.ledger.write() as tx:
-        assert not pruning.remove_some(tx, context.run_id).more
+        assert not pruned_runs.remove_some(tx, context.run_id).more
 
 
 @then("a turn of it that is over changes nothing")
@@ -116,12 +116,12 @@ def _(context: Context) -> None:
     with context.ledger.write() as tx:
         seq = tx.scalar(select(func.min(requests.c.seq))) or 0
         before = tx.execute(select(requests).where(requests.c.seq == seq)).one()
-        conversing.stop(tx, seq, 1, Stop.MAX_TURNS, "it had all its turns")
-        assert conversing.next_turns(tx, [NextTurn(seq, 1, b"{}", rejected=False)], due=1.0) == 0
-        assert not conversing.start_call(
+        conversations.stop(tx, seq, 1, Stop.MAX_TURNS, "it had all its turns")
+        assert conversations.next_turns(tx, [NextTurn(seq, 1, b"{}", rejected=False)], due=1.0) == 0
+        assert not conversations.start_call(
             tx, seq, 1, "toolu_1", name="look", process="me", now=time.time()
         )
-        assert conversing.calls_of(tx, seq, 1) == {}
+        assert conversations.calls_of(tx, seq, 1) == {}
         assert tx.execute(select(requests).where(requests.c.seq == seq)).one() == before
 
 

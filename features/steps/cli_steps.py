@@ -27,11 +27,11 @@ from rich.live import Live
 from staging import KEY, start_api, until
 
 import claude_batch as cb
-from claude_batch.cli import display, running
+from claude_batch.cli import display, run_delivery
 from claude_batch.cli.app import group
 from claude_batch.cli.exits import told_to_people
-from claude_batch.cli.faults import BadInput, BadOutput
 from claude_batch.cli.inputs import Inputs
+from claude_batch.cli.user_messages import BadInput, BadOutput
 from claude_batch.core.states import BatchState, RequestState, RunState
 from claude_batch.ledger.store import Ledger
 from claude_batch.providers.status import BatchStatus, RunStatus, all_statuses
@@ -183,7 +183,7 @@ def _(context: Context, words: str) -> None:
         signal.raise_signal(signal.SIGINT)
 
     sending = mock.patch.object(cb.Run, "wait_until_sent_sync", interrupt)
-    with mock.patch.object(running, "_wait", interrupt), sending:
+    with mock.patch.object(run_delivery, "_wait", interrupt), sending:
         command(context, words)
 
 
@@ -194,7 +194,7 @@ class _Swallows:
 
 @when("a command is interrupted where Python ignores what is raised: {words}")
 def _(context: Context, words: str) -> None:
-    real = running.display
+    real = run_delivery.display
 
     def display() -> Any:
         _Swallows()
@@ -202,7 +202,7 @@ def _(context: Context, words: str) -> None:
 
     ignored: list[Any] = []
     swallowing = mock.patch("sys.unraisablehook", ignored.append)
-    with mock.patch.object(running, "display", display), swallowing:
+    with mock.patch.object(run_delivery, "display", display), swallowing:
         command(context, words)
     assert [each.exc_type for each in ignored] == [KeyboardInterrupt], ignored
 
@@ -229,13 +229,13 @@ def _(context: Context, name: str, words: str) -> None:
 @when('a command runs while the file "{name}" turns into a folder: {words}')
 def _(context: Context, name: str, words: str) -> None:
     """Between the check before anything is sent, and the writing."""
-    real = running.write_output
+    real = run_delivery.write_output
 
     def late(answers: Any, output: str | None, *form: Any) -> bool:
         Path(name).mkdir(exist_ok=True)
         return real(answers, output, *form)
 
-    with mock.patch.object(running, "write_output", late):
+    with mock.patch.object(run_delivery, "write_output", late):
         command(context, words)
 
 
@@ -248,7 +248,7 @@ def _(context: Context, error: str, words: str) -> None:
 
 @when("a command runs that gives up after {count:d} failed contacts: {words}")
 def _(context: Context, count: int, words: str) -> None:
-    with mock.patch.object(running, "CONTACT_FAILURES", count):
+    with mock.patch.object(run_delivery, "CONTACT_FAILURES", count):
         command(context, words)
 
 
@@ -594,7 +594,7 @@ def _(context: Context, name: str, code: int, words: str) -> None:
 def _(context: Context) -> None:
     before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
     codes: list[int] = []
-    with mock.patch("os._exit", codes.append), running.parkable():
+    with mock.patch("os._exit", codes.append), run_delivery.parkable():
         try:
             signal.raise_signal(signal.SIGTERM)
             raise AssertionError("not interrupted")
@@ -748,7 +748,7 @@ def _(context: Context, names: str) -> None:
 
 @when("a command runs that stores {count:d} at a time and shows everything: {words}")
 def _(context: Context, count: int, words: str) -> None:
-    chunk = mock.patch("claude_batch.providers.storing.CHUNK_REQUESTS", count)
+    chunk = mock.patch("claude_batch.providers.run_writer.CHUNK_REQUESTS", count)
     with chunk, mock.patch.object(display, "LINES_APART", 0.0):
         command(context, words)
 

@@ -23,17 +23,17 @@ from staging import (
 
 import claude_batch as cb
 from claude_batch.core.errors import LedgerError
-from claude_batch.ledger import deadlines, sending
-from claude_batch.ledger import live as live_ledger
-from claude_batch.ledger.deadlines import Experience
+from claude_batch.ledger import live_calls as live_ledger
+from claude_batch.ledger import run_deadlines, submissions
 from claude_batch.ledger.high_water import HighWater
+from claude_batch.ledger.run_deadlines import Experience
 from claude_batch.ledger.schema import runs, workspaces
 from claude_batch.ledger.store import Ledger, Seat
-from claude_batch.lifecycle.deadlines import Deadlines, margin_of, missed_because
-from claude_batch.lifecycle.live import Verdict, judge
-from claude_batch.lifecycle.packing import goes_live
+from claude_batch.lifecycle.deadline_driver import Deadlines, margin_of, missed_because
+from claude_batch.lifecycle.live_driver import Verdict, judge
+from claude_batch.lifecycle.packer import goes_live
 from claude_batch.providers.status import status_of
-from claude_batch.wire.live import LiveAnswer
+from claude_batch.wire.live_client import LiveAnswer
 
 use_step_matcher("parse")
 
@@ -363,7 +363,7 @@ def _(
 def _(context: Context) -> None:
     ledger = Ledger(os.environ["CLAUDE_BATCH_LEDGER"])
     with ledger.read() as tx:
-        seen = deadlines.experience(tx, 1)
+        seen = run_deadlines.experience(tx, 1)
     ledger.close()
     assert seen.cancel_seconds is not None and 0 < seen.cancel_seconds < 20, seen
     assert seen.live_seconds is not None and 0 < seen.live_seconds < 5, seen
@@ -414,7 +414,7 @@ def _(context: Context, seconds: int) -> None:
     ledger = Ledger(os.environ["CLAUDE_BATCH_LEDGER"])
     with ledger.write() as tx:
         workspace_id: int = tx.execute(select(runs.c.workspace_id)).scalar_one()
-        seat = Seat(workspace_id, sending.take_seat(tx, workspace_id))
+        seat = Seat(workspace_id, submissions.take_seat(tx, workspace_id))
     watched = Deadlines(ledger)
     changed, rest = watched.look(seat, time.time() + seconds)
     assert changed, "it was not withdrawn"

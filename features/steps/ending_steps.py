@@ -12,7 +12,7 @@ from staging import ledger_values, until
 
 import claude_batch as cb
 from claude_batch.ledger.schema import requests
-from claude_batch.lifecycle.continuing import Continuing
+from claude_batch.lifecycle.conversation_driver import Continuing
 from claude_batch.providers import run as run_module
 
 

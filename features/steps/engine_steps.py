@@ -19,7 +19,7 @@ from filelock import FileLock
 from staging import QUICK, make_provider, until
 
 import claude_batch as cb
-from claude_batch.lifecycle.loops import EngineLoop
+from claude_batch.lifecycle.event_loop_thread import EngineLoop
 from claude_batch.wire.encoding import EncodedRequest, LaneHeaders
 
 

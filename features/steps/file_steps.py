@@ -24,12 +24,12 @@ from staging import KEY, ledger_values, make_provider, until
 
 import claude_batch as cb
 from claude_batch.core.errors import LedgerError
-from claude_batch.ledger import files, schema
+from claude_batch.ledger import schema, uploaded_files
 from claude_batch.ledger.schema import files as file_table
 from claude_batch.ledger.schema import leaving_files, workspaces
 from claude_batch.ledger.store import Ledger
 from claude_batch.lifecycle.calls import CallStore
-from claude_batch.providers.uploading import is_uploaded
+from claude_batch.providers.document_upload import is_uploaded
 
 use_step_matcher("parse")
 
@@ -188,7 +188,7 @@ class Kept(logging.Handler):
 def _(context: Context, name: str, size: int) -> None:
     text = "It is a long way to the harbour. "
     (context.tmp / name).write_text((text * (size // len(text) + 1))[:size])
-    logger = logging.getLogger("claude_batch.providers.uploading")
+    logger = logging.getLogger("claude_batch.providers.document_upload")
     context.kept = Kept()
     logger.addHandler(context.kept)
     logger.setLevel(logging.INFO)
@@ -429,7 +429,7 @@ def _(context: Context) -> None:
     with ledger.write() as tx:
         row = tx.execute(select(file_table)).one()
         context.file = row.file_id
-        known = files.remember_file(
+        known = uploaded_files.remember_file(
             tx, row.workspace_id, row.digest, "file_second",
             media_type="text/plain", size=1, tokens=1, now=time.time(),
         )  # fmt: skip
@@ -450,14 +450,14 @@ def _(context: Context) -> None:
         for number in (1, 2):
             tx.execute(insert(workspaces).values(id=number, base_url="http://x/", epoch=0))
         for place, digest in ((1, "a"), (1, "b"), (2, "b")):
-            files.remember_file(
+            uploaded_files.remember_file(
                 tx, place, digest, f"file_{place}{digest}",
                 media_type="text/plain", size=1, tokens=1, now=1.0,
             )  # fmt: skip
-        files.move_files(tx, 1, 2)
+        uploaded_files.move_files(tx, 1, 2)
         query = select(file_table.c.workspace_id, func.count()).group_by(file_table.c.workspace_id)
         assert [tuple(row) for row in tx.execute(query)] == [(1, 1), (2, 2)]
-        assert not files.use_file(tx, "run", 99)
+        assert not uploaded_files.use_file(tx, "run", 99)
     ledger.close()
 
 

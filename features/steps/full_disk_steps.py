@@ -30,12 +30,12 @@ FULL = """
 import resource, sys, threading
 from claude_batch.core import crash_points
 from claude_batch.lifecycle import collection
-from claude_batch.providers import storing
+from claude_batch.providers import run_writer
 from claude_batch.cli import main
 
 point, seconds = sys.argv[1], float(sys.argv[2])
 sys.argv[:3] = ["claude-batch"]
-collection.CHUNK_LINES = storing.CHUNK_REQUESTS = 2
+collection.CHUNK_LINES = run_writer.CHUNK_REQUESTS = 2
 ample = resource.getrlimit(resource.RLIMIT_FSIZE)
 
 def fill(reached):
@@ -54,13 +54,13 @@ main()
 POLL_NOTICES = FULL.replace(
     "main()\n",
     """
-from claude_batch.ledger import collecting
+from claude_batch.ledger import collected_batches
 from claude_batch.lifecycle.driver import Driver
 
 async def poll(self, seat):
     if crash_points.on_reach is None:
         with self._ledger.write(seat) as tx:
-            collecting.cancel_run(tx, "run-none", 1.0)
+            collected_batches.cancel_run(tx, "run-none", 1.0)
     return 0.05
 
 Driver._poll_pass = poll

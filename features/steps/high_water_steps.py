@@ -25,7 +25,7 @@ from staging import make_provider
 
 import claude_batch as cb
 from claude_batch.core.errors import LedgerError
-from claude_batch.ledger import sending
+from claude_batch.ledger import submissions
 from claude_batch.ledger.high_water import HighWater, count_post
 from claude_batch.ledger.schema import batches, params, strange_lines, workspaces
 from claude_batch.ledger.store import Ledger
@@ -94,9 +94,9 @@ def _(context: Context, name: str, where: str) -> None:
     now = time.time()
     with ledger.write() as tx:
         batch_id: int = tx.execute(select(batches.c.id)).scalar_one()
-        sending.intend(tx, batch_id, snapshot=[], server_time=now, now=now)
+        submissions.intend(tx, batch_id, snapshot=[], server_time=now, now=now)
         if where == "on the way":
-            sending.mark_armed(tx, batch_id, now)
+            submissions.mark_armed(tx, batch_id, now)
     ledger.close()
 
 

@@ -19,10 +19,10 @@ import claude_batch as cb
 from claude_batch.cli.outputs import cost_usd
 from claude_batch.core.outcome import Disposition
 from claude_batch.core.states import RequestState
-from claude_batch.integrations.answers import response_of
-from claude_batch.ledger.reading import Answer
+from claude_batch.integrations.http_answers import response_of
+from claude_batch.ledger.queries import Answer
 from claude_batch.wire import messages
-from claude_batch.wire.errors import fault_of_response
+from claude_batch.wire.error_table import fault_of_response
 from claude_batch.wire.messages import UnreadableLine, decode_line, decode_message
 from claude_batch.wire.pace import Pace, Turn
 from claude_batch.wire.redaction import Redaction

@@ -23,7 +23,7 @@ from behave.runner import Context
 from sqlalchemy import create_engine, text
 from staging import KEY
 
-from claude_batch.cli.faults import telling_notices
+from claude_batch.cli.user_messages import telling_notices
 
 CLIPBOARD = "\x1b]52;c;ZXZpbA==\x07"
 EVIL = f"{CLIPBOARD}\x9b2J\u202etxt.exe\u2069\x7f"

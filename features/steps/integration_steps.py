@@ -26,8 +26,8 @@ from staging import QUICK, is_sent, start_api, until
 import claude_batch as cb
 from claude_batch.core.states import RequestState
 from claude_batch.integrations import transport
-from claude_batch.integrations.sse import events_of
-from claude_batch.ledger.reading import Answer
+from claude_batch.integrations.event_stream import events_of
+from claude_batch.ledger.queries import Answer
 from claude_batch.ledger.schema import requests as request_table
 from claude_batch.ledger.store import Ledger
 

@@ -14,7 +14,7 @@ from behave import then, when
 from behave.runner import Context
 from cli_steps import SOURCES
 
-from claude_batch.ledger import reading
+from claude_batch.ledger import queries
 from claude_batch.ledger.store import Ledger
 
 SENDS_A_SIGNAL = """
@@ -87,6 +87,6 @@ def _(context: Context) -> None:
     ledger = Ledger(str(path))
     try:
         with ledger.read() as tx:
-            assert reading.recent_runs(tx) == []
+            assert queries.recent_runs(tx) == []
     finally:
         ledger.close()

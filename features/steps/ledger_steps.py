@@ -17,11 +17,11 @@ from sqlalchemy import func, insert, select, update
 from claude_batch.core.errors import LedgerError
 from claude_batch.core.ids import new_request_id
 from claude_batch.core.settings import BatchProcessingMode
-from claude_batch.ledger import enqueue, halting, sending
+from claude_batch.ledger import enqueue, halts, submissions
 from claude_batch.ledger.enqueue import NewRequest, NewRun
 from claude_batch.ledger.schema import lanes, meta, requests, runs, workspaces
 from claude_batch.ledger.store import Deposed, Ledger, Seat, insert_many
-from claude_batch.lifecycle.packing import pack_due
+from claude_batch.lifecycle.packer import pack_due
 
 
 def opened(context: Context, location: str) -> Ledger:
@@ -184,8 +184,8 @@ def _(context: Context) -> None:
 def _(context: Context) -> None:
     with context.ledger.write() as tx:
         workspace_id = enqueue.ensure_workspace(tx, "http://x/", "aa")
-        context.seat = Seat(workspace_id, sending.take_seat(tx, workspace_id))
-        sending.take_seat(tx, workspace_id)
+        context.seat = Seat(workspace_id, submissions.take_seat(tx, workspace_id))
+        submissions.take_seat(tx, workspace_id)
 
 
 @when("it writes")
@@ -272,7 +272,7 @@ def refuse(context: Context) -> None:
     with context.ledger.write() as tx:
         context.refused = enqueue.ensure_workspace(tx, "http://x/", "aa")
         context.works = enqueue.ensure_workspace(tx, "http://x/", "bb")
-        halting.halt(
+        halts.halt(
             tx,
             context.refused,
             reason="credentials",
@@ -297,7 +297,7 @@ def home_of(context: Context) -> int:
 def _(context: Context) -> None:
     refuse(context)
     with context.ledger.write() as tx:
-        context.seat = Seat(context.refused, sending.take_seat(tx, context.refused))
+        context.seat = Seat(context.refused, submissions.take_seat(tx, context.refused))
         enqueue.adopt_refused(tx, context.works)
 
 
@@ -318,11 +318,11 @@ def _(context: Context) -> None:
 def _(context: Context) -> None:
     refuse(context)
     with context.ledger.write() as tx:
-        seat = Seat(context.refused, sending.take_seat(tx, context.refused))
+        seat = Seat(context.refused, submissions.take_seat(tx, context.refused))
     [batch_id], _later = pack_due(context.ledger, seat, time.time())
     with context.ledger.write(seat) as tx:
-        sending.intend(tx, batch_id, snapshot=[], server_time=0.0, now=1.0)
-        sending.mark_unknown(tx, batch_id, note="no answer", now=1.0)
+        submissions.intend(tx, batch_id, snapshot=[], server_time=0.0, now=1.0)
+        submissions.mark_unknown(tx, batch_id, note="no answer", now=1.0)
         enqueue.adopt_refused(tx, context.works)
 
 
@@ -363,9 +363,9 @@ def _(context: Context) -> None:
     new_run(context.ledger, context.home)
     in_another_process(
         context,
-        "from claude_batch.ledger import reading\n"
+        "from claude_batch.ledger import queries\n"
         "with ledger.read() as tx:\n"
-        "    assert len(reading.recent_runs(tx)) == 1",
+        "    assert len(queries.recent_runs(tx)) == 1",
     )
 
 

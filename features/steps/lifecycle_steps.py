@@ -17,14 +17,14 @@ from staging import KEY, ledger_values, make_provider, until
 
 import claude_batch as cb
 from claude_batch.core.states import RequestState
-from claude_batch.ledger import sending
-from claude_batch.ledger.collecting import Stored
+from claude_batch.ledger import submissions
+from claude_batch.ledger.collected_batches import Stored
 from claude_batch.ledger.schema import batches, requests
 from claude_batch.ledger.store import Ledger, Seat
 from claude_batch.lifecycle.collection import missing_state, split_lines
-from claude_batch.lifecycle.packing import pack_due, plan_cut, whole_cut
+from claude_batch.lifecycle.packer import pack_due, plan_cut, whole_cut
 from claude_batch.lifecycle.polling import age_of, is_due, missing_since, next_check
-from claude_batch.wire.client import RemoteBatch, RequestCounts
+from claude_batch.wire.batches_client import RemoteBatch, RequestCounts
 from claude_batch.wire.encoding import BODY_END, BODY_START, body_items, body_length, custom_id
 
 
@@ -86,20 +86,20 @@ def _(context: Context) -> None:
     ledger = Ledger(os.environ["CLAUDE_BATCH_LEDGER"])
     with ledger.write() as tx:
         row = ledger_run(tx, run_id)
-        seat = Seat(row.workspace_id, sending.take_seat(tx, row.workspace_id))
+        seat = Seat(row.workspace_id, submissions.take_seat(tx, row.workspace_id))
     for armed in (False, True):
         [batch_id], _later = pack_due(ledger, seat, time.time())
         with ledger.write(seat) as tx:
-            sending.intend(tx, batch_id, snapshot=[], server_time=0.0, now=time.time())
+            submissions.intend(tx, batch_id, snapshot=[], server_time=0.0, now=time.time())
             if armed:
-                sending.mark_armed(tx, batch_id, time.time())
+                submissions.mark_armed(tx, batch_id, time.time())
     ledger.close()
 
 
 def ledger_run(tx: Any, run_id: str) -> Any:
-    from claude_batch.ledger import reading
+    from claude_batch.ledger import queries
 
-    return reading.run_row(tx, run_id)
+    return queries.run_row(tx, run_id)
 
 
 @when("requests with different headers are asked")
@@ -344,7 +344,7 @@ def packed(context: Context) -> Any:
     try:
         with ledger.write() as tx:
             row = ledger_run(tx, context.run.id)
-            seat = Seat(row.workspace_id, sending.take_seat(tx, row.workspace_id))
+            seat = Seat(row.workspace_id, submissions.take_seat(tx, row.workspace_id))
         [batch_id], _later = pack_due(ledger, seat, time.time())
         return batch_id
     finally:

@@ -20,7 +20,7 @@ from staging import (
 import claude_batch as cb
 from claude_batch.core.states import RequestState, RunState
 from claude_batch.ledger.schema import batch_runs, params, requests
-from claude_batch.lifecycle.budgeting import most_cost
+from claude_batch.lifecycle.budget_room import most_cost
 from claude_batch.money.prices import prices_of
 
 use_step_matcher("parse")

@@ -519,7 +519,7 @@ def _(context: Context, count: int) -> None:
 
 @given("a server that sends a byte of its answer now and then")
 def _(context: Context) -> None:
-    import claude_batch.wire.live as wire
+    import claude_batch.wire.live_client as wire
 
     listener = socket.create_server(("127.0.0.1", 0))
     ended = threading.Event()

@@ -20,8 +20,8 @@ from staging import (
 
 import claude_batch as cb
 from claude_batch.core.states import RequestState
-from claude_batch.ledger import live as live_ledger
-from claude_batch.ledger import reading
+from claude_batch.ledger import live_calls as live_ledger
+from claude_batch.ledger import queries
 from claude_batch.ledger.schema import requests, runs
 from claude_batch.ledger.store import Ledger
 
@@ -160,7 +160,7 @@ def _(context: Context) -> None:
     until(lambda: context.run.status().counts.get(RequestState.CONTINUING))
     ledger = Ledger(os.environ["CLAUDE_BATCH_LEDGER"])
     with ledger.write() as tx:
-        [workspace_id] = reading.workspace_ids(tx)
+        [workspace_id] = queries.workspace_ids(tx)
         assert live_ledger.forgotten(tx, workspace_id, time.time()) == 1
     # How many turns were asked, nothing tells: no bound is known of what they cost.
     assert ledger_values(select(requests.c.reserve)) == [-1]

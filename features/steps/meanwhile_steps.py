@@ -20,7 +20,7 @@ from claude_batch.core import crash_points
 from claude_batch.core.crash_points import CrashPoint
 from claude_batch.core.errors import LedgerError
 from claude_batch.core.ids import new_request_id
-from claude_batch.ledger import collecting, halting
+from claude_batch.ledger import collected_batches, halts
 from claude_batch.ledger.high_water import HighWater, note_behind, posts_of
 from claude_batch.ledger.schema import batches, former_members, requests, workspaces
 from claude_batch.ledger.store import Ledger
@@ -42,7 +42,7 @@ def _ledger():
 
 def _halt(context: Context) -> None:
     with _ledger() as ledger, ledger.write() as tx:
-        halting.halt(
+        halts.halt(
             tx,
             tx.scalar(select(workspaces.c.id)) or 0,
             reason="billing",
@@ -117,7 +117,7 @@ def _collect_first(context: Context) -> None:
             found = result_of(
                 decoded, line, seqs[request], sent, prices_of(), batch=True, at=time.time()
             )
-            collecting.add_results(tx, first, [found])
+            collected_batches.add_results(tx, first, [found])
 
 
 @when("at {point} the first sending's answers are collected")

@@ -19,9 +19,9 @@ from filelock import FileLock
 
 import claude_batch as cb
 from claude_batch.core.errors import LedgerError
-from claude_batch.ledger import sending
+from claude_batch.ledger import submissions
 from claude_batch.ledger.store import Ledger, Seat
-from claude_batch.lifecycle.packing import pack_due
+from claude_batch.lifecycle.packer import pack_due
 
 SOURCES = str(Path(str(cb.__file__)).parents[1])
 LEDGERS = Path(__file__).parents[1] / "ledger"
@@ -183,12 +183,12 @@ def _(context: Context) -> None:
     ledger: Ledger = context.ledger
     assert ledger.incarnation == "aabbccdd"
     with ledger.write() as tx:
-        seat = Seat(1, sending.take_seat(tx, 1))
+        seat = Seat(1, submissions.take_seat(tx, 1))
     assert seat.epoch == 5
     [batch_id], _later = pack_due(ledger, seat, 100.0)
     with ledger.write(seat) as tx:
-        assert sending.intend(tx, batch_id, snapshot=[], server_time=0.0, now=1.0) == 1
-    assert list(sending.body_pages(ledger, batch_id)) == [
+        assert submissions.intend(tx, batch_id, snapshot=[], server_time=0.0, now=1.0) == 1
+    assert list(submissions.body_pages(ledger, batch_id)) == [
         [("0123456789abcdef0123456789abcdef", 0, b"{}")]
     ]
 
@@ -243,7 +243,7 @@ def _(context: Context) -> None:
 def _(context: Context) -> None:
     try:
         with context.ledger.write() as tx:
-            sending.take_seat(tx, 1)
+            submissions.take_seat(tx, 1)
     except LedgerError as error:
         context.error = error
     else:

@@ -19,7 +19,7 @@ from staging import ledger_values, run_of_a_process_that_dies, until
 import claude_batch as cb
 from claude_batch.core import crash_points
 from claude_batch.core.crash_points import CrashPoint
-from claude_batch.ledger.collecting import Gap
+from claude_batch.ledger.collected_batches import Gap
 from claude_batch.ledger.schema import batches
 from claude_batch.ledger.store import Ledger
 from claude_batch.lifecycle.collection import fetch_wait, gap_since

@@ -14,7 +14,7 @@ from typing import Any
 from behave import given, then, use_step_matcher, when
 from behave.runner import Context
 
-from claude_batch.wire.live import pace_of
+from claude_batch.wire.live_client import pace_of
 from claude_batch.wire.pace import Pace, Turn
 
 NOW = 1_900_000_000.0

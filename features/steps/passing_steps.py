@@ -15,7 +15,7 @@ from staging import ledger_values
 
 import claude_batch as cb
 from claude_batch.ledger.schema import params as params_table
-from claude_batch.sandbox.usage import params_sha256
+from claude_batch.sandbox.token_usage import params_sha256
 
 use_step_matcher("parse")
 

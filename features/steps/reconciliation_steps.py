@@ -18,11 +18,11 @@ from staging import KEY, ledger_values, start_api, unknown_command, until
 
 from claude_batch.actor.request import ActorRequest
 from claude_batch.core.states import CandidateState
-from claude_batch.ledger import enqueue, halting, schema, sending
+from claude_batch.ledger import enqueue, halts, schema, submissions
 from claude_batch.ledger.store import Ledger, Seat
-from claude_batch.lifecycle.packing import pack_due
+from claude_batch.lifecycle.packer import pack_due
 from claude_batch.lifecycle.reconciliation import decide, may_be_ours
-from claude_batch.wire.client import RemoteBatch, RequestCounts
+from claude_batch.wire.batches_client import RemoteBatch, RequestCounts
 
 
 @given("an API whose batches count nothing for {blind:g} seconds and take {latency:g}")
@@ -77,11 +77,11 @@ def _(context: Context, count: int) -> None:
     ledger = Ledger(os.environ["CLAUDE_BATCH_LEDGER"])
     with ledger.write() as tx:
         workspace_id: int = tx.execute(select(schema.runs.c.workspace_id)).scalar_one()
-        seat = Seat(workspace_id, sending.take_seat(tx, workspace_id))
+        seat = Seat(workspace_id, submissions.take_seat(tx, workspace_id))
     [batch_id], _later = pack_due(ledger, seat, time.time())
     with ledger.write(seat) as tx:
-        sending.intend(tx, batch_id, snapshot=[], server_time=time.time(), now=time.time())
-        sending.mark_armed(tx, batch_id, time.time())
+        submissions.intend(tx, batch_id, snapshot=[], server_time=time.time(), now=time.time())
+        submissions.mark_armed(tx, batch_id, time.time())
     ledger.close()
 
 
@@ -189,7 +189,7 @@ def _(context: Context) -> None:
     waits: list[float] = []
     for _n in range(6):
         with ledger.write() as tx:
-            halting.halt(
+            halts.halt(
                 tx,
                 workspace_id,
                 reason="billing",
@@ -198,15 +198,15 @@ def _(context: Context) -> None:
                 now=1000.0,
                 interval=300.0,
             )
-            row = halting.halt_of(tx, workspace_id)
+            row = halts.halt_of(tx, workspace_id)
         assert row.halted == 1000.0
         waits.append((row.next_probe - 1000.0) / 60)
     ledger.close()
     assert waits == [5, 10, 20, 40, 60, 60], waits
-    assert halting.halt_stands(row, 1000.0)
-    assert not halting.halt_stands(row, 1000.0 + 3600)
+    assert halts.halt_stands(row, 1000.0)
+    assert not halts.halt_stands(row, 1000.0 + 3600)
     # The clock jumped back: a probe planned for tomorrow is due.
-    assert not halting.halt_stands(row, 1000.0 - 2 * 86400)
+    assert not halts.halt_stands(row, 1000.0 - 2 * 86400)
 
 
 @when("the ledger is advanced until a batch is at the API")

@@ -169,10 +169,10 @@ def _(context: Context) -> None:
         context.actor.respond_sync("[[sandbox:errored:invalid_request_error]] no")
     except cb.BatchRequestError:
         pass
-    from claude_batch.ledger import reading
+    from claude_batch.ledger import queries
 
     with context.provider._engine.ledger.read() as tx:
-        (row,) = reading.recent_runs(tx)
+        (row,) = queries.recent_runs(tx)
     try:
         context.provider.open_run(row.id).retry_failed_sync()
     except cb.InvalidRequestError as error:

@@ -27,7 +27,7 @@ from click.testing import CliRunner
 
 from claude_batch.sandbox import SandboxServer, SandboxSettings, create_app
 from claude_batch.sandbox.command import sandbox as sandbox_command
-from claude_batch.sandbox.settings import parse_duration
+from claude_batch.sandbox.sandbox_settings import parse_duration
 
 MODEL = "claude-haiku-4-5"
 VERSION = "2026-10-21"

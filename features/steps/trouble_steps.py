@@ -21,11 +21,11 @@ from claude_batch.core import crash_points
 from claude_batch.core.crash_points import CrashPoint
 from claude_batch.core.errors import EngineStoppedError, LedgerError
 from claude_batch.core.settings import BatchProcessingMode
-from claude_batch.ledger import collecting
+from claude_batch.ledger import collected_batches
 from claude_batch.ledger.store import Watch
 from claude_batch.lifecycle.calls import CallStore
 from claude_batch.lifecycle.driver import Driver
-from claude_batch.lifecycle.waiting import Waiting
+from claude_batch.lifecycle.waiters import Waiting
 
 
 def failing(error: Exception) -> Callable[..., Any]:
@@ -41,7 +41,7 @@ TROUBLE: dict[str, tuple[object, str, Exception]] = {
     "the ledger cannot be watched": (Watch, "changed", GONE),
     "answers cannot be read": (Waiting, "deliver", GONE),
     "calls cannot be stored": (CallStore, "store", RuntimeError("a surprise")),
-    "a time-out cannot be noted": (collecting, "cancel_request", GONE),
+    "a time-out cannot be noted": (collected_batches, "cancel_request", GONE),
     "it cannot be noted that answers are taken": (CallStore, "note", GONE),
 }
 

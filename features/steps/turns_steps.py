@@ -22,11 +22,11 @@ from staging import QUICK, ledger_values, make_provider, start_api, until
 
 import claude_batch as cb
 from claude_batch.actor.output import output_format_of
-from claude_batch.ledger import reading, sending
+from claude_batch.ledger import queries, submissions
 from claude_batch.ledger.schema import batches, conversations, requests, results, tool_calls
 from claude_batch.ledger.store import Ledger, Seat
-from claude_batch.lifecycle import continuing
-from claude_batch.lifecycle.continuing import Continuing
+from claude_batch.lifecycle import conversation_driver
+from claude_batch.lifecycle.conversation_driver import Continuing
 from claude_batch.lifecycle.seat import seat_is_taken
 
 use_step_matcher("parse")
@@ -349,8 +349,10 @@ def _(context: Context) -> None:
 
 @given("no batch may have more than {size:d} bytes")
 def _(context: Context, size: int) -> None:
-    context.add_cleanup(setattr, continuing, "MAX_BODY_BYTES", continuing.MAX_BODY_BYTES)
-    continuing.MAX_BODY_BYTES = size
+    context.add_cleanup(
+        setattr, conversation_driver, "MAX_BODY_BYTES", conversation_driver.MAX_BODY_BYTES
+    )
+    conversation_driver.MAX_BODY_BYTES = size
 
 
 def _stored(context: Context, prompt: str) -> str:
@@ -438,7 +440,7 @@ def _is_driven() -> bool:
     ledger = Ledger(path)
     try:
         with ledger.read() as tx:
-            workspaces = reading.workspace_ids(tx)
+            workspaces = queries.workspace_ids(tx)
         return any(seat_is_taken(ledger, each) for each in workspaces)
     finally:
         ledger.close()
@@ -504,7 +506,7 @@ def _(context: Context, prompt: str) -> None:
     engine, door = context.provider._engine, context.provider._door()
     ledger, workspace = engine.ledger, door.workspace_id
     with ledger.write() as tx:
-        seat = Seat(workspace, sending.take_seat(tx, workspace))
+        seat = Seat(workspace, submissions.take_seat(tx, workspace))
     first, other = (Continuing(ledger, engine.workbench, lambda: None) for _ in range(2))
     first.look(workspace, seat, starting=False)
     context.first = lambda: first.look(workspace, seat)

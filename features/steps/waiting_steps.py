@@ -20,13 +20,13 @@ import claude_batch as cb
 from claude_batch.core import events
 from claude_batch.core.events import Event
 from claude_batch.ledger import schema
-from claude_batch.ledger.reading import Answer
+from claude_batch.ledger.queries import Answer
 from claude_batch.ledger.store import Ledger
 from claude_batch.lifecycle import observers as observers_module
 from claude_batch.lifecycle.logbook import words_of
-from claude_batch.lifecycle.noticing import Noticing
+from claude_batch.lifecycle.notices import Noticing
 from claude_batch.lifecycle.observers import Carriers, Observers
-from claude_batch.lifecycle.waiting import Waiter, Waiting
+from claude_batch.lifecycle.waiters import Waiter, Waiting
 
 
 class _Callers:

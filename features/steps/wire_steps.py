@@ -11,7 +11,7 @@ from behave import given, then, when
 from behave.runner import Context
 
 from claude_batch.core.errors import InvalidRequestError
-from claude_batch.wire import errors
+from claude_batch.wire import error_table
 from claude_batch.wire.encoding import (
     BODY_END,
     BODY_START,
@@ -20,7 +20,7 @@ from claude_batch.wire.encoding import (
     encode_params,
     parse_custom_id,
 )
-from claude_batch.wire.errors import classify_create, classify_line, fault_of_response
+from claude_batch.wire.error_table import classify_create, classify_line, fault_of_response
 from claude_batch.wire.inbound import retry_after
 from claude_batch.wire.messages import (
     UnreadableLine,
@@ -216,12 +216,12 @@ def _(context: Context, error_type: str, message: str, disposition: str) -> None
 
 @then('a failure with {error_type} saying "{message}" passes')
 def _(_: Context, error_type: str, message: str) -> None:
-    assert errors.passes(error_type, message)
+    assert error_table.passes(error_type, message)
 
 
 @then('a failure with {error_type} saying "{message}" does not pass')
 def _(_: Context, error_type: str, message: str) -> None:
-    assert not errors.passes(error_type, message)
+    assert not error_table.passes(error_type, message)
 
 
 def _table_of_errors() -> list[str]:
@@ -229,11 +229,11 @@ def _table_of_errors() -> list[str]:
     return [
         f"| `{row.error_type}` | {_told(row)} | {fates[row.disposition]} | {row.halt or ''} | "
         f"{row.source} |"
-        for row in errors.MEANINGS
+        for row in error_table.MEANINGS
     ]
 
 
-def _told(row: errors.Meaning) -> str:
+def _told(row: error_table.Meaning) -> str:
     if row.error_code is not None:
         return f"`error_code` is `{row.error_code}`"
     if row.words is None:
@@ -247,7 +247,7 @@ def _table_of_answers() -> list[str]:
     return [
         f"| {_statuses(row.statuses)} | {'yes' if row.in_api_words else 'no'} | {row.meaning} | "
         f"{row.source} |"
-        for row in errors.NOT_BILLED
+        for row in error_table.NOT_BILLED
     ]
 
 

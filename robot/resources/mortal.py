@@ -52,14 +52,14 @@ def end_with_parent() -> None:
 
 def send_again_what_is_unknown() -> None:
     """The classic mistake: a POST without an answer is simply made again."""
-    from claude_batch.ledger import sending
+    from claude_batch.ledger import submissions
 
-    real: Any = sending.mark_definite_no
+    real: Any = submissions.mark_definite_no
 
     def mark_unknown(tx: Any, batch_id: int, *, note: str, **_: Any) -> None:
         real(tx, batch_id, note=note)
 
-    sending.mark_unknown = mark_unknown
+    submissions.mark_unknown = mark_unknown
 
 
 def take_the_first_fetch_for_all() -> None:
@@ -81,9 +81,9 @@ def leave_out_the_last_line() -> None:
 
 def run_every_tool_again(repeatable: bool = True) -> None:
     """A tool that was interrupted is run again, whatever it is."""
-    from claude_batch.lifecycle import continuing
+    from claude_batch.lifecycle import conversation_driver
 
-    real: Any = continuing.Workbench.tools_of
+    real: Any = conversation_driver.Workbench.tools_of
 
     def tools_of(self: Any, *run: Any) -> Any:
         tools: Any = real(self, *run)
@@ -91,15 +91,15 @@ def run_every_tool_again(repeatable: bool = True) -> None:
             tool.repeatable = repeatable
         return tools
 
-    continuing.Workbench.tools_of = tools_of
+    conversation_driver.Workbench.tools_of = tools_of
 
 
 def note_tools_when_they_have_run() -> None:
     """That a tool starts is written nowhere; only its result is."""
-    from claude_batch.ledger import conversing
+    from claude_batch.ledger import conversations
 
-    begin: Any = conversing.start_call
-    finish: Any = conversing.finish_calls
+    begin: Any = conversations.start_call
+    finish: Any = conversations.finish_calls
     begun: dict[tuple[Any, ...], tuple[Any, Any]] = {}
 
     def start_call(_: Any, *call: Any, **how: Any) -> bool:
@@ -113,8 +113,8 @@ def note_tools_when_they_have_run() -> None:
             begin(tx, *call, **begin_how)
         finish(tx, done, **how)
 
-    conversing.start_call = start_call
-    conversing.finish_calls = finish_calls
+    conversations.start_call = start_call
+    conversations.finish_calls = finish_calls
 
 
 def run_no_tool_again() -> None:
@@ -127,7 +127,7 @@ def call_again_what_was_interrupted() -> None:
     from sqlalchemy import select, update
 
     from claude_batch.core.states import RequestState
-    from claude_batch.ledger import live
+    from claude_batch.ledger import live_calls
     from claude_batch.ledger.schema import batches, requests
 
     def interrupted(tx: Any, _: int) -> int:
@@ -136,15 +136,15 @@ def call_again_what_was_interrupted() -> None:
         back = {"state": RequestState.QUEUED, "batch_id": None}
         return tx.execute(update(requests).where(*mine).values(**back)).rowcount
 
-    live.interrupted = interrupted
+    live_calls.interrupted = interrupted
 
 
 def call_again_after_any_error() -> None:
     """A live call that ended with a passing error is made again, though it may have been billed."""
-    from claude_batch.lifecycle import live
+    from claude_batch.lifecycle import live_driver
 
-    real: Any = live.judge
-    live.judge = lambda answer, _retry="safe": real(answer, "always")
+    real: Any = live_driver.judge
+    live_driver.judge = lambda answer, _retry="safe": real(answer, "always")
 
 
 BREAKAGES: dict[str, Callable[[], None]] = {

@@ -56,12 +56,12 @@ if TYPE_CHECKING:
     from claude_batch.integrations.client import client, client_sync
     from claude_batch.providers.actor import Actor, load_actor
     from claude_batch.providers.batch import ClaudeBatchProvider
-    from claude_batch.providers.costs import CostReport, CostShare
+    from claude_batch.providers.cost_report import CostReport, CostShare
     from claude_batch.providers.live import ClaudeProvider
-    from claude_batch.providers.opening import open_run
+    from claude_batch.providers.open_run import open_run
     from claude_batch.providers.progress import Progress
     from claude_batch.providers.protocol import Provider, ProviderCapabilities
-    from claude_batch.providers.pruning import Pruned
+    from claude_batch.providers.prune import Pruned
     from claude_batch.providers.registry import ProviderRegistry
     from claude_batch.providers.run import Run
     from claude_batch.providers.status import BatchStatus, RunStatus
@@ -112,12 +112,12 @@ _HOMES = {
     "integrations.client": ("client", "client_sync"),
     "providers.actor": ("Actor", "load_actor"),
     "providers.batch": ("ClaudeBatchProvider",),
-    "providers.opening": ("open_run",),
-    "providers.costs": ("CostReport", "CostShare"),
+    "providers.open_run": ("open_run",),
+    "providers.cost_report": ("CostReport", "CostShare"),
     "providers.live": ("ClaudeProvider",),
     "providers.progress": ("Progress",),
     "providers.protocol": ("Provider", "ProviderCapabilities"),
-    "providers.pruning": ("Pruned",),
+    "providers.prune": ("Pruned",),
     "providers.registry": ("ProviderRegistry",),
     "providers.run": ("Run",),
     "providers.status": ("BatchStatus", "RunStatus"),

@@ -36,7 +36,7 @@ from claude_batch.actor.keys import (
     key_faults,
 )
 from claude_batch.actor.tools import Toolset, functions_in, toolset_of
-from claude_batch.actor.writing import Dumper
+from claude_batch.actor.yaml_writer import Dumper
 from claude_batch.core.errors import ActorConfigurationError, InvalidRequestError
 from claude_batch.core.settings import BatchProcessingMode
 from claude_batch.wire.models import CAPABILITIES

@@ -14,7 +14,7 @@ import msgspec
 
 from claude_batch.core.citations import Citation
 from claude_batch.core.errors import InvalidRequestError
-from claude_batch.wire.citations import citations_of_block
+from claude_batch.wire.answer_citations import citations_of_block
 
 __all__ = ["LabelledField", "instruction", "labelled_fields", "values_of"]
 

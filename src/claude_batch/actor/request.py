@@ -24,7 +24,7 @@ from claude_batch.actor.documents import (
 from claude_batch.actor.keys import MESSAGES_PARAMETERS
 from claude_batch.actor.labels import instruction
 from claude_batch.core.errors import InvalidRequestError
-from claude_batch.wire.citations import cites
+from claude_batch.wire.answer_citations import cites
 from claude_batch.wire.encoding import EncodedRequest, PromptParams, encode_params
 from claude_batch.wire.limits import API_VERSION, SAMPLING_PARAMETERS, takes_sampling
 

@@ -17,7 +17,7 @@ from claude_batch.actor.output import OutputFormat, parse_json
 from claude_batch.core.citations import Citation
 from claude_batch.core.errors import ActorError, MissingResultError, OutputValidationError
 from claude_batch.core.usage import Usage
-from claude_batch.wire.citations import citations_of_block
+from claude_batch.wire.answer_citations import citations_of_block
 from claude_batch.wire.messages import DecodedMessage, UnreadableLine, decode_message
 
 if TYPE_CHECKING:

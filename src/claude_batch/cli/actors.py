@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from claude_batch.cli.exits import Exit
-from claude_batch.cli.faults import say, tell
+from claude_batch.cli.user_messages import say, tell
 
 __all__ = ["actors_group"]
 

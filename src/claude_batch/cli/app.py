@@ -10,19 +10,19 @@ import click
 
 from claude_batch._version import __version__
 from claude_batch.cli.actors import actors_group
-from claude_batch.cli.asking import run_command, submit_command
 from claude_batch.cli.budget import budget_command
 from claude_batch.cli.cost import cost_command
 from claude_batch.cli.estimate import estimate_command
 from claude_batch.cli.exits import EXIT_CODES, told_to_people
 from claude_batch.cli.export import export_command
-from claude_batch.cli.faults import telling_notices
-from claude_batch.cli.keeping import ledger_group
-from claude_batch.cli.looking import results_command, status_command
+from claude_batch.cli.ledger_command import ledger_group
+from claude_batch.cli.resume_command import advance_command, cancel_command, resume_command
 from claude_batch.cli.retry import retry_command
-from claude_batch.cli.tending import advance_command, cancel_command, resume_command
+from claude_batch.cli.run_command import run_command, submit_command
+from claude_batch.cli.status_command import results_command, status_command
 from claude_batch.cli.terminal import visible
-from claude_batch.cli.unknown import unknown_command
+from claude_batch.cli.unknown_command import unknown_command
+from claude_batch.cli.user_messages import telling_notices
 from claude_batch.sandbox.command import sandbox
 
 __all__ = ["group"]

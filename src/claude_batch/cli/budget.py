@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from claude_batch.cli.cost_lines import dollars
-from claude_batch.cli.faults import say, tell, tell_json
-from claude_batch.cli.looking import require_ledger
 from claude_batch.cli.options import option
+from claude_batch.cli.status_command import require_ledger
+from claude_batch.cli.user_messages import say, tell, tell_json
 from claude_batch.core.dollars import nano_dollars, write_usd
 from claude_batch.core.settings import default_ledger
 
 if TYPE_CHECKING:
     from claude_batch.ledger.store import Ledger
-    from claude_batch.providers.budgets import BudgetStatus
+    from claude_batch.providers.budget_status import BudgetStatus
 
 __all__ = ["budget_command"]
 
@@ -61,7 +61,7 @@ def budget_command(
     goes on where a process drives the ledger (`claude-batch resume`), as far as it fits.
     """
     from claude_batch.ledger.store import Ledger
-    from claude_batch.providers.budgets import budget_statuses
+    from claude_batch.providers.budget_status import budget_statuses
     from claude_batch.providers.status import find_run_id
 
     location = default_ledger(ledger)
@@ -95,7 +95,7 @@ def _set(
     prices: str | None,
 ) -> None:
     from claude_batch.money.prices import prices_of
-    from claude_batch.providers.budgets import set_budget
+    from claude_batch.providers.budget_status import set_budget
 
     known = prices_of(prices)
     if run_id is not None and amount is not None:

@@ -14,16 +14,16 @@ from claude_batch.cli.cost_lines import (
     token_words,
     unpriced_words,
 )
-from claude_batch.cli.faults import say, tell, tell_json
-from claude_batch.cli.looking import require_ledger
 from claude_batch.cli.options import option
+from claude_batch.cli.status_command import require_ledger
 from claude_batch.cli.terminal import cell
+from claude_batch.cli.user_messages import say, tell, tell_json
 from claude_batch.core.settings import default_ledger
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from claude_batch.providers.costs import CostReport, CostShare
+    from claude_batch.providers.cost_report import CostReport, CostShare
 
 
 @click.command("cost")
@@ -46,7 +46,7 @@ def cost_command(
     """
     from claude_batch.ledger.store import Ledger
     from claude_batch.money.prices import prices_of
-    from claude_batch.providers.costs import cost_of, price_unpriced
+    from claude_batch.providers.cost_report import cost_of, price_unpriced
     from claude_batch.providers.status import find_run_id
 
     known = prices_of(prices)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from claude_batch.core.durations import format_duration
 
 if TYPE_CHECKING:
-    from claude_batch.providers.costs import CostReport, CostShare
+    from claude_batch.providers.cost_report import CostReport, CostShare
 
 
 def dollars(nano: int) -> str:

@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
 from claude_batch.cli.cost_lines import dollars
-from claude_batch.cli.faults import say
 from claude_batch.cli.terminal import cell
+from claude_batch.cli.user_messages import say
 from claude_batch.core.dollars import write_usd
 from claude_batch.core.durations import format_duration, roughly
 from claude_batch.core.states import BatchState

@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from claude_batch.cli.asked import Asked, input_options
 from claude_batch.cli.cost_lines import dollars
 from claude_batch.cli.exits import EXIT_CODES
-from claude_batch.cli.faults import BadInput, say, tell, tell_json
 from claude_batch.cli.options import ProviderOptions, provider_options, run_options
+from claude_batch.cli.request_options import Asked, input_options
+from claude_batch.cli.user_messages import BadInput, say, tell, tell_json
 from claude_batch.core.errors import ActorConfigurationError, InvalidRequestError
 
 if TYPE_CHECKING:
     from claude_batch.money.estimates import Estimate, Rule
-    from claude_batch.providers.estimating import Estimator
+    from claude_batch.providers.estimation import Estimator
 
 __all__ = ["confirm", "estimate_command", "estimate_line"]
 
@@ -36,7 +36,7 @@ def estimate_command(asked: Asked, offline: bool, as_json: bool, options: Provid
     from claude_batch.actor.request import RequestEncoders
     from claude_batch.core.settings import resolve_mode
     from claude_batch.money.prices import prices_of
-    from claude_batch.providers.estimating import Estimator
+    from claude_batch.providers.estimation import Estimator
     from claude_batch.wire.caching import CacheMarks
 
     actor, inputs = asked.actor_and_inputs()
@@ -62,12 +62,17 @@ def estimate_command(asked: Asked, offline: bool, as_json: bool, options: Provid
 def _rules(
     estimator: Estimator, actor: str, options: ProviderOptions, *, offline: bool
 ) -> dict[str, Rule]:
-    from claude_batch.cli.looking import has_ledger
+    from claude_batch.cli.status_command import has_ledger
     from claude_batch.ledger.store import Ledger
     from claude_batch.money.estimates import UNKNOWN
     from claude_batch.providers.entrance import find_credentials
-    from claude_batch.providers.estimating import count_tokens, rules_seen
-    from claude_batch.wire.client import ApiError, BatchesClient, CredentialFault, Unreachable
+    from claude_batch.providers.estimation import count_tokens, rules_seen
+    from claude_batch.wire.batches_client import (
+        ApiError,
+        BatchesClient,
+        CredentialFault,
+        Unreachable,
+    )
 
     rules: dict[str, Rule] = {}
     if has_ledger(options.location):

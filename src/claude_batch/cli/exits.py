@@ -10,8 +10,8 @@ from enum import IntEnum
 
 import click
 
-from claude_batch.cli.faults import BadInput, BadOutput, forget_stdout, say
 from claude_batch.cli.interrupts import expect_interrupts
+from claude_batch.cli.user_messages import BadInput, BadOutput, forget_stdout, say
 from claude_batch.core.errors import (
     AccountHaltedError,
     ActorError,

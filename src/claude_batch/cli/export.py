@@ -5,7 +5,6 @@ from __future__ import annotations
 import click
 
 from claude_batch.cli.exits import EXIT_CODES, Exit
-from claude_batch.cli.looking import require_ledger
 from claude_batch.cli.options import (
     Format,
     ProviderOptions,
@@ -13,6 +12,7 @@ from claude_batch.cli.options import (
     open_provider,
     option,
 )
+from claude_batch.cli.status_command import require_ledger
 
 __all__ = ["export_command"]
 
@@ -31,7 +31,7 @@ def export_command(
     so still.
     """
     from claude_batch.cli.outputs import check_writable
-    from claude_batch.cli.running import parkable, say_unfinished, write_partial
+    from claude_batch.cli.run_delivery import parkable, say_unfinished, write_partial
 
     output = None if output == "-" else output
     check_writable(output)

@@ -11,11 +11,11 @@ from typing import Any
 
 import msgspec
 
-from claude_batch.cli.faults import BadOutput
 from claude_batch.cli.formats import pretty
 from claude_batch.cli.outputs import output_line, probe, usual_mode
+from claude_batch.cli.user_messages import BadOutput
 from claude_batch.core.temporary_files import replacing
-from claude_batch.ledger.reading import Answer
+from claude_batch.ledger.queries import Answer
 
 __all__ = ["check_folder", "write_folder"]
 

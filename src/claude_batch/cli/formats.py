@@ -11,7 +11,7 @@ import msgspec
 
 from claude_batch.cli.options import Format
 from claude_batch.core.states import RequestState
-from claude_batch.ledger.reading import Answer
+from claude_batch.ledger.queries import Answer
 from claude_batch.providers.mapping import result_of
 from claude_batch.wire.messages import decode_line, output_of_line
 

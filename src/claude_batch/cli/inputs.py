@@ -21,7 +21,7 @@ import msgspec
 
 from claude_batch.actor.documents import Document, documents_of, with_documents
 from claude_batch.actor.request import ActorRequest, is_unicode
-from claude_batch.cli.faults import BadInput
+from claude_batch.cli.user_messages import BadInput
 from claude_batch.core.errors import InvalidRequestError
 from claude_batch.wire.media import HEAD, is_document
 

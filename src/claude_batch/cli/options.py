@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import click
 from click.core import ParameterSource
 
-from claude_batch.cli.faults import say
+from claude_batch.cli.user_messages import say
 from claude_batch.core.dollars import nano_dollars, usd
 from claude_batch.core.durations import parse_duration
 from claude_batch.core.setting import ASKING, ENVIRONMENT_PREFIX, Commands, Kind, from_environment

@@ -12,7 +12,10 @@ from typing import IO
 
 import msgspec
 
-from claude_batch.cli.faults import (
+from claude_batch.cli.formats import CSV_COLUMNS, csv_line, csv_row
+from claude_batch.cli.options import Format
+from claude_batch.cli.terminal import visible, visible_json
+from claude_batch.cli.user_messages import (
     BadOutput,
     forget_stdout,
     on_terminal,
@@ -20,9 +23,6 @@ from claude_batch.cli.faults import (
     say,
     unwritable,
 )
-from claude_batch.cli.formats import CSV_COLUMNS, csv_line, csv_row
-from claude_batch.cli.options import Format
-from claude_batch.cli.terminal import visible, visible_json
 from claude_batch.core import temporary_files
 from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.errors import (
@@ -39,7 +39,7 @@ from claude_batch.core.errors import (
     TurnLimitError,
 )
 from claude_batch.core.states import RequestState
-from claude_batch.ledger.reading import Answer
+from claude_batch.ledger.queries import Answer
 from claude_batch.providers.mapping import result_of
 from claude_batch.wire.messages import output_of_line
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import click
 
 from claude_batch.cli.exits import EXIT_CODES, Exit
-from claude_batch.cli.faults import say
-from claude_batch.cli.looking import require_ledger
 from claude_batch.cli.options import ProviderOptions, open_provider, provider_options
+from claude_batch.cli.status_command import require_ledger
+from claude_batch.cli.user_messages import say
 from claude_batch.core.errors import ActorConfigurationError, InvalidRequestError
 from claude_batch.core.states import RequestState
 
@@ -31,8 +31,8 @@ def retry_command(run_id: str, only: tuple[str, ...], options: ProviderOptions) 
     for: `--only missing` first fetches the results again, free of charge, and sends again only
     what is missing still, which may then be paid for twice.
     """
-    from claude_batch.cli.running import parkable, wait_and_deliver
-    from claude_batch.providers.retrying import parse_only
+    from claude_batch.cli.run_delivery import parkable, wait_and_deliver
+    from claude_batch.providers.retry_failed import parse_only
 
     try:
         parse_only(only)

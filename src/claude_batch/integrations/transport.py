@@ -1,8 +1,8 @@
 """Transports for the SDK's client that answer Messages calls from batches.
 
-``POST …/v1/messages`` becomes a request of the provider; every other endpoint goes to the real
-API. Nothing here raises for what became of a request: see `claude_batch.integrations.answers`. The
-one exception is a time-out that the caller set for the call, which is the SDK's own.
+``POST …/v1/messages`` becomes a request of the provider. Every other endpoint goes to the real API.
+The outcome of a request is a response and no exception (`claude_batch.integrations.http_answers`).
+The one exception is a timeout that the caller set for the call, which is the SDK's own.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ import msgspec
 
 from claude_batch.core.errors import AccountHaltedError, InvalidRequestError
 from claude_batch.core.settings import BatchProcessingMode, resolve_mode
-from claude_batch.integrations.answers import failure, response_of
-from claude_batch.ledger.reading import Answer
+from claude_batch.integrations.http_answers import failure, response_of
+from claude_batch.ledger.queries import Answer
 from claude_batch.wire.encoding import EncodedRequest, encode_params
 
 __all__ = ["AsyncBatchTransport", "BatchTransport"]

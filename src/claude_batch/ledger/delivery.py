@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple
 from sqlalchemy import Connection, and_, func, or_, select, union, update
 
 from claude_batch.core.states import BatchState, RequestState
-from claude_batch.ledger.holding import is_held
+from claude_batch.ledger.held_requests import is_held
 from claude_batch.ledger.schema import batch_runs, batches, requests, runs, workspaces
 
 __all__ = [

@@ -22,8 +22,8 @@ from sqlalchemy import (
 )
 
 from claude_batch.core.states import RequestState
-from claude_batch.ledger.calling import digest_of
 from claude_batch.ledger.schema import conversations, digests, meta, params, requests, results, runs
+from claude_batch.ledger.single_calls import digest_of
 from claude_batch.ledger.store import Ledger, insert_many, plain_rows
 
 __all__ = [

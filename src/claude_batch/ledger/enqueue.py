@@ -11,8 +11,7 @@ from sqlalchemy import Connection, delete, func, insert, literal_column, null, s
 from claude_batch.core.ids import new_run_id
 from claude_batch.core.settings import BatchProcessingMode
 from claude_batch.ledger import budgets
-from claude_batch.ledger.files import drop_run_files, move_files
-from claude_batch.ledger.pruning import remove_some
+from claude_batch.ledger.pruned_runs import remove_some
 from claude_batch.ledger.schema import (
     batches,
     credentials,
@@ -27,6 +26,7 @@ from claude_batch.ledger.schema import (
     workspaces,
 )
 from claude_batch.ledger.store import insert_many
+from claude_batch.ledger.uploaded_files import drop_run_files, move_files
 
 __all__ = [
     "NewRequest",

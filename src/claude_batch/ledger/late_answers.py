@@ -23,14 +23,14 @@ from sqlalchemy import (
 from sqlalchemy.dialects.sqlite import insert
 
 from claude_batch.core.states import BatchState, RequestState
-from claude_batch.ledger import deadlines, transitions
-from claude_batch.ledger.conversing import (
+from claude_batch.ledger import run_deadlines, transitions
+from claude_batch.ledger.batch_contents import batch, recount
+from claude_batch.ledger.conversations import (
     continuing_counts,
     is_usable,
     of_this_turn,
 )
-from claude_batch.ledger.holding import answer_lost_doubles
-from claude_batch.ledger.packing import batch, recount
+from claude_batch.ledger.held_requests import answer_lost_doubles
 from claude_batch.ledger.schema import batches, former_members, requests, results, runs
 from claude_batch.ledger.store import Record
 
@@ -202,7 +202,7 @@ def fill(tx: Connection, batch_id: int, *, contradicted: bool, now: float) -> No
     tx.execute(update(runs).where(runs.c.id.in_(concerned)).values(delivered=None))
     for run_id in concerned:
         if continuing_counts(tx, run_id)[0]:
-            deadlines.forget(tx, run_id)
+            run_deadlines.forget(tx, run_id)
 
 
 def _answered_earlier(tx: Connection, batch_id: int) -> ColumnElement[bool] | None:

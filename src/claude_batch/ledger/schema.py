@@ -215,7 +215,7 @@ conversations: Table = Table(
     Column("consumed", Integer, nullable=False),  # the last sending whose answer was gone on from
     Column("cost", BigInteger),  # of those answers, in nano-dollars; None where not known
     Column("first_params", LargeBinary),  # what the caller asked, once ``params`` say more
-    Column("stopped", String),  # why it cannot go on: `claude_batch.ledger.conversing`
+    Column("stopped", String),  # why it cannot go on: `claude_batch.ledger.conversations`
     Column("note", Text),  # the same in words
 )
 """Requests that took more than one answer, or stopped between two."""

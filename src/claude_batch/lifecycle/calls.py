@@ -22,24 +22,24 @@ from claude_batch.core.ids import new_request_id
 from claude_batch.core.plurals import count_of, tally
 from claude_batch.core.settings import BatchProcessingMode
 from claude_batch.ledger import (
-    calling,
-    deadlines,
     digests,
     enqueue,
-    holding,
-    reading,
-    retrying,
+    held_requests,
+    queries,
+    retries,
+    run_deadlines,
+    single_calls,
 )
-from claude_batch.ledger.calling import NewCall, Orphan
 from claude_batch.ledger.enqueue import NewRequest, NewRun
-from claude_batch.ledger.files import file_tokens
 from claude_batch.ledger.processes import is_alive
-from claude_batch.ledger.reading import Answer
+from claude_batch.ledger.queries import Answer
+from claude_batch.ledger.single_calls import NewCall, Orphan
 from claude_batch.ledger.store import Ledger, Transaction
-from claude_batch.lifecycle.budgeting import limits_of, reserve_call
+from claude_batch.ledger.uploaded_files import file_tokens
+from claude_batch.lifecycle.budget_room import limits_of, reserve_call
 from claude_batch.lifecycle.observers import Observers
-from claude_batch.lifecycle.tooling import Talk
-from claude_batch.lifecycle.waiting import Waiter, settle
+from claude_batch.lifecycle.tool_runner import Talk
+from claude_batch.lifecycle.waiters import Waiter, settle
 from claude_batch.money.prices import Prices, prices_of
 from claude_batch.wire.encoding import EncodedRequest, LaneHeaders
 
@@ -107,7 +107,7 @@ def _asked(call: Call) -> bytes:
 def _digest(call: Call) -> bytes:
     """What equal calls have in common; one whose caller goes on by itself equals no other."""
     body = _asked(call)
-    return calling.digest_of(body if call.talk is not None else body + b"\n")
+    return single_calls.digest_of(body if call.talk is not None else body + b"\n")
 
 
 _Orphans = dict[tuple[int, bytes], deque[Orphan]]
@@ -197,9 +197,9 @@ class CallStore:
         self._noted()
 
     def _note(self, tx: Transaction) -> None:
-        calling.mark_taken(tx, self._taken, time.time())
-        calling.let_go(tx, self._let_go)
-        calling.withdraw(tx, self._left, self._process)
+        single_calls.mark_taken(tx, self._taken, time.time())
+        single_calls.let_go(tx, self._let_go)
+        single_calls.withdraw(tx, self._left, self._process)
 
     def _noted(self) -> None:
         self._taken.clear()
@@ -252,14 +252,14 @@ class CallStore:
     def _orphans(self, tx: Transaction, calls: Sequence[Call]) -> _Orphans:
         """What these calls may take over; mostly nothing, which costs one look at an index."""
         found: _Orphans = {}
-        others = calling.other_processes(tx, self._process) if calls else []
+        others = single_calls.other_processes(tx, self._process) if calls else []
         if not others:
             return found
         dead = [p for p in others if p is not None and not is_alive(self._ledger, p)]
         if not dead and None not in others:
             return found
         digests = {_digest(call) for call in calls}
-        for orphan in calling.orphans(tx, digests, dead, let_go=None in others):
+        for orphan in single_calls.orphans(tx, digests, dead, let_go=None in others):
             found.setdefault((orphan.lane_id, orphan.digest), deque()).append(orphan)
         return found
 
@@ -285,16 +285,16 @@ class CallStore:
             orphan = waiting.popleft()
             taken.append(orphan.seq)
             self._join(tx, call, orphan.seq, orphan.run_id, flush)
-        calling.take_over(tx, taken, self._process)
+        single_calls.take_over(tx, taken, self._process)
         return left
 
     def _store_keyed(self, tx: Transaction, call: Call, flush: _Flush) -> None:
         assert call.key is not None
-        known = calling.find_call(tx, call.actor, call.key)
+        known = single_calls.find_call(tx, call.actor, call.key)
         if known is None:
             group = (call.workspace.workspace_id, call.actor, call.mode, call.talk)
             for pair in self._store_group(tx, group, [call], flush):
-                calling.remember_call(tx, call.actor, call.key, pair[1].seq)
+                single_calls.remember_call(tx, call.actor, call.key, pair[1].seq)
                 flush.waiting.append(pair)
             return
         if known.body != call.encoded.params and not _asks_the_same(tx, known.seq, call):
@@ -312,14 +312,14 @@ class CallStore:
 
         What had failed for a passing reason is asked again.
         """
-        answer = reading.answer_of(tx, seq)
-        if answer.state in retrying.FAILED:
-            failure = retrying.retry_call(tx, seq, due=call.begun + call.mode.linger)
+        answer = queries.answer_of(tx, seq)
+        if answer.state in retries.FAILED:
+            failure = retries.retry_call(tx, seq, due=call.begun + call.mode.linger)
             if failure is not None:
                 flush.failures[failure] += 1
                 flush.retried[run_id] += 1
                 flush.bounded.add(run_id)
-                answer = reading.answer_of(tx, seq)
+                answer = queries.answer_of(tx, seq)
         if answer.state.is_final:
             # It was in the ledger before the call was made.
             flush.done.append((call, answer._replace(reused=1)))
@@ -358,7 +358,7 @@ class CallStore:
         known = self._runs.get(group)
         if known is not None and begun <= known.until:
             if mode.deadline is not None:
-                deadlines.reopen(tx, known.run_id)
+                run_deadlines.reopen(tx, known.run_id)
             run_id, position = known.run_id, known.next_position
         else:
             run = NewRun(
@@ -428,15 +428,15 @@ class CallStore:
             flush.bounded.add(run_id)
         if mode.reuse:
             digested = [
-                (first + index, each.lane_id, calling.digest_of(_asked(call)))
+                (first + index, each.lane_id, single_calls.digest_of(_asked(call)))
                 for index, (each, call) in enumerate(zip(new, calls, strict=True))
             ]
-            holding.take_answers(tx, digests.answered_calls(tx, digested))
+            held_requests.take_answers(tx, digests.answered_calls(tx, digested))
         # By their params the others are known.
         digests.add_digests(
             tx,
             [
-                (first + index, calling.digest_of(call.encoded.identity))
+                (first + index, single_calls.digest_of(call.encoded.identity))
                 for index, call in enumerate(calls)
                 if call.encoded.identity is not None
             ],
@@ -447,7 +447,7 @@ class CallStore:
             if call.key is None
         ]
         if keyless:
-            calling.add_calls(tx, keyless)
+            single_calls.add_calls(tx, keyless)
         for index, call in enumerate(calls):
             if call.trace is not None:
                 # By itself, so that the many without one cost nothing.
@@ -477,4 +477,4 @@ class CallStore:
 def _asks_the_same(tx: Transaction, seq: int, call: Call) -> bool:
     """Whether a call differs from a stored one in nothing but how its documents travel."""
     identity = call.encoded.identity
-    return identity is not None and digests.digest_in(tx, seq) == calling.digest_of(identity)
+    return identity is not None and digests.digest_in(tx, seq) == single_calls.digest_of(identity)

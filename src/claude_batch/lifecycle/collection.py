@@ -11,19 +11,25 @@ from typing import Any
 from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.settings import LedgerSettings
 from claude_batch.core.states import RequestState
-from claude_batch.ledger import collecting, halting, late_answers, packing, reconciling
-from claude_batch.ledger.collecting import Gap, NewResult, Stored
+from claude_batch.ledger import (
+    batch_contents,
+    collected_batches,
+    halts,
+    late_answers,
+    unknown_batches,
+)
+from claude_batch.ledger.collected_batches import Gap, NewResult, Stored
 from claude_batch.ledger.store import Ledger, Seat, Transaction
-from claude_batch.lifecycle.budgeting import warn_after
+from claude_batch.lifecycle.budget_room import warn_after
+from claude_batch.lifecycle.event_reports import Telling
 from claude_batch.lifecycle.polling import LATE, absence, next_check
 from claude_batch.lifecycle.proof import prove, split_lines
 from claude_batch.lifecycle.submission import backoff
-from claude_batch.lifecycle.telling import Telling
 from claude_batch.money.prices import Prices, prices_of
 from claude_batch.money.rates import FREE, UNPRICED
-from claude_batch.wire.client import ApiError, BatchesClient, Unreachable
+from claude_batch.wire.batches_client import ApiError, BatchesClient, Unreachable
 from claude_batch.wire.encoding import parse_custom_id
-from claude_batch.wire.errors import account_reason
+from claude_batch.wire.error_table import account_reason
 from claude_batch.wire.limits import RESULTS_KEPT_DAYS
 from claude_batch.wire.messages import ResultLine, UnreadableLine, decode_line
 
@@ -137,7 +143,7 @@ class Collection:
         A fetch that breaks leaves what it brought, and is repeated later. Raises `Deposed`.
         """
         with self._ledger.read() as tx:
-            row = packing.batch(tx, batch_id)
+            row = batch_contents.batch(tx, batch_id)
         if row.adopted == "assumed" and not await self._is_ours(seat, row):
             return
         complete, note = True, ""
@@ -155,10 +161,10 @@ class Collection:
                     )
         counts = json.loads(row.counts or "{}")
         with self._ledger.read() as tx:
-            stored = collecting.stored_counts(tx, batch_id)
+            stored = collected_batches.stored_counts(tx, batch_id)
             gaps = row.request_count - stored.total
             # Those that were sent again on order have left it: nobody waits for their results.
-            owed = collecting.without_result(tx, batch_id) if gaps > 0 else 0
+            owed = collected_batches.without_result(tx, batch_id) if gaps > 0 else 0
         counted = int(counts.get("succeeded", 0))
         # A success that no line tells of is in a gap, or some line tells something else of it.
         # After a recovery fewer requests are known than the API counts.
@@ -189,7 +195,7 @@ class Collection:
                 else f"{short} of {counted} successes were not in the stream"
             )
             with self._ledger.write(seat) as tx:
-                collecting.note_fetch(
+                collected_batches.note_fetch(
                     tx,
                     batch_id,
                     gap=gap,
@@ -197,7 +203,7 @@ class Collection:
                     note=words,
                     not_found_since=not_found_since,
                 )
-                given = collecting.give_successes(tx, batch_id)
+                given = collected_batches.give_successes(tx, batch_id)
             _log.info("batch %s: %s; fetched again", row.remote_id, words)
             if given:
                 self._telling.given(row)
@@ -205,7 +211,7 @@ class Collection:
         reach(CrashPoint.BETWEEN_RESULTS_AND_STATE)
         with self._ledger.write(seat) as tx:
             late_answers.take_earlier_answers(tx, batch_id)
-            collected = collecting.finish_collection(
+            collected = collected_batches.finish_collection(
                 tx,
                 batch_id,
                 stored,
@@ -241,11 +247,11 @@ class Collection:
         now = time.time()
         with self._ledger.write(seat) as tx:
             if proof.owner == row.id:
-                reconciling.confirm(tx, row.id)
+                unknown_batches.confirm(tx, row.id)
                 return True
             if proof.foreign or proof.owner is not None:
-                reconciling.disown(tx, row.id, row.remote_id, note=proof.note or "", now=now)
-                halting.halt(
+                unknown_batches.disown(tx, row.id, row.remote_id, note=proof.note or "", now=now)
+                halts.halt(
                     tx,
                     seat.workspace_id,
                     reason="unexplained",
@@ -274,9 +280,9 @@ class Collection:
         with self._ledger.read() as tx:
             # Nothing joins a batch that has ended, and what leaves it is still known by its row.
             members = (
-                collecting.members(tx, batch_id)
+                collected_batches.members(tx, batch_id)
                 | late_answers.former(tx, batch_id)
-                | collecting.gone_on(tx, batch_id)
+                | collected_batches.gone_on(tx, batch_id)
             )
         lines: list[bytes] = []
         size = 0
@@ -322,16 +328,16 @@ class Collection:
         # In the order of the requests: results come shuffled, and are read in order later.
         new.sort()
         with self._ledger.write(seat) as tx:
-            collecting.add_results(tx, batch_id, new)
+            collected_batches.add_results(tx, batch_id, new)
             if strange:
-                collecting.add_strange_lines(tx, batch_id, strange)
+                collected_batches.add_strange_lines(tx, batch_id, strange)
         reach(CrashPoint.DURING_COLLECT_CHUNK)
 
     def _halt(self, tx: Transaction, seat: Seat, raw: bytes, now: float) -> None:
         error = decode_line(raw).error
         assert error is not None
         reason = account_reason(None, error.type, error.message, error.details) or "billing"
-        halting.halt(
+        halts.halt(
             tx,
             seat.workspace_id,
             reason=reason,

@@ -16,7 +16,7 @@ from claude_batch.core.errors import (
 )
 from claude_batch.core.settings import BatchProcessingMode
 from claude_batch.lifecycle.driver import Driver
-from claude_batch.wire.client import ApiError, BatchesClient, CredentialFault, Unreachable
+from claude_batch.wire.batches_client import ApiError, BatchesClient, CredentialFault, Unreachable
 
 __all__ = [
     "Door",

@@ -17,33 +17,33 @@ from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.errors import LedgerError
 from claude_batch.core.settings import LedgerSettings
 from claude_batch.ledger import (
-    collecting,
+    batch_contents,
+    collected_batches,
     enqueue,
-    halting,
-    holding,
-    packing,
-    reading,
-    sending,
+    halts,
+    held_requests,
+    queries,
+    submissions,
 )
 from claude_batch.ledger.high_water import HighWater
 from claude_batch.ledger.store import Deposed, Ledger, Seat
-from claude_batch.lifecycle.behind import compare
 from claude_batch.lifecycle.collection import Collection
-from claude_batch.lifecycle.deadlines import Deadlines
-from claude_batch.lifecycle.live import LiveCalls
-from claude_batch.lifecycle.loops import sleep_or_wake
+from claude_batch.lifecycle.deadline_driver import Deadlines
+from claude_batch.lifecycle.event_loop_thread import sleep_or_wake
+from claude_batch.lifecycle.event_reports import Telling
+from claude_batch.lifecycle.live_driver import LiveCalls
+from claude_batch.lifecycle.mark_check import compare
 from claude_batch.lifecycle.observers import Observers
-from claude_batch.lifecycle.packing import pack_due
+from claude_batch.lifecycle.packer import pack_due
 from claude_batch.lifecycle.polling import Polling
 from claude_batch.lifecycle.reconciliation import Reconciliation
 from claude_batch.lifecycle.refusals import Refusals
 from claude_batch.lifecycle.seat import note_interrupted, seat_is_taken, seat_lock, take_seat_lock
 from claude_batch.lifecycle.submission import LONGEST_WAIT, Submission, backoff
-from claude_batch.lifecycle.telling import Telling
-from claude_batch.lifecycle.tooling import Workbench
-from claude_batch.lifecycle.turning import Turning
+from claude_batch.lifecycle.tool_runner import Workbench
+from claude_batch.lifecycle.turn_driver import Turning
 from claude_batch.money.prices import prices_of
-from claude_batch.wire.client import ApiError, BatchesClient, Unreachable
+from claude_batch.wire.batches_client import ApiError, BatchesClient, Unreachable
 
 __all__ = ["Contact", "Driver"]
 
@@ -247,9 +247,9 @@ class Driver:
             if self._client.workspace is not None:
                 here = enqueue.name_workspace(tx, here, self._fingerprint, self._client.workspace)
             enqueue.adopt_refused(tx, here)
-            if halting.halt_of(tx, here).halt_reason == "credentials":
+            if halts.halt_of(tx, here).halt_reason == "credentials":
                 # That was said of another key of this workspace: ours has just been taken.
-                halting.clear_halt(tx, here)
+                halts.clear_halt(tx, here)
         # Not before it is written: whoever sees these takes the workspace's halt for our own.
         self.workspace_id, self.contact.made = here, True
         self._changed()
@@ -267,8 +267,8 @@ class Driver:
 
     def _is_halted(self) -> bool:
         with self._ledger.read() as tx:
-            row = reading.workspace_row(tx, self.workspace_id)
-        return halting.halt_stands(row, time.time())
+            row = queries.workspace_row(tx, self.workspace_id)
+        return halts.halt_stands(row, time.time())
 
     def _halt_at_once(self, error: ApiError) -> float:
         """Our credential is refused from the start; returns the seconds until the next try."""
@@ -277,7 +277,7 @@ class Driver:
             return SEAT_RETRY
         with self._ledger.write() as tx:
             self._refusals.halt(tx, self.workspace_id, error.fault)
-            row = halting.halt_of(tx, self.workspace_id)
+            row = halts.halt_of(tx, self.workspace_id)
         self._changed()
         return max(SEAT_RETRY, (row.next_probe or 0.0) - time.time())
 
@@ -299,10 +299,10 @@ class Driver:
             mark = self._high_water.look()
             with self._ledger.write() as tx:
                 compare(tx, self._ledger, self._settings, mark, self.workspace_id)
-                seat = Seat(self.workspace_id, sending.take_seat(tx, self.workspace_id))
+                seat = Seat(self.workspace_id, submissions.take_seat(tx, self.workspace_id))
                 unknown = note_interrupted(tx, self.workspace_id)
             for row in unknown:
-                self.telling.unknown(row, sending.INTERRUPTED)
+                self.telling.unknown(row, submissions.INTERRUPTED)
             self._changed()
             yield seat
         finally:
@@ -344,11 +344,11 @@ class Driver:
         """Pack what is due and send one batch; returns the seconds until the next pass."""
         now = time.time()
         with self._ledger.read() as tx:
-            state = reading.workspace_row(tx, seat.workspace_id)
+            state = queries.workspace_row(tx, seat.workspace_id)
         if state.behind is not None:
             return LONGEST_SLEEP
         self._release_held(seat)
-        if halting.halt_stands(state, now):
+        if halts.halt_stands(state, now):
             return LONGEST_SLEEP if state.next_probe is None else state.next_probe - now
         packed, next_due = pack_due(self._ledger, seat, now, self._prices)
         if packed:
@@ -370,13 +370,13 @@ class Driver:
     def _release_held(self, seat: Seat) -> None:
         """Let go on what has waited for other requests."""
         with self._ledger.read() as tx:
-            if not holding.any_held(tx, seat.workspace_id):
+            if not held_requests.any_held(tx, seat.workspace_id):
                 return
-            stamp = holding.stamp_of(tx)
+            stamp = held_requests.stamp_of(tx)
             if stamp == self._released:
                 return  # nothing has ended since the last look
         with self._ledger.write(seat) as tx:
-            released = holding.release(tx, seat.workspace_id, time.time())
+            released = held_requests.release(tx, seat.workspace_id, time.time())
         if released:
             reach(CrashPoint.AFTER_RELEASE)
             self._changed()
@@ -387,10 +387,10 @@ class Driver:
         if probe:
             # One request tells whether the account is in order again; the rest waits for it.
             with self._ledger.write(seat) as tx:
-                return packing.probe(tx, seat.workspace_id, time.time())
+                return batch_contents.probe(tx, seat.workspace_id, time.time())
         while True:
             with self._ledger.read() as tx:
-                batch_id = packing.next_packed(tx, seat.workspace_id)
+                batch_id = batch_contents.next_packed(tx, seat.workspace_id)
             if batch_id is not None or not self._refusals.go_on(seat):
                 return batch_id
 
@@ -403,7 +403,7 @@ class Driver:
             self._changed()
             self._wake_send.set()
         with self._ledger.read() as tx:
-            ended = collecting.ended_batches(tx, seat.workspace_id, time.time())
+            ended = collected_batches.ended_batches(tx, seat.workspace_id, time.time())
         for batch_id in ended:
             if self._stopping:
                 break
@@ -417,7 +417,7 @@ class Driver:
         # What was collected may have ended a run, or have something left for the live API.
         again = min(self._keep_log_short(), self._look_at_deadlines(seat))
         with self._ledger.read() as tx:
-            due = collecting.next_check_of(tx, seat.workspace_id)
+            due = collected_batches.next_check_of(tx, seat.workspace_id)
         return again if due is None else max(0.0, min(again, due - time.time()))
 
     def _look_at_deadlines(self, seat: Seat) -> float:

@@ -25,12 +25,13 @@ from claude_batch.core.errors import (
     LedgerError,
 )
 from claude_batch.core.settings import BatchProcessingMode, LedgerSettings
-from claude_batch.ledger import collecting, halting, reading
+from claude_batch.ledger import collected_batches, halts, queries
 from claude_batch.ledger.processes import ProcessLock
-from claude_batch.ledger.reading import Answer
+from claude_batch.ledger.queries import Answer
 from claude_batch.ledger.store import Ledger, Watch
-from claude_batch.lifecycle.budgeting import declare_daily, held_of
+from claude_batch.lifecycle.budget_room import declare_daily, held_of
 from claude_batch.lifecycle.calls import Call, CallStore
+from claude_batch.lifecycle.cleanup import sweep
 from claude_batch.lifecycle.doors import (
     Door,
     first_cause,
@@ -39,12 +40,11 @@ from claude_batch.lifecycle.doors import (
     timed_out_error,
 )
 from claude_batch.lifecycle.driver import Driver
-from claude_batch.lifecycle.loops import EngineLoop
-from claude_batch.lifecycle.noticing import Noticing
+from claude_batch.lifecycle.event_loop_thread import EngineLoop
+from claude_batch.lifecycle.notices import Noticing
 from claude_batch.lifecycle.observers import Observers
-from claude_batch.lifecycle.sweeping import sweep
-from claude_batch.lifecycle.tooling import Talk, ToolFinder, Workbench
-from claude_batch.lifecycle.waiting import Waiter, Waiting, settle
+from claude_batch.lifecycle.tool_runner import Talk, ToolFinder, Workbench
+from claude_batch.lifecycle.waiters import Waiter, Waiting, settle
 from claude_batch.money.prices import prices_of
 from claude_batch.wire.encoding import EncodedRequest
 
@@ -176,7 +176,7 @@ class Engine:
         if drive and door.task is None:
             # A new process, or a new key, is a reason to try again what was halted.
             with self.ledger.write() as tx:
-                halting.ask_probe(tx, door.workspace_id)
+                halts.ask_probe(tx, door.workspace_id)
             door.task = asyncio.create_task(self._guard(door.driver.run()))
         return door
 
@@ -278,8 +278,8 @@ class Engine:
             if not waiters:
                 continue
             with self.ledger.read() as tx:
-                row = reading.workspace_row(tx, door.workspace_id)
-            if halting.halt_stands(row, time.time()):
+                row = queries.workspace_row(tx, door.workspace_id)
+            if halts.halt_stands(row, time.time()):
                 self._waiting.fail(waiters, lambda _, row=row: halted_error(row))
 
     @property
@@ -498,10 +498,10 @@ class Engine:
     def _give_up(self, waiter: Waiter, mode: BatchProcessingMode) -> None:
         if mode.on_timeout == "cancel":
             with self.ledger.write() as tx:
-                collecting.cancel_request(tx, waiter.seq, time.time())
+                collected_batches.cancel_request(tx, waiter.seq, time.time())
             self.wake()
         with self.ledger.read() as tx:
-            batch_id = reading.batch_of(tx, waiter.seq)
+            batch_id = queries.batch_of(tx, waiter.seq)
             held = None if batch_id else held_of(tx, waiter.run_id, time.time())
         words = "" if held is None else held.describe(waiter.run_id)
         self._waiting.fail([waiter], lambda w: timed_out_error(w.run_id, batch_id, mode, words))
@@ -510,8 +510,8 @@ class Engine:
         """Probe every halted workspace that this process has a key for, and go on."""
         for door in list(self._doors.values()):
             with self.ledger.write() as tx:
-                halting.accept_unexplained(tx, door.workspace_id)
-                halting.ask_probe(tx, door.workspace_id)
+                halts.accept_unexplained(tx, door.workspace_id)
+                halts.ask_probe(tx, door.workspace_id)
         self.wake()
 
 

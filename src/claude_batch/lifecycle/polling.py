@@ -13,11 +13,11 @@ from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.events import BatchEnded
 from claude_batch.core.settings import LedgerSettings
 from claude_batch.core.states import BatchState
-from claude_batch.ledger import collecting, halting, late_answers, packing
+from claude_batch.ledger import batch_contents, collected_batches, halts, late_answers
 from claude_batch.ledger.store import Ledger, Seat
-from claude_batch.lifecycle.listing import MOST_PAGES, is_evidence
-from claude_batch.lifecycle.telling import Telling
-from claude_batch.wire.client import ApiError, BatchesClient, RemoteBatch, Unreachable
+from claude_batch.lifecycle.batch_list import MOST_PAGES, is_evidence
+from claude_batch.lifecycle.event_reports import Telling
+from claude_batch.wire.batches_client import ApiError, BatchesClient, RemoteBatch, Unreachable
 
 __all__ = ["Polling", "absence", "age_of", "is_due", "missing_since", "next_check"]
 
@@ -94,7 +94,7 @@ class Polling:
     async def check_due(self, seat: Seat, now: float) -> None:
         """Look at every batch whose check is due. Raises `Deposed` where the seat was lost."""
         with self._ledger.read() as tx:
-            waiting = collecting.at_the_api(tx, seat.workspace_id)
+            waiting = collected_batches.at_the_api(tx, seat.workspace_id)
         due = [row for row in waiting if is_due(row.next_check, row.max_poll_interval, now)]
         if not due:
             return
@@ -139,13 +139,13 @@ class Polling:
                 if gone and await self._sees(seat):
                     with self._ledger.write(seat) as tx:
                         late_answers.take_earlier_answers(tx, row.id)
-                        lost = collecting.mark_lost(tx, row.id, note=note, now=now)
+                        lost = collected_batches.mark_lost(tx, row.id, note=note, now=now)
                     self._telling.collected(row, lost)
                     return None
         except Unreachable as error:
             note = str(error)
         with self._ledger.write(seat) as tx:
-            collecting.checked(
+            collected_batches.checked(
                 tx,
                 row.id,
                 state=BatchState(row.state),
@@ -171,9 +171,9 @@ class Polling:
             counts = msgspec.to_builtins(remote.request_counts)
             ended = remote.ended or now
             with self._ledger.write(seat) as tx:
-                collecting.mark_ended(tx, row.id, counts=json.dumps(counts), ended=ended)
+                collected_batches.mark_ended(tx, row.id, counts=json.dumps(counts), ended=ended)
                 # An ended batch makes room in the API's queue: what waits for room may try.
-                halting.wait_until(tx, seat.workspace_id, None, None)
+                halts.wait_until(tx, seat.workspace_id, None, None)
             self._telling.observers.tell(
                 BatchEnded(
                     **self._telling.here,
@@ -192,7 +192,9 @@ class Polling:
             else BatchState.IN_PROGRESS
         )
         with self._ledger.write(seat) as tx:
-            collecting.checked(tx, row.id, state=state, next_check=now + self._wait(row, now))
+            collected_batches.checked(
+                tx, row.id, state=state, next_check=now + self._wait(row, now)
+            )
 
     def _wait(self, row: Any, now: float) -> float:
         if row.cancel_requested is not None:
@@ -203,7 +205,7 @@ class Polling:
     async def cancel_requested(self, seat: Seat) -> None:
         """Cancel at the API what the user has cancelled. Raises `Deposed`."""
         with self._ledger.read() as tx:
-            rows = collecting.to_cancel(tx, seat.workspace_id)
+            rows = collected_batches.to_cancel(tx, seat.workspace_id)
         for row in rows:
             now = time.time()
             try:
@@ -212,11 +214,11 @@ class Polling:
                 # A batch that has just ended cannot be cancelled any more; the check tells.
                 _log.info("batch %s cannot be cancelled: %s", row.remote_id, error)
                 with self._ledger.write(seat) as tx:
-                    collecting.checked(
+                    collected_batches.checked(
                         tx, row.id, state=BatchState.CANCELING, next_check=now, note=str(error)
                     )
                 continue
             reach(CrashPoint.AFTER_CANCEL_BEFORE_RECORD)
             with self._ledger.read() as tx:
-                full = packing.batch(tx, row.id)
+                full = batch_contents.batch(tx, row.id)
             self._note(seat, full, remote)

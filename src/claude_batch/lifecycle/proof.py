@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
-from claude_batch.ledger import reconciling
+from claude_batch.ledger import unknown_batches
 from claude_batch.ledger.store import Ledger
-from claude_batch.wire.client import ApiError, BatchesClient, Unreachable
+from claude_batch.wire.batches_client import ApiError, BatchesClient, Unreachable
 from claude_batch.wire.encoding import parse_custom_id
 from claude_batch.wire.messages import UnreadableLine, decode_line
 
@@ -85,7 +85,7 @@ def _owner(ledger: Ledger, identifier: str) -> Proof:
     if parts is None or parts[1] not in ledger.incarnations:
         return Proof(foreign=True, note="its results are somebody else's")
     with ledger.read() as tx:
-        owner = reconciling.owner_of(tx, parts[0], parts[2])
+        owner = unknown_batches.owner_of(tx, parts[0], parts[2])
     if owner is None:
         return Proof(foreign=True, note="its results belong to a sending that was given up")
     return Proof(owner=owner)

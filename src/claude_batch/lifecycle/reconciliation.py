@@ -18,13 +18,13 @@ from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.events import UnknownDecided, UnknownOutcome
 from claude_batch.core.settings import LedgerSettings
 from claude_batch.core.states import CandidateState
-from claude_batch.ledger import halting, packing, reconciling
+from claude_batch.ledger import batch_contents, halts, unknown_batches
 from claude_batch.ledger.store import Ledger, Record, Seat, Transaction
-from claude_batch.lifecycle.listing import Listing, is_evidence, walk
+from claude_batch.lifecycle.batch_list import Listing, is_evidence, walk
+from claude_batch.lifecycle.event_reports import Telling
 from claude_batch.lifecycle.polling import absence, age_of, is_due, next_check
 from claude_batch.lifecycle.proof import Proof, prove
-from claude_batch.lifecycle.telling import Telling
-from claude_batch.wire.client import ApiError, BatchesClient, RemoteBatch, Unreachable
+from claude_batch.wire.batches_client import ApiError, BatchesClient, RemoteBatch, Unreachable
 
 __all__ = ["SILENT_SENDINGS", "Decision", "Reconciliation", "decide", "may_be_ours"]
 
@@ -100,7 +100,7 @@ class Reconciliation:
         Raises `Deposed` where the seat was lost.
         """
         with self._ledger.read() as tx:
-            rows = reconciling.unknown_batches(tx, seat.workspace_id)
+            rows = unknown_batches.unknown_batches(tx, seat.workspace_id)
         if not any(is_due(row.next_check or 0.0, row.max_poll_interval, now) for row in rows):
             return False
         try:
@@ -128,7 +128,7 @@ class Reconciliation:
     def _look_later(self, seat: Seat, rows: Sequence[Record], now: float) -> None:
         with self._ledger.write(seat) as tx:
             for row in rows:
-                reconciling.note_look(tx, row.id, next_check=now + self._wait(row, now))
+                unknown_batches.note_look(tx, row.id, next_check=now + self._wait(row, now))
 
     def _wait(self, row: Record, now: float) -> float:
         age = age_of(row.unknown_since, now)
@@ -143,15 +143,15 @@ class Reconciliation:
         """Note new candidates, those that a count sets aside, and how far settling is."""
         now = time.time()
         with self._ledger.write(seat) as tx:
-            row = packing.batch(tx, row.id)
-            if not reconciling.is_unknown(tx, row.id):
+            row = batch_contents.batch(tx, row.id)
+            if not unknown_batches.is_unknown(tx, row.id):
                 return
             started = row.settling_from if row.settling_from is not None else listing.server_time
             end = started + self._settings.settling
             settled = now if row.settled is None and listing.server_time >= end else None
-            known = reconciling.known_remote_ids(tx, seat.workspace_id, listing.ids)
-            seen = {c.remote_id: c for c in reconciling.candidates_of(tx, row.id)}
-            snapshot = reconciling.snapshot_of(row)
+            known = unknown_batches.known_remote_ids(tx, seat.workspace_id, listing.ids)
+            seen = {c.remote_id: c for c in unknown_batches.candidates_of(tx, row.id)}
+            snapshot = unknown_batches.snapshot_of(row)
             for remote in listing.batches.values():
                 fits = may_be_ours(
                     remote,
@@ -164,16 +164,16 @@ class Reconciliation:
                 candidate = seen.get(remote.id)
                 if candidate is None:
                     if fits and row.settled is None:
-                        reconciling.add_candidate(tx, row.id, remote.id, now)
+                        unknown_batches.add_candidate(tx, row.id, remote.id, now)
                 elif candidate.state == CandidateState.OPEN and not fits:
-                    reconciling.judge(
+                    unknown_batches.judge(
                         tx,
                         row.id,
                         remote.id,
                         state=CandidateState.FOREIGN,
                         note="accounted for" if remote.id in known else "another request count",
                     )
-            reconciling.note_look(
+            unknown_batches.note_look(
                 tx,
                 row.id,
                 next_check=now + self._wait(row, now),
@@ -183,7 +183,7 @@ class Reconciliation:
 
     async def _judge_candidates(self, seat: Seat, row: Record, listing: Listing) -> bool:
         with self._ledger.read() as tx:
-            found = reconciling.candidates_of(tx, row.id)
+            found = unknown_batches.candidates_of(tx, row.id)
         opened = [c for c in found if c.state == CandidateState.OPEN]
         if self._settings.exclusive_workspace and len(opened) == 1:
             lone = listing.batches.get(opened[0].remote_id)
@@ -210,7 +210,7 @@ class Reconciliation:
             return False
         with self._ledger.write(seat) as tx:
             # Where it may be another sending of ours as well, only its results can tell.
-            if reconciling.rivals(tx, row.id):
+            if unknown_batches.rivals(tx, row.id):
                 return False
             self._adopt(tx, row.id, remote, "assumed")
         self._tell(row.id, row.request_count, "assumed", remote.id)
@@ -219,7 +219,7 @@ class Reconciliation:
     def _adopt(self, tx: Transaction, batch_id: int, remote: RemoteBatch, how: str) -> None:
         now = time.time()
         submitted = min(now, remote.created or now)
-        reconciling.adopt(tx, batch_id, remote.id, how=how, submitted=submitted, now=now)
+        unknown_batches.adopt(tx, batch_id, remote.id, how=how, submitted=submitted, now=now)
 
     async def _retrieve(self, seat: Seat, row: Record, candidate: Any) -> RemoteBatch | None:
         """A candidate that the list does not show any more."""
@@ -234,7 +234,7 @@ class Reconciliation:
         except Unreachable as error:
             note = error.reason
         with self._ledger.write(seat) as tx:
-            reconciling.judge(
+            unknown_batches.judge(
                 tx,
                 row.id,
                 candidate.remote_id,
@@ -248,7 +248,7 @@ class Reconciliation:
         """A candidate that is under way: what was not found before has passed."""
         if candidate.not_found_since is not None:
             with self._ledger.write(seat) as tx:
-                reconciling.judge(tx, row.id, candidate.remote_id, state=CandidateState.OPEN)
+                unknown_batches.judge(tx, row.id, candidate.remote_id, state=CandidateState.OPEN)
 
     def _note_proof(
         self, seat: Seat, row: Record, candidate: Any, remote: RemoteBatch, proof: Proof
@@ -256,12 +256,12 @@ class Reconciliation:
         if proof.owner is not None:
             reach(CrashPoint.BEFORE_ADOPT)
             with self._ledger.write(seat) as tx:
-                ours = reconciling.is_unknown(tx, proof.owner)
+                ours = unknown_batches.is_unknown(tx, proof.owner)
                 if ours:
                     self._adopt(tx, proof.owner, remote, "proved")
                 if not ours or proof.owner != row.id:
                     note = f"it is the ledger's batch {proof.owner}"
-                    reconciling.judge(
+                    unknown_batches.judge(
                         tx, row.id, remote.id, state=CandidateState.FOREIGN, note=note
                     )
             reach(CrashPoint.AFTER_ADOPT)
@@ -282,7 +282,7 @@ class Reconciliation:
         elif (proof.missing and remote.archived_at is not None) or overdue or unreadable:
             state = CandidateState.GONE
         with self._ledger.write(seat) as tx:
-            reconciling.judge(
+            unknown_batches.judge(
                 tx,
                 row.id,
                 remote.id,
@@ -295,10 +295,10 @@ class Reconciliation:
 
     def _decide(self, seat: Seat, batch_id: int, now: float) -> bool:
         with self._ledger.read() as tx:
-            row = packing.batch(tx, batch_id)
-            if not reconciling.is_unknown(tx, batch_id):
+            row = batch_contents.batch(tx, batch_id)
+            if not unknown_batches.is_unknown(tx, batch_id):
                 return False
-            states = [CandidateState(c.state) for c in reconciling.candidates_of(tx, batch_id)]
+            states = [CandidateState(c.state) for c in unknown_batches.candidates_of(tx, batch_id)]
         decision = decide(states, settled=row.settled is not None)
         if decision is Decision.WAIT and not self._is_overdue(row, now):
             return False
@@ -309,12 +309,12 @@ class Reconciliation:
             # Nobody but who has the seat decides, so it is as unknown as it was.
             if decision is Decision.WAIT:
                 outcome = "resubmitted"
-                count = reconciling.resubmit(tx, batch_id, now=now)
+                count = unknown_batches.resubmit(tx, batch_id, now=now)
                 if not count:
                     return False
             elif decision is Decision.UNRESOLVED:
                 outcome = "unresolved"
-                reconciling.unresolve(
+                unknown_batches.unresolve(
                     tx,
                     batch_id,
                     note="a batch that may have been it is gone, and cannot be judged any more",
@@ -322,7 +322,7 @@ class Reconciliation:
             else:
                 outcome = "not_accepted"
                 note = "the API's list proved that it was not accepted"
-                silent = reconciling.disprove(tx, batch_id, note=note)
+                silent = unknown_batches.disprove(tx, batch_id, note=note)
                 if silent >= SILENT_SENDINGS:
                     self._too_silent(tx, seat, batch_id, silent)
         self._tell(batch_id, count, outcome)
@@ -343,9 +343,11 @@ class Reconciliation:
 
     def _too_silent(self, tx: Transaction, seat: Seat, batch_id: int, silent: int) -> None:
         now = time.time()
-        if packing.batch(tx, batch_id).request_count == 0 or packing.split(tx, batch_id, now):
+        if batch_contents.batch(tx, batch_id).request_count == 0 or batch_contents.split(
+            tx, batch_id, now
+        ):
             return
-        halting.halt(
+        halts.halt(
             tx,
             seat.workspace_id,
             reason="refused",

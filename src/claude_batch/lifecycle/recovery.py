@@ -18,25 +18,25 @@ import msgspec
 from claude_batch.core.settings import LedgerSettings
 from claude_batch.core.states import BatchState
 from claude_batch.ledger import (
-    collecting,
+    batch_contents,
+    collected_batches,
     enqueue,
-    halting,
-    live,
-    packing,
-    reading,
-    reconciling,
-    recovering,
-    sending,
+    halts,
+    live_calls,
+    queries,
+    recovered_batches,
+    submissions,
+    unknown_batches,
 )
 from claude_batch.ledger.high_water import HighWater, is_known, posts_of
-from claude_batch.ledger.seats import every_seat
+from claude_batch.ledger.leader_locks import every_seat
 from claude_batch.ledger.store import Ledger, Seat
+from claude_batch.lifecycle.batch_list import walk
 from claude_batch.lifecycle.collection import Collection
 from claude_batch.lifecycle.doors import contact_faults
-from claude_batch.lifecycle.listing import walk
 from claude_batch.lifecycle.polling import Polling
 from claude_batch.lifecycle.proof import FOREIGN_LINES, split_lines
-from claude_batch.wire.client import ApiError, BatchesClient, RemoteBatch, Unreachable
+from claude_batch.wire.batches_client import ApiError, BatchesClient, RemoteBatch, Unreachable
 from claude_batch.wire.encoding import parse_custom_id
 from claude_batch.wire.messages import UnreadableLine, decode_line
 
@@ -88,7 +88,7 @@ async def recover(
             if client.workspace is not None:
                 here = enqueue.name_workspace(tx, here, fingerprint, client.workspace)
         with ledger.read() as tx:
-            ids = reading.workspace_ids(tx)
+            ids = queries.workspace_ids(tx)
         with every_seat(path, ids, "recovery must be alone with the ledger"):
             return await _Recovery(ledger, client, settings, here).run(force)
 
@@ -106,11 +106,11 @@ class _Recovery:
         self._settings = settings
         self._high_water = HighWater(ledger)
         with ledger.write() as tx:
-            self._behind = recovering.begin(tx, workspace_id, time.time())
-            self._seat = Seat(workspace_id, sending.take_seat(tx, workspace_id))
-            live.interrupted(tx, workspace_id)
+            self._behind = recovered_batches.begin(tx, workspace_id, time.time())
+            self._seat = Seat(workspace_id, submissions.take_seat(tx, workspace_id))
+            live_calls.interrupted(tx, workspace_id)
             # Should one have been taken, it is found below like all that is forgotten.
-            sending.settle_interrupted(
+            submissions.settle_interrupted(
                 tx, workspace_id, now=time.time(), note="the ledger was restored"
             )
         self._collection = Collection(ledger, client, settings)
@@ -120,13 +120,13 @@ class _Recovery:
         mark = self._high_water.read()
         await self._collect_known()
         with self._ledger.read() as tx:
-            last = recovering.last_server_time(tx, self._seat.workspace_id)
+            last = recovered_batches.last_server_time(tx, self._seat.workspace_id)
         since = 0.0 if last is None else last - self._settings.lookback
         # The server's clock is known to a second at best: its Date header has no fractions.
         until = self._behind + self._client.clock_offset + self._settings.settling + CLOCKS_APART
         listing = await walk(self._client, since=since)
         with self._ledger.read() as tx:
-            known = reconciling.known_remote_ids(tx, self._seat.workspace_id, listing.ids)
+            known = unknown_batches.known_remote_ids(tx, self._seat.workspace_id, listing.ids)
         forgotten = [
             batch
             for batch in listing.batches.values()
@@ -141,7 +141,7 @@ class _Recovery:
         if force or not (self.found.open or self.found.wait):
             self._finish(force)
         with self._ledger.read() as tx:
-            self.found.elsewhere = reading.behind(tx)
+            self.found.elsewhere = queries.behind(tx)
         return self.found
 
     async def _collect_known(self) -> None:
@@ -150,14 +150,14 @@ class _Recovery:
         await polling.check_due(self._seat, time.time() + 366 * 86400)
         with self._ledger.read() as tx:
             now = time.time() + 366 * 86400
-            ended = collecting.ended_batches(tx, self._seat.workspace_id, now)
+            ended = collected_batches.ended_batches(tx, self._seat.workspace_id, now)
         for batch_id in ended:
             await self._collect(batch_id)
 
     async def _collect(self, batch_id: int) -> None:
         await self._collection.collect(self._seat, batch_id)
         with self._ledger.read() as tx:
-            row = packing.batch(tx, batch_id)
+            row = batch_contents.batch(tx, batch_id)
         if row.state != BatchState.COLLECTED:
             self.found.open[row.remote_id] = f"its results are not complete: {row.note}"
 
@@ -199,13 +199,15 @@ class _Recovery:
         created = remote.created or now
         first, number = next(iter(sendings.items()))
         with self._ledger.write(self._seat) as tx:
-            owner = reconciling.owner_of(tx, first, number)
-            if owner is not None and reconciling.is_unknown(tx, owner):
+            owner = unknown_batches.owner_of(tx, first, number)
+            if owner is not None and unknown_batches.is_unknown(tx, owner):
                 # The sending is remembered, only its answer is not.
-                reconciling.adopt(tx, owner, remote.id, how="proved", submitted=created, now=now)
+                unknown_batches.adopt(
+                    tx, owner, remote.id, how="proved", submitted=created, now=now
+                )
                 self.found.adopted[remote.id] = len(sendings)
                 return
-            claim = recovering.adopt_forgotten(
+            claim = recovered_batches.adopt_forgotten(
                 tx,
                 self._seat.workspace_id,
                 remote.id,
@@ -226,10 +228,10 @@ class _Recovery:
         mark = self._high_water.read()
         with self._ledger.write(self._seat) as tx:
             if not force and not is_known(mark, self._ledger.incarnations, posts_of(tx)):
-                self.found.lost = live.forgotten(tx, self._seat.workspace_id, time.time())
-            posts = recovering.end(tx, self._seat.workspace_id, mark)
-            if halting.halt_of(tx, self._seat.workspace_id).halt_reason == "ledger_behind":
-                halting.clear_halt(tx, self._seat.workspace_id)
+                self.found.lost = live_calls.forgotten(tx, self._seat.workspace_id, time.time())
+            posts = recovered_batches.end(tx, self._seat.workspace_id, mark)
+            if halts.halt_of(tx, self._seat.workspace_id).halt_reason == "ledger_behind":
+                halts.clear_halt(tx, self._seat.workspace_id)
             self._ledger.renew_incarnation(tx)
         self._ledger.reopen()
         self._high_water.renew(posts)

@@ -16,13 +16,13 @@ from typing import Any
 from claude_batch.core.errors import ActorConfigurationError
 from claude_batch.core.settings import LedgerSettings
 from claude_batch.core.states import BatchState, RequestState
-from claude_batch.ledger import collecting, late_answers, packing, reading
+from claude_batch.ledger import batch_contents, collected_batches, late_answers, queries
 from claude_batch.ledger.store import Ledger
-from claude_batch.lifecycle.budgeting import warn_after
+from claude_batch.lifecycle.budget_room import warn_after
 from claude_batch.lifecycle.collection import COMPLETE_FETCHES, Collection, missing_state
 from claude_batch.lifecycle.doors import contact_faults
 from claude_batch.lifecycle.submission import backoff
-from claude_batch.wire.client import ApiError, BatchesClient, Unreachable
+from claude_batch.wire.batches_client import ApiError, BatchesClient, Unreachable
 
 __all__ = ["Refetched", "refetch"]
 
@@ -56,7 +56,7 @@ async def refetch(
     reached; what was filled until then stays filled.
     """
     with ledger.read() as tx:
-        there = reading.workspace_row(tx, reading.run_row(tx, run_id).workspace_id).base_url
+        there = queries.workspace_row(tx, queries.run_row(tx, run_id).workspace_id).base_url
         rows = late_answers.incomplete_batches(tx, run_id)
         before = late_answers.missing_sendings(tx, run_id)
     if there != client.base_url:
@@ -108,14 +108,14 @@ def _fill(ledger: Ledger, batch_id: int) -> None:
     """Give the requests of a batch what is stored of it by now."""
     now = time.time()
     with ledger.write() as tx:
-        row = packing.batch(tx, batch_id)
+        row = batch_contents.batch(tx, batch_id)
         if row.state == BatchState.ENDED:
             # The driver judges it; its successes are for sure, also those of earlier sendings.
-            collecting.give_successes(tx, batch_id)
-            collecting.settle_again(tx, batch_id, lost=True, contradicted=True)
-            collecting.fetch_soon(tx, batch_id, now)
+            collected_batches.give_successes(tx, batch_id)
+            collected_batches.settle_again(tx, batch_id, lost=True, contradicted=True)
+            collected_batches.fetch_soon(tx, batch_id, now)
             return
-        stored = collecting.stored_counts(tx, batch_id)
+        stored = collected_batches.stored_counts(tx, batch_id)
         # A batch that was gone before it had ended has no counts.
         counts = None if row.counts is None else json.loads(row.counts)
         succeeded = row.request_count if counts is None else int(counts.get("succeeded", 0))
@@ -124,7 +124,7 @@ def _fill(ledger: Ledger, batch_id: int) -> None:
         contradicted = counts is not None and short > max(gaps, 0)
         late_answers.fill(tx, batch_id, contradicted=contradicted, now=now)
         lost = counts is None or missing_state(stored, succeeded) is RequestState.LOST
-        collecting.settle_again(tx, batch_id, lost=lost, contradicted=contradicted)
+        collected_batches.settle_again(tx, batch_id, lost=lost, contradicted=contradicted)
         warnings = warn_after(tx, batch_id, now)
     for words in warnings:
         _log.warning("%s", words, extra={"for_people": True})

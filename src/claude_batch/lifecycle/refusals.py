@@ -16,11 +16,11 @@ import msgspec
 
 from claude_batch.core.settings import LedgerSettings
 from claude_batch.core.states import BatchState
-from claude_batch.ledger import halting, packing, reconciling, sending
+from claude_batch.ledger import batch_contents, halts, submissions, unknown_batches
 from claude_batch.ledger.store import Ledger, Seat, Transaction
-from claude_batch.lifecycle.listing import Listing
+from claude_batch.lifecycle.batch_list import Listing
 from claude_batch.wire.encoding import custom_id
-from claude_batch.wire.errors import ApiFault
+from claude_batch.wire.error_table import ApiFault
 
 __all__ = ["Refusals"]
 
@@ -52,7 +52,7 @@ class Refusals:
         error_type: str | None = None,
     ) -> None:
         """Stop sending, and plan the next probe."""
-        halting.halt(
+        halts.halt(
             tx,
             workspace_id,
             reason=reason,
@@ -64,18 +64,18 @@ class Refusals:
 
     def lift(self, tx: Transaction, workspace_id: int) -> None:
         """The API has taken something: send again, where sending was halted."""
-        if halting.halt_of(tx, workspace_id).halted is None:
+        if halts.halt_of(tx, workspace_id).halted is None:
             return
-        halting.clear_halt(tx, workspace_id)
-        for row in packing.refused_halves(tx, workspace_id):
+        halts.clear_halt(tx, workspace_id)
+        for row in batch_contents.refused_halves(tx, workspace_id):
             # Halves that were refused alike: with the account in order each is judged anew, and
             # a single request by what is said of it then.
-            if packing.split(tx, row.id, time.time()) is None:
-                packing.forget_refusal(tx, row.id)
+            if batch_contents.split(tx, row.id, time.time()) is None:
+                batch_contents.forget_refusal(tx, row.id)
 
     def too_large(self, tx: Transaction, row: Any, note: str) -> None:
         """Part a batch in two; a single request that is too large fails."""
-        if packing.split(tx, row.id, time.time()) is None:
+        if batch_contents.split(tx, row.id, time.time()) is None:
             self._fail(tx, row, 0, "request_too_large", note)
 
     def bad_request(self, tx: Transaction, row: Any, fault: ApiFault) -> None:
@@ -91,9 +91,9 @@ class Refusals:
         ):
             return
         refusal = json.dumps([fault.error_type, fault.message, fault.request_id])
-        halted = halting.halt_of(tx, row.workspace_id).halted is not None
-        packing.note_refusal(tx, row.id, refusal)
-        other = packing.other_half(tx, row.id)
+        halted = halts.halt_of(tx, row.workspace_id).halted is not None
+        batch_contents.note_refusal(tx, row.id, refusal)
+        other = batch_contents.other_half(tx, row.id)
         alike = (
             other is not None
             and other.state == BatchState.PACKED
@@ -104,12 +104,12 @@ class Refusals:
             # A probe, or the second half, refused like all before.
             self.halt(tx, row.workspace_id, fault)
         elif other is None:
-            self._part(tx, packing.batch(tx, row.id))
+            self._part(tx, batch_contents.batch(tx, row.id))
 
     def go_on(self, seat: Seat) -> bool:
         """Part the refused halves whose other half has been judged; True where there was one."""
         with self._ledger.read() as tx:
-            found = packing.refused_halves(tx, seat.workspace_id)
+            found = batch_contents.refused_halves(tx, seat.workspace_id)
         # One that still waits to be sent for the first time has not told anything.
         judged = [
             row
@@ -120,11 +120,11 @@ class Refusals:
             return False
         with self._ledger.write(seat) as tx:
             for row in judged:
-                self._part(tx, packing.batch(tx, row.id))
+                self._part(tx, batch_contents.batch(tx, row.id))
         return True
 
     def _part(self, tx: Transaction, row: Any) -> None:
-        if packing.split(tx, row.id, time.time()) is None:
+        if batch_contents.split(tx, row.id, time.time()) is None:
             error_type, message, request_id = json.loads(row.refusal)
             self._fail(tx, row, 0, error_type or "invalid_request_error", message, request_id)
 
@@ -138,12 +138,12 @@ class Refusals:
         request_id: str | None = None,
     ) -> bool:
         """End the request at a 0-based place of a batch as errored; False where there is none."""
-        request = sending.seq_at(tx, row.id, index)
+        request = submissions.seq_at(tx, row.id, index)
         if request is None:
             return False
         # Written as the line that the API would have sent, so that one reader serves both. The row
         # may have been read before the POST was counted.
-        sent = request.sendings + packing.batch(tx, row.id).posts
+        sent = request.sendings + batch_contents.batch(tx, row.id).posts
         line = {
             "custom_id": custom_id(request.id, self._ledger.incarnation, sent),
             "result": {
@@ -155,7 +155,7 @@ class Refusals:
                 },
             },
         }
-        sending.fail_packed(
+        submissions.fail_packed(
             tx,
             row.id,
             request.seq,
@@ -170,9 +170,9 @@ class Refusals:
         # The Date header has whole seconds: what is listed now may have been made a little later.
         dated = [remote.created or 0.0 for remote in listing.batches.values()]
         newest = max([listing.server_time, *dated])
-        since = reconciling.explained_until(tx, workspace_id, newest)
-        known = reconciling.known_remote_ids(tx, workspace_id, listing.ids)
-        waiting = reconciling.unknown_batches(tx, workspace_id)
+        since = unknown_batches.explained_until(tx, workspace_id, newest)
+        known = unknown_batches.known_remote_ids(tx, workspace_id, listing.ids)
+        waiting = unknown_batches.unknown_batches(tx, workspace_id)
         counts = {row.request_count for row in waiting}
         for remote in listing.batches.values():
             created = remote.created

@@ -7,9 +7,9 @@ import time
 
 from filelock import FileLock
 
-from claude_batch.ledger import live, sending
+from claude_batch.ledger import live_calls, submissions
+from claude_batch.ledger.leader_locks import seat_file
 from claude_batch.ledger.locks import file_lock, take
-from claude_batch.ledger.seats import seat_file
 from claude_batch.ledger.store import Ledger, Record, Transaction
 
 __all__ = [
@@ -46,8 +46,8 @@ def seat_is_taken(ledger: Ledger, workspace_id: int) -> bool:
 def interrupted_workspaces(ledger: Ledger) -> list[int]:
     """The workspaces whose driver has ended in the middle of a POST, and that nobody drives."""
     with ledger.read() as tx:
-        found = set(sending.sending_workspaces(tx))
-        found.update(row.workspace_id for row in live.under_way(tx))
+        found = set(submissions.sending_workspaces(tx))
+        found.update(row.workspace_id for row in live_calls.under_way(tx))
     return [each for each in sorted(found) if not seat_is_taken(ledger, each)]
 
 
@@ -56,13 +56,13 @@ def note_interrupted(tx: Transaction, workspace_id: int) -> list[Record]:
 
     Only for whoever has the seat.
     """
-    if lost := live.interrupted(tx, workspace_id):
+    if lost := live_calls.interrupted(tx, workspace_id):
         _log.warning(
             "%d live calls were under way when the last driver ended: they may have been paid "
             "for, and are not made again by themselves",
             lost,
         )
-    return sending.settle_interrupted(tx, workspace_id, now=time.time())
+    return submissions.settle_interrupted(tx, workspace_id, now=time.time())
 
 
 def settle_interrupted(ledger: Ledger) -> None:
@@ -73,7 +73,7 @@ def settle_interrupted(ledger: Ledger) -> None:
             continue  # somebody drives it by now, and has noted it
         try:
             with ledger.write() as tx:
-                sending.take_seat(tx, workspace_id)
+                submissions.take_seat(tx, workspace_id)
                 note_interrupted(tx, workspace_id)
         finally:
             lock.release()

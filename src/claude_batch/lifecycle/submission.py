@@ -18,15 +18,15 @@ from typing import Any
 from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.errors import InvalidRequestError, LedgerError
 from claude_batch.core.settings import LedgerSettings
-from claude_batch.ledger import halting, late_answers, packing, reconciling, sending
+from claude_batch.ledger import batch_contents, halts, late_answers, submissions, unknown_batches
 from claude_batch.ledger.high_water import HighWater, count_post, note_behind
 from claude_batch.ledger.store import Ledger, Seat, Transaction
-from claude_batch.lifecycle.behind import stop_behind
-from claude_batch.lifecycle.listing import Listing, walk
+from claude_batch.lifecycle.batch_list import Listing, walk
+from claude_batch.lifecycle.event_reports import Telling
+from claude_batch.lifecycle.mark_check import stop_behind
 from claude_batch.lifecycle.polling import next_check
 from claude_batch.lifecycle.refusals import Refusals
-from claude_batch.lifecycle.telling import Telling
-from claude_batch.wire.client import ApiError, BatchesClient, CreateAnswer, Unreachable
+from claude_batch.wire.batches_client import ApiError, BatchesClient, CreateAnswer, Unreachable
 from claude_batch.wire.encoding import (
     BODY_END,
     BODY_START,
@@ -35,7 +35,7 @@ from claude_batch.wire.encoding import (
     body_length,
     custom_id,
 )
-from claude_batch.wire.errors import ApiFault, CreateVerdict, classify_create
+from claude_batch.wire.error_table import ApiFault, CreateVerdict, classify_create
 
 __all__ = ["Submission", "backoff"]
 
@@ -126,12 +126,12 @@ class Submission:
         reach(CrashPoint.BEFORE_INTENT)
         with self._ledger.write(seat) as tx:
             late_answers.take_earlier_answers(tx, batch_id)
-            if not packing.withdraw_cancelled(tx, batch_id):
+            if not batch_contents.withdraw_cancelled(tx, batch_id):
                 return
-            row = packing.batch(tx, batch_id)
+            row = batch_contents.batch(tx, batch_id)
             if not row.request_count or self._is_halted(tx, seat, row, now):
                 return
-            posts = sending.intend(
+            posts = submissions.intend(
                 tx,
                 batch_id,
                 snapshot=listing.ids,
@@ -161,11 +161,11 @@ class Submission:
             # The tail has not left, so nothing was taken: noted where the disk still lets us, and
             # else concluded by the next driver, since ``armed`` is not there.
             with contextlib.suppress(LedgerError), self._ledger.write(seat) as tx:
-                sending.mark_definite_no(tx, batch_id, note=str(error))
+                submissions.mark_definite_no(tx, batch_id, note=str(error))
             raise
         except InvalidRequestError as error:
             with self._ledger.write(seat) as tx:
-                sending.mark_definite_no(tx, batch_id, note=str(error))
+                submissions.mark_definite_no(tx, batch_id, note=str(error))
                 self._refusals.stop(tx, seat.workspace_id, str(error))
             return
         reach(CrashPoint.AFTER_POST_BEFORE_RECORD)
@@ -184,10 +184,10 @@ class Submission:
 
     def _is_halted(self, tx: Transaction, seat: Seat, row: Any, now: float) -> bool:
         """Whether sending was halted while the list was read; a single request still may probe."""
-        halt = halting.halt_of(tx, seat.workspace_id)
+        halt = halts.halt_of(tx, seat.workspace_id)
         if halt.halted is None:
             return False
-        return row.request_count > 1 or halting.halt_stands(halt, now)
+        return row.request_count > 1 or halts.halt_stands(halt, now)
 
     def _is_unexplained(self, seat: Seat, listing: Listing) -> bool:
         """Where nobody else makes batches, one that nobody can explain stops sending."""
@@ -197,7 +197,7 @@ class Submission:
     async def _body(self, seat: Seat, upload: _Upload) -> AsyncIterator[bytes]:
         buffer = bytearray(BODY_START)
         first = True
-        for page in sending.body_pages(self._ledger, upload.batch_id):
+        for page in submissions.body_pages(self._ledger, upload.batch_id):
             if self._stopping():
                 raise _NotArmed("stopped before the batch was sent; it waits in the ledger")
             items = (
@@ -218,7 +218,7 @@ class Submission:
             if late_answers.has_earlier_answers(tx, upload.batch_id):
                 # Collected while this was uploaded: the rest is sent without those.
                 raise _NotArmed("an earlier sending has been answered meanwhile")
-            sending.mark_armed(tx, upload.batch_id, time.time())
+            submissions.mark_armed(tx, upload.batch_id, time.time())
             number = count_post(tx)
         reach(CrashPoint.BEFORE_HIGH_WATER)
         if not self._high_water.raise_to(number, sending=True):
@@ -261,11 +261,11 @@ class Submission:
         while True:
             try:
                 with self._ledger.write(seat) as tx:
-                    if not sending.mark_submitted(
+                    if not submissions.mark_submitted(
                         tx, row.id, remote_id, now=now, next_check=now + first
                     ):
                         return False
-                    halting.wait_until(tx, seat.workspace_id, None, None)
+                    halts.wait_until(tx, seat.workspace_id, None, None)
                     # What was sent to probe a halted account has been taken.
                     self._refusals.lift(tx, seat.workspace_id)
                 return True
@@ -287,7 +287,7 @@ class Submission:
         """We gave the upload up ourselves, which says nothing of the API or of its size."""
         self._failures += 1
         with self._ledger.write(seat) as tx:
-            sending.mark_definite_no(tx, batch_id, note=reason)
+            submissions.mark_definite_no(tx, batch_id, note=reason)
             self._wait(tx, seat, backoff(self._failures), reason)
 
     def _broken(self, seat: Seat, row: Any, answer: CreateAnswer) -> None:
@@ -295,7 +295,9 @@ class Submission:
         broke = not answer.never_connected and not self._stopping()
         self._failures += 1
         with self._ledger.write(seat) as tx:
-            broken = sending.mark_definite_no(tx, row.id, note=answer.reason, broken_upload=broke)
+            broken = submissions.mark_definite_no(
+                tx, row.id, note=answer.reason, broken_upload=broke
+            )
             if broken >= BROKEN_UPLOADS_ARE_413:
                 self._refusals.too_large(tx, row, "the upload broke three times in a row")
             else:
@@ -309,7 +311,7 @@ class Submission:
             return
         self._failures += 1
         with self._ledger.write(seat) as tx:
-            sending.mark_definite_no(tx, row.id, note=note)
+            submissions.mark_definite_no(tx, row.id, note=note)
             if verdict is CreateVerdict.TOO_LARGE:
                 self._refusals.too_large(tx, row, note)
             elif verdict is CreateVerdict.BAD_REQUEST:
@@ -323,9 +325,9 @@ class Submission:
     def _unknown(self, seat: Seat, row: Any, note: str) -> None:
         now = time.time()
         with self._ledger.write(seat) as tx:
-            sending.mark_unknown(tx, row.id, note=note, now=now)
+            submissions.mark_unknown(tx, row.id, note=note, now=now)
             # It says nothing of the account either.
-            halting.put_off_probe(
+            halts.put_off_probe(
                 tx, seat.workspace_id, now=now, interval=self._settings.probe_interval
             )
         self._telling.unknown(row, note)
@@ -342,7 +344,7 @@ class Submission:
         )
         self._telling.unknown(row, note)
         with self._ledger.write(seat) as tx:
-            reconciling.unresolve(tx, row.id, note=note)
+            unknown_batches.unresolve(tx, row.id, note=note)
             self._refusals.stop(tx, seat.workspace_id, note)
 
     def _failed_look(self, seat: Seat, error: ApiError | Unreachable) -> None:
@@ -358,7 +360,5 @@ class Submission:
 
     def _wait(self, tx: Transaction, seat: Seat, seconds: float, reason: str) -> None:
         now = time.time()
-        halting.wait_until(tx, seat.workspace_id, now + min(seconds, LONGEST_WAIT), reason)
-        halting.put_off_probe(
-            tx, seat.workspace_id, now=now, interval=self._settings.probe_interval
-        )
+        halts.wait_until(tx, seat.workspace_id, now + min(seconds, LONGEST_WAIT), reason)
+        halts.put_off_probe(tx, seat.workspace_id, now=now, interval=self._settings.probe_interval)

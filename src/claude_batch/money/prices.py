@@ -116,7 +116,7 @@ def _price(value: Any, prompt: int) -> Any:
 
 @lru_cache(maxsize=16)
 def _of_file(path: Path, _state: tuple[int, int]) -> Prices:
-    from claude_batch.money.files import read_prices
+    from claude_batch.money.price_file import read_prices
 
     return Prices(read_prices(path))
 

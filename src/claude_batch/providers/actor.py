@@ -13,7 +13,7 @@ from claude_batch.actor.output import OutputFormat, output_format_of
 from claude_batch.actor.request import ActorRequest, Requests, check_requests
 from claude_batch.actor.response import ActorResponse, ActorResult, OutputJudge, OutputT
 from claude_batch.core.errors import ActorConfigurationError
-from claude_batch.providers.closing import Closing
+from claude_batch.providers.closable import Closing
 from claude_batch.providers.protocol import Provider
 from claude_batch.providers.registry import ProviderRegistry, default_registry
 from claude_batch.providers.run_context import RunContext

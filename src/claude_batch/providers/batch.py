@@ -33,17 +33,20 @@ from claude_batch.core.settings import (
     resolve_mode,
 )
 from claude_batch.ledger.digests import index_answers
-from claude_batch.ledger.reading import Answer
-from claude_batch.ledger.retrying import Rerun
+from claude_batch.ledger.queries import Answer
+from claude_batch.ledger.retries import Rerun
 from claude_batch.lifecycle.doors import Door
 from claude_batch.lifecycle.engine import Engine
 from claude_batch.lifecycle.observers import Carriers, checked_observers
-from claude_batch.lifecycle.tooling import Talk
+from claude_batch.lifecycle.tool_runner import Talk
 from claude_batch.money.estimates import Estimate
 from claude_batch.money.prices import prices_of
 from claude_batch.providers.background import wait_for
+from claude_batch.providers.conversation_options import talk_of
+from claude_batch.providers.document_placement import CallDocuments
+from claude_batch.providers.document_upload import Uploads
 from claude_batch.providers.entrance import Entered, Entrance, find_credentials
-from claude_batch.providers.estimating import stored_estimate
+from claude_batch.providers.estimation import stored_estimate
 from claude_batch.providers.keywords import SettingKeywords, ledger_keywords, mode_keywords
 from claude_batch.providers.mapping import response_of
 from claude_batch.providers.middleware_runner import (
@@ -52,15 +55,12 @@ from claude_batch.providers.middleware_runner import (
     Prepared,
     wait_on_a_loop,
 )
-from claude_batch.providers.opened import Opened
-from claude_batch.providers.placing import CallDocuments
+from claude_batch.providers.open_ledger import Opened
 from claude_batch.providers.preflight import preflight_of
 from claude_batch.providers.protocol import ProviderCapabilities
-from claude_batch.providers.refused import merge, merge_sync
+from claude_batch.providers.refused_requests import merge, merge_sync
 from claude_batch.providers.run import Run
-from claude_batch.providers.storing import RunWriter, run_identity
-from claude_batch.providers.talking import talk_of
-from claude_batch.providers.uploading import Uploads
+from claude_batch.providers.run_writer import RunWriter, run_identity
 from claude_batch.wire.encoding import EncodedRequest
 
 if TYPE_CHECKING:

@@ -53,16 +53,16 @@ from claude_batch.core.outcome import Disposition
 from claude_batch.core.settings import from_environment, resolve_mode
 from claude_batch.money.prices import prices_of
 from claude_batch.providers.background import LoopThread, wait_for
-from claude_batch.providers.closing import Closing
-from claude_batch.providers.conversing import converse
+from claude_batch.providers.closable import Closing
 from claude_batch.providers.keywords import LiveKeywords, mode_keywords
+from claude_batch.providers.live_conversation import converse
 from claude_batch.providers.middleware_runner import LOST_WITH_IT, MiddlewareRunner
 from claude_batch.providers.protocol import ProviderCapabilities
 from claude_batch.wire.encoding import LaneHeaders
-from claude_batch.wire.errors import account_reason
+from claude_batch.wire.error_table import account_reason
 
 if TYPE_CHECKING:
-    from claude_batch.wire.live import LiveAnswer, LiveClient
+    from claude_batch.wire.live_client import LiveAnswer, LiveClient
 
 __all__ = ["ClaudeProvider"]
 
@@ -405,7 +405,7 @@ class ClaudeProvider(Closing):
         return ActorResponse(answer.raw, cost=cost, answered=now)
 
     def _patience(self, max_tokens: int) -> float:
-        from claude_batch.wire.live import longest_silence
+        from claude_batch.wire.live_client import longest_silence
 
         return longest_silence(max_tokens) if self._timeout is None else self._timeout
 
@@ -426,7 +426,7 @@ class ClaudeProvider(Closing):
         if self._live is None:
             import httpx2
 
-            from claude_batch.wire.live import LiveClient
+            from claude_batch.wire.live_client import LiveClient
             from claude_batch.wire.sdk import CredentialFault, open_sdk
 
             try:

@@ -12,8 +12,8 @@ from claude_batch.core.errors import (
     request_name,
 )
 from claude_batch.core.states import RequestState
-from claude_batch.ledger.reading import Answer
-from claude_batch.providers.answering import answer_error
+from claude_batch.ledger.queries import Answer
+from claude_batch.providers.answer_errors import answer_error
 from claude_batch.wire.messages import decode_line, message_of_line, problem_of_line
 
 __all__ = ["response_of", "result_of"]

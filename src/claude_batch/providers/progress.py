@@ -11,7 +11,7 @@ from typing import Any
 
 from claude_batch.core.dollars import usd
 from claude_batch.core.states import BatchState, RunState
-from claude_batch.ledger import budgets, costs, reading
+from claude_batch.ledger import budgets, cost_sums, queries
 from claude_batch.ledger.store import Ledger
 from claude_batch.providers.status import RunStatus
 
@@ -63,18 +63,18 @@ class ProgressReader:
     def read(self, status: RunStatus) -> Progress:
         """The progress of the run, whose status was read just now."""
         with self._ledger.read() as tx:
-            live = costs.live_holders(tx, self._run_id)
-            for batch_id in (*costs.collected_batches(tx, self._run_id), *live):
+            live = cost_sums.live_holders(tx, self._run_id)
+            for batch_id in (*cost_sums.collected_batches(tx, self._run_id), *live):
                 if batch_id not in self._costs or batch_id in live:
-                    self._costs[batch_id] = costs.cost_in_batch(tx, self._run_id, batch_id)
+                    self._costs[batch_id] = cost_sums.cost_in_batch(tx, self._run_id, batch_id)
             if status.failed != self._failed:
                 self._failed = status.failed
-                self._failures = costs.failures(tx, self._run_id)
+                self._failures = cost_sums.failures(tx, self._run_id)
             budget = budgets.amounts(tx, self._run_id, status.actor).get("run")
             took: list[float] = []
             if status.state is RunState.RUNNING:
-                row = reading.run_row(tx, self._run_id)
-                took = reading.past_durations(tx, row.workspace_id, PAST_BATCHES)
+                row = queries.run_row(tx, self._run_id)
+                took = queries.past_durations(tx, row.workspace_id, PAST_BATCHES)
         final = sum(count for state, count in status.counts.items() if state.is_final)
         return Progress(
             done=final / status.total if status.total else 0.0,

@@ -6,7 +6,7 @@ import logging
 from datetime import UTC, datetime
 
 from claude_batch.core.plurals import count_of, tally
-from claude_batch.ledger.retrying import Rerun
+from claude_batch.ledger.retries import Rerun
 
 __all__ = ["report_rerun", "rerun_line"]
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 from claude_batch.actor.response import ActorResult
 from claude_batch.core.errors import BudgetExceededError, request_name
-from claude_batch.ledger import reading
-from claude_batch.ledger.reading import Answer
+from claude_batch.ledger import queries
+from claude_batch.ledger.queries import Answer
 from claude_batch.ledger.store import Ledger
 
 __all__ = ["ResultCursor"]
@@ -50,8 +50,8 @@ class ResultCursor:
             return page, 0 if page else self._total - self._position
         while True:
             with self._ledger.read() as tx:
-                answers = reading.answers_since(tx, [self._run_id], after=self._after, limit=PAGE)
-                left = 0 if answers else reading.unfinished(tx, self._run_id)
+                answers = queries.answers_since(tx, [self._run_id], after=self._after, limit=PAGE)
+                left = 0 if answers else queries.unfinished(tx, self._run_id)
             if not answers:
                 return [], max(0, left - self._withheld)
             self._after = (answers[-1].finished or 0, answers[-1].seq)
@@ -67,7 +67,7 @@ class ResultCursor:
             return self._in_order(error)
         while True:
             with self._ledger.read() as tx:
-                waiting = reading.waiting_by_position(
+                waiting = queries.waiting_by_position(
                     tx, self._run_id, start=self._held_from, limit=PAGE
                 )
             if not waiting:
@@ -86,11 +86,11 @@ class ResultCursor:
 
     def _in_order(self, held: BudgetExceededError | None) -> list[ActorResult]:
         page: list[ActorResult] = []
-        answers = reading.answers_by_position(self._ledger, self._run_id, start=self._position)
+        answers = queries.answers_by_position(self._ledger, self._run_id, start=self._position)
         for answer in itertools.islice(answers, PAGE):
             if answer.state.is_final:
                 page.append(self._result(answer))
-            elif held is not None and answer.state in reading.WAITING:
+            elif held is not None and answer.state in queries.WAITING:
                 page.append(_held(answer, held))
             else:
                 break

@@ -15,30 +15,30 @@ from claude_batch.core.dollars import nano_dollars
 from claude_batch.core.errors import BatchTimeoutError, BudgetExceededError, RunNotFoundError
 from claude_batch.core.events import RequestsRetried, RunCancelled
 from claude_batch.core.states import BatchState
-from claude_batch.ledger import collecting, conversing, delivery, halting, reading, retrying
-from claude_batch.ledger.costs import Grouping
+from claude_batch.ledger import collected_batches, conversations, delivery, halts, queries, retries
+from claude_batch.ledger.cost_sums import Grouping
 from claude_batch.ledger.delivery import Forms, Outstanding
-from claude_batch.ledger.reading import Answer
-from claude_batch.ledger.retrying import Rerun, Retried
-from claude_batch.lifecycle.budgeting import Held, held_error, held_of
+from claude_batch.ledger.queries import Answer
+from claude_batch.ledger.retries import Rerun, Retried
+from claude_batch.lifecycle.budget_room import Held, held_error, held_of
 from claude_batch.lifecycle.doors import Door, halted_error, other_key_error, run_timed_out_error
 from claude_batch.lifecycle.engine import Engine
 from claude_batch.lifecycle.refetch import Refetched, refetch
 from claude_batch.lifecycle.seat import seat_is_taken
 from claude_batch.money.prices import prices_of
-from claude_batch.providers.budgets import set_budget
-from claude_batch.providers.closing import Closing
-from claude_batch.providers.costs import CostReport, cost_of
+from claude_batch.providers.budget_status import set_budget
+from claude_batch.providers.closable import Closing
+from claude_batch.providers.cost_report import CostReport, cost_of
 from claude_batch.providers.entrance import Entrance
 from claude_batch.providers.mapping import result_of
 from claude_batch.providers.middleware_runner import MiddlewareRunner
 from claude_batch.providers.progress import Progress, ProgressReader
 from claude_batch.providers.rerun import report_rerun
 from claude_batch.providers.result_cursor import ResultCursor
-from claude_batch.providers.retrying import parse_only, retry_run
+from claude_batch.providers.retry_failed import parse_only, retry_run
 from claude_batch.providers.status import RunStatus, status_of
-from claude_batch.providers.stepping import Pause, step_async, step_sync
-from claude_batch.providers.unknown import decide_unknown
+from claude_batch.providers.sync_bridge import Pause, step_async, step_sync
+from claude_batch.providers.unknown_sendings import decide_unknown
 
 __all__ = ["Run"]
 
@@ -85,7 +85,7 @@ class Run(Closing):
         """Whether closing the run closes the provider."""
         engine = entrance.engine()
         with engine.ledger.read() as tx:
-            row = reading.find_run(tx, run_id)
+            row = queries.find_run(tx, run_id)
         if row is None:
             raise RunNotFoundError(
                 f"the ledger {engine.ledger.location} has no run {run_id!r}; "
@@ -245,7 +245,7 @@ class Run(Closing):
     def cancel_sync(self) -> None:
         """`cancel`, with or without a running event loop."""
         with self._engine.ledger.write() as tx:
-            collecting.cancel_run(tx, self.id, time.time())
+            collected_batches.cancel_run(tx, self.id, time.time())
         engine = self._engine
         engine.observers.tell(RunCancelled(ledger=engine.observers.ledger, run_id=self.id))
         engine.noticing.follow([self.id])
@@ -406,13 +406,13 @@ class Run(Closing):
     def _take_up(self) -> bool:
         """Go on with a run whose cancellation has ended; False while it has not."""
         with self._engine.ledger.read() as tx:
-            cancelled = reading.run_row(tx, self.id).cancelled is not None
-            if cancelled and reading.unfinished(tx, self.id):
+            cancelled = queries.run_row(tx, self.id).cancelled is not None
+            if cancelled and queries.unfinished(tx, self.id):
                 return False
         # Otherwise another process has taken it up already.
         if cancelled:
             with self._engine.ledger.write() as tx:
-                again = retrying.rerun(tx, self.id, time.time())
+                again = retries.rerun(tx, self.id, time.time())
             report_rerun(self.id, again)
             self._stamp = again.stamp
             self._ask_again(sum(again.queued.values()))
@@ -448,7 +448,7 @@ class Run(Closing):
             unsent, workspace, held = yield Pause(self._engine.read(self._sending))
             if unsent <= held:
                 return
-            if halting.halt_stands(workspace, time.time()):
+            if halts.halt_stands(workspace, time.time()):
                 raise halted_error(workspace)
             _, door = yield Pause(self._entrance.opening())
             if (workspace.wait_until or 0) > time.time() or door.driver.contact.failures:
@@ -518,17 +518,17 @@ class Run(Closing):
 
     def _unfinished(self) -> int:
         with self._engine.ledger.read() as tx:
-            return reading.unfinished(tx, self.id)
+            return queries.unfinished(tx, self.id)
 
     def _sending(self) -> tuple[int, Any, int]:
         """Unsent requests of the run, its workspace, and how many of the former are held."""
         own = self._untried()
         with self._engine.ledger.read() as tx:
-            row = reading.run_row(tx, self.id)
+            row = queries.run_row(tx, self.id)
             held = held_of(tx, self.id, time.time())
             return (
-                reading.unsent(tx, self.id),
-                reading.workspace_row(tx, own or row.workspace_id),
+                queries.unsent(tx, self.id),
+                queries.workspace_row(tx, own or row.workspace_id),
                 0 if held is None else held.requests,
             )
 
@@ -543,12 +543,12 @@ class Run(Closing):
         self._check_key()
         own = self._untried()
         with self._engine.ledger.read() as tx:
-            row = reading.run_row(tx, self.id)
-            batches = reading.batches_of_run(tx, self.id)
-            workspace = reading.workspace_row(tx, own or row.workspace_id)
+            row = queries.run_row(tx, self.id)
+            batches = queries.batches_of_run(tx, self.id)
+            workspace = queries.workspace_row(tx, own or row.workspace_id)
             under_way = any(batch.state in _UNDER_WAY for batch in batches)
             held = None if under_way else held_of(tx, self.id, time.time())
-            if held is not None and conversing.continuing_counts(tx, self.id)[0]:
+            if held is not None and conversations.continuing_counts(tx, self.id)[0]:
                 held = None  # a conversation still goes on
         waiting = [batch for batch in batches if batch.state in _AT_API]
         ids = tuple(batch.remote_id for batch in waiting if batch.remote_id)
@@ -562,8 +562,8 @@ class Run(Closing):
             return
         # Asked after the contact, which may have brought both together.
         with self._engine.ledger.read() as tx:
-            theirs = reading.workspace_row(tx, reading.run_row(tx, self.id).workspace_id)
-            ours = reading.workspace_row(tx, door.workspace_id)
+            theirs = queries.workspace_row(tx, queries.run_row(tx, self.id).workspace_id)
+            ours = queries.workspace_row(tx, door.workspace_id)
         if theirs.id != ours.id and not seat_is_taken(self._engine.ledger, theirs.id):
             raise other_key_error(self.id, theirs.name, ours.name)
 
@@ -575,7 +575,7 @@ class Run(Closing):
         self, cancelled_at: float | None
     ) -> Generator[Pause | Any, Any, float | None]:
         workspace, batch_ids, at_api, unknown, held = yield Pause(self._engine.read(self._at_api))
-        if halting.halt_stands(workspace, time.time()) and not at_api:
+        if halts.halt_stands(workspace, time.time()) and not at_api:
             raise halted_error(workspace)
         if held is not None and held.for_good:
             raise held_error(self.id, held)

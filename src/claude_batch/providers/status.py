@@ -13,11 +13,11 @@ import msgspec
 from claude_batch.core.durations import format_duration, roughly
 from claude_batch.core.errors import RunNotFoundError
 from claude_batch.core.states import BatchState, RequestState, RunState
-from claude_batch.ledger import conversing, costs, deadlines, reading, reconciling
-from claude_batch.ledger.sending import INTERRUPTED
+from claude_batch.ledger import conversations, cost_sums, queries, run_deadlines, unknown_batches
 from claude_batch.ledger.store import Ledger, Transaction
-from claude_batch.lifecycle.budgeting import Held, held_of
-from claude_batch.lifecycle.deadlines import margin_of
+from claude_batch.ledger.submissions import INTERRUPTED
+from claude_batch.lifecycle.budget_room import Held, held_of
+from claude_batch.lifecycle.deadline_driver import margin_of
 from claude_batch.lifecycle.seat import seat_is_taken
 from claude_batch.wire.limits import RESULTS_KEPT_DAYS, WARN_FROM_DAY
 
@@ -152,18 +152,18 @@ def status_of(ledger: Ledger, run_id: str, *, driven: bool | None = None) -> Run
     """
     with ledger.read() as tx:
         run = _found(ledger, tx, run_id)
-        counts = reading.request_counts(tx, run.id)
+        counts = queries.request_counts(tx, run.id)
         still_open = any(not state.is_final for state in counts)
         if still_open and driven is None:
             driven = seat_is_taken(ledger, run.workspace_id)
         batches = _batches(tx, run.id, bool(driven))
-        workspace = reading.workspace_row(tx, run.workspace_id)
-        strange = reading.strange_count(tx, run.id)
+        workspace = queries.workspace_row(tx, run.workspace_id)
+        strange = queries.strange_count(tx, run.id)
         deadline = _deadline(tx, run, counts)
         held = held_of(tx, run.id, time.time()) if counts.get(RequestState.QUEUED) else None
         turning = ""
         if counts.get(RequestState.CONTINUING):
-            turning = _turning_words(run, *conversing.continuing_counts(tx, run.id))
+            turning = _turning_words(run, *conversations.continuing_counts(tx, run.id))
     halt = None
     if workspace.halted is not None:
         halt = Halt(
@@ -209,9 +209,9 @@ def status_of(ledger: Ledger, run_id: str, *, driven: bool | None = None) -> Run
 
 
 def _batches(tx: Transaction, run_id: str, driven: bool) -> tuple[BatchStatus, ...]:
-    rows = reading.batches_of_run(tx, run_id)
+    rows = queries.batches_of_run(tx, run_id)
     unknown = [row.id for row in rows if row.state == BatchState.UNKNOWN]
-    candidates = reconciling.open_candidates(tx, unknown) if unknown else {}
+    candidates = unknown_batches.open_candidates(tx, unknown) if unknown else {}
     found: list[BatchStatus] = []
     for row in rows:
         status = BatchStatus(
@@ -271,10 +271,10 @@ def _deadline(tx: Transaction, run: Any, counts: Mapping[RequestState, int]) -> 
     unfinished = sum(n for state, n in counts.items() if not state.is_final)
     if outcome is None and not unfinished:
         # Nobody has looked since it ended.
-        last = costs.answer_times(tx, run.id)[1]
+        last = cost_sums.answer_times(tx, run.id)[1]
         outcome = "met" if last is None or last <= run.deadline else "missed"
     if margin is None:
-        margin = margin_of(run, unfinished, deadlines.experience(tx, run.workspace_id))
+        margin = margin_of(run, unfinished, run_deadlines.experience(tx, run.workspace_id))
     return Deadline(
         at=run.deadline,
         margin=margin,
@@ -484,7 +484,7 @@ def find_run_id(ledger: Ledger, run_id: str) -> str:
 
 
 def _found(ledger: Ledger, tx: Transaction, run_id: str) -> Any:
-    run = reading.find_run(tx, run_id)
+    run = queries.find_run(tx, run_id)
     if run is None:
         raise RunNotFoundError(
             f"the ledger {ledger.location} has no run {run_id!r}; "
@@ -496,7 +496,7 @@ def _found(ledger: Ledger, tx: Transaction, run_id: str) -> Any:
 def all_statuses(ledger: Ledger, *, limit: int = 50) -> list[RunStatus]:
     """The newest runs, newest first."""
     with ledger.read() as tx:
-        rows = reading.recent_runs(tx, limit)
+        rows = queries.recent_runs(tx, limit)
     driven: dict[int, bool] = {}
     found: list[RunStatus] = []
     for row in rows:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .settings import SandboxSettings
+from .sandbox_settings import SandboxSettings
 
 if TYPE_CHECKING:
-    from .app import create_app
+    from .asgi_app import create_app
     from .server import SandboxServer, serve
 
 __all__ = ["SandboxServer", "SandboxSettings", "create_app", "serve"]
@@ -21,7 +21,7 @@ def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
-        from . import app, server
+        from . import asgi_app, server
     except ImportError as error:
         missing = (error.name or "").partition(".")[0]
         if missing not in ("starlette", "uvicorn", "h11"):
@@ -29,4 +29,4 @@ def __getattr__(name: str) -> object:
         raise ImportError(
             f"the sandbox needs {missing}: pip install 'claude-batch[sandbox]'", name=missing
         ) from error
-    return app.create_app if name == "create_app" else getattr(server, name)
+    return asgi_app.create_app if name == "create_app" else getattr(server, name)

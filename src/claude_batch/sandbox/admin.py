@@ -23,13 +23,13 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from .calls import json_response, stream
-from .errors import ApiError, error_body
-from .faults import FaultPlan, PlanError, load_plan
+from .api_errors import ApiError, error_body
+from .fault_plan import FaultPlan, PlanError, load_plan
 from .gate import check_caller
+from .http_calls import json_response, stream
 from .results import chunks, usage_of
 from .state import OUTCOMES, Batch
-from .usage import params_sha256
+from .token_usage import params_sha256
 from .validation import TOO_DEEP
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from zlib import crc32
 
 import msgspec
 
-from .citing import citations, fields_asked, in_fields
+from .cited_answers import citations, fields_asked, in_fields
 from .instances import instance
 from .validation import Block, MessageParam, Params, Request, blocks_of, cites, tools_of
 

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import click
 
-from .settings import SandboxSettings, parse_duration
+from .sandbox_settings import SandboxSettings, parse_duration
 
 _DEFAULTS = SandboxSettings()
 

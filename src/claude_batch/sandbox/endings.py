@@ -13,13 +13,13 @@ import re
 from dataclasses import dataclass
 
 from .answers import Answer, answer, refusal
-from .errors import ApiError, error_named
-from .faults import OUTCOMES, FaultPlan
-from .files import FILE_MARK, Files
+from .api_errors import ApiError, error_named
+from .conversation_turns import TURNS, turn
+from .fault_plan import OUTCOMES, FaultPlan
+from .file_store import FILE_MARK, Files
 from .responders import respond
-from .settings import Responder
-from .turning import TURNS, turn
-from .usage import CacheUse, PromptCache, Usage, params_sha256
+from .sandbox_settings import Responder
+from .token_usage import CacheUse, PromptCache, Usage, params_sha256
 from .validation import CallContext, Request, check_params
 
 DIRECTIVE_MARK = b"[[sandbox:"

@@ -13,7 +13,7 @@ from ipaddress import IPv6Address, ip_address
 
 from starlette.requests import Request as HttpRequest
 
-from .errors import ApiError
+from .api_errors import ApiError
 
 TOKEN_HEADER = "x-sandbox-token"
 

@@ -23,8 +23,8 @@ from typing import Any, cast
 import msgspec
 
 from .answers import Answer, text_content, tokens_of
-from .errors import ApiError
-from .settings import Responder
+from .api_errors import ApiError
+from .sandbox_settings import Responder
 from .validation import Params
 
 

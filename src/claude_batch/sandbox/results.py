@@ -9,9 +9,9 @@ from typing import Any, cast
 import msgspec
 
 from .answers import Answer, is_plain, plain_answer
+from .api_errors import ApiError, error_body
 from .endings import answer_and_usage
-from .errors import ApiError, error_body
-from .faults import (
+from .fault_plan import (
     AnyAction,
     ContradictingLines,
     CutBetweenLines,
@@ -22,9 +22,9 @@ from .faults import (
     MissingLines,
     UnknownFields,
 )
-from .files import FILE_MARK, Files
+from .file_store import FILE_MARK, Files
 from .state import Batch
-from .usage import Usage
+from .token_usage import Usage
 from .validation import Request, passed_params
 
 CHUNK = 64 * 1024

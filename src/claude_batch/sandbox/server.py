@@ -2,8 +2,8 @@
 
 A dropped connection must be a real one. uvicorn gives an application no way to close its socket,
 so `SandboxProtocol` leaves the connection's transport in the `state` of each request's scope, from
-where `claude_batch.sandbox.calls` aborts it. It extends uvicorn's h11 protocol, which every uvicorn
-has; uvicorn copies a protocol's `app_state` into each scope.
+where `claude_batch.sandbox.http_calls` aborts it. It extends uvicorn's h11 protocol, which every
+uvicorn has; uvicorn copies a protocol's `app_state` into each scope.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ import uvicorn
 from starlette.applications import Starlette
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from .app import create_app
-from .calls import TRANSPORT
-from .settings import SandboxSettings
+from .asgi_app import create_app
+from .http_calls import TRANSPORT
+from .sandbox_settings import SandboxSettings
 
 _GRACE = 1.0
 """Seconds that calls may take to notice that their connections are gone."""

@@ -11,14 +11,14 @@ import msgspec
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response, StreamingResponse
 
-from .calls import Call, is_line_action, json_response, stream
+from .api_errors import ApiError
 from .endings import Ending, Endings, answer_and_usage
-from .errors import ApiError
-from .faults import FaultPlan, Unanswered, load_plan
-from .files import FILE_MARK, Files
+from .fault_plan import FaultPlan, Unanswered, load_plan
+from .file_store import FILE_MARK, Files
+from .http_calls import Call, is_line_action, json_response, stream
 from .responders import load_responder
 from .results import chunks, lines, message_json, spoiled
-from .settings import SandboxSettings
+from .sandbox_settings import SandboxSettings
 from .sse import events
 from .state import Batches, Clock, LiveRecord
 from .validation import VERSIONS, CallContext, check_create, check_params

@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+from .api_errors import ApiError
 from .endings import CANCELED, EXPIRED, Ending, Endings
-from .errors import ApiError
-from .settings import SandboxSettings
+from .sandbox_settings import SandboxSettings
 from .validation import TOO_DEEP, CallContext, Entry, check_params
 
 OUTCOMES = ("succeeded", "errored", "canceled", "expired")

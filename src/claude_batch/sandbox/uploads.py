@@ -9,9 +9,9 @@ from urllib.parse import unquote
 
 from starlette.responses import Response
 
-from .calls import Call, json_response
-from .errors import ApiError
-from .files import StoredFile, need_beta
+from .api_errors import ApiError
+from .file_store import StoredFile, need_beta
+from .http_calls import Call, json_response
 
 if TYPE_CHECKING:
     from .service import Sandbox

@@ -14,9 +14,9 @@ from typing import Any, cast
 import msgspec
 from msgspec import UNSET, Raw
 
-from .errors import ApiError
+from .api_errors import ApiError
 from .instances import SchemaError, instance
-from .media import media_tokens, written_size
+from .media_tokens import media_tokens, written_size
 
 SAMPLING_FREE_VERSION = "2026-10-21"
 """The `anthropic-version` from which `temperature`, `top_p` and `top_k` are refused."""

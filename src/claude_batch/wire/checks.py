@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from claude_batch.core.errors import InvalidRequestError
-from claude_batch.wire.citations import cites
+from claude_batch.wire.answer_citations import cites
 from claude_batch.wire.limits import (
     LONG_OUTPUT_BETA,
     MAX_LONG_OUTPUT_TOKENS,

@@ -15,7 +15,7 @@ import msgspec
 
 from claude_batch.core.outcome import Disposition
 from claude_batch.core.usage import Usage
-from claude_batch.wire.errors import classify_line
+from claude_batch.wire.error_table import classify_line
 from claude_batch.wire.inbound import check_text, mapping_or_none, word_or_none
 
 __all__ = [

@@ -1,9 +1,9 @@
 """How fast live calls may leave: learned from the API's answers, shared by all who call.
 
 A `Pace` is the pure part: it is told the time and what was answered, and says how long the next
-call must wait. `claude_batch.wire.live` does the waiting. One `Pace` serves every call of a process
-to one model with one credential, whichever provider, thread or event loop it comes from; so what
-one call learns holds for all.
+call must wait. `claude_batch.wire.live_client` does the waiting. One `Pace` serves every call of a
+process to one model with one credential, whichever provider, thread or event loop it comes from, so
+one call's limits hold for all.
 
 - **Concurrency.** No more calls are under way than the caller's own bound, nor than `Pace.window`.
 - **Rates.** ``anthropic-ratelimit-*`` headers name the limits of requests, input and output tokens

@@ -1,0 +1,207 @@
+"""`claude-batch run` and `submit`: from INPUT to a stored run, and, for `run`, to OUT."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from claude_batch.cli.exits import EXIT_CODES, Exit
+from claude_batch.cli.options import (
+    DOLLARS,
+    Format,
+    ProviderOptions,
+    folder_option,
+    format_option,
+    open_provider,
+    option,
+    provider_options,
+    run_options,
+)
+from claude_batch.cli.request_options import Asked, input_options
+from claude_batch.cli.user_messages import BadInput, BadOutput, say, tell
+from claude_batch.core.errors import (
+    AccountHaltedError,
+    InvalidRequestError,
+    PreflightError,
+)
+from claude_batch.core.states import RequestState
+
+if TYPE_CHECKING:
+    from claude_batch.actor.configuration import ActorConfiguration
+    from claude_batch.cli.inputs import Inputs
+    from claude_batch.money.estimates import Estimate
+    from claude_batch.providers.batch import ClaudeBatchProvider
+    from claude_batch.providers.run import Run
+
+__all__ = ["run_command", "submit_command"]
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+
+_OTHERS: tuple[Callable[[Any], Any], ...] = (
+    click.option("-o", "--output", metavar="OUT",
+                 help="Where the results go; by default standard output."),
+    format_option,
+    folder_option,
+    option("budget_usd"),
+    click.option("--confirm-above", type=DOLLARS, metavar="USD",
+                 help="Ask before a run that can cost more; refuse where nobody can be asked."),
+    click.option("--label", help="A name for the run, shown by status."),
+    click.option("--new", is_flag=True, help="Ask anew what was asked before."),
+)  # fmt: skip
+
+
+def _asking(command: _F) -> _F:
+    """The arguments and options that `run` and `submit` share."""
+    decorated: Any = run_options(provider_options(command))
+    for add in reversed(_OTHERS):
+        decorated = add(decorated)
+    return input_options(decorated)
+
+
+@click.command("run", epilog=EXIT_CODES)
+@_asking
+@click.option(
+    "--sandbox", is_flag=True, help="Try it in a sandbox of its own: nothing is sent or paid."
+)
+def run_command(**given: Any) -> None:
+    """Ask every prompt of INPUT, wait, and write the answers in input order.
+
+    ACTOR is a YAML file, unless --model is given. INPUT: JSON lines (a string, or an object with
+    optional id, one of prompt, messages, params, and optional documents), '-' for standard input,
+    CSV with a prompt column, or, one request a file, text files or documents (PDF, image, DOCX;
+    --prompt says what is asked about them), also by glob. The same command again goes on with an
+    unfinished run. It delivers a finished one again at no cost, and asks again what failed in it
+    for a passing reason.
+    """
+    raise SystemExit(_ask(**given, wait=True))
+
+
+@click.command("submit", epilog=EXIT_CODES)
+@_asking
+def submit_command(**given: Any) -> None:
+    """Like run, but ends once the API has taken the batches; prints the run's id.
+
+    `resume` waits for the run later, and writes OUT.
+    """
+    raise SystemExit(_ask(**given, wait=False))
+
+
+def _ask(
+    *,
+    asked: Asked,
+    output: str | None,
+    form: Format | None,
+    results_dir: str | None,
+    options: ProviderOptions,
+    budget_usd: Decimal | None,
+    confirm_above: Decimal | None,
+    label: str | None,
+    new: bool,
+    wait: bool,
+) -> Exit:
+    from claude_batch.cli.folders import check_folder
+    from claude_batch.cli.outputs import check_writable
+    from claude_batch.cli.run_delivery import parkable, wait_and_deliver
+    from claude_batch.ledger.delivery import Forms
+
+    actor, inputs = asked.actor_and_inputs()
+    output = None if output == "-" else output
+    if output is not None or (wait and results_dir is None):
+        check_writable(output)
+    check_folder(results_dir)
+    forms = Forms(form, None if results_dir is None else os.path.abspath(results_dir))
+    with parkable(), open_provider(options) as provider:
+        from claude_batch.cli.estimate import confirm, estimate_line
+
+        def look(found: Estimate) -> None:
+            say(estimate_line(found))
+            if confirm_above is not None:
+                confirm(found, confirm_above)
+
+        run = _store(
+            provider, actor, inputs, output, label=label, new=new, budget_usd=budget_usd, look=look
+        )
+        run.set_forms(forms)
+        if wait:
+            return wait_and_deliver(provider, run, output, options)
+        return _submit(provider, run, options)
+
+
+def _store(
+    provider: ClaudeBatchProvider,
+    actor: ActorConfiguration,
+    inputs: Inputs,
+    output: str | None,
+    *,
+    label: str | None,
+    new: bool,
+    budget_usd: Decimal | None,
+    look: Callable[[Estimate], None],
+) -> Run:
+    from claude_batch.cli.display import storing
+
+    try:
+        with storing() as on_stored:
+            run = provider.store(
+                actor,
+                inputs,
+                label=label,
+                new=new,
+                budget_usd=budget_usd,
+                on_estimate=look,
+                # `resume` may be typed elsewhere.
+                output=None if output is None else os.path.abspath(output),
+                on_invalid=inputs.refuse,
+                on_stored=on_stored,
+                spare_single=inputs.skips,
+            )
+    except PreflightError as error:
+        raise BadInput(str(error)) from None
+    except InvalidRequestError:
+        # Each request's own fault went to `refuse`; what is left is that there was no request.
+        raise BadInput(inputs.nothing()) from None
+    except KeyboardInterrupt:
+        say("interrupted while the input was read: nothing was kept, nothing was sent")
+        raise SystemExit(Exit.PARKED) from None
+    if inputs.skipped:
+        say(f"skipped {inputs.skipped:,} of {inputs.count:,} items")
+    status = run.status()
+    # Of a run that was asked before the provider has said what it holds, and what it asks again.
+    if status.created >= inputs.begun:
+        if status.finished:
+            say(f"{run.id} is finished: each of its {status.total:,} requests was answered before")
+        else:
+            say(f"{run.id} is stored: {status.total:,} requests")
+    return run
+
+
+def _submit(provider: ClaudeBatchProvider, run: Run, options: ProviderOptions) -> Exit:
+    with suppress(BadOutput):  # it is said on standard error too
+        tell(run.id)
+    try:
+        run.wait_until_sent_sync()
+    except KeyboardInterrupt:
+        say(f"parked; {options.how_to_go_on(run.id)}")
+        return Exit.PARKED
+    except AccountHaltedError as error:
+        say(f"halted: {error}")
+        return Exit.HALTED
+    status = run.status()
+    if status.held is not None:
+        say(f"not everything was sent: {status.waiting_for}; {options.how_to_go_on(run.id)}")
+        return Exit.PARKED
+    unsent = not status.batches or any(batch.batch_id is None for batch in status.batches)
+    if unsent and not status.finished:
+        why = provider.contact.last_failure or status.waiting_for
+        say(f"not everything was sent: {why}; {options.how_to_go_on(run.id)}")
+        return Exit.PARKED
+    if held := status.counts.get(RequestState.HELD):
+        say(f"{held:,} request(s) are held until others of the run have ended")
+    say(f"sent; {options.command('resume', run.id)} waits for the answers")
+    return Exit.OK

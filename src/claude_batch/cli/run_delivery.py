@@ -1,0 +1,283 @@
+"""Waiting for a run, delivering it, and the exit code that tells how it went."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from claude_batch.cli.cost_lines import cost_line
+from claude_batch.cli.display import Display, counts_line, display
+from claude_batch.cli.exits import Exit
+from claude_batch.cli.folders import write_folder
+from claude_batch.cli.formats import format_of
+from claude_batch.cli.interrupts import SIGNALS
+from claude_batch.cli.options import ProviderOptions, import_provider
+from claude_batch.cli.outputs import write_output
+from claude_batch.cli.user_messages import BadOutput, say
+from claude_batch.core.crash_points import CrashPoint, reach
+from claude_batch.core.errors import (
+    AccountHaltedError,
+    ActorError,
+    BatchTimeoutError,
+    BudgetExceededError,
+    EngineStoppedError,
+    LedgerError,
+)
+
+if TYPE_CHECKING:
+    from claude_batch.cli.options import Format
+    from claude_batch.ledger.delivery import Forms
+    from claude_batch.ledger.queries import Answer
+    from claude_batch.providers.batch import ClaudeBatchProvider
+    from claude_batch.providers.run import Run
+    from claude_batch.providers.status import RunStatus
+
+__all__ = ["deliver", "parkable", "say_unfinished", "wait_and_deliver", "write_partial"]
+
+LOOK = 0.5
+"""Seconds between two looks at a run while it is waited for."""
+
+RESTS_PER_LOOK = 100
+LONGEST_REST = 5.0
+"""After a look the display rests that many times as long as the look took, in seconds at most."""
+
+LONGEST_LOOK = 5.0
+"""Seconds after which the display looks again though nothing has changed: ages grow."""
+
+CONTACT_FAILURES = 3
+"""A server that never answered so often in a row is not waited for: the run is parked."""
+
+_asked_to_park = threading.Event()
+"""Set by the first signal: what it raises is lost where Python ignores exceptions (in a `__del__`,
+or in the callback of a weak reference)."""
+
+
+@contextmanager
+def parkable() -> Generator[None]:
+    """Ctrl-C and SIGTERM raise `KeyboardInterrupt` once; a second one ends the process at once."""
+
+    def interrupt(*_: Any) -> None:
+        for number in SIGNALS:
+            signal.signal(number, leave)
+        _asked_to_park.set()
+        raise KeyboardInterrupt
+
+    def leave(*_: Any) -> None:
+        os._exit(Exit.PARKED)
+
+    import_provider()  # while a signal may still end the process at once
+    if threading.current_thread() is not threading.main_thread():
+        yield  # signals reach the main thread only
+        return
+    _asked_to_park.clear()
+    before = [(number, signal.signal(number, interrupt)) for number in SIGNALS]
+    try:
+        yield
+    finally:
+        for number, handler in before:
+            signal.signal(number, handler)
+
+
+class _Waiting(threading.Thread):
+    """`Run.wait_sync` on a thread of its own, so that the main one can show and be interrupted."""
+
+    def __init__(self, run: Run) -> None:
+        super().__init__(daemon=True, name="claude-batch-wait")
+        self._run = run
+        self.error: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            self._run.wait_sync()
+        except BaseException as error:
+            self.error = error
+
+
+class _NoContact(ActorError):
+    """The server has never answered."""
+
+
+class _NoTools(ActorError):
+    """Nothing goes on without tools that this process does not have."""
+
+
+def wait_and_deliver(
+    provider: ClaudeBatchProvider,
+    run: Run,
+    output: str | None,
+    options: ProviderOptions,
+    *,
+    write: bool = True,
+) -> Exit:
+    """Wait for a run, show it, write its output once it is complete.
+
+    Where the user interrupts, or the server never answers, the provider is closed: everything is
+    parked. Raises `BadOutput`, and what nobody foresaw.
+    """
+    try:
+        with display() as shown:
+            error = _wait(provider, run, shown)
+        return _conclude(provider, run, output, options, error, write=write)
+    except KeyboardInterrupt:
+        say(f"parking {run.id}; its batches go on (again: end at once)")
+        provider.close()
+        say(f"parked; {options.how_to_go_on(run.id)}")
+        return Exit.PARKED
+
+
+def _conclude(
+    provider: ClaudeBatchProvider,
+    run: Run,
+    output: str | None,
+    options: ProviderOptions,
+    error: BaseException | None,
+    *,
+    write: bool,
+) -> Exit:
+    """What is said and written once waiting has ended, and the exit code for it."""
+    if isinstance(error, AccountHaltedError):
+        say(f"halted: {error}")
+        if error.reason == "credentials":
+            say(f"check the key in the variable {options.key_variable}")
+        say(options.how_to_go_on(run.id))
+        return Exit.HALTED
+    if isinstance(error, BudgetExceededError):
+        say(f"held: {error}")
+        say(cost_line(run.cost()))
+        return Exit.PARKED
+    if isinstance(error, LedgerError) and error.fault in ("damaged", "version"):
+        raise error
+    if isinstance(error, _NoTools):
+        provider.close()
+        say(f"parked: the conversations of {run.id} wait for their tools: {error}")
+        return Exit.PARKED
+    if isinstance(error, _NoContact | EngineStoppedError | LedgerError):
+        provider.close()
+        say(f"parked: {error}. Everything stored is kept; {options.how_to_go_on(run.id)}")
+        return Exit.PARKED
+    if error is not None and not isinstance(error, BatchTimeoutError):
+        raise error
+    status = run.status()
+    if error is not None:
+        say(f"timed out: {error}")
+        say(f"where it stands: {counts_line(status)}; {status.waiting_for or 'all has ended'}")
+        if not status.finished:
+            say(options.how_to_go_on(run.id))
+            return Exit.PARKED
+    if write:
+        deliver(provider, run, output)
+    say(f"{run.id} {status.state}: {counts_line(status)}")
+    if status.deadline is not None and status.deadline.outcome is not None:
+        say(f"its deadline was {status.deadline.outcome}")
+    say(cost_line(run.cost()))
+    if error is not None:
+        return Exit.PARKED
+    return Exit.FAILED if status.failed else Exit.OK
+
+
+def _wait(provider: ClaudeBatchProvider, run: Run, shown: Display) -> BaseException | None:
+    """Wait until a run has ended; what ended it otherwise, if something did."""
+    waiting = _Waiting(run)
+    waiting.start()
+    seen, again = -1, 0.0
+    while True:
+        waiting.join(LOOK)
+        if not waiting.is_alive():
+            return waiting.error
+        if _asked_to_park.is_set():
+            raise KeyboardInterrupt
+        contact = provider.contact
+        trouble = ""
+        if not contact.made and contact.failures:
+            trouble = f"{provider.address} cannot be reached: {contact.last_failure}"
+            if contact.failures >= CONTACT_FAILURES:
+                return _NoContact(f"{trouble}. Check the network and the base URL")
+        # Counting a run of a million requests costs: only after a change, and not all the time.
+        version = provider.version
+        if version != seen or trouble or time.monotonic() >= again:
+            begun = time.monotonic()
+            if (missing := provider.missing_tools(run.id)) is not None:
+                return _NoTools(missing)
+            status = run.status()
+            if not status.finished:  # how it ended is said once, with the output
+                shown.show(status, trouble, run.progress(status))
+            seen, again = version, begun + LONGEST_LOOK
+            waiting.join(min(LONGEST_REST, RESTS_PER_LOOK * (time.monotonic() - begun)))
+
+
+def deliver(
+    provider: ClaudeBatchProvider, run: Run, output: str | None, forms: Forms | None = None
+) -> None:
+    """Write a finished run's output and note that it is delivered.
+
+    ``forms`` says how; by default as the run was told. Where there is a folder for the results and
+    no output, standard output is spared. Raises `BadOutput`; the results stay in the ledger.
+    """
+    reach(CrashPoint.BEFORE_DELIVERY)
+    form, folder = run.forms() if forms is None else forms
+    whole = True
+    try:
+        if output is not None or folder is None:
+            whole = write_output(_answers(provider, run), output, format_of(output, form))
+        if whole and folder is not None:
+            write_folder(_answers(provider, run), folder, _summary(run))
+    except BadOutput as error:
+        raise BadOutput(
+            f"{error}. The results are kept: `claude-batch results {run.id} -o OUT` writes them"
+        ) from None
+    if not whole:
+        return
+    reach(CrashPoint.AFTER_RENAME_BEFORE_DELIVERED)
+    run.mark_delivered()
+    for written in (output, folder):
+        if written is not None:
+            say(f"wrote {written}")
+
+
+def _answers(provider: ClaudeBatchProvider, run: Run) -> Iterator[Answer]:
+    """The answers of a finished run in order.
+
+    Another process may ask its failures again while they are written: they are waited for.
+    """
+    position = 0
+    while True:
+        for answer in provider.answers(run.id, start=position):
+            if not answer.state.is_final:
+                break
+            yield answer
+            position = answer.position + 1
+        else:
+            return
+        run.wait_sync()
+
+
+def write_partial(
+    provider: ClaudeBatchProvider, run: Run, output: str | None, form: Format | None
+) -> None:
+    """Write the results that a run has by now; it is not delivered by that. Raises `BadOutput`."""
+    final = (answer for answer in provider.answers(run.id) if answer.state.is_final)
+    whole = write_output(final, output, format_of(output, form))
+    if whole and output is not None:
+        say(f"wrote {output}")
+
+
+def say_unfinished(run: Run, status: RunStatus) -> None:
+    """Say how many requests of a run have no result yet."""
+    left = sum(n for state, n in status.counts.items() if not state.is_final)
+    say(f"{run.id} is not finished: {left:,} requests have no result yet")
+
+
+def _summary(run: Run) -> dict[str, Any]:
+    status = run.status()
+    return {
+        "actor": status.actor,
+        "label": status.label,
+        "created": status.created,
+        "total": status.total,
+        **run.cost().to_dict(),
+    }

@@ -1,0 +1,199 @@
+"""`claude-batch status` and `results`: what the ledger knows. Neither needs a key."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from claude_batch.cli.exits import EXIT_CODES, Exit
+from claude_batch.cli.options import (
+    Format,
+    ProviderOptions,
+    folder_option,
+    format_option,
+    open_provider,
+    option,
+)
+from claude_batch.cli.user_messages import (
+    forget_stdout,
+    require_stdout,
+    say,
+    tell,
+    tell_json,
+    unwritable,
+)
+from claude_batch.core.errors import RunNotFoundError
+from claude_batch.core.settings import default_ledger
+
+if TYPE_CHECKING:
+    from claude_batch.providers.cost_report import CostReport
+    from claude_batch.providers.progress import Progress
+    from claude_batch.providers.run import Run
+    from claude_batch.providers.status import RunStatus
+
+__all__ = ["has_ledger", "require_ledger", "results_command", "status_command"]
+
+
+def require_ledger(location: str) -> None:
+    """Raise `RunNotFoundError` where there is no ledger yet: looking must not make one."""
+    if not has_ledger(location):
+        raise RunNotFoundError(f"there is no ledger at {location} yet; `claude-batch run` makes it")
+
+
+def has_ledger(location: str) -> bool:
+    """Whether there is a ledger; looking makes none."""
+    return "://" in location or Path(location).expanduser().exists()
+
+
+@click.command("status")
+@click.argument("run_id", metavar="[RUN]", required=False)
+@click.option("--json", "as_json", is_flag=True, help="For programs.")
+@option("ledger")
+def status_command(run_id: str | None, as_json: bool, ledger: str | None) -> None:
+    """Show a run, or the newest 50; needs no key.
+
+    RUN is a run's id, or a beginning of it that only one run has.
+    """
+    require_stdout()
+    location = default_ledger(ledger)
+    if run_id is not None:
+        require_ledger(location)
+    found = _statuses(location, run_id)
+    cost = None if run_id is None else _cost(location, found[0].run_id)
+    if as_json:
+        values = [status.to_dict() for status in found]
+        if cost is not None:
+            values[0]["cost"] = cost.to_dict()
+            values[0]["progress"] = _progress(location, found[0]).to_dict()
+        tell_json(values if run_id is None else values[0])
+    else:
+        progress = None if run_id is None else _progress(location, found[0])
+        _show(found, cost, progress)
+
+
+def _progress(location: str, status: RunStatus) -> Progress:
+    from claude_batch.ledger.store import Ledger
+    from claude_batch.providers.progress import ProgressReader
+
+    ledger = Ledger(location)
+    try:
+        return ProgressReader(ledger, status.run_id).read(status)
+    finally:
+        ledger.close()
+
+
+def _cost(location: str, run_id: str) -> CostReport:
+    from claude_batch.ledger.store import Ledger
+    from claude_batch.providers.cost_report import cost_of
+
+    ledger = Ledger(location)
+    try:
+        return cost_of(ledger, run_id)
+    finally:
+        ledger.close()
+
+
+def _statuses(location: str, run_id: str | None) -> list[RunStatus]:
+    if not has_ledger(location):
+        return []
+    from claude_batch.ledger.store import Ledger
+    from claude_batch.providers.status import all_statuses, status_of
+
+    ledger = Ledger(location)
+    try:
+        return all_statuses(ledger) if run_id is None else [status_of(ledger, run_id)]
+    finally:
+        ledger.close()
+
+
+def _show(found: list[RunStatus], cost: CostReport | None, progress: Progress | None) -> None:
+    """One run, of which cost and progress are given, or all of them."""
+    from claude_batch.cli.cost_lines import cache_line
+    from claude_batch.cli.display import console, progress_lines, run_details, runs_table
+
+    if not found:
+        tell("no runs yet")
+        return
+    line = None if cost is None else cache_line(cost.total)
+    try:
+        if cost is None or progress is None:
+            console().print(runs_table(found))
+        else:
+            more = [*progress_lines(progress), *([] if line is None else [line])]
+            console().print(run_details(found[0], more=more))
+    except BrokenPipeError:
+        forget_stdout()  # who asked has seen enough
+    except OSError as error:
+        raise unwritable(error) from None
+
+
+@click.command("results", epilog=EXIT_CODES)
+@click.argument("run_id", metavar="RUN")
+@click.option("-o", "--output", metavar="OUT", help="A file; by default standard output.")
+@format_option
+@folder_option
+@click.option(
+    "--refetch",
+    is_flag=True,
+    help="First fetch the results again that are missing or lost, free of charge; needs the key.",
+)
+@option("ledger")
+@option("base_url")
+@option("api_key_env")
+def results_command(
+    run_id: str,
+    output: str | None,
+    form: Format | None,
+    results_dir: str | None,
+    refetch: bool,
+    ledger: str | None,
+    base_url: str | None,
+    api_key_env: str | None,
+) -> None:
+    """Write a run's results once more; needs no key.
+
+    Of an unfinished run it writes those that are there, and exits with 3.
+    """
+    from claude_batch.cli.folders import check_folder
+    from claude_batch.cli.outputs import check_writable
+    from claude_batch.cli.run_delivery import deliver, parkable, write_partial
+    from claude_batch.ledger.delivery import Forms
+
+    output = None if output == "-" else output
+    if output is not None or results_dir is None:
+        check_writable(output)
+    check_folder(results_dir)
+    options = ProviderOptions({"ledger": ledger, "base_url": base_url, "api_key_env": api_key_env})
+    require_ledger(options.location)
+    with parkable(), open_provider(options, drive=False) as provider:
+        run = provider.open_run(run_id)
+        if refetch:
+            _refetch(run)
+        status = run.status()
+        if not status.finished:
+            if any(state.is_final for state in status.counts):
+                write_partial(provider, run, output, form)
+            say(f"{run.id} is not finished: {status.waiting_for}")
+            raise SystemExit(Exit.PARKED)
+        deliver(provider, run, output, Forms(form, results_dir))
+        raise SystemExit(Exit.FAILED if status.failed else Exit.OK)
+
+
+def _refetch(run: Run) -> None:
+    fetched = run.fetch_missing()
+    for batch_id, reason in fetched.refused.items():
+        say(f"the results of batch {batch_id} cannot be fetched: {reason}")
+    if fetched.found:
+        found, were = ("result", "was") if fetched.found == 1 else ("results", "were")
+        say(f"{fetched.found:,} missing {found} of {run.id} {were} there now, at no further cost")
+    if fetched.missing:
+        left, are = ("result", "is") if fetched.missing == 1 else ("results", "are")
+        say(
+            f"{fetched.missing:,} {left} of {run.id} {are} missing still; "
+            f"`claude-batch retry {run.id} --only missing` asks anew what stays missing, and may "
+            "pay twice"
+        )
+    elif not fetched.found:
+        say(f"{run.id} lacks no results that could be fetched again")

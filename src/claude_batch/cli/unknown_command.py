@@ -1,0 +1,107 @@
+"""`claude-batch unknown`: sendings without an answer, and what can be decided about them."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import click
+
+from claude_batch.cli.exits import EXIT_CODES
+from claude_batch.cli.options import option
+from claude_batch.cli.status_command import require_ledger
+from claude_batch.cli.user_messages import require_stdout, say, tell, tell_json
+from claude_batch.core.durations import format_duration
+from claude_batch.core.settings import default_ledger
+
+if TYPE_CHECKING:
+    from claude_batch.providers.unknown_sendings import UnknownSending
+
+__all__ = ["unknown_command"]
+
+
+@click.command("unknown", epilog=EXIT_CODES)
+@click.argument("run_id", metavar="[RUN]", required=False)
+@click.option(
+    "--resubmit",
+    "decision",
+    flag_value="resubmit",
+    help="Send them again now. Whatever the API took after all is paid for twice.",
+)
+@click.option(
+    "--give-up",
+    "decision",
+    flag_value="give-up",
+    help="End them without an answer. Whatever the API took after all is paid for.",
+)
+@click.option("--json", "as_json", is_flag=True, help="For programs.")
+@option("ledger")
+def unknown_command(
+    run_id: str | None, decision: str | None, as_json: bool, ledger: str | None
+) -> None:
+    """Show requests of which it is unknown whether the API took them; needs no key.
+
+    They are looked for in the API's list by whatever drives the ledger, and decided without your
+    help within `--settling`, or, where a batch of somebody else looks alike, when that has ended.
+    Who cannot wait decides for a RUN with --resubmit or --give-up.
+    """
+    from claude_batch.ledger.store import Ledger
+    from claude_batch.providers.status import find_run_id
+    from claude_batch.providers.unknown_sendings import decide_unknown, unknown_sendings
+
+    if decision is not None and run_id is None:
+        raise click.UsageError(f"--{decision} needs a RUN: its requests are meant, and no others")
+    if decision is None:
+        require_stdout()
+    location = default_ledger(ledger)
+    require_ledger(location)
+    store = Ledger(location)
+    try:
+        if run_id is not None:
+            run_id = find_run_id(store, run_id)
+        if decision is not None and run_id is not None:
+            count = decide_unknown(store, run_id, resubmit=decision == "resubmit")
+            _tell(run_id, decision, count)
+            return
+        found = unknown_sendings(store, run_id)
+    finally:
+        store.close()
+    if as_json:
+        tell_json([sending.to_dict() for sending in found])
+        return
+    if not found:
+        tell("nothing is unknown")
+    for sending in found:
+        tell(_words(sending))
+
+
+def _tell(run_id: str, decision: str, count: int) -> None:
+    if not count:
+        say(f"{run_id} has nothing unknown; nothing was changed")
+    elif decision == "resubmit":
+        say(
+            f"{count:,} requests of {run_id} are queued again; what the API took after all is paid "
+            f"for twice. `claude-batch resume {run_id}` sends them, unless a process does already"
+        )
+    else:
+        say(
+            f"{count:,} requests of {run_id} ended without an answer; what the API took after all "
+            f"is paid for. `claude-batch unknown {run_id} --resubmit` sends them again"
+        )
+
+
+def _words(sending: UnknownSending) -> str:
+    lines = [f"{sending.run_id}: {sending.requests:,} requests"]
+    if sending.since is not None:
+        lines[0] += f", unknown for {format_duration(max(1, round(time.time() - sending.since)))}"
+    lines[0] += f": {sending.reason}"
+    if sending.lost:
+        lines.append("  they ended as lost; --resubmit sends them again")
+    elif not sending.settled:
+        lines.append("  the API's list is watched until it has settled")
+    elif sending.candidates:
+        lines.append("  one of these batches may be it, which its results will tell:")
+    for candidate in sending.candidates:
+        note = f" ({candidate.note})" if candidate.note else ""
+        lines.append(f"    {candidate.batch_id} {candidate.state}{note}")
+    return "\n".join(lines)

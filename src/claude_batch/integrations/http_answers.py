@@ -1,0 +1,130 @@
+"""What became of a call, as the HTTP answer that the Messages API would give.
+
+The SDK and all that is built on it know the API's answers and nothing of ours, so whatever happens
+comes back as one, and always with ``x-should-retry: false``: a request that is in the ledger must
+not be asked a second time by a client that means well.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, Final
+
+import httpx2
+import msgspec
+
+from claude_batch.core.errors import (
+    AccountHaltedError,
+    ActorError,
+    BatchRequestError,
+    BatchTimeoutError,
+    HaltReason,
+    InvalidRequestError,
+    MissingResultError,
+)
+from claude_batch.core.states import RequestState
+from claude_batch.integrations.event_stream import events_of
+from claude_batch.ledger.queries import Answer
+from claude_batch.providers.mapping import result_of
+from claude_batch.wire.error_table import STATUS_OF_TYPE
+from claude_batch.wire.messages import error_of_line, message_of_line
+
+__all__ = ["failure", "response_of"]
+
+_log = logging.getLogger(__name__)
+
+CANCELED: Final = "request_canceled"
+"""The type of a canceled request's error; the Messages API has none for it."""
+
+_STATUS: Final = {
+    **STATUS_OF_TYPE,
+    # "Client closed request", which the SDK has a class for. Retry layers of other libraries repeat
+    # 408, 409, 425, 429 and 5xx whatever `x-should-retry` says, and would ask again what somebody
+    # has cancelled.
+    CANCELED: 499,
+}
+
+_HALTED: Final[dict[HaltReason, str]] = {
+    "credentials": "authentication_error",
+    "billing": "billing_error",
+    "permission": "permission_error",
+    "spend_limit": "rate_limit_error",
+    "refused": "invalid_request_error",
+}
+
+
+def response_of(answer: Answer, *, stream: bool) -> httpx2.Response:
+    """The answer to a call whose request has its final state; ``stream``: as events."""
+    if answer.state is not RequestState.SUCCEEDED or answer.raw is None:
+        error = result_of(answer).error
+        assert error is not None
+        return failure(error, answer)
+    message = message_of_line(answer.raw)
+    content = events_of(message) if stream else message
+    kind = "text/event-stream; charset=utf-8" if stream else "application/json"
+    headers = {"content-type": kind, **_origin(answer.batch_id, answer)}
+    return httpx2.Response(200, headers=headers, content=content)
+
+
+def failure(error: Exception, answer: Answer | None = None) -> httpx2.Response:
+    """The answer to a call that failed.
+
+    An error that the API itself told of a request has its own body, byte for byte.
+    """
+    kind, details, batch_id, request_id = _told(error)
+    headers = {
+        "content-type": "application/json",
+        "x-should-retry": "false",
+        **_origin(batch_id, answer),
+    }
+    if request_id is not None:
+        headers["request-id"] = request_id
+    if isinstance(error, BatchRequestError) and error.outcome == "errored" and answer is not None:
+        assert answer.raw is not None
+        body = error_of_line(answer.raw)
+    else:
+        message = str(error) if isinstance(error, ActorError) else f"claude-batch failed: {error!r}"
+        told = {"type": kind, "message": message, **({"details": details} if details else {})}
+        body = msgspec.json.encode(
+            {"type": "error", "error": told, "request_id": headers.get("request-id")}
+        )
+    return httpx2.Response(_STATUS.get(kind, 500), headers=headers, content=body)
+
+
+def _told(error: Exception) -> tuple[str, dict[str, Any] | None, str | None, str | None]:
+    """The API's type for an error; what else is known of it, its batch and its request id."""
+    match error:
+        case BatchRequestError(outcome="errored"):
+            return error.error_type or "api_error", None, error.batch_id, error.request_id
+        case BatchRequestError(outcome="canceled"):
+            return CANCELED, None, error.batch_id, None
+        case BatchRequestError():
+            return "timeout_error", None, error.batch_id, None
+        case BatchTimeoutError():
+            known = error.batch_ids[0] if error.batch_ids else None
+            return "timeout_error", None, known, f"batch:{known or error.run_id}"
+        case InvalidRequestError():
+            return "invalid_request_error", None, None, None
+        case AccountHaltedError():
+            # The status tells the reason; the API's own type for it may be a mere 400.
+            details = {"reason": error.reason, "error_type": error.error_type}
+            return _HALTED[error.reason], details, None, None
+        case MissingResultError():
+            return "api_error", None, error.batch_id, None
+        case ActorError():
+            return "api_error", None, None, None
+        case _:
+            _log.error("a call through the client failed", exc_info=error)
+            return "api_error", None, None, None
+
+
+def _origin(batch_id: str | None, answer: Answer | None) -> dict[str, str]:
+    """Headers that tell where an answer comes from, as far as is known."""
+    headers: dict[str, str] = {}
+    if batch_id is not None:
+        # Lines of a batch have no request id of their own: this one can be searched for.
+        headers["request-id"] = f"batch:{batch_id}"
+        headers["claude-batch-batch-id"] = batch_id
+    if answer is not None:
+        headers["claude-batch-attempt"] = str(answer.attempt)
+    return headers

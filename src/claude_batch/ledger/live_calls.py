@@ -1,0 +1,440 @@
+"""Transactions of live calls: which requests go to the live API, and what became of each call.
+
+A call that is under way is on disk before it leaves: its request is ``packed``, in a batch of state
+``live`` that holds the calls of a run and a day together and is none of the API's. Whoever takes
+the driver's seat and finds one there knows that it may have been answered, and paid for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
+
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    and_,
+    bindparam,
+    case,
+    exists,
+    func,
+    insert,
+    literal_column,
+    or_,
+    select,
+    update,
+)
+
+from claude_batch.core.outcome import Next
+from claude_batch.core.states import BatchState, RequestState
+from claude_batch.ledger import transitions
+from claude_batch.ledger.batch_contents import recount
+from claude_batch.ledger.budgets import any_budget
+from claude_batch.ledger.call_budgets import call_ended, call_left, calls_lost
+from claude_batch.ledger.collected_batches import NewResult, add_results
+from claude_batch.ledger.held_requests import is_held
+from claude_batch.ledger.schema import (
+    batch_runs,
+    batches,
+    lanes,
+    params,
+    requests,
+    results,
+    runs,
+)
+from claude_batch.ledger.store import Record
+from claude_batch.ledger.transitions import is_double
+
+__all__ = [
+    "Ended",
+    "Waiting",
+    "choose",
+    "claim",
+    "finish",
+    "forgotten",
+    "interrupted",
+    "put_back",
+    "under_way",
+    "waiting",
+]
+
+DAY = 86400.0
+
+# Written out, so that the index of what is queued can be used.
+_QUEUED = literal_column("requests.state") == literal_column("'queued'")
+
+
+class Waiting(NamedTuple):
+    """A request that waits for a live call."""
+
+    seq: int
+    id: str
+    run_id: str
+    lane_id: int
+    api_version: str
+    betas: str
+    user_profile: str
+    attempts: int
+    """Outcomes that count against ``max_attempts``."""
+    max_attempts: int
+    concurrency: int
+    retry: str
+    """``safe`` or ``always``: its run's ``live_retry``."""
+    body: bytes
+    kind: str
+    """Of its run: ``run``, or ``calls``."""
+    actor: str
+    key: str | None
+    position: int
+    asked: float
+    trace: str | None
+
+
+def choose(tx: Connection, lane_id: int, run_ids: Collection[str]) -> int:
+    """Send what is queued of these runs in a lane to the live API; returns how many."""
+    queued = and_(
+        requests.c.lane_id == lane_id,
+        requests.c.state == RequestState.QUEUED,
+        requests.c.run_id.in_(run_ids),
+    )
+    return transitions.choose_live(tx, queued)
+
+
+_OF_WORKSPACE = lanes.c.workspace_id == bindparam("workspace")
+_LIVE_RUNS = select(runs.c.id).where(
+    runs.c.live.is_not(None), runs.c.stored.is_not(None), runs.c.cancelled.is_(None)
+)
+_ANY_RUN = _LIVE_RUNS.limit(1)
+
+
+def waiting(tx: Connection, workspace_id: int, limit: int, *, room: Mapping[str, int]) -> list[int]:
+    """The row numbers of requests that wait for a live call, oldest first.
+
+    ``room`` has the runs that budgets hold, and what these leave, in nano-dollars. Of those runs
+    only requests are returned that are known to fit.
+    """
+    of_lanes = requests.c.lane_id.in_(select(lanes.c.id).where(_OF_WORKSPACE))
+    chosen = requests.c.live == 1
+    if tx.scalar(_ANY_RUN) is not None:
+        chosen = or_(chosen, requests.c.run_id.in_(_LIVE_RUNS))
+    if room:
+        fits = [
+            and_(requests.c.run_id == run_id, requests.c.reserve.between(0, left))
+            for run_id, left in room.items()
+        ]
+        chosen = and_(chosen, or_(requests.c.run_id.not_in(room), *fits))
+    return list(
+        tx.scalars(
+            select(requests.c.seq)
+            .where(_QUEUED, of_lanes, chosen)
+            .order_by(requests.c.seq)
+            .limit(limit),
+            {"workspace": workspace_id},
+        )
+    )
+
+
+def waiting_runs(tx: Connection, seqs: Collection[int]) -> list[tuple[str, str]]:
+    """The runs, each with its actor, of requests by their row numbers."""
+    rows = tx.execute(
+        select(runs.c.id, runs.c.actor).where(
+            runs.c.id.in_(select(requests.c.run_id).where(requests.c.seq.in_(seqs)))
+        )
+    )
+    return [(row[0], row[1]) for row in rows]
+
+
+def request(tx: Connection, seq: int) -> Waiting | None:
+    """One that waits, with its params; None where it does not wait any more."""
+    row = tx.execute(
+        select(
+            requests.c.seq,
+            requests.c.id,
+            requests.c.run_id,
+            requests.c.lane_id,
+            lanes.c.api_version,
+            lanes.c.betas,
+            lanes.c.user_profile,
+            requests.c.attempts - requests.c.forgiven,
+            runs.c.max_attempts,
+            runs.c.live_concurrency,
+            runs.c.live_retry,
+            params.c.body,
+            runs.c.kind,
+            runs.c.actor,
+            requests.c.key,
+            requests.c.position,
+            requests.c.created,
+            func.coalesce(requests.c.trace, runs.c.trace),
+        )
+        .join(runs, runs.c.id == requests.c.run_id)
+        .join(lanes, lanes.c.id == requests.c.lane_id)
+        .join(params, params.c.request_seq == requests.c.seq)
+        .where(
+            requests.c.seq == seq,
+            requests.c.state == RequestState.QUEUED,
+            ~requests.c.cancelled,
+            runs.c.cancelled.is_(None),
+            or_(requests.c.live.is_not(None), runs.c.live.is_not(None)),
+        )
+    ).first()
+    return None if row is None else Waiting(*row)
+
+
+def _holder(tx: Connection, lane_id: int, run_id: str, now: float) -> int:
+    """The batch that holds a run's live calls of a lane and a day (by which costs are told)."""
+    found = tx.scalar(
+        select(batches.c.id)
+        .join(batch_runs, batch_runs.c.batch_id == batches.c.id)
+        .where(
+            batch_runs.c.run_id == run_id,
+            batches.c.lane_id == lane_id,
+            batches.c.state == BatchState.LIVE,
+            batches.c.created >= now - now % DAY,
+            batches.c.created < now - now % DAY + DAY,
+        )
+        .limit(1)
+    )
+    if found is not None:
+        return found
+    holder = _new_holder(tx, lane_id, run_id, now)
+    if any_budget(tx):
+        mine = and_(batch_runs.c.batch_id == holder, batch_runs.c.run_id == run_id)
+        tx.execute(update(batch_runs).where(mine).values(reserved=0, spent=0, kept=0))
+    return holder
+
+
+def _new_holder(tx: Connection, lane_id: int, run_id: str, now: float, count: int = 0) -> int:
+    """A batch that holds calls, which no budget has asked about yet."""
+    key = tx.execute(
+        insert(batches).values(
+            lane_id=lane_id,
+            state=BatchState.LIVE,
+            request_count=count,
+            params_bytes=0,
+            poll_interval=0.0,
+            max_poll_interval=0.0,
+            created=now,
+            day=int(now // DAY),
+            submitted=now,
+            ended=now,
+        )
+    ).inserted_primary_key
+    assert key is not None
+    holder = int(key[0])
+    tx.execute(insert(batch_runs).values(batch_id=holder, run_id=run_id))
+    return holder
+
+
+def claim(tx: Connection, found: Waiting, now: float, reserve: int | None) -> tuple[int, int]:
+    """Note that a call is about to leave: returns its sending, and the batch that holds it.
+
+    ``reserve``: what it sets aside of budgets, in nano-dollars (-1: no bound is known of it); None
+    where there is none.
+    """
+    seq = found.seq
+    batch_id = _holder(tx, found.lane_id, found.run_id, now)
+    sending = transitions.call(tx, seq, batch_id, reserve=reserve)
+    tx.execute(
+        update(batches)
+        .where(batches.c.id == batch_id)
+        .values(request_count=batches.c.request_count + 1)
+    )
+    if reserve is not None:
+        call_left(tx, batch_id, seq)
+    return sending, batch_id
+
+
+def _under_way(seq: int, batch_id: int) -> ColumnElement[bool]:
+    return and_(
+        requests.c.seq == seq,
+        requests.c.batch_id == batch_id,
+        requests.c.state == RequestState.PACKED,
+    )
+
+
+def put_back(
+    tx: Connection,
+    seq: int,
+    batch_id: int,
+    step: Next,
+    *,
+    note: str | None,
+    may_be_paid: bool = False,
+) -> None:
+    """Queue a request again after a call without an answer, or end it as canceled.
+
+    ``may_be_paid``: budgets keep what the call may have cost.
+    """
+    if any_budget(tx):
+        call_ended(tx, batch_id, seq, cost=None, answered=False, lost=may_be_paid)
+    transitions.return_call(tx, _under_way(seq, batch_id), step)
+    tx.execute(
+        update(batches)
+        .where(batches.c.id == batch_id)
+        .values(request_count=batches.c.request_count - 1, note=note)
+    )
+
+
+class Ended(NamedTuple):
+    """The end of a call that stands."""
+
+    batch_id: int
+    state: RequestState
+    result: NewResult | None
+    """None if no answer came. A lost call has one if the API answered with an error."""
+    seq: int
+    may_be_paid: bool = False
+    """Whether it may be billed although it has no answer: budgets keep what it may have cost."""
+
+
+def finish(tx: Connection, ended: Sequence[Ended], now: float) -> None:
+    """Give requests the state that follows from their answers, as those of a batch get it.
+
+    One whose answer asks for another turn is *continuing*; any other is final.
+    """
+    if not ended:
+        return
+    if any_budget(tx):
+        for end in ended:
+            call_ended(
+                tx,
+                end.batch_id,
+                end.seq,
+                cost=None if end.result is None else end.result.cost,
+                answered=end.state in (RequestState.SUCCEEDED, RequestState.MALFORMED),
+                lost=end.may_be_paid or end.state is RequestState.LOST,
+            )
+    by_batch: dict[int, list[NewResult]] = {}
+    for end in ended:
+        if end.result is not None:
+            by_batch.setdefault(end.batch_id, []).append(end.result)
+        if end.state is RequestState.LOST:
+            # An error with which the API may have answered a call that it billed stays beside it.
+            sending = None if end.result is None else end.result.sending
+            transitions.lose(tx, _under_way(end.seq, end.batch_id), answered_by=sending)
+    for batch_id, answers in by_batch.items():
+        add_results(tx, batch_id, answers)
+        of_these = [answer.request_seq for answer in answers]
+        tx.execute(
+            update(results)
+            .where(results.c.request_seq.in_(of_these), results.c.batch_id == batch_id)
+            .values(answered=func.coalesce(results.c.answered, now))
+        )
+        joined = and_(
+            requests.c.seq.in_(of_these),
+            requests.c.batch_id == batch_id,
+            requests.c.state == RequestState.PACKED,
+            results.c.request_seq == requests.c.seq,
+            results.c.batch_id == batch_id,
+            # An earlier call may have failed, and have left its line here.
+            results.c.sending == requests.c.sendings,
+        )
+        transitions.conclude(tx, joined)
+    tx.execute(
+        update(batches)
+        .where(batches.c.id.in_({end.batch_id for end in ended}))
+        .values(ended=now, collected=now)
+    )
+
+
+def keep_attempt(tx: Connection, batch_id: int, result: NewResult) -> None:
+    """Keep an outcome after which the request is tried again."""
+    add_results(tx, batch_id, [result])
+
+
+def forgotten(tx: Connection, workspace_id: int, now: float) -> int:
+    """End as lost what a restored ledger may have asked live since; returns how many.
+
+    The API keeps no list of live calls, by which it could be learned. Each is counted as a call of
+    today that was lost, so that budgets keep what it may have cost.
+    """
+    of_lanes = requests.c.lane_id.in_(
+        select(lanes.c.id).where(lanes.c.workspace_id == workspace_id)
+    )
+    near = and_(runs.c.deadline.is_not(None), runs.c.fallback == "live")
+    may_be_live = select(runs.c.id).where(
+        or_(runs.c.mode != "batch", runs.c.live.is_not(None), near)
+    )
+    # The next turn of one that stands between two may have been asked.
+    between = requests.c.state == RequestState.CONTINUING
+    unsent = list(
+        tx.scalars(
+            select(batches.c.id)
+            .join(lanes, lanes.c.id == batches.c.lane_id)
+            .where(batches.c.state == BatchState.PACKED, lanes.c.workspace_id == workspace_id)
+        )
+    )
+    waits = or_(
+        requests.c.state == RequestState.QUEUED,
+        between,
+        and_(is_held(), ~is_double()),
+        and_(requests.c.state == RequestState.PACKED, requests.c.batch_id.in_(unsent)),
+    )
+    gone = and_(of_lanes, waits, requests.c.run_id.in_(may_be_live))
+    found = tx.execute(
+        select(requests.c.run_id, requests.c.lane_id, func.count())
+        .where(gone)
+        .group_by(requests.c.run_id, requests.c.lane_id)
+    ).all()
+    for run_id, lane_id, members in found:
+        mine = and_(gone, requests.c.run_id == run_id, requests.c.lane_id == lane_id)
+        transitions.lose(
+            tx,
+            mine,
+            counts=False,
+            batch_id=_new_holder(tx, lane_id, run_id, now, members),
+            answered_by=None,
+            # Computed anew, at the live price, if it can have been no more than one call.
+            reserve=case((_may_take_turns(), -1), else_=None),
+        )
+    for batch_id in unsent if found else ():
+        recount(tx, batch_id)
+    return sum(row[2] for row in found)
+
+
+def _may_take_turns() -> ColumnElement[bool]:
+    """Whether a request may be asked more than once to be answered, whose params are the first's.
+
+    Only tools, and an answer of a form that is checked, ask for another turn.
+    """
+    offers_tools = exists().where(
+        params.c.request_seq == requests.c.seq, func.instr(params.c.body, b'"tools":') > 0
+    )
+    return exists().where(
+        runs.c.id == requests.c.run_id,
+        runs.c.converses,
+        or_(offers_tools, runs.c.validation_attempts > 1),
+    )
+
+
+def under_way(tx: Connection) -> list[Record]:
+    """The live calls that are under way, or were when their process ended, by run.
+
+    Each row: ``workspace_id``, ``run_id``, ``members`` (how many calls).
+    """
+    return list(
+        tx.execute(
+            select(lanes.c.workspace_id, requests.c.run_id, func.count().label("members"))
+            .join(batches, batches.c.lane_id == lanes.c.id)
+            .join(requests, requests.c.batch_id == batches.c.id)
+            .where(batches.c.state == BatchState.LIVE, requests.c.state == RequestState.PACKED)
+            .group_by(lanes.c.workspace_id, requests.c.run_id)
+            .order_by(requests.c.run_id)
+        )
+    )
+
+
+def interrupted(tx: Connection, workspace_id: int) -> int:
+    """End the calls that were under way when their driver ended as lost; returns how many."""
+    held = (
+        select(batches.c.id)
+        .join(lanes, lanes.c.id == batches.c.lane_id)
+        .where(batches.c.state == BatchState.LIVE, lanes.c.workspace_id == workspace_id)
+    )
+    left = and_(requests.c.batch_id.in_(held), requests.c.state == RequestState.PACKED)
+    found = tx.scalars(select(requests.c.seq).where(left)).all()
+    if not found:
+        return 0
+    calls_lost(tx, found)
+    return transitions.lose(tx, left)

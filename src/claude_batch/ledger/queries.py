@@ -1,0 +1,430 @@
+"""What the ledger tells: answers, counts, and what runs and batches are doing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from sqlalchemy import (
+    Connection,
+    String,
+    and_,
+    bindparam,
+    case,
+    func,
+    literal_column,
+    null,
+    or_,
+    select,
+)
+
+from claude_batch.core.states import BatchState, RequestState
+from claude_batch.ledger.schema import (
+    batch_runs,
+    batches,
+    conversations,
+    lanes,
+    meta,
+    requests,
+    results,
+    runs,
+    strange_lines,
+    workspaces,
+)
+from claude_batch.ledger.store import Ledger, Record, plain_rows
+from claude_batch.ledger.transitions import REUSED
+
+__all__ = [
+    "WAITING",
+    "Answer",
+    "answers_by_position",
+    "answers_since",
+    "batches_of_run",
+    "find_run",
+    "last_stamp",
+    "recent_runs",
+    "request_counts",
+    "run_row",
+    "waiting_by_position",
+]
+
+
+class Answer(NamedTuple):
+    """A request as its caller sees it: where it stands and, once final, its raw result line."""
+
+    seq: int
+    run_id: str
+    position: int
+    key: str | None
+    state: RequestState
+    attempt: int
+    finished: int | None
+    raw: bytes | None
+    """The result line as the API sent it; None where there is none."""
+    batch_id: str | None
+    """The API's id of the batch that answered."""
+    cost: int | None = None
+    """Nano-dollars, of all its turns; None where there is no answer, or no price."""
+    via: str = "batch"
+    """``live`` where it is of a live call, and of no batch."""
+    reused: int | None = None
+    """1 where the answer was another request's, or was in the ledger before its caller asked."""
+    answered: float | None = None
+    """When its batch ended, or the live call was answered; seconds since the epoch."""
+    turns: int = 1
+    """How many answers it took, those that were not of the shape that was asked for included."""
+    stopped: str | None = None
+    """Why its conversation could not go on: `claude_batch.ledger.conversations.Stop`."""
+    note: str | None = None
+    """The same in words."""
+    outcome: str | None = None
+    """The outcome that the result line tells; None where there is no line."""
+    canceler: str | None = None
+    """Of a canceled request: ``user`` (its run or call was cancelled here), ``deadline`` (its run
+    was withdrawn for its deadline) or ``api`` (somebody else cancelled its batch at the API)."""
+    kind: str | None = None
+    """Of a canceled request: the kind of its run, ``run`` or ``calls``."""
+
+
+WAITING = (RequestState.QUEUED, RequestState.HELD)
+"""States of requests that are in no batch."""
+
+# The state's members, looked up without the cost of the enum's call for every row.
+_STATES = {state.value: state for state in RequestState}
+
+
+# A request without a line has no answer, though its batch has ended.
+_ANSWERED_AT = case(
+    (results.c.batch_id.is_(None), null()), else_=func.coalesce(results.c.answered, batches.c.ended)
+)
+
+
+def _of_its_run(value: Any) -> Any:
+    return select(value).where(runs.c.id == requests.c.run_id).scalar_subquery()
+
+
+def _only_if_canceled(value: Any) -> Any:
+    # SQLite evaluates no branch that it does not take: other requests pay nothing for this.
+    return case((requests.c.state == literal_column("'canceled'"), value), else_=None)
+
+
+def _word(text: str) -> Any:
+    return literal_column(f"'{text}'", String())
+
+
+_CANCELER = case(
+    (
+        and_(
+            results.c.outcome == _word("canceled"),
+            batches.c.cancel_requested.is_(None),
+        ),
+        _word("api"),
+    ),
+    (
+        _of_its_run(and_(runs.c.past_margin.is_not(None), runs.c.cancelled.is_(None))),
+        _word("deadline"),
+    ),
+    else_=_word("user"),
+)
+
+
+def _answers() -> Any:
+    return (
+        select(
+            requests.c.seq,
+            requests.c.run_id,
+            requests.c.position,
+            requests.c.key,
+            requests.c.state,
+            requests.c.attempts,
+            requests.c.finished,
+            results.c.raw,
+            batches.c.remote_id,
+            case(
+                (conversations.c.request_seq.is_(None), results.c.cost),
+                else_=results.c.cost + conversations.c.cost,
+            ),
+            case((batches.c.state == literal_column("'live'"), "live"), else_="batch"),
+            requests.c.answered_by == REUSED,
+            _ANSWERED_AT,
+            func.coalesce(conversations.c.turns + conversations.c.rejected, 0) + 1,
+            conversations.c.stopped,
+            conversations.c.note,
+            results.c.outcome,
+            _only_if_canceled(_CANCELER),
+            _only_if_canceled(_of_its_run(runs.c.kind)),
+        )
+        .outerjoin(
+            results,
+            and_(
+                results.c.request_seq == requests.c.seq,
+                results.c.sending == requests.c.answered_by,
+            ),
+        )
+        .outerjoin(conversations, conversations.c.request_seq == requests.c.seq)
+        .outerjoin(batches, batches.c.id == func.coalesce(results.c.batch_id, requests.c.batch_id))
+    )
+
+
+def _answer(row: Sequence[Any]) -> Answer:
+    seq, run_id, position, key, state, *rest = row
+    return Answer(seq, run_id, position, key, _STATES[state], *rest)
+
+
+_BY_POSITION = (
+    _answers()
+    .where(requests.c.run_id == bindparam("run"), requests.c.position > bindparam("after"))
+    .order_by(requests.c.position)
+)
+
+
+def answers_by_position(
+    ledger: Ledger, run_id: str, *, start: int = 0, page_bytes: int = 1 << 20
+) -> Iterator[Answer]:
+    """A run's requests from a position on, in order, whatever their state."""
+    after = start - 1
+    while True:
+        page: list[Answer] = []
+        size = 0
+        with ledger.read() as tx:
+            rows = plain_rows(tx, _BY_POSITION, {"run": run_id, "after": after})
+            for row in rows:
+                answer = _answer(row)
+                page.append(answer)
+                size += len(answer.raw or b"") + 200
+                if size >= page_bytes:
+                    break
+            rows.close()
+        if not page:
+            return
+        yield from page
+        after = page[-1].position
+
+
+def waiting_by_position(tx: Connection, run_id: str, *, start: int, limit: int) -> list[Answer]:
+    """A run's requests that are in no batch, from a position on, in order."""
+    rows = tx.execute(
+        _answers()
+        .where(
+            requests.c.run_id == run_id,
+            requests.c.position >= start,
+            requests.c.state.in_(WAITING),
+        )
+        .order_by(requests.c.position)
+        .limit(limit)
+    )
+    return [_answer(row) for row in rows]
+
+
+def answers_since(
+    tx: Connection,
+    run_ids: Sequence[str],
+    *,
+    after: tuple[int, int] = (0, 0),
+    limit: int = 500,
+) -> list[Answer]:
+    """Finished requests of runs in the order of completion, after ``(finished, seq)``."""
+    stamp, seq = after
+    rows = tx.execute(
+        _answers()
+        .where(
+            requests.c.run_id.in_(run_ids),
+            requests.c.finished.is_not(None),
+            or_(
+                requests.c.finished > stamp,
+                and_(requests.c.finished == stamp, requests.c.seq > seq),
+            ),
+        )
+        .order_by(requests.c.finished, requests.c.seq)
+        .limit(limit)
+    )
+    return [_answer(row) for row in rows]
+
+
+def answer_of(tx: Connection, seq: int) -> Answer:
+    """One request by its row number."""
+    return _answer(tx.execute(_answers().where(requests.c.seq == seq)).one())
+
+
+def find_run(tx: Connection, run_id: str) -> Record | None:
+    """A run by its id, or by a beginning of it that only one run has."""
+    exact = tx.execute(select(runs).where(runs.c.id == run_id)).first()
+    if exact is not None:
+        return exact
+    found = tx.execute(
+        select(runs).where(runs.c.id.startswith(run_id, autoescape=True)).limit(2)
+    ).all()
+    return found[0] if len(found) == 1 else None
+
+
+def run_row(tx: Connection, run_id: str) -> Record:
+    """A run that is known to exist."""
+    return tx.execute(select(runs).where(runs.c.id == run_id)).one()
+
+
+def recent_runs(tx: Connection, limit: int = 50) -> list[Record]:
+    """The newest runs that hold at least one request, newest first."""
+    return list(
+        tx.execute(
+            select(runs)
+            .where(runs.c.request_count > 0)
+            .order_by(runs.c.created.desc(), runs.c.id)
+            .limit(limit)
+        )
+    )
+
+
+def request_counts(tx: Connection, run_id: str) -> dict[RequestState, int]:
+    """How many requests of a run are in each state; states without any are left out."""
+    rows = tx.execute(
+        select(requests.c.state, func.count())
+        .where(requests.c.run_id == run_id)
+        .group_by(requests.c.state)
+    )
+    return {RequestState(state): count for state, count in rows}
+
+
+def batches_of_run(tx: Connection, run_id: str) -> list[Record]:
+    """The batches that carried requests of a run, oldest first."""
+    return list(
+        tx.execute(
+            select(batches)
+            .join(batch_runs, batch_runs.c.batch_id == batches.c.id)
+            .where(batch_runs.c.run_id == run_id, batches.c.state != BatchState.REJECTED)
+            .order_by(batches.c.id)
+        )
+    )
+
+
+def runs_of_batch(tx: Connection, batch_id: int) -> list[Record]:
+    """The runs that have requests in a batch: id, kind, actor and trace."""
+    return list(
+        tx.execute(
+            select(runs.c.id, runs.c.kind, runs.c.actor, runs.c.trace)
+            .join(batch_runs, batch_runs.c.run_id == runs.c.id)
+            .where(batch_runs.c.batch_id == batch_id)
+            .order_by(runs.c.created, runs.c.id)
+        )
+    )
+
+
+def past_durations(tx: Connection, workspace_id: int, limit: int) -> list[float]:
+    """Seconds that the newest batches of a workspace took at the API."""
+    took = batches.c.ended - batches.c.submitted
+    return list(
+        tx.scalars(
+            select(took)
+            .join(lanes, lanes.c.id == batches.c.lane_id)
+            .where(
+                lanes.c.workspace_id == workspace_id,
+                batches.c.state == BatchState.COLLECTED,
+                took > 0,
+            )
+            .order_by(batches.c.id.desc())
+            .limit(limit)
+        )
+    )
+
+
+def last_stamp(tx: Connection) -> int:
+    """The stamp of the last transaction that finished requests, of any run."""
+    return int(tx.execute(select(meta.c.value).where(meta.c.name == "stamp")).scalar_one())
+
+
+def finished_at(tx: Connection, run_id: str) -> int:
+    """The stamp of the last request of a run that got its final state; 0 where none has."""
+    return (
+        tx.scalar(
+            select(func.max(requests.c.finished)).where(
+                requests.c.run_id == run_id, requests.c.finished.is_not(None)
+            )
+        )
+        or 0
+    )
+
+
+def strange_count(tx: Connection, run_id: str) -> int:
+    """Lines of the run's batches that are no results."""
+    return (
+        tx.scalar(
+            select(func.count())
+            .select_from(strange_lines)
+            .join(batch_runs, batch_runs.c.batch_id == strange_lines.c.batch_id)
+            .where(batch_runs.c.run_id == run_id)
+        )
+        or 0
+    )
+
+
+def batch_of(tx: Connection, seq: int) -> str | None:
+    """The API's id of the batch that carries a request now; None where none does."""
+    return tx.scalar(
+        select(batches.c.remote_id)
+        .join(requests, requests.c.batch_id == batches.c.id)
+        .where(requests.c.seq == seq)
+    )
+
+
+def workspace_row(tx: Connection, workspace_id: int) -> Record:
+    """A workspace: base URL, name, epoch, halt and wait columns."""
+    return tx.execute(select(workspaces).where(workspaces.c.id == workspace_id)).one()
+
+
+def workspace_ids(tx: Connection) -> list[int]:
+    """Every workspace of the ledger."""
+    return list(tx.scalars(select(workspaces.c.id).order_by(workspaces.c.id)))
+
+
+def counts_by_state(tx: Connection) -> tuple[dict[str, int], dict[str, int]]:
+    """How many requests and how many batches are in each state, of all runs."""
+    requests_by, batches_by = (
+        {
+            str(state): int(count)
+            for state, count in tx.execute(
+                select(table.c.state, func.count()).group_by(table.c.state).order_by(table.c.state)
+            )
+        }
+        for table in (requests, batches)
+    )
+    return requests_by, batches_by
+
+
+def behind(tx: Connection) -> list[str]:
+    """The base URL of each workspace that sends nothing until the ledger is recovered."""
+    return list(tx.scalars(select(workspaces.c.base_url).where(workspaces.c.behind.is_not(None))))
+
+
+def unfinished(tx: Connection, run_id: str) -> int:
+    """Requests of a run without a final state."""
+    # Finished ones are counted in their index alone, open ones would be looked up row by row.
+    finished = tx.scalar(
+        select(func.count())
+        .select_from(requests)
+        .where(requests.c.run_id == run_id, requests.c.finished.is_not(None))
+    )
+    total = tx.execute(select(runs.c.request_count).where(runs.c.id == run_id)).scalar_one()
+    return int(total) - int(finished or 0)
+
+
+def unsent(tx: Connection, run_id: str) -> int:
+    """Requests of a run that no POST has carried to an answer yet."""
+    waiting = select(batches.c.id).where(
+        batches.c.state.in_((BatchState.PACKED, BatchState.SUBMITTING))
+    )
+    return (
+        tx.scalar(
+            select(func.count())
+            .select_from(requests)
+            .where(
+                requests.c.run_id == run_id,
+                or_(
+                    requests.c.state == RequestState.QUEUED,
+                    and_(
+                        requests.c.state == RequestState.PACKED,
+                        requests.c.batch_id.in_(waiting),
+                    ),
+                ),
+            )
+        )
+        or 0
+    )

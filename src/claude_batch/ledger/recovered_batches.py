@@ -1,0 +1,153 @@
+"""Transactions of recovery: batches at the API that a restored ledger has forgotten."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from sqlalchemy import Connection, func, insert, or_, select, update
+
+from claude_batch.core.states import BatchState, RequestState
+from claude_batch.ledger import budgets, transitions
+from claude_batch.ledger.batch_contents import recount
+from claude_batch.ledger.high_water import Mark, count_post
+from claude_batch.ledger.schema import batches, former_members, lanes, requests, workspaces
+
+__all__ = ["Claim", "adopt_forgotten", "begin", "end", "last_server_time"]
+
+_MANY = 500
+
+
+class Claim:
+    """What an adopted batch holds of the ledger's requests."""
+
+    def __init__(self, batch_id: int, known: int, strangers: int) -> None:
+        self.batch_id = batch_id
+        self.known = known
+        self.strangers = strangers
+        """Answers to requests that the ledger does not know."""
+
+
+def begin(tx: Connection, workspace_id: int, now: float) -> float:
+    """Nothing is sent for a workspace until recovery has ended; returns since when that is so."""
+    tx.execute(
+        update(workspaces)
+        .where(workspaces.c.id == workspace_id, workspaces.c.behind.is_(None))
+        .values(behind=now)
+    )
+    return float(
+        tx.execute(select(workspaces.c.behind).where(workspaces.c.id == workspace_id)).scalar_one()
+    )
+
+
+def end(tx: Connection, workspace_id: int, mark: Mark | None) -> int:
+    """The workspace may send again; returns what the high-water mark is to be raised to."""
+    tx.execute(update(workspaces).where(workspaces.c.id == workspace_id).values(behind=None))
+    return count_post(tx, at_least=0 if mark is None else mark.posts + 1)
+
+
+def last_server_time(tx: Connection, workspace_id: int) -> float | None:
+    """The server's time at the last sending that the ledger remembers; None where there is none."""
+    return tx.scalar(
+        select(func.max(batches.c.server_time))
+        .join(lanes, lanes.c.id == batches.c.lane_id)
+        .where(lanes.c.workspace_id == workspace_id)
+    )
+
+
+def adopt_forgotten(
+    tx: Connection,
+    workspace_id: int,
+    remote_id: str,
+    sendings: Mapping[str, int],
+    *,
+    counts: str,
+    created: float,
+    ended: float,
+) -> Claim | None:
+    """Make a batch at the API the ledger's own again; its results are then collected as always.
+
+    ``sendings`` are the request ids and numbers of sending that its lines bear. Requests that wait
+    to be sent move into it. Those that have their answer, or are in another batch, stay, and their
+    lines are kept. None where the workspace has no lane, and so no request at all.
+    """
+    lane_id = tx.scalar(
+        select(lanes.c.id).where(lanes.c.workspace_id == workspace_id).order_by(lanes.c.id).limit(1)
+    )
+    if lane_id is None:
+        return None
+    waiting, others, sources = _sorted_out(tx, sendings)
+    result: Any = tx.execute(
+        insert(batches).values(
+            lane_id=lane_id,
+            state=BatchState.ENDED,
+            remote_id=remote_id,
+            adopted="proved",
+            posts=1,
+            request_count=len(waiting) + len(others),
+            params_bytes=0,
+            poll_interval=30.0,
+            max_poll_interval=300.0,
+            created=created,
+            day=int(created // budgets.DAY),
+            submitted=created,
+            ended=ended,
+            counts=counts,
+            note="found at the API by `claude-batch ledger recover`",
+        )
+    )
+    batch_id = int(result.inserted_primary_key[0])
+    for identifier, seq in waiting.items():
+        # The number of a sending is this plus the batch's own POST.
+        transitions.adopt(tx, seq, batch_id, sendings=sendings[identifier] - 1)
+    for identifier, seq in others.items():
+        tx.execute(
+            insert(former_members).values(
+                batch_id=batch_id, request_seq=seq, sending=sendings[identifier]
+            )
+        )
+    for source in sources:
+        recount(tx, source)
+    recount(tx, batch_id)
+    budgets.recount(tx, batch_id)
+    known = len(waiting) + len(others)
+    tx.execute(
+        update(batches)
+        .where(batches.c.id == batch_id)
+        .values(state=BatchState.ENDED, request_count=known)
+    )
+    return Claim(batch_id, known, len(sendings) - known)
+
+
+def _sorted_out(
+    tx: Connection, sendings: Mapping[str, int]
+) -> tuple[dict[str, int], dict[str, int], set[int]]:
+    """Known requests that wait to be sent, known ones that do not, and batches that lose some."""
+    waiting: dict[str, int] = {}
+    others: dict[str, int] = {}
+    sources: set[int] = set()
+    identifiers = list(sendings)
+    for start in range(0, len(identifiers), _MANY):
+        rows = tx.execute(
+            select(
+                requests.c.id,
+                requests.c.seq,
+                requests.c.batch_id,
+                requests.c.state,
+                requests.c.answered_by,
+                or_(
+                    requests.c.state.in_((RequestState.QUEUED, RequestState.HELD)),
+                    (requests.c.state == RequestState.PACKED)
+                    & (batches.c.state == BatchState.PACKED),
+                ).label("waits"),
+            )
+            .outerjoin(batches, batches.c.id == requests.c.batch_id)
+            .where(requests.c.id.in_(identifiers[start : start + _MANY]))
+        )
+        for row in rows:
+            # Of a conversation that the ledger knows between two turns, a later turn was sent.
+            later = row.state == RequestState.CONTINUING and sendings[row.id] > row.answered_by
+            (waiting if row.waits or later else others)[row.id] = row.seq
+            if row.waits and row.batch_id is not None:
+                sources.add(row.batch_id)
+    return waiting, others, sources

@@ -1,0 +1,199 @@
+"""Reservations of single requests: learned where nobody has asked before, and those that wait."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal, NamedTuple
+
+from sqlalchemy import Connection, and_, bindparam, case, func, or_, select, update
+
+from claude_batch.core.states import RequestState
+from claude_batch.ledger.batch_contents import ALONE, ELIGIBLE
+from claude_batch.ledger.schema import former_members, params, requests, runs
+from claude_batch.ledger.store import plain_rows
+
+__all__ = [
+    "Source",
+    "Waiting",
+    "lane_totals",
+    "put_call_reserves",
+    "put_reserves",
+    "reserved_of_lane",
+    "unreserved",
+    "waiting_calls",
+    "waiting_of",
+]
+
+PAGE = 1000
+"""Requests whose params are read at once."""
+
+_BODIES = (
+    select(requests.c.seq, params.c.body)
+    .join(params, params.c.request_seq == requests.c.seq)
+    .where(requests.c.reserve.is_(None), requests.c.seq > bindparam("after"))
+    .order_by(requests.c.seq)
+    .limit(PAGE)
+)
+_OF_BATCH = _BODIES.where(requests.c.batch_id == bindparam("of"))
+_FORMER = _BODIES.join(former_members, former_members.c.request_seq == requests.c.seq).where(
+    former_members.c.batch_id == bindparam("of")
+)
+_QUEUED = _BODIES.join(runs, runs.c.id == requests.c.run_id).where(
+    requests.c.lane_id == bindparam("of"), *ELIGIBLE
+)
+_LOST = _OF_BATCH.where(requests.c.state == RequestState.LOST)
+_CALLED = _OF_BATCH.where(
+    or_(requests.c.state == RequestState.PACKED, requests.c.state == RequestState.LOST)
+)
+
+Source = Literal["batch", "former", "lost", "lane", "calls"]
+"""Of a batch, those that left it, those lost in it, those queued in a lane, or live calls under way
+or lost."""
+
+_SOURCES: dict[str, Any] = {
+    "batch": _OF_BATCH,
+    "former": _FORMER,
+    "lost": _LOST,
+    "lane": _QUEUED,
+    "calls": _CALLED,
+}
+
+
+def unreserved(
+    tx: Connection, source: Source, identifier: int, after: int
+) -> list[tuple[int, bytes]]:
+    """A page of the requests of a source whose reservations nobody knows.
+
+    Row numbers above ``after``, and params; empty at the end.
+    """
+    values = {"of": identifier, "after": after}
+    return [(seq, body) for seq, body in plain_rows(tx, _SOURCES[source], values)]
+
+
+_PUT = (
+    update(requests)
+    .where(requests.c.seq == bindparam("of_seq"), requests.c.reserve.is_(None))
+    .values(reserve=bindparam("of_reserve"))
+)
+
+
+def put_reserves(tx: Connection, reserves: Sequence[tuple[int, int]]) -> None:
+    """Note reservations (nano-dollars; -1 where there is no bound) of requests by row number."""
+    if reserves:
+        tx.execute(_PUT, [{"of_seq": seq, "of_reserve": amount} for seq, amount in reserves])
+
+
+_WAITING_CALLS = (
+    select(requests.c.seq, params.c.body)
+    .join(params, params.c.request_seq == requests.c.seq)
+    .join(runs, runs.c.id == requests.c.run_id)
+    .where(
+        requests.c.run_id == bindparam("of"),
+        requests.c.state == RequestState.QUEUED,
+        or_(requests.c.live.is_not(None), runs.c.live.is_not(None)),
+        requests.c.seq > bindparam("after"),
+    )
+    .order_by(requests.c.seq)
+    .limit(PAGE)
+)
+_NEW_CALLS = _WAITING_CALLS.where(requests.c.reserve.is_(None))
+
+
+def waiting_calls(
+    tx: Connection, run_id: str, after: int, *, anew: bool
+) -> list[tuple[int, bytes]]:
+    """As `unreserved`: those of a run that wait for a live call; ``anew``: the known ones too."""
+    query = _WAITING_CALLS if anew else _NEW_CALLS
+    return [(seq, body) for seq, body in plain_rows(tx, query, {"of": run_id, "after": after})]
+
+
+_PUT_ANEW = (
+    update(requests)
+    .where(requests.c.seq == bindparam("of_seq"), requests.c.state == RequestState.QUEUED)
+    .values(reserve=bindparam("of_reserve"))
+)
+
+
+def put_call_reserves(tx: Connection, reserves: Sequence[tuple[int, int]]) -> None:
+    """`put_reserves` of those that wait, in the place of what they reserved for a batch."""
+    if reserves:
+        tx.execute(_PUT_ANEW, [{"of_seq": seq, "of_reserve": amount} for seq, amount in reserves])
+
+
+# What waits ------------------------------------------------------------------------------------
+
+
+class Waiting(NamedTuple):
+    """The queued requests of a run, by their reservations in nano-dollars."""
+
+    requests: int
+    total: int
+    smallest: int | None
+    """The smallest known one; None where none is known."""
+    unknown: int
+    """Requests whose reservation nobody has asked for yet."""
+    unbounded: int
+    """Requests of which nothing tells what they can cost."""
+
+
+_KNOWN = requests.c.reserve >= 0
+_TOTALS = (
+    func.count(),
+    func.coalesce(func.sum(case((_KNOWN, requests.c.reserve), else_=0)), 0),
+    func.min(case((_KNOWN, requests.c.reserve))),
+    func.coalesce(func.sum(case((requests.c.reserve.is_(None), 1), else_=0)), 0),
+    func.coalesce(func.sum(case((requests.c.reserve < 0, 1), else_=0)), 0),
+)
+
+
+def lane_totals(tx: Connection, lane_id: int, alone: str) -> dict[str, Waiting]:
+    """What waits in a lane to be packed, by run; ``alone`` as in `packing.queued_of_lane`."""
+    rows = tx.execute(
+        select(requests.c.run_id, *_TOTALS)
+        .join(runs, runs.c.id == requests.c.run_id)
+        .where(*ELIGIBLE, requests.c.lane_id == lane_id, alone == ALONE)
+        .group_by(requests.c.run_id)
+    )
+    return {str(run_id): Waiting(*rest) for run_id, *rest in rows}
+
+
+def waiting_of(tx: Connection, run_id: str) -> Waiting:
+    """What of a run waits."""
+    return Waiting(
+        *tx.execute(
+            select(*_TOTALS).where(
+                requests.c.run_id == run_id, requests.c.state == RequestState.QUEUED
+            )
+        ).one()
+    )
+
+
+def reserved_of_lane(
+    tx: Connection, lane_id: int, alone: str, bounded: Sequence[str], most: int, free: Sequence[str]
+) -> Iterator[tuple[int, int, str, int]]:
+    """Queued requests of a lane, in order: row number, size, run and reservation.
+
+    Those of the runs ``bounded`` that reserve ``most`` at most, and all of the runs ``free``.
+    """
+    rows = tx.execute(
+        select(
+            requests.c.seq,
+            requests.c.size,
+            requests.c.run_id,
+            func.coalesce(requests.c.reserve, 0),
+        )
+        .join(runs, runs.c.id == requests.c.run_id)
+        .where(
+            *ELIGIBLE,
+            requests.c.lane_id == lane_id,
+            alone == ALONE,
+            or_(
+                and_(requests.c.run_id.in_(bounded), requests.c.reserve.between(0, most)),
+                requests.c.run_id.in_(free),
+            ),
+        )
+        .order_by(requests.c.seq)
+        .execution_options(yield_per=1000)
+    )
+    for row in rows:
+        yield row[0], row[1], row[2], row[3]

@@ -1,0 +1,174 @@
+"""Transactions of deadlines: which runs have one, and what is written when it comes near."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sqlalchemy import Connection, and_, case, func, select, update
+
+from claude_batch.core.states import BatchState, RequestState
+from claude_batch.ledger import batch_contents, transitions
+from claude_batch.ledger.collected_batches import request_cancels
+from claude_batch.ledger.held_requests import is_held
+from claude_batch.ledger.schema import batch_runs, batches, lanes, requests, runs
+from claude_batch.ledger.store import Record
+from claude_batch.ledger.transitions import is_double
+
+__all__ = [
+    "Experience",
+    "conclude",
+    "end_queued",
+    "experience",
+    "forget",
+    "open_deadlines",
+    "pass_margin",
+    "reopen",
+    "standing",
+    "withdraw",
+]
+
+_RECENT = 20
+"""Batches from which it is learned how long they take."""
+
+
+@dataclass(frozen=True, slots=True)
+class Experience:
+    """What the ledger has seen of a workspace; None where it has seen nothing of the kind."""
+
+    cancel_seconds: float | None
+    """The longest that a batch took lately from its cancellation until it was collected."""
+    live_seconds: float | None
+    """How long one live call after another took lately, all those under way at once considered."""
+
+
+def open_deadlines(tx: Connection, workspace_id: int) -> list[Record]:
+    """The stored runs of a workspace that have a deadline and are not known to have ended."""
+    return list(
+        tx.execute(
+            select(runs)
+            .where(
+                runs.c.deadline.is_not(None),
+                runs.c.deadline_closed.is_(None),
+                runs.c.workspace_id == workspace_id,
+                runs.c.stored.is_not(None),
+                runs.c.cancelled.is_(None),
+            )
+            .order_by(runs.c.deadline)
+        )
+    )
+
+
+def experience(tx: Connection, workspace_id: int) -> Experience:
+    """What is known of how long things take."""
+    of_workspace = batches.c.lane_id.in_(
+        select(lanes.c.id).where(lanes.c.workspace_id == workspace_id)
+    )
+    cancelled = tx.scalars(
+        select(batches.c.collected - batches.c.cancel_requested)
+        .where(
+            of_workspace,
+            batches.c.state == BatchState.COLLECTED,
+            batches.c.cancel_requested.is_not(None),
+        )
+        .order_by(batches.c.id.desc())
+        .limit(_RECENT)
+    ).all()
+    calls = tx.execute(
+        select(batches.c.request_count, batches.c.ended - batches.c.created)
+        .where(of_workspace, batches.c.state == BatchState.LIVE, batches.c.collected.is_not(None))
+        .order_by(batches.c.id.desc())
+        .limit(_RECENT)
+    ).all()
+    count = sum(row[0] for row in calls)
+    return Experience(
+        max((max(0.0, seconds) for seconds in cancelled), default=None),
+        sum(max(0.0, row[1]) for row in calls) / count if count else None,
+    )
+
+
+def pass_margin(tx: Connection, run: Record, *, margin: float, now: float) -> None:
+    """Pack nothing more of a run, and have what is unfinished of it cancelled at the API.
+
+    Its batches hold no other run, so each of them is cancelled whole. One that may not have been
+    accepted is cancelled when that is known.
+    """
+    live = now if run.live is None and run.fallback == "live" else run.live
+    tx.execute(
+        update(runs).where(runs.c.id == run.id).values(past_margin=now, margin=margin, live=live)
+    )
+    withdraw(tx, run.id, now)
+
+
+def withdraw(tx: Connection, run_id: str, now: float) -> bool:
+    """Take what was not sent of a run that is past its margin out of its batches; cancel the rest.
+
+    Returns whether something was left to do. Safe to repeat: an unknown sending that proves not to
+    have been accepted is found here later.
+    """
+    # Nobody goes ahead of others any more. Doubles still end as those that they equal.
+    transitions.release(tx, and_(requests.c.run_id == run_id, is_held(), ~is_double()))
+    mine = select(batch_runs.c.batch_id).where(batch_runs.c.run_id == run_id)
+    packed = list(
+        tx.scalars(
+            select(batches.c.id).where(batches.c.id.in_(mine), batches.c.state == BatchState.PACKED)
+        )
+    )
+    for batch_id in packed:
+        batch_contents.withdraw_cancelled(tx, batch_id)
+    request_cancels(tx, mine, now)
+    return bool(packed)
+
+
+def end_queued(tx: Connection, run_id: str) -> int:
+    """End what waits of a run as ``expired``: it did not run before the deadline."""
+    queued = requests.c.state == RequestState.QUEUED
+    return transitions.expire(tx, and_(requests.c.run_id == run_id, queued))
+
+
+def conclude(tx: Connection, run_id: str, outcome: str, *, closed: float | None = None) -> None:
+    """Note that a deadline was ``met``, or why it was missed; the first word stands.
+
+    ``closed`` is when every request of the run had ended, after which nobody looks again.
+    """
+    tx.execute(
+        update(runs)
+        .where(runs.c.id == run_id)
+        .values(
+            deadline_outcome=func.coalesce(runs.c.deadline_outcome, outcome),
+            deadline_closed=closed,
+        )
+    )
+
+
+def reopen(tx: Connection, run_id: str) -> None:
+    """Look at a run again, to which requests were added."""
+    tx.execute(
+        update(runs)
+        .where(runs.c.id == run_id, runs.c.deadline_closed.is_not(None))
+        .values(deadline_closed=None, deadline_outcome=None)
+    )
+
+
+def forget(tx: Connection, run_id: str) -> None:
+    """What is asked again on order after its run was withdrawn is asked without a deadline."""
+    tx.execute(
+        update(runs)
+        .where(runs.c.id == run_id, runs.c.past_margin.is_not(None))
+        .values(
+            deadline=None,
+            past_margin=None,
+            live=case((runs.c.mode == "live", runs.c.live), else_=None),
+        )
+    )
+
+
+def standing(tx: Connection, run_id: str) -> dict[tuple[str, str], int]:
+    """How many unfinished requests of a run there are, by their state and their batch's ("")."""
+    state = func.coalesce(batches.c.state, "")
+    rows = tx.execute(
+        select(requests.c.state, state, func.count())
+        .outerjoin(batches, batches.c.id == requests.c.batch_id)
+        .where(requests.c.run_id == run_id, requests.c.finished.is_(None))
+        .group_by(requests.c.state, state)
+    )
+    return {(row[0], row[1]): row[2] for row in rows}

@@ -1,0 +1,254 @@
+"""Transactions of submission: from the intent to POST a batch to what became of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+
+from sqlalchemy import Connection, bindparam, exists, insert, select, update
+
+from claude_batch.core.errors import LedgerError
+from claude_batch.core.states import BatchState, RequestState
+from claude_batch.ledger import transitions
+from claude_batch.ledger.batch_contents import batch, part_off, recount
+from claude_batch.ledger.schema import batches, lanes, params, requests, results, workspaces
+from claude_batch.ledger.store import Ledger, Record, plain_rows
+
+__all__ = [
+    "INTERRUPTED",
+    "body_pages",
+    "fail_packed",
+    "intend",
+    "mark_armed",
+    "mark_definite_no",
+    "mark_submitted",
+    "mark_unknown",
+    "sending_workspaces",
+    "seq_at",
+    "settle_interrupted",
+    "take_seat",
+]
+
+INTERRUPTED = "the sending process ended before the API's answer"
+
+_IS_BEHIND = exists().where(
+    lanes.c.id == batches.c.lane_id,
+    workspaces.c.id == lanes.c.workspace_id,
+    workspaces.c.behind.is_not(None),
+)
+"""Whatever else is wrong with who drives: a ledger that is behind its mark intends nothing."""
+
+
+def take_seat(tx: Connection, workspace_id: int) -> int:
+    """Raise the epoch of a workspace for a new driver; returns the new epoch."""
+    tx.execute(
+        update(workspaces)
+        .where(workspaces.c.id == workspace_id)
+        .values(epoch=workspaces.c.epoch + 1)
+    )
+    return tx.execute(
+        select(workspaces.c.epoch).where(workspaces.c.id == workspace_id)
+    ).scalar_one()
+
+
+def intend(
+    tx: Connection, batch_id: int, *, snapshot: Sequence[str], server_time: float, now: float
+) -> int:
+    """Put the intent to POST on disk; returns the number of this sending of the batch."""
+    posts: int | None = tx.scalar(
+        update(batches)
+        .where(batches.c.id == batch_id, batches.c.state == BatchState.PACKED, ~_IS_BEHIND)
+        .values(
+            state=BatchState.SUBMITTING,
+            posts=batches.c.posts + 1,
+            snapshot=json.dumps(list(snapshot)),
+            server_time=server_time,
+            intended=now,
+            armed=None,
+        )
+        .returning(batches.c.posts)
+    )
+    if posts is None:
+        raise LedgerError(
+            f"the ledger's batch {batch_id} may not be sent: the ledger is behind its high-water "
+            "mark, `claude-batch ledger recover` mends that"
+        )
+    return posts
+
+
+def mark_armed(tx: Connection, batch_id: int, now: float) -> None:
+    """From here on the POST may be accepted."""
+    tx.execute(
+        update(batches)
+        .where(batches.c.id == batch_id, batches.c.state == BatchState.SUBMITTING)
+        .values(armed=now)
+    )
+
+
+def mark_submitted(
+    tx: Connection, batch_id: int, remote_id: str, *, now: float, next_check: float
+) -> bool:
+    """Record the id under which the API took a batch.
+
+    Returns False, and changes nothing, if another batch of the workspace has that id already.
+    """
+    other, mine = batches.alias("other"), batches.alias("mine")
+    here, there = lanes.alias("here"), lanes.alias("there")
+    taken = tx.scalar(
+        select(other.c.id)
+        .join(there, there.c.id == other.c.lane_id)
+        .join(here, here.c.workspace_id == there.c.workspace_id)
+        .join(mine, mine.c.lane_id == here.c.id)
+        .where(mine.c.id == batch_id, other.c.remote_id == remote_id, other.c.id != batch_id)
+        .limit(1)
+    )
+    if taken is not None:
+        return False
+    tx.execute(
+        update(batches)
+        .where(batches.c.id == batch_id)
+        .values(
+            state=BatchState.IN_PROGRESS,
+            remote_id=remote_id,
+            submitted=now,
+            next_check=next_check,
+            broken_uploads=0,
+            note=None,
+        )
+    )
+    return True
+
+
+def mark_definite_no(
+    tx: Connection, batch_id: int, *, note: str, broken_upload: bool = False
+) -> int:
+    """The API has not taken the batch, for sure: it can be sent again.
+
+    Returns how many uploads in a row broke before they were armed.
+    """
+    broken: int = tx.execute(
+        update(batches)
+        .where(batches.c.id == batch_id)
+        .values(
+            state=BatchState.PACKED,
+            armed=None,
+            note=note,
+            broken_uploads=(batches.c.broken_uploads + 1) if broken_upload else 0,
+        )
+        .returning(batches.c.broken_uploads)
+    ).scalar_one()
+    return broken
+
+
+def mark_unknown(tx: Connection, batch_id: int, *, note: str, now: float) -> None:
+    """The API may have taken the batch: it is not sent again until that is disproved."""
+    tx.execute(
+        update(batches)
+        .where(batches.c.id == batch_id)
+        .values(
+            state=BatchState.UNKNOWN,
+            note=note,
+            unknown_since=now,
+            settling_from=None,
+            settled=None,
+            next_check=now,
+        )
+    )
+
+
+def sending_workspaces(tx: Connection) -> list[int]:
+    """The workspaces in which a POST is under way, or was when its process ended."""
+    return list(
+        tx.scalars(
+            select(lanes.c.workspace_id)
+            .join(batches, batches.c.lane_id == lanes.c.id)
+            .where(batches.c.state == BatchState.SUBMITTING)
+            .distinct()
+        )
+    )
+
+
+def settle_interrupted(
+    tx: Connection, workspace_id: int, *, now: float, note: str = INTERRUPTED
+) -> list[Record]:
+    """Note what the last driver's end has left: its tail never left, or the sending is unknown.
+
+    Only for whoever has the seat. Returns the unknown batches: id, armed, request_count.
+    """
+    rows = tx.execute(
+        select(batches.c.id, batches.c.armed, batches.c.request_count)
+        .join(lanes, lanes.c.id == batches.c.lane_id)
+        .where(batches.c.state == BatchState.SUBMITTING, lanes.c.workspace_id == workspace_id)
+    ).all()
+    for row in rows:
+        if row.armed is None:
+            mark_definite_no(tx, row.id, note=note)
+        else:
+            mark_unknown(tx, row.id, note=note, now=now)
+    return [row for row in rows if row.armed is not None]
+
+
+def fail_packed(
+    tx: Connection, batch_id: int, seq: int, *, raw: bytes, error_type: str, now: float
+) -> None:
+    """End one request of a batch that was not taken as errored, and take it out of the batch."""
+    # Its line is not one of those that the others' batch is complete with.
+    batch_id = part_off(tx, batch_id, seq, now)
+    sending = transitions.reject(tx, seq, posts=batch(tx, batch_id).posts)
+    tx.execute(
+        insert(results).values(
+            request_seq=seq,
+            sending=sending,
+            batch_id=batch_id,
+            outcome=RequestState.ERRORED,
+            disposition="final",
+            error_type=error_type,
+            raw=raw,
+        )
+    )
+    recount(tx, batch_id)
+
+
+def seq_at(tx: Connection, batch_id: int, index: int) -> Record | None:
+    """The request at a 0-based place of a batch's body: ``seq``, ``id``, ``sendings``."""
+    return tx.execute(
+        select(requests.c.seq, requests.c.id, requests.c.sendings)
+        .where(requests.c.batch_id == batch_id)
+        .order_by(requests.c.seq)
+        .offset(index)
+        .limit(1)
+    ).first()
+
+
+_BODY = (
+    select(requests.c.seq, requests.c.id, requests.c.sendings, params.c.body)
+    .join(params, params.c.request_seq == requests.c.seq)
+    .where(requests.c.batch_id == bindparam("batch"), requests.c.seq > bindparam("after"))
+    .order_by(requests.c.seq)
+)
+
+
+def body_pages(
+    ledger: Ledger, batch_id: int, *, page_bytes: int = 1 << 20
+) -> Iterator[list[tuple[str, int, bytes]]]:
+    """The requests of a batch as pages of ``(id, sendings, params)``, in the order of the body.
+
+    Each page is read in a short transaction of its own and holds about ``page_bytes``.
+    """
+    after = 0
+    while True:
+        page: list[tuple[str, int, bytes]] = []
+        size = 0
+        with ledger.read() as tx:
+            # The rows are lazy, so what is not taken is not read either.
+            rows = plain_rows(tx, _BODY, {"batch": batch_id, "after": after})
+            for seq, identifier, sendings, body in rows:
+                page.append((identifier, sendings, body))
+                size += len(body)
+                after = seq
+                if size >= page_bytes:
+                    break
+            rows.close()
+        if not page:
+            return
+        yield page

@@ -1,0 +1,413 @@
+"""Transactions of reconciliation: what became of a sending that had no answer.
+
+An *unknown* batch keeps its requests until it is decided. Requests that leave it on the user's
+order are remembered in `former_members`, so that a late line of it still finds its request.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Sequence
+
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    and_,
+    delete,
+    exists,
+    func,
+    insert,
+    or_,
+    select,
+    update,
+)
+
+from claude_batch.core.states import BatchState, CandidateState, RequestState
+from claude_batch.ledger import run_deadlines, transitions
+from claude_batch.ledger.batch_contents import batch, recount, withdraw_cancelled
+from claude_batch.ledger.late_answers import remember_former
+from claude_batch.ledger.schema import (
+    batches,
+    candidates,
+    former_members,
+    lanes,
+    requests,
+    runs,
+    workspaces,
+)
+from claude_batch.ledger.store import Record
+
+__all__ = [
+    "add_candidate",
+    "adopt",
+    "candidates_of",
+    "confirm",
+    "disown",
+    "disprove",
+    "explained_until",
+    "give_up",
+    "is_unknown",
+    "judge",
+    "known_remote_ids",
+    "lost",
+    "note_look",
+    "open_candidates",
+    "owner_of",
+    "resubmit",
+    "resubmit_lost",
+    "rivals",
+    "snapshot_of",
+    "undecided",
+    "unknown_batches",
+    "unresolve",
+]
+
+_MANY = 500
+"""Values in one IN list."""
+
+
+def unknown_batches(tx: Connection, workspace_id: int) -> list[Record]:
+    """The unknown batches of a workspace, oldest first."""
+    return list(
+        tx.execute(
+            select(batches)
+            .join(lanes, lanes.c.id == batches.c.lane_id)
+            .where(batches.c.state == BatchState.UNKNOWN, lanes.c.workspace_id == workspace_id)
+            .order_by(batches.c.id)
+        )
+    )
+
+
+def is_unknown(tx: Connection, batch_id: int) -> bool:
+    """True where nobody has decided the batch meanwhile."""
+    return batch(tx, batch_id).state == BatchState.UNKNOWN
+
+
+def snapshot_of(row: Record) -> frozenset[str]:
+    """The ids that the API's list held before the POST."""
+    return frozenset(json.loads(row.snapshot or "[]"))
+
+
+def known_remote_ids(tx: Connection, workspace_id: int, ids: Collection[str]) -> set[str]:
+    """Of these ids of batches at the API, those that the ledger has accounted for."""
+    known: set[str] = set()
+    listed = list(ids)
+    for start in range(0, len(listed), _MANY):
+        part = listed[start : start + _MANY]
+        known |= set(
+            tx.scalars(
+                select(batches.c.remote_id)
+                .join(lanes, lanes.c.id == batches.c.lane_id)
+                .where(lanes.c.workspace_id == workspace_id, batches.c.remote_id.in_(part))
+            ).all()
+        )
+    return known
+
+
+def candidates_of(tx: Connection, batch_id: int) -> list[Record]:
+    """Every candidate of an unknown batch, the decided ones included."""
+    return list(
+        tx.execute(
+            select(candidates)
+            .where(candidates.c.batch_id == batch_id)
+            .order_by(candidates.c.seen, candidates.c.remote_id)
+        )
+    )
+
+
+def rivals(tx: Connection, batch_id: int) -> int:
+    """How many other sendings of as many requests have no answer, or none yet."""
+    mine = batches.alias("mine")
+    count = tx.scalar(
+        select(func.count())
+        .select_from(batches)
+        .join(mine, and_(mine.c.id == batch_id, mine.c.request_count == batches.c.request_count))
+        .where(
+            batches.c.id != batch_id,
+            batches.c.state.in_((BatchState.SUBMITTING, BatchState.UNKNOWN)),
+        )
+    )
+    return int(count or 0)
+
+
+def add_candidate(tx: Connection, batch_id: int, remote_id: str, now: float) -> None:
+    """A batch at the API that may be what became of an unknown sending."""
+    tx.execute(
+        insert(candidates).values(
+            batch_id=batch_id, remote_id=remote_id, state=CandidateState.OPEN, seen=now
+        )
+    )
+
+
+def judge(
+    tx: Connection,
+    batch_id: int,
+    remote_id: str,
+    *,
+    state: CandidateState,
+    note: str | None = None,
+    not_found_since: float | None = None,
+    fetched: bool = False,
+) -> None:
+    """Note what was learned of a candidate."""
+    tx.execute(
+        update(candidates)
+        .where(candidates.c.batch_id == batch_id, candidates.c.remote_id == remote_id)
+        .values(
+            state=state,
+            note=note,
+            not_found_since=not_found_since,
+            fetches=candidates.c.fetches + (1 if fetched else 0),
+        )
+    )
+
+
+def note_look(
+    tx: Connection,
+    batch_id: int,
+    *,
+    next_check: float,
+    settling_from: float | None = None,
+    settled: float | None = None,
+) -> None:
+    """The list was walked for an unknown batch; times that are None stay as they are."""
+    values: dict[str, float] = {"next_check": next_check}
+    if settling_from is not None:
+        values["settling_from"] = settling_from
+    if settled is not None:
+        values["settled"] = settled
+    tx.execute(
+        update(batches)
+        .where(batches.c.id == batch_id, batches.c.state == BatchState.UNKNOWN)
+        .values(**values)
+    )
+
+
+def owner_of(tx: Connection, request_id: str, sending: int) -> int | None:
+    """The batch whose POST carried a request under this number; None where none can be told."""
+    row = tx.execute(
+        select(requests.c.seq, requests.c.batch_id, requests.c.sendings).where(
+            requests.c.id == request_id
+        )
+    ).first()
+    if row is None:
+        return None
+    former_batch: int | None = tx.scalar(
+        select(former_members.c.batch_id).where(
+            former_members.c.request_seq == row.seq, former_members.c.sending == sending
+        )
+    )
+    if former_batch is not None:
+        return former_batch
+    return row.batch_id if sending > row.sendings else None
+
+
+def adopt(
+    tx: Connection, batch_id: int, remote_id: str, *, how: str, submitted: float, now: float
+) -> None:
+    """A batch at the API is what became of the sending: ``proved``, or ``assumed``."""
+    tx.execute(
+        update(batches)
+        .where(batches.c.id == batch_id, batches.c.state == BatchState.UNKNOWN)
+        .values(
+            state=BatchState.IN_PROGRESS,
+            remote_id=remote_id,
+            adopted=how,
+            submitted=submitted,
+            next_check=now,
+            silent=0,
+            note=None,
+            not_found_since=None,
+        )
+    )
+    judge(tx, batch_id, remote_id, state=CandidateState.OURS)
+
+
+def confirm(tx: Connection, batch_id: int) -> None:
+    """The results proved what was assumed of a batch."""
+    tx.execute(update(batches).where(batches.c.id == batch_id).values(adopted="proved"))
+
+
+def disown(tx: Connection, batch_id: int, remote_id: str, *, note: str, now: float) -> None:
+    """A batch that was adopted without proof is somebody else's: the sending is unknown again."""
+    tx.execute(
+        update(batches)
+        .where(batches.c.id == batch_id)
+        .values(
+            state=BatchState.UNKNOWN,
+            remote_id=None,
+            adopted=None,
+            submitted=None,
+            ended=None,
+            counts=None,
+            fetches=0,
+            next_check=now,
+            note=note,
+        )
+    )
+    judge(tx, batch_id, remote_id, state=CandidateState.FOREIGN, note=note)
+
+
+def disprove(tx: Connection, batch_id: int, *, note: str) -> int:
+    """The sending was not accepted: what is still wanted of the batch waits to be sent again.
+
+    Returns how many of its sendings in a row ended so.
+    """
+    silent: int = tx.execute(
+        update(batches)
+        .where(batches.c.id == batch_id, batches.c.state == BatchState.UNKNOWN)
+        .values(
+            state=BatchState.PACKED,
+            armed=None,
+            note=note,
+            silent=batches.c.silent + 1,
+            unknown_since=None,
+            next_check=None,
+        )
+        .returning(batches.c.silent)
+    ).scalar_one()
+    # Nothing of it is at the API, so no late line can come for those who left.
+    tx.execute(delete(former_members).where(former_members.c.batch_id == batch_id))
+    given_up = and_(requests.c.batch_id == batch_id, requests.c.state == RequestState.LOST)
+    transitions.leave_batch(tx, given_up)
+    withdraw_cancelled(tx, batch_id)
+    recount(tx, batch_id)
+    return silent
+
+
+def unresolve(tx: Connection, batch_id: int, *, note: str) -> None:
+    """It can no longer be learned whether the sending was accepted: its requests are lost."""
+    give_up(tx, batch_id)
+    tx.execute(
+        update(batches)
+        .where(batches.c.id == batch_id)
+        .values(state=BatchState.UNRESOLVED, note=note, next_check=None)
+    )
+
+
+def resubmit(tx: Connection, batch_id: int, *, now: float, run_id: str | None = None) -> int:
+    """Queue an unknown batch's requests again, at the risk of paying twice; returns how many.
+
+    ``run_id``: those of one run only.
+    """
+    # What was cancelled is not sent again: it stays, and ends with what the list tells.
+    cancelled = exists().where(runs.c.id == requests.c.run_id, runs.c.cancelled.is_not(None))
+    mine, sendings = _undecided(tx, batch_id, run_id)
+    mine = and_(mine, ~or_(requests.c.cancelled, cancelled))
+    _remember(tx, mine, sendings)
+    return transitions.unpack(tx, mine, sendings=sendings, due=now)
+
+
+def give_up(tx: Connection, batch_id: int, *, run_id: str | None = None) -> int:
+    """End an unknown batch's requests as lost; returns how many."""
+    mine, sendings = _undecided(tx, batch_id, run_id)
+    _remember(tx, mine, sendings)
+    return transitions.lose(tx, mine, sendings=sendings)
+
+
+def _undecided(
+    tx: Connection, batch_id: int, run_id: str | None
+) -> tuple[ColumnElement[bool], ColumnElement[int]]:
+    """The requests that wait in a batch, and their number of sendings with those of the batch."""
+    mine = and_(requests.c.batch_id == batch_id, requests.c.state == RequestState.PACKED)
+    if run_id is not None:
+        mine = and_(mine, requests.c.run_id == run_id)
+    return mine, requests.c.sendings + batch(tx, batch_id).posts
+
+
+def _remember(tx: Connection, mine: ColumnElement[bool], sendings: ColumnElement[int]) -> None:
+    tx.execute(
+        insert(former_members).from_select(
+            ["batch_id", "request_seq", "sending"],
+            select(requests.c.batch_id, requests.c.seq, sendings).where(mine),
+        )
+    )
+
+
+def resubmit_lost(tx: Connection, run_id: str, now: float) -> int:
+    """Queue a run's lost requests again, at the risk of paying twice; returns how many."""
+    # A batch that was collected may still bring the line of the earlier sending.
+    remember_former(
+        tx,
+        select(requests.c.batch_id, requests.c.seq, requests.c.sendings)
+        .join(batches, batches.c.id == requests.c.batch_id)
+        .where(
+            requests.c.run_id == run_id,
+            requests.c.state == RequestState.LOST,
+            batches.c.state == BatchState.COLLECTED,
+            batches.c.remote_id.is_not(None),
+        ),
+    )
+    lost = and_(requests.c.run_id == run_id, requests.c.state == RequestState.LOST)
+    count = transitions.ask_again(tx, lost, due=now, forgive=False)
+    if count:
+        # What was delivered says "lost"; what comes now is worth another delivery.
+        tx.execute(update(runs).where(runs.c.id == run_id).values(delivered=None))
+        run_deadlines.forget(tx, run_id)
+    return count
+
+
+def undecided(
+    tx: Connection, run_id: str | None = None, *, undriven: Collection[int] = ()
+) -> list[Record]:
+    """The unknown batches that hold requests of a run, or of any.
+
+    ``undriven``: workspaces that nobody drives. What was being sent there is unknown as well, and
+    noted as such by whoever drives next. Each with its run and how many requests of it: the batch's
+    columns, ``run_id``, ``members``.
+    """
+    interrupted = and_(
+        batches.c.state == BatchState.SUBMITTING,
+        batches.c.armed.is_not(None),
+        lanes.c.workspace_id.in_(undriven),
+    )
+    query = (
+        select(batches, requests.c.run_id, func.count().label("members"))
+        .join(requests, requests.c.batch_id == batches.c.id)
+        .join(lanes, lanes.c.id == batches.c.lane_id)
+        .where(
+            requests.c.state == RequestState.PACKED,
+            or_(batches.c.state == BatchState.UNKNOWN, interrupted),
+        )
+        .group_by(batches.c.id, requests.c.run_id)
+        .order_by(batches.c.id, requests.c.run_id)
+    )
+    return list(tx.execute(query if run_id is None else query.where(requests.c.run_id == run_id)))
+
+
+def lost(tx: Connection, run_id: str | None = None) -> list[Record]:
+    """The runs that have lost requests, or one of them: ``run_id``, ``members``."""
+    query = (
+        select(requests.c.run_id, func.count().label("members"))
+        .where(requests.c.state == RequestState.LOST)
+        .group_by(requests.c.run_id)
+        .order_by(requests.c.run_id)
+    )
+    return list(tx.execute(query if run_id is None else query.where(requests.c.run_id == run_id)))
+
+
+def open_candidates(tx: Connection, batch_ids: Sequence[int]) -> dict[int, int]:
+    """How many open candidates each of these batches has; those without any are left out."""
+    rows = tx.execute(
+        select(candidates.c.batch_id, func.count())
+        .where(
+            candidates.c.batch_id.in_(batch_ids),
+            candidates.c.state == CandidateState.OPEN,
+        )
+        .group_by(candidates.c.batch_id)
+    )
+    return {row[0]: row[1] for row in rows}
+
+
+def explained_until(tx: Connection, workspace_id: int, server_now: float) -> float:
+    """Under ``exclusive_workspace``: batches created before this server time were here already."""
+    known: float | None = tx.scalar(
+        select(workspaces.c.explained_until).where(workspaces.c.id == workspace_id)
+    )
+    if known is None:
+        tx.execute(
+            update(workspaces)
+            .where(workspaces.c.id == workspace_id)
+            .values(explained_until=server_now)
+        )
+    return server_now if known is None else known

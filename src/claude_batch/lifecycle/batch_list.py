@@ -1,0 +1,81 @@
+"""The API's list of batches, walked as far back as somebody has to look."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from claude_batch.ledger import halts
+from claude_batch.ledger.store import Ledger
+from claude_batch.wire.batches_client import BatchesClient, RemoteBatch, Unreachable
+
+__all__ = ["MOST_PAGES", "Listing", "is_evidence", "walk"]
+
+_log = logging.getLogger(__name__)
+
+MOST_PAGES = 1000
+"""Pages of one walk: a million batches. A list that goes on longer does not end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """A completed walk of the list."""
+
+    batches: dict[str, RemoteBatch]
+    """By id, newest first; also some that are older than was asked for."""
+    server_time: float
+    """The server's time when the newest were read."""
+    workspace: str | None
+    """The workspace that answered, where the API says so."""
+    unreadable: int = 0
+    """Entries that are no batches as the API documents them: any of them may be any batch."""
+
+    @property
+    def ids(self) -> list[str]:
+        """Every id seen."""
+        return list(self.batches)
+
+
+def is_evidence(ledger: Ledger, workspace_id: int, workspace: str | None) -> bool:
+    """Whether what a workspace's list shows or lacks says anything of ours: not another's."""
+    with ledger.read() as tx:
+        name: str | None = halts.halt_of(tx, workspace_id).name
+    if name is None or workspace is None or name == workspace:
+        return True
+    _log.warning("the list is of the workspace %s, not of %s", workspace, name)
+    return False
+
+
+async def walk(
+    client: BatchesClient,
+    *,
+    since: float | None = None,
+    lookback: float = 0.0,
+    wanted: Collection[str] = (),
+) -> Listing:
+    """Read the list from the newest batch back to what was created before ``since``.
+
+    ``since`` is server time; without it the walk goes ``lookback`` seconds back from now. Batches
+    in ``wanted`` are looked for until the list ends. Raises `ApiError` or `Unreachable`: a walk
+    that was not completed is evidence of nothing.
+    """
+    seen: dict[str, RemoteBatch] = {}
+    missing = set(wanted)
+    unreadable = 0
+    page = await client.list_page()
+    server_time = client.server_now()
+    bound = server_time - lookback if since is None else since
+    for _ in range(MOST_PAGES):
+        before = len(seen)
+        seen |= {batch.id: batch for batch in page.data}
+        unreadable += page.unreadable
+        missing -= seen.keys()
+        dated = [created for batch in page.data if (created := batch.created) is not None]
+        reached = bool(dated) and min(dated) < bound
+        if (reached and not missing) or not page.has_more or page.last_id is None:
+            return Listing(seen, server_time, client.workspace, unreadable)
+        if len(seen) == before:
+            break
+        page = await client.list_page(after_id=page.last_id)
+    raise Unreachable("the list of batches repeats itself, or does not end")

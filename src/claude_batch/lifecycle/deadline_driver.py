@@ -1,0 +1,208 @@
+"""Deadlines: when to give up on batches, so that what did not run can still be asked live.
+
+A run with a deadline travels in batches of its own. A margin before the deadline it is withdrawn:
+what was not sent is packed no more, batches at the API are cancelled, and what they had finished is
+collected as always. Only what the API then says did not run (or what never left) goes to the live
+API, or ends ``expired`` where ``fallback`` is ``none``. What may have been accepted, and what may
+have been paid for, waits for certainty beyond any deadline: nothing is asked both ways.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping
+from typing import Protocol
+
+from claude_batch.core.crash_points import CrashPoint, reach
+from claude_batch.core.durations import format_duration
+from claude_batch.core.states import BatchState, RequestState
+from claude_batch.ledger import cost_sums, queries, run_deadlines
+from claude_batch.ledger.run_deadlines import Experience
+from claude_batch.ledger.store import Ledger, Record, Seat, Transaction
+
+__all__ = ["Deadlines", "margin_of", "missed_because"]
+
+_log = logging.getLogger(__name__)
+
+CANCEL_SECONDS = 300.0
+"""What a cancelled batch is given to end and be collected where the ledger has seen none yet."""
+
+CALL_SECONDS = 20.0
+"""How long one live call takes where the ledger has seen none yet."""
+
+SHORTEST_MARGIN = 60.0
+"""Seconds of a learned margin, at least."""
+
+RESTS_PER_LOOK = 50
+"""After a look at a run its next comes that many times as long later as the look took."""
+
+PAST_REST = 1.0
+"""Seconds between two looks at a run that is past its margin, at least."""
+
+LONGEST_REST = 60.0
+
+_UNDRIVEN = "no process drove the ledger when it came near"
+
+
+class _Run(Protocol):
+    @property
+    def created(self) -> float: ...
+    @property
+    def deadline(self) -> float: ...
+    @property
+    def deadline_margin(self) -> float | None: ...
+    @property
+    def live_concurrency(self) -> int: ...
+
+
+def margin_of(run: _Run, unfinished: int, seen: Experience) -> float:
+    """How long before its deadline a run is withdrawn from batches, in seconds.
+
+    As set; else the time that a cancelled batch takes to end, and that the live calls take for all
+    that is unfinished: as the ledger has seen, with a fifth more. No less than a minute, and no
+    more than half of the run's whole time, so that batches have a chance.
+    """
+    if run.deadline_margin is not None:
+        return run.deadline_margin
+    cancel = CANCEL_SECONDS if seen.cancel_seconds is None else seen.cancel_seconds
+    call = seen.live_seconds
+    if call is None:
+        call = CALL_SECONDS / run.live_concurrency
+    learned = max(SHORTEST_MARGIN, 1.2 * (cancel + unfinished * call))
+    return min(learned, max(0.0, run.deadline - run.created) / 2)
+
+
+class Deadlines:
+    """Watches the deadlines of one workspace."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._next: dict[str, float] = {}
+
+    def look(self, seat: Seat, now: float) -> tuple[bool, float]:
+        """Do what the deadlines ask for by now.
+
+        Returns whether anything has changed, and the seconds until the next look.
+        """
+        with self._ledger.read() as tx:
+            found = run_deadlines.open_deadlines(tx, seat.workspace_id)
+        changed, rest = False, LONGEST_REST
+        for run in found:
+            begun = time.monotonic()
+            if self._next.get(run.id, begun) <= begun:
+                did, wait = self._look_at(seat, run, now)
+                changed = changed or did
+                # Deadlines are told by the wall clock, which may jump, and rests are not.
+                took = time.monotonic() - begun
+                self._next[run.id] = begun + max(min(wait, LONGEST_REST), RESTS_PER_LOOK * took)
+            rest = min(rest, max(0.0, self._next[run.id] - begun))
+        return changed, rest
+
+    def _look_at(self, seat: Seat, run: Record, now: float) -> tuple[bool, float]:
+        with self._ledger.read() as tx:
+            unfinished = queries.unfinished(tx, run.id)
+            last = None if unfinished else cost_sums.answer_times(tx, run.id)[1]
+            seen = run_deadlines.experience(tx, seat.workspace_id)
+        if not unfinished:
+            met = last is None or last <= run.deadline
+            with self._ledger.write(seat) as tx:
+                late = 0.0 if last is None else last - run.deadline
+                words = f"missed by {_words(late)}: {_UNDRIVEN}"
+                self._conclude(tx, run, "met" if met else words, closed=now)
+            return True, 0.0
+        if run.past_margin is None:
+            margin = margin_of(run, unfinished, seen)
+            left = run.deadline - margin - now
+            if left > 0:
+                # It may need more time than now seems, or less.
+                return False, min(left, max(PAST_REST, left / 4))
+            self._withdraw(seat, run, margin, unfinished, now)
+            return True, PAST_REST if now < run.deadline else 0.0
+        return self._go_on(seat, run, now)
+
+    def _withdraw(
+        self, seat: Seat, run: Record, margin: float, unfinished: int, now: float
+    ) -> None:
+        with self._ledger.write(seat) as tx:
+            run_deadlines.pass_margin(tx, run, margin=margin, now=now)
+            if run.fallback == "none":
+                run_deadlines.end_queued(tx, run.id)
+            if now >= run.deadline:
+                self._conclude(tx, run, f"missed: {_UNDRIVEN}")
+        reach(CrashPoint.AFTER_MARGIN)
+        what = (
+            "what did not run by then goes to the live API"
+            if run.fallback == "live"
+            else "what did not run by then ends as expired"
+        )
+        _log.warning(
+            "%s: its deadline is in %s and %d requests are unfinished: they are withdrawn from "
+            "batches, and %s",
+            run.id,
+            _words(max(0.0, run.deadline - now)),
+            unfinished,
+            what,
+        )
+
+    def _go_on(self, seat: Seat, run: Record, now: float) -> tuple[bool, float]:
+        """See to what comes back of a run that was withdrawn, and tell if its time is over."""
+        changed = False
+        with self._ledger.read() as tx:
+            standing = run_deadlines.standing(tx, run.id)
+            state = queries.workspace_row(tx, seat.workspace_id)
+        unsent = (RequestState.PACKED, BatchState.PACKED) in standing
+        ends = run.fallback == "none" and (RequestState.QUEUED, "") in standing
+        if unsent or ends:
+            with self._ledger.write(seat) as tx:
+                # An unknown sending that has proved not to have been accepted, for example.
+                run_deadlines.withdraw(tx, run.id, now)
+                if run.fallback == "none":
+                    run_deadlines.end_queued(tx, run.id)
+            changed = True
+        left = run.deadline - now
+        if left <= 0 and run.deadline_outcome is None:
+            reason = missed_because(standing, state.halt_message if state.halted else None)
+            with self._ledger.write(seat) as tx:
+                self._conclude(tx, run, f"missed: {reason}")
+            changed = True
+        return changed, min(left, PAST_REST) if left > 0 else PAST_REST
+
+    def _conclude(
+        self, tx: Transaction, run: Record, outcome: str, *, closed: float | None = None
+    ) -> None:
+        run_deadlines.conclude(tx, run.id, outcome, closed=closed)
+        if run.deadline_outcome is None:
+            level = logging.INFO if outcome == "met" else logging.WARNING
+            _log.log(level, "%s: its deadline was %s", run.id, outcome)
+
+
+def missed_because(standing: Mapping[tuple[str, str], int], halted: str | None) -> str:
+    """Why a run is not finished at its deadline, by where its unfinished requests stand."""
+    at_api = (BatchState.IN_PROGRESS, BatchState.CANCELING, BatchState.ENDED)
+    unknown = (BatchState.SUBMITTING, BatchState.UNKNOWN)
+    reasons: list[str] = []
+    if halted is not None:
+        reasons.append(f"sending is halted ({halted})")
+    for states, words in (
+        (at_api, "are in batches that were cancelled and have not ended"),
+        (unknown, "were sent, and it is not known yet whether the API took them"),
+        ((BatchState.PACKED,), "wait to be withdrawn"),
+        ((BatchState.LIVE,), "are asked live just now"),
+        (("",), "wait for their turn at the live API"),
+    ):
+        count = sum(
+            number
+            for (state, of_batch), number in standing.items()
+            if of_batch in states and state != RequestState.CONTINUING
+        )
+        if count:
+            reasons.append(f"{count} requests {words}")
+    between = sum(n for (state, _), n in standing.items() if state == RequestState.CONTINUING)
+    if between:
+        reasons.append(f"{between} requests are between two turns of their conversation")
+    return "; ".join(reasons)
+
+
+def _words(seconds: float) -> str:
+    return format_duration(round(seconds, 1 if seconds < 10 else None))

@@ -1,0 +1,57 @@
+"""A changed key, where the API does not tell its workspace: the user says that it is the same one.
+
+A key is known by its fingerprint alone. One that the ledger has not seen may belong to another
+workspace, whose lists and 404s are no evidence of what the first key has sent; so it gets a
+workspace of its own until the API, or the user, says otherwise.
+"""
+
+from __future__ import annotations
+
+from claude_batch.core.errors import ActorConfigurationError
+from claude_batch.ledger import enqueue, queries
+from claude_batch.ledger.leader_locks import every_seat
+from claude_batch.ledger.store import Ledger
+from claude_batch.lifecycle.doors import contact_faults
+from claude_batch.wire.batches_client import BatchesClient
+
+__all__ = ["confirm_key"]
+
+_KEPT = "Nothing was confirmed"
+
+
+async def confirm_key(ledger: Ledger, client: BatchesClient, run_id: str) -> bool:
+    """Let the client's key go on with the workspace of a run; False where it does already.
+
+    Raises `ActorConfigurationError` where the API says that it is another workspace, or the run was
+    asked elsewhere; `AccountHaltedError` for a key that is refused, `EngineStoppedError` where the
+    API cannot be reached, and `LedgerError` where a process drives either workspace.
+    """
+    path = ledger.sibling("")
+    again = f"{_KEPT}; try `claude-batch ledger confirm-key {run_id}` again"
+    with contact_faults(client, _KEPT, again):
+        await client.list_page(limit=1)
+    fingerprint = ledger.fingerprint(client.credential)
+    with ledger.write() as tx:
+        ours = enqueue.ensure_workspace(tx, client.base_url, fingerprint)
+        if client.workspace is not None:
+            ours = enqueue.name_workspace(tx, ours, fingerprint, client.workspace)
+        theirs = queries.run_row(tx, run_id).workspace_id
+        here, there = queries.workspace_row(tx, ours), queries.workspace_row(tx, theirs)
+    if ours == theirs:
+        return False
+    if there.base_url != here.base_url:
+        raise ActorConfigurationError(
+            f"run {run_id} was asked at {there.base_url}, and this key is for {here.base_url}; "
+            f"name that server with --base-url. {_KEPT}"
+        )
+    if there.name is not None and here.name is not None:
+        raise ActorConfigurationError(
+            f"the API says that this key belongs to the workspace {here.name}, and run {run_id} "
+            f"waits in {there.name}; use a key of that one. {_KEPT}"
+        )
+    with (
+        every_seat(path, (ours, theirs), "what it drives is about to be moved"),
+        ledger.write() as tx,
+    ):
+        enqueue.join_workspaces(tx, source=ours, target=theirs, name=here.name)
+    return True

@@ -1,0 +1,525 @@
+"""Live calls of the ledger's requests: for what a deadline leaves no time, and what need not wait.
+
+The same rule as for batches: a call is on disk before it leaves, and is never made again while it
+may have been answered. So there are three ends. An **answer** is stored like a line of a batch. A
+**definite no** (no connection, or an answer of `claude_batch.wire.error_table.NOT_BILLED`) puts the
+request back if it passes, and ends it as errored if it does not. **Anything else**, such as a 500,
+or a driver that dies with a call under way, makes the request ``lost``: it may have been paid for,
+and is asked again only on explicit order.
+
+A run with ``live_retry: always`` treats an error in the API's own words as the same error in a
+batch's results, whether it may have been billed or not. Budgets count such a call as paid.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from enum import Enum
+from typing import Literal
+
+import msgspec
+
+from claude_batch.core.crash_points import CrashPoint, reach
+from claude_batch.core.errors import HaltReason, LedgerError
+from claude_batch.core.outcome import Disposition, Outcome, next_step
+from claude_batch.core.settings import LedgerSettings
+from claude_batch.core.states import RequestState
+from claude_batch.ledger import halts, live_calls, queries, transitions
+from claude_batch.ledger.budgets import any_budget
+from claude_batch.ledger.collected_batches import NewResult
+from claude_batch.ledger.high_water import HighWater, count_post, note_behind
+from claude_batch.ledger.live_calls import Ended, Waiting
+from claude_batch.ledger.store import Ledger, Seat, Transaction
+from claude_batch.lifecycle.budget_room import (
+    CallRoom,
+    NoRoom,
+    count_for_calls,
+    reserve_held_calls,
+    warn_after,
+)
+from claude_batch.lifecycle.collection import result_of
+from claude_batch.lifecycle.event_reports import CallEnd, Telling
+from claude_batch.lifecycle.mark_check import stop_behind
+from claude_batch.lifecycle.refusals import Refusals
+from claude_batch.lifecycle.submission import backoff
+from claude_batch.money.prices import prices_of
+from claude_batch.money.rates import FREE
+from claude_batch.wire.batches_client import BatchesClient
+from claude_batch.wire.encoding import LaneHeaders, custom_id
+from claude_batch.wire.live_client import LiveAnswer, LiveClient, asked_of, longest_silence
+from claude_batch.wire.messages import ResultLine, decode_line
+from claude_batch.wire.pace import Turn
+
+__all__ = ["LiveCalls", "Verdict", "judge"]
+
+_log = logging.getLogger(__name__)
+
+PAGE = 500
+"""Waiting requests whose row numbers are read at once."""
+
+MOST = 1000
+"""Calls under way at once, whatever runs ask for."""
+
+OTHERS_REST = 1.0
+"""Seconds between two tries while the API's limits leave no room."""
+
+LONGEST_REST = 60.0
+"""Seconds; it is looked for waiting requests at least this often."""
+
+
+LiveRetry = Literal["safe", "always"]
+
+
+class Verdict(Enum):
+    """What the end of a call means for its request."""
+
+    ANSWERED = "it has its answer"
+    REFUSED = "a definite no that passes: it waits again"
+    RETRY = "an error that passes: it waits again, and the attempt counts"
+    FAILED = "an error that stands"
+    ACCOUNT = "the fault of the account, or of the way there: it waits, and sending halts"
+    LOST = "it may have been paid for, and has no answer"
+
+
+def judge(answer: LiveAnswer, retry: LiveRetry = "safe") -> Verdict:
+    """Return what the end of a call means for its request.
+
+    ``safe``: only a definite no lets the request be asked again. ``always``: an error in the API's
+    own words does too.
+    """
+    if answer.message is not None or answer.malformed is not None:
+        return Verdict.ANSWERED
+    if answer.is_redirect:
+        return Verdict.ACCOUNT
+    fault = answer.fault
+    told = fault is not None and fault.from_api
+    if not (answer.is_definite_no or (retry == "always" and told)):
+        return Verdict.LOST
+    if answer.no_credential or (fault is not None and fault.account_reason is not None):
+        return Verdict.ACCOUNT
+    if fault is None or answer.is_refusal:
+        return Verdict.REFUSED
+    return Verdict.RETRY if fault.disposition is Disposition.RETRY else Verdict.FAILED
+
+
+_NOT_SENT = (Outcome.NOT_SENT, Disposition.FINAL)
+_OUTCOMES = {
+    Verdict.ANSWERED: (Outcome.SUCCEEDED, Disposition.FINAL),
+    Verdict.REFUSED: _NOT_SENT,
+    Verdict.RETRY: (Outcome.ERRORED, Disposition.RETRY),
+    Verdict.FAILED: (Outcome.ERRORED, Disposition.FINAL),
+    Verdict.ACCOUNT: _NOT_SENT,
+    Verdict.LOST: (Outcome.MISSING, Disposition.FINAL),
+}
+_STUMBLES = (Verdict.REFUSED, Verdict.RETRY, Verdict.LOST)
+"""Ends after which no other call leaves for a while, if the server itself failed."""
+
+
+@dataclass(slots=True, eq=False)
+class _Call:
+    request: Waiting
+    sending: int
+    batch_id: int
+    left: float
+    failures: int
+    """How many failures in a row were known when it left."""
+
+
+class LiveCalls:
+    """Makes the live calls of one workspace, as many at once as their runs allow."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        client: BatchesClient,
+        settings: LedgerSettings,
+        *,
+        stopping: Callable[[], bool],
+        changed: Callable[[], None],
+        telling: Telling | None = None,
+    ) -> None:
+        """``changed`` is called whenever requests have ended."""
+        self._telling = telling or Telling(ledger, client)
+        self._ledger = ledger
+        self._batches = client
+        self._settings = settings
+        self._stopping = stopping
+        self._changed = changed
+        self._prices = prices_of(settings.prices)
+        self._refusals = Refusals(ledger, settings)
+        self._high_water = HighWater(ledger)
+        self._client: LiveClient | None = None
+        self._page: deque[int] = deque()
+        self._calls: dict[asyncio.Task[LiveAnswer], _Call] = {}
+        self._warnings: list[str] = []
+        self._held: dict[str, int] = {}
+        """Runs of which some requests do not fit into their budgets, and what these leave."""
+        self._held_before: set[str] = set()
+        self._answered = 0
+        self._failures = 0
+        self._not_before = 0.0
+        self._wake = asyncio.Event()
+
+    def wake(self) -> None:
+        """Look for waiting requests now."""
+        self._wake.set()
+
+    async def run(self, seat: Seat) -> None:
+        """Make calls until the driver stops; those under way are waited for. Raises `Deposed`."""
+        await self._work(seat, until_idle=False)
+
+    async def drain(self, seat: Seat) -> bool:
+        """Make calls until none waits that may leave by now; returns whether any was answered."""
+        before = self._answered
+        await self._work(seat, until_idle=True)
+        return self._answered > before
+
+    async def _work(self, seat: Seat, *, until_idle: bool) -> None:
+        try:
+            while True:
+                self._wake.clear()
+                rest = LONGEST_REST if self._stopping() else self._start(seat)
+                if not self._calls and (self._stopping() or (until_idle and rest)):
+                    return
+                await self._wait(rest)
+                await self._record(seat)
+                # Whatever it was that woke us: there may be room for them by now.
+                self._held.clear()
+        finally:
+            # Only where the seat or the disk is lost: what was under way is lost with it.
+            for call in self._calls:
+                call.cancel()
+            await asyncio.gather(*self._calls, return_exceptions=True)
+            self._calls.clear()
+            self._page.clear()
+            # A pass that follows later asks the budgets again: they may have been raised.
+            self._held.clear()
+            if self._client is not None:
+                self._client.leave()
+                self._client = None
+
+    async def _wait(self, seconds: float) -> None:
+        woken = asyncio.ensure_future(self._wake.wait())
+        try:
+            await asyncio.wait(
+                [woken, *self._calls],
+                timeout=min(seconds, LONGEST_REST),
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+        finally:
+            woken.cancel()
+
+    # Leaving -------------------------------------------------------------------------------------
+
+    def _start(self, seat: Seat) -> float:
+        """Let as many calls leave as may; returns the seconds until it is worth looking again."""
+        now = time.time()
+        with self._ledger.read() as tx:
+            state = queries.workspace_row(tx, seat.workspace_id)
+            if not self._page:
+                self._page.extend(live_calls.waiting(tx, seat.workspace_id, PAGE, room=self._held))
+        if not self._page or state.behind is not None:
+            return LONGEST_REST
+        if halts.halt_stands(state, now):
+            return LONGEST_REST if state.next_probe is None else state.next_probe - now
+        if self._not_before - time.monotonic() > 0:
+            return self._not_before - time.monotonic()
+        # One call probes whether the account is back, or a server that failed: while it fails,
+        # each call may be paid for without an answer.
+        most = MOST if state.halted is None and not self._failures else 1
+        self._count_for_budgets(seat, now)
+        held = set(self._held)
+        turns, rest = self._turns(seat, most)
+        if turns:
+            self._leave(seat, turns)
+        if self._tell_held(seat, self._held.keys() - held, now):
+            return 0.0  # which of their requests are smaller and may fit is known only now
+        return rest if self._page else LONGEST_REST
+
+    def _count_for_budgets(self, seat: Seat, now: float) -> None:
+        """What was sent before a budget was there is counted before more is sent."""
+        with self._ledger.read() as tx:
+            if not any_budget(tx):
+                return
+            runs = live_calls.waiting_runs(tx, self._page)
+        count_for_calls(self._ledger, seat, self._prices, runs, now)
+
+    def _tell_held(self, seat: Seat, run_ids: Collection[str], now: float) -> bool:
+        """Store what each request of held runs reserves, for their status and for the next look.
+
+        Returns whether anything was stored.
+        """
+        learned = False
+        for run_id in run_ids:
+            anew = run_id not in self._held_before
+            self._held_before.add(run_id)
+            if reserve_held_calls(self._ledger, seat, self._prices, run_id, now, anew=anew):
+                learned = True
+                self._changed()
+        return learned
+
+    def _turns(self, seat: Seat, most: int) -> tuple[list[tuple[int, str, Turn]], float]:
+        """Turns for the requests that stand first, and how long the next one must wait."""
+        if self._client is None:
+            self._client = self._batches.live(concurrency=MOST)
+        turns: list[tuple[int, str, Turn]] = []
+        rest = LONGEST_REST
+        seen: set[int] = set()
+        with self._ledger.read() as tx:
+            room = CallRoom(tx, self._prices, time.time())
+            while self._page and len(self._calls) + len(turns) < most:
+                waiting = None if self._page[0] in seen else live_calls.request(tx, self._page[0])
+                seen.add(self._page[0])
+                if waiting is not None:
+                    try:
+                        room.reserve(waiting.run_id, waiting.actor, waiting.body)
+                    except NoRoom as error:
+                        # Others of its run wait too, unless they are known to be small enough.
+                        self._held[error.run_id] = error.left
+                        self._page.clear()
+                        self._page.extend(
+                            live_calls.waiting(tx, seat.workspace_id, PAGE, room=self._held)
+                        )
+                        continue
+                    model, tokens = asked_of(waiting.body)
+                    bound = min(most, waiting.concurrency)
+                    found = self._client.try_turn(model, len(waiting.body), tokens, bound)
+                    if not isinstance(found, Turn):
+                        # Where others' calls must end first, it is looked again soon.
+                        rest = min(found, OTHERS_REST)
+                        break
+                    turns.append((waiting.seq, model, found))
+                self._page.popleft()
+        return turns, rest
+
+    def _leave(self, seat: Seat, turns: list[tuple[int, str, Turn]]) -> None:
+        assert self._client is not None
+        claimed: list[tuple[_Call, str, Turn]] = []
+        try:
+            with self._ledger.write(seat) as tx:
+                now = time.time()
+                room = CallRoom(tx, self._prices, now)
+                for seq, model, turn in turns:
+                    asked = live_calls.request(tx, seq)
+                    if asked is None:
+                        self._client.unused(turn, model)
+                        continue
+                    try:
+                        # What is claimed is about to be paid for.
+                        reserve = room.reserve(asked.run_id, asked.actor, asked.body)
+                    except NoRoom as error:
+                        self._held[error.run_id] = error.left
+                        self._client.unused(turn, model)
+                        continue
+                    claim = live_calls.claim(tx, asked, now, reserve)
+                    claimed.append((_Call(asked, *claim, now, self._failures), model, turn))
+                number = count_post(tx) if claimed else 0
+            if claimed and not self._high_water.raise_to(number, sending=True):
+                self._behind(seat, claimed)
+                return
+        except BaseException:
+            for _, model, turn in claimed:
+                self._client.unused(turn, model)
+            raise
+        reach(CrashPoint.AFTER_LIVE_CLAIM)
+        for call, model, turn in claimed:
+            asked = call.request
+            headers = LaneHeaders(
+                asked.api_version,
+                tuple(asked.betas.split(",")) if asked.betas else (),
+                asked.user_profile or None,
+            )
+            timeout = longest_silence(asked_of(asked.body)[1])
+            sent = self._client.send(turn, model, asked.body, headers, timeout=timeout)
+            self._calls[asyncio.create_task(sent)] = call
+
+    def _behind(self, seat: Seat, claimed: list[tuple[_Call, str, Turn]]) -> None:
+        """Another copy of this ledger has sent meanwhile: nothing leaves."""
+        assert self._client is not None
+        for _, model, turn in claimed:
+            self._client.unused(turn, model)
+        with self._ledger.write(seat) as tx:
+            for call, _, _ in claimed:
+                seq = call.request.seq
+                step = next_step(*_NOT_SENT, transitions.standing_of(tx, seq))
+                live_calls.put_back(tx, seq, call.batch_id, step, note=None)
+            note_behind(tx, time.time())
+            stop_behind(tx, self._ledger, self._settings, seat.workspace_id)
+        self._changed()
+
+    # Answers -------------------------------------------------------------------------------------
+
+    async def _record(self, seat: Seat) -> None:
+        done = [task for task in self._calls if task.done()]
+        if not done:
+            return
+        reach(CrashPoint.AFTER_LIVE_ANSWER)
+        ended = [(self._calls[task], task.result()) for task in done]
+        failures = 0
+        while True:
+            try:
+                with self._ledger.write(seat) as tx:
+                    told = self._note(tx, seat, ended)
+                break
+            except LedgerError as error:
+                # Answers are known here alone: while this process lives they must not be lost.
+                failures += 1
+                _log.error(
+                    "%d live answers cannot be stored yet: %s",
+                    len(ended),
+                    error,
+                    extra={"for_people": True},
+                )
+                await asyncio.sleep(backoff(failures) / 4)
+        for task in done:
+            del self._calls[task]
+        self._answered += sum(judge(answer) is Verdict.ANSWERED for _, answer in ended)
+        reach(CrashPoint.AFTER_LIVE_RECORD)
+        for words in self._warnings:
+            _log.warning("%s", words, extra={"for_people": True})
+        self._telling.called(told)
+        self._changed()
+
+    def _note(
+        self, tx: Transaction, seat: Seat, ended: list[tuple[_Call, LiveAnswer]]
+    ) -> list[CallEnd]:
+        """Write down what became of calls; returns the same to be told of."""
+        now = time.time()
+        final: list[Ended] = []
+        told: list[CallEnd] = []
+        for call, answer in ended:
+            asked = call.request
+            verdict = judge(answer, "always" if asked.retry == "always" else "safe")
+            may_be_paid = answer.may_be_billed
+            seq = asked.seq
+            result: NewResult | None = None
+            lost: NewResult | None = None
+            state = RequestState.QUEUED
+            step = next_step(*_OUTCOMES[verdict], transitions.standing_of(tx, seq))
+            if verdict is Verdict.RETRY and step.state.is_final:
+                verdict = Verdict.FAILED
+            if verdict is Verdict.ANSWERED:
+                if answer.malformed is None:
+                    self._failures = 0
+                result, state = self._result(call, answer, now), RequestState.SUCCEEDED
+                if result.disposition == Disposition.MALFORMED:
+                    state = RequestState.MALFORMED
+                # What went to probe a halted account was answered.
+                self._refusals.lift(tx, seat.workspace_id)
+            elif verdict is Verdict.FAILED:
+                self._failures = 0
+                result, state = self._error(call, answer), RequestState.ERRORED
+            elif verdict is Verdict.LOST:
+                state = RequestState.LOST
+                if answer.fault is not None:
+                    lost = self._error(call, answer)
+                _log.warning(
+                    "%s: a live call may have been paid for and has no answer: %s",
+                    asked.run_id,
+                    _words(answer),
+                )
+            else:
+                if verdict is Verdict.RETRY:
+                    result = self._error(call, answer)
+                    live_calls.keep_attempt(tx, call.batch_id, result)
+                live_calls.put_back(
+                    tx, seq, call.batch_id, step, note=_words(answer), may_be_paid=may_be_paid
+                )
+                state = step.state
+                if verdict is Verdict.ACCOUNT:
+                    self._halt(tx, seat, answer)
+            is_malformed = answer.malformed is not None
+            if is_malformed or (verdict in _STUMBLES and (may_be_paid or answer.never_left)):
+                # A refused caller waits as told; a server that fails is given time. Calls that were
+                # under way together fail together, which is one failure.
+                if call.failures >= self._failures:
+                    self._failures += 1
+                self._not_before = time.monotonic() + backoff(self._failures)
+            if state not in (RequestState.QUEUED, RequestState.CANCELED):
+                final.append(Ended(call.batch_id, state, result or lost, seq, may_be_paid))
+            is_accounts = verdict is Verdict.ACCOUNT
+            told.append(CallEnd(asked, call.batch_id, result, state, is_accounts, call.left))
+        live_calls.finish(tx, final, now)
+        self._warnings = [
+            words
+            for batch_id in {end.batch_id for end in final}
+            for words in warn_after(tx, batch_id, now)
+        ]
+        return told
+
+    def _halt(self, tx: Transaction, seat: Seat, answer: LiveAnswer) -> None:
+        if answer.fault is not None:
+            self._refusals.halt(tx, seat.workspace_id, answer.fault)
+            return
+        reason: HaltReason = "credentials"
+        halts.halt(
+            tx,
+            seat.workspace_id,
+            reason=reason,
+            error_type=None,
+            message=answer.reason,
+            now=time.time(),
+            interval=self._settings.probe_interval,
+        )
+
+    def _custom_id(self, call: _Call) -> str:
+        return custom_id(call.request.id, self._ledger.incarnation, call.sending)
+
+    def _result(self, call: _Call, answer: LiveAnswer, now: float) -> NewResult:
+        # Kept as the line that a batch would have had, so that one reader serves both.
+        identifier, malformed = self._custom_id(call), answer.malformed
+        raw = b'{"custom_id":"%b","result":{"type":"succeeded","message":%b}}' % (
+            identifier.encode(),
+            answer.raw.replace(b"\n", b" "),  # between values only: JSON's strings hold none
+        )
+        if malformed is None:
+            line = decode_line(raw)
+        else:
+            # The line may be unreadable where whose it is must be read from it.
+            line = ResultLine(
+                identifier,
+                "succeeded",
+                Disposition.MALFORMED,
+                malformed.usage,
+                None,
+                malformed.model,
+                malformed.problem,
+            )
+        seq, sending = call.request.seq, call.sending
+        return result_of(line, raw, seq, sending, self._prices, batch=False, at=now)
+
+    def _error(self, call: _Call, answer: LiveAnswer) -> NewResult:
+        fault = answer.fault
+        assert fault is not None
+        error_type = fault.error_type or f"http_{fault.status}"
+        line = {
+            "custom_id": self._custom_id(call),
+            "result": {
+                "type": "errored",
+                "error": {
+                    "type": "error",
+                    "error": {"type": error_type, "message": fault.message},
+                    "request_id": fault.request_id,
+                },
+            },
+        }
+        return NewResult(
+            call.request.seq,
+            call.sending,
+            RequestState.ERRORED,
+            fault.disposition,
+            error_type,
+            msgspec.json.encode(line),
+            None,
+            None,
+            *FREE,
+        )
+
+
+def _words(answer: LiveAnswer) -> str:
+    return answer.reason if answer.fault is None else answer.fault.describe()

@@ -1,0 +1,237 @@
+"""Packing: which queued requests travel together in the next batch."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from claude_batch.core.crash_points import CrashPoint, reach
+from claude_batch.ledger import batch_contents, live_calls, unknown_batches
+from claude_batch.ledger.budgets import any_budget
+from claude_batch.ledger.store import Ledger, Record, Seat, Transaction
+from claude_batch.lifecycle.budget_room import Fitting, reserve_what_waits
+from claude_batch.money.prices import Prices, prices_of
+from claude_batch.wire.encoding import body_length
+from claude_batch.wire.limits import MAX_BODY_BYTES, MAX_REQUESTS
+
+__all__ = ["Choice", "Cut", "Policy", "Queued", "goes_live", "pack_due", "plan_cut", "whole_cut"]
+
+
+Queued = tuple[int, int, str]
+"""A queued request, as packing sees it: row number, bytes of its params, run id."""
+
+
+class Policy(Protocol):
+    """What of a run's `BatchProcessingMode` matters to the batch that carries its requests."""
+
+    @property
+    def max_requests(self) -> int: ...
+    @property
+    def poll_interval(self) -> float: ...
+    @property
+    def max_poll_interval(self) -> float: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """The beginning of a lane's queue that makes one batch."""
+
+    last_seq: int
+    count: int
+    params_bytes: int
+    poll_interval: float
+    max_poll_interval: float
+
+
+def plan_cut(
+    queued: Iterable[Queued],
+    policies: Mapping[str, Policy],
+    *,
+    max_requests: int = MAX_REQUESTS,
+    max_body: int = MAX_BODY_BYTES,
+    avoid: Collection[int] = (),
+) -> Cut | None:
+    """Take queued requests in order, until the next would pass a limit; None where none is queued.
+
+    The number of requests is the smallest that any of them asks for; the intervals of polling are
+    the shortest. The body is counted exactly, envelope included. ``avoid`` are counts that tell
+    less than others; where a few requests less make another count, they wait for the next batch.
+    """
+    count = total = last = 0
+    limit, poll, max_poll = max_requests, float("inf"), float("inf")
+    run: str | None = None
+    steps: deque[tuple[int, int, int]] = deque(maxlen=len(avoid) + 1)
+    for seq, size, run_id in queued:
+        if run_id != run:
+            # Requests of a run mostly follow each other: its policy is looked at once.
+            run, policy = run_id, policies[run_id]
+            if count + 1 > min(limit, policy.max_requests) and count:
+                break
+            limit = min(limit, policy.max_requests)
+            poll = min(poll, policy.poll_interval)
+            max_poll = min(max_poll, policy.max_poll_interval)
+        if count and (count + 1 > limit or body_length(count + 1, total + size) > max_body):
+            break
+        count, total, last = count + 1, total + size, seq
+        if avoid:
+            steps.append((count, total, last))
+    while len(steps) > 1 and count in avoid:
+        steps.pop()
+        count, total, last = steps[-1]
+    return Cut(last, count, total, poll, max(max_poll, poll)) if count else None
+
+
+def whole_cut(
+    count: int,
+    params_bytes: int,
+    last_seq: int,
+    policies: Mapping[str, Policy],
+    *,
+    avoid: Collection[int] = (),
+) -> Cut | None:
+    """What `plan_cut` gives for a lane that fits into one batch; None for any other.
+
+    ``policies`` are those of the runs that have requests in it, and of no others.
+    """
+    limit = min([MAX_REQUESTS, *(policy.max_requests for policy in policies.values())])
+    if (
+        count in avoid
+        or not 0 < count <= limit
+        or body_length(count, params_bytes) > MAX_BODY_BYTES
+    ):
+        return None
+    poll = min(policy.poll_interval for policy in policies.values())
+    max_poll = min(policy.max_poll_interval for policy in policies.values())
+    return Cut(last_seq, count, params_bytes, poll, max(max_poll, poll))
+
+
+class Choice(Protocol):
+    """What of a run's `BatchProcessingMode` says whether its requests go live."""
+
+    @property
+    def kind(self) -> str: ...
+    @property
+    def mode(self) -> str: ...
+    @property
+    def auto_threshold(self) -> int: ...
+    @property
+    def request_count(self) -> int: ...
+
+
+def goes_live(waiting: int, choices: Iterable[Choice]) -> bool:
+    """Whether the requests that wait to be packed in a lane go to the live API instead.
+
+    So where all are of mode ``auto`` and no more of them wait than ``auto_threshold`` (the smallest
+    of any). A run counts with all its requests, so the few of a large one that are tried again stay
+    in batches.
+    """
+    found = list(choices)
+    return bool(found) and all(
+        choice.mode == "auto"
+        and max(waiting, choice.request_count if choice.kind == "run" else 0)
+        <= choice.auto_threshold
+        for choice in found
+    )
+
+
+def pack_due(
+    ledger: Ledger, seat: Seat, now: float, prices: Prices | None = None
+) -> tuple[list[int], float | None]:
+    """Pack every lane whose time has come, each as far as one batch and the budgets reach.
+
+    ``prices`` tell what requests may cost, where a budget asks (by default the listed ones).
+    Returns the new batches and the time at which the next lane is due (None: no lane waits).
+    """
+    with ledger.read() as tx:
+        lanes = batch_contents.due_lanes(tx, seat.workspace_id, now)
+    packed: list[int] = []
+    later: list[float] = []
+    for lane_id, alone, due in lanes:
+        if due > now:
+            later.append(due)
+            continue
+        reach(CrashPoint.BEFORE_PACK)
+        with ledger.read() as tx:
+            waiting = batch_contents.policies(tx, lane_id, alone) if any_budget(tx) else {}
+        if waiting:
+            prices = prices or prices_of()
+            reserve_what_waits(ledger, seat, prices, lane_id, waiting, now, alone)
+        with ledger.write(seat) as tx:
+            # An unknown sending is looked for by its count: another batch shall not look like it.
+            unknown = unknown_batches.unknown_batches(tx, seat.workspace_id)
+            avoid = {row.request_count for row in unknown}
+            policies = batch_contents.policies(tx, lane_id, alone)
+            totals = batch_contents.queue_totals(tx, lane_id, alone)
+            if goes_live(totals[0], policies.values()):
+                live_calls.choose(tx, lane_id, policies)
+                continue
+            budget = Fitting.of(tx, lane_id, policies, now, alone)
+            cut, which, only = None, "first", None
+            if budget is None or budget.all_fit:
+                cut, which = _cut_of(tx, lane_id, alone, totals, policies, avoid)
+            else:
+                cut, only = _cut_that_fits(tx, lane_id, policies, avoid, budget)
+            if cut is None:
+                continue
+            packed.append(
+                batch_contents.pack(
+                    tx,
+                    lane_id,
+                    last_seq=cut.last_seq,
+                    count=cut.count,
+                    params_bytes=cut.params_bytes,
+                    poll_interval=cut.poll_interval,
+                    max_poll_interval=cut.max_poll_interval,
+                    now=now,
+                    alone=alone,
+                    which=which,
+                    only=only,
+                )
+            )
+        reach(CrashPoint.AFTER_PACK)
+    return packed, min(later, default=None)
+
+
+def _cut_of(
+    tx: Transaction,
+    lane_id: int,
+    alone: str,
+    totals: tuple[int, int, int],
+    policies: Mapping[str, Record],
+    avoid: Collection[int],
+) -> tuple[Cut | None, Literal["first", "by_prefix", "primers"]]:
+    """What of a lane makes the next batch, and which of its requests are meant."""
+    prefixed = any(policy.prefixed for policy in policies.values())
+    if prefixed and (ahead := batch_contents.queued_primers(tx, lane_id, alone)):
+        # For each prefix only one of them is sent: company would make all the others wait longer.
+        return plan_cut(ahead, policies, avoid=avoid), "primers"
+    # Mostly all of a lane fits into one batch, and need not be looked at one by one.
+    cut = whole_cut(*totals, policies, avoid=avoid)
+    if cut is not None:
+        return cut, "first"
+    if prefixed:
+        # What shares a prefix travels together.
+        queued = batch_contents.queued_by_prefix(tx, lane_id, alone)
+        return plan_cut(queued, policies, avoid=avoid), "by_prefix"
+    queued = batch_contents.queued_of_lane(tx, lane_id, alone)
+    return plan_cut(queued, policies, avoid=avoid), "first"
+
+
+def _cut_that_fits(
+    tx: Transaction,
+    lane_id: int,
+    policies: Mapping[str, Record],
+    avoid: Collection[int],
+    budget: Fitting,
+) -> tuple[Cut | None, list[int]]:
+    """`_cut_of` where not all fits into the budgets: which requests are meant, by row number."""
+    cut = None
+    if any(policy.prefixed for policy in policies.values()):
+        ahead = {seq for seq, _, _ in batch_contents.queued_primers(tx, lane_id, budget.alone)}
+        if ahead:
+            cut = plan_cut(budget.fitting(tx, lane_id, ahead), policies, avoid=avoid)
+    if cut is None:
+        cut = plan_cut(budget.fitting(tx, lane_id), policies, avoid=avoid)
+    return cut, [seq for seq in budget.taken if cut is not None and seq <= cut.last_seq]

@@ -1,0 +1,84 @@
+"""Budgets as they are set and shown: needs a ledger, and no key."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict, dataclass
+from decimal import Decimal
+from typing import Any
+
+from claude_batch.core.dollars import usd
+from claude_batch.core.errors import BudgetScope
+from claude_batch.ledger import budgets
+from claude_batch.ledger.store import Ledger
+from claude_batch.lifecycle.budget_room import count_under_way, today
+from claude_batch.money.prices import Prices
+
+__all__ = ["BudgetStatus", "budget_statuses", "set_budget"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetStatus:
+    """A budget and where it stands. Sums are integer nano-dollars (10⁻⁹ USD)."""
+
+    scope: BudgetScope
+    name: str
+    """The run's id, the actor's name, or "" for the day's."""
+    budget: int
+    spent: int
+    """What answers have cost."""
+    in_doubt: int
+    """What may have been paid for requests whose answers or prices are not known."""
+    reserved: int
+    """The most that what is under way can cost."""
+
+    @property
+    def left(self) -> int:
+        """What may be reserved now; below 0 where the budget was lowered."""
+        return self.budget - self.spent - self.in_doubt - self.reserved
+
+    @property
+    def budget_usd(self) -> Decimal:
+        """`budget` in dollars, exactly."""
+        return usd(self.budget)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as plain values, for JSON; ``…_usd`` are dollars."""
+        values = asdict(self)
+        values["left"] = self.left
+        for name in ("budget", "spent", "in_doubt", "reserved", "left"):
+            values[f"{name}_usd"] = values[name] / 1e9
+        return values
+
+
+def budget_statuses(
+    ledger: Ledger, scope: BudgetScope | None = None, name: str = ""
+) -> list[BudgetStatus]:
+    """Every budget of the ledger, or one."""
+    with ledger.read() as tx:
+        found = budgets.all_budgets(tx, today(time.time()))
+    return [
+        BudgetStatus(
+            scope=each.scope,
+            name=each.name,
+            budget=each.amount,
+            spent=each.spent,
+            in_doubt=each.kept,
+            reserved=each.reserved,
+        )
+        for each in found
+        if scope is None or (each.scope, each.name) == (scope, name)
+    ]
+
+
+def set_budget(
+    ledger: Ledger, scope: BudgetScope, name: str, amount: int | None, prices: Prices
+) -> None:
+    """Set, raise or lower a budget (nano-dollars), or take it away (None).
+
+    What was sent before is counted; whoever drives the ledger notices at once.
+    """
+    with ledger.write() as tx:
+        budgets.set_amount(tx, scope, name, amount)
+    if amount is not None:
+        count_under_way(ledger, None, prices, [(scope, name)], time.time())

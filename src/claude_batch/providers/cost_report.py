@@ -1,0 +1,186 @@
+"""What runs have cost, and what batches and the prompt cache have saved."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict, dataclass
+from decimal import Decimal
+from typing import Any
+
+from claude_batch.core.dollars import usd
+from claude_batch.core.states import RequestState
+from claude_batch.ledger import cost_sums, queries
+from claude_batch.ledger.cost_sums import Grouping, Priced, Sums
+from claude_batch.ledger.store import Ledger
+from claude_batch.money.prices import Prices
+from claude_batch.wire.messages import UnreadableLine, decode_line
+
+__all__ = ["CostReport", "CostShare", "Tokens", "cost_of", "price_unpriced"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tokens:
+    """Tokens of all answers, by category."""
+
+    input: int
+    """Read at the full input price, cached ones not counted."""
+    output: int
+    cache_read: int
+    cache_write_5m: int
+    cache_write_1h: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CostShare:
+    """What a group of results has used and cost. Costs are integer nano-dollars (10⁻⁹ USD)."""
+
+    group: str | None
+    """An actor, a model (None where there was no answer), or a day as ``2026-11-21`` (UTC)."""
+    results: dict[str, int]
+    """Outcomes that the API told, each attempt of each request counted; none are left out."""
+    tokens: Tokens
+    web_searches: int
+    unpriced_answers: int
+    """Answers that are in no sum below, since the price of their model is not known."""
+    reused_answers: int
+    """Answers that were had from another request, at no cost; they count nowhere else."""
+    cost: int
+    """What was paid."""
+    live_cost: int
+    """What the same answers would have cost without batches."""
+    saved_by_batch: int
+    saved_by_cache: int
+    """Against the same answers without a prompt cache; below 0 where writes outweighed reads."""
+
+    @property
+    def cost_usd(self) -> Decimal:
+        """`cost` in dollars, exactly."""
+        return usd(self.cost)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as plain values, for JSON; ``…_usd`` are dollars."""
+        values = asdict(self)
+        for name in ("cost", "live_cost", "saved_by_batch", "saved_by_cache"):
+            values[f"{name}_usd"] = values[name] / 1e9
+        return values
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CostReport:
+    """What a run, or all runs of a ledger, have cost."""
+
+    run_id: str | None
+    """None for the whole ledger."""
+    requests: dict[RequestState, int]
+    """Requests by their state now; states without any are left out. Empty for the ledger."""
+    total: CostShare
+    by: Grouping | None
+    shares: tuple[CostShare, ...]
+    unpriced: dict[str, int]
+    """Answers of models whose price is not known, by model."""
+    first_answer: float | None
+    """Seconds from asking to the first results, of a run that has some."""
+    last_answer: float | None
+    """Seconds from asking to the last results."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as plain values, for JSON."""
+        values: dict[str, Any] = {
+            "run_id": self.run_id,
+            "requests": {str(state): count for state, count in self.requests.items()},
+            **self.total.to_dict(),
+            "unpriced": self.unpriced,
+            "seconds_to_first_answer": self.first_answer,
+            "seconds_to_last_answer": self.last_answer,
+        }
+        del values["group"]
+        if self.by is not None:
+            values["by"] = self.by
+            values["shares"] = [share.to_dict() for share in self.shares]
+        return values
+
+
+def cost_of(ledger: Ledger, run_id: str | None = None, by: Grouping | None = None) -> CostReport:
+    """What a run that is known to exist has cost, or the whole ledger; also split into groups.
+
+    Every result that the API gave counts, those of sendings that were sent again included.
+    """
+    with ledger.read() as tx:
+        (total,) = cost_sums.sums(tx, run_id)
+        shares = (
+            () if by is None else tuple(_share(row, by) for row in cost_sums.sums(tx, run_id, by))
+        )
+        unpriced = cost_sums.unpriced_models(tx, run_id) if total.unpriced else {}
+        counts: dict[RequestState, int] = {}
+        first = last = None
+        if run_id is not None:
+            counts = queries.request_counts(tx, run_id)
+            asked = queries.run_row(tx, run_id).created
+            times = cost_sums.answer_times(tx, run_id)
+            first, last = (None if at is None else max(0.0, at - asked) for at in times)
+    return CostReport(
+        run_id=run_id,
+        requests=counts,
+        total=_share(total, None),
+        by=by,
+        shares=shares,
+        unpriced=unpriced,
+        first_answer=first,
+        last_answer=last,
+    )
+
+
+def _share(row: Sums, by: Grouping | None) -> CostShare:
+    group = row.group
+    if by == "day" and isinstance(group, int):
+        group = time.strftime("%Y-%m-%d", time.gmtime(group * cost_sums.DAY))
+    return CostShare(
+        group=None if group is None else str(group),
+        results={
+            "succeeded": row.succeeded,
+            "errored": row.errored,
+            "expired": row.expired,
+            "canceled": row.canceled,
+        },
+        tokens=Tokens(
+            input=row.input_tokens,
+            output=row.output_tokens,
+            cache_read=row.cache_read_tokens,
+            cache_write_5m=row.cache_5m_tokens,
+            cache_write_1h=row.cache_1h_tokens,
+        ),
+        web_searches=row.web_searches,
+        unpriced_answers=row.unpriced,
+        reused_answers=row.reused,
+        cost=row.cost,
+        live_cost=row.live_cost,
+        saved_by_batch=row.live_cost - row.cost,
+        saved_by_cache=row.uncached_cost - row.cost,
+    )
+
+
+def price_unpriced(ledger: Ledger, prices: Prices, run_id: str | None = None) -> int:
+    """Price the answers of a run, or of the ledger, that had no price and have one now.
+
+    Returns how many. They were collected before it was known, or by a version that knew no prices.
+    """
+    count = 0
+    for page in cost_sums.unpriced_answers(ledger, run_id):
+        priced: list[Priced] = []
+        for seq, sending, raw, ended, of_batch in page:
+            try:
+                line = decode_line(raw)
+            except UnreadableLine:  # pragma: no cover - only lines that were read are stored
+                continue
+            if line.usage is None:
+                continue
+            charge = prices.charge(
+                line.model or "", line.usage, batch=bool(of_batch), at=ended or 0.0
+            )
+            if charge is not None:
+                priced.append((seq, sending, line.model, charge.cost, charge.live, charge.uncached))
+        if priced:
+            with ledger.write() as tx:
+                cost_sums.put_costs(tx, priced)
+            count += len(priced)
+    return count

@@ -1,0 +1,153 @@
+"""Uploading: a document that many requests of a run share is sent once, and named after that.
+
+Uses cannot be known beforehand, since requests are read as a stream. So they are counted, and the
+rule asks whether one more repetition would be too much.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+
+from claude_batch.actor.documents import LEAST_UPLOADED, Content
+from claude_batch.core.crash_points import CrashPoint, reach
+from claude_batch.ledger import uploaded_files
+from claude_batch.lifecycle.doors import Door
+from claude_batch.lifecycle.engine import Engine
+from claude_batch.wire.batches_client import ApiError, Unreachable
+from claude_batch.wire.bounds import content_bound
+
+__all__ = ["MOST_REPEATED", "Uploads", "is_uploaded"]
+
+_log = logging.getLogger(__name__)
+
+MOST_REPEATED = 1_000_000
+"""Bytes that a document may take up in the requests of a run, before it is uploaded instead."""
+
+CHECKED_EVERY = 60.0
+"""Seconds after which whoever needs a file asks whether the API still has it: one short call, so
+that whoever deleted a file there can ask again soon."""
+
+_ENDINGS = {
+    "application/pdf": "pdf",
+    "image/jpeg": "jpg",
+    "image/png": "png",
+    "image/gif": "gif",
+    "image/webp": "webp",
+    "text/plain": "txt",
+}
+
+
+def is_uploaded(size: int, uses: int) -> bool:
+    """Whether a document of so many bytes is uploaded for its ``uses``-th request of a run.
+
+    The first request always carries it inside: a document of one request gains nothing.
+    """
+    return size >= LEAST_UPLOADED and uses > 1 and size * uses > MOST_REPEATED
+
+
+class Uploads:
+    """Where the documents of one run are. `place` may wait for the API: not for an event loop."""
+
+    def __init__(self, engine: Engine, door: Door) -> None:
+        self._engine = engine
+        self._door = door
+        self.run_id: str = ""
+        """The run whose documents they are; to be set before the first one is placed."""
+        # By half a digest: a run may have a million documents, each used once.
+        self._uses: dict[int, int] = {}
+        self._known: dict[str, tuple[str | None, float]] = {}
+
+    def place(self, content: Content) -> str | None:
+        """The id of the uploaded file that stands for a document; None: it travels inside."""
+        known, until = self._known.get(content.digest, (None, 0.0))
+        if time.monotonic() < until:
+            return known
+        place = int(content.digest[:16], 16)
+        uses = self._uses[place] = self._uses.get(place, 0) + 1
+        if not is_uploaded(content.size, uses):
+            return None
+        try:
+            found = self._remembered(content) or self._uploaded(content, uses)
+        except (ApiError, Unreachable) as error:
+            found = None
+            _log.warning(
+                "%s could not be uploaded (%s); it travels inside each request instead",
+                content.name,
+                error,
+                extra={"for_people": True},
+            )
+        # Calls of a process may share it for days; whoever deletes it meanwhile is noticed then.
+        self._known[content.digest] = (found, time.monotonic() + CHECKED_EVERY)
+        return found
+
+    def _remembered(self, content: Content) -> str | None:
+        """The file of an earlier upload, which the API still has."""
+        ledger, workspace_id = self._engine.ledger, self._door.workspace_id
+        with ledger.read() as tx:
+            known = uploaded_files.find_file(tx, workspace_id, content.digest)
+        if known is None:
+            return None
+        now = time.time()
+        stale = not 0 <= now - known.checked < CHECKED_EVERY
+        if stale and not self._is_there(known.file_id):
+            _log.info("%s: the API has %s no more", content.name, known.file_id)
+            return self._upload(content, instead_of=known.file_id)
+        learned = None
+        if known.tokens is None:
+            learned = content_bound(content.media_type, content.data())
+        with ledger.write() as tx:
+            # It may have been pruned meanwhile.
+            if not uploaded_files.use_file(tx, self.run_id, known.id):
+                return None
+            if stale:
+                uploaded_files.confirm_file(tx, known.id, now)
+            if learned is not None:
+                uploaded_files.note_tokens(tx, known.id, learned)
+        _log.info("%s was uploaded before, as %s", content.name, known.file_id)
+        return known.file_id
+
+    def _is_there(self, file_id: str) -> bool:
+        try:
+            return self._engine.do(self._door.client.has_file(file_id)).result()
+        except (ApiError, Unreachable) as error:
+            # It seldom goes, and to write it out instead would cost more than to trust.
+            _log.info("whether the API has %s could not be asked: %s", file_id, error)
+            return True
+
+    def _uploaded(self, content: Content, uses: int) -> str:
+        file_id = self._upload(content)
+        _log.info(
+            "%s (%s bytes) is uploaded once, as %s: from its use in request %d of the run on it is "
+            "named instead of being repeated",
+            content.name,
+            f"{content.size:,}",
+            file_id,
+            uses,
+            extra={"for_people": True},
+        )
+        return file_id
+
+    def _upload(self, content: Content, instead_of: str | None = None) -> str:
+        # Its own name might hold what the API takes in no name; the block tells the title.
+        name = f"{content.digest[:16]}.{_ENDINGS[content.media_type]}"
+        client, data = self._door.client, content.data()
+        # While it is at hand: a budget that comes later asks what each request about it can cost.
+        tokens = content_bound(content.media_type, data)
+        sending = client.upload_file(name, data, content.media_type)
+        file_id = self._engine.do(sending).result()
+        reach(CrashPoint.AFTER_FILE_UPLOADED)
+        with self._engine.ledger.write() as tx:
+            known = uploaded_files.remember_file(
+                tx,
+                self._door.workspace_id,
+                content.digest,
+                file_id,
+                media_type=content.media_type,
+                size=content.size,
+                tokens=tokens,
+                now=time.time(),
+                instead_of=instead_of,
+            )
+            uploaded_files.use_file(tx, self.run_id, known.id)
+        return known.file_id

@@ -1,0 +1,144 @@
+"""Looking after a ledger: what it holds, and recovering one that was restored."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from claude_batch.core.errors import ActorConfigurationError, LedgerError
+from claude_batch.ledger import queries
+from claude_batch.ledger.high_water import HighWater, is_known, posts_of
+from claude_batch.ledger.schema import SCHEMA_VERSION
+from claude_batch.ledger.store import Ledger
+from claude_batch.lifecycle import key_confirmation
+from claude_batch.lifecycle.recovery import Recovered, recover
+from claude_batch.providers.status import find_run_id
+from claude_batch.wire.batches_client import BatchesClient, CredentialFault
+
+if TYPE_CHECKING:
+    from claude_batch.providers.batch import ClaudeBatchProvider
+
+__all__ = ["LedgerFacts", "confirm_key", "facts_of", "recover_ledger"]
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerFacts:
+    """What `claude-batch ledger show` shows. Sizes are bytes."""
+
+    path: str
+    schema_version: int
+    incarnation: str
+    size: int
+    log_size: int
+    """Of the ``-wal`` file beside it."""
+    requests: dict[str, int]
+    batches: dict[str, int]
+    """Both by state."""
+    posts: int
+    """POSTs that were armed, as far as the ledger remembers."""
+    high_water_mark: str
+    """Where it lies."""
+    high_water: str
+    """``missing``, ``unreadable``, ``reached``, ``below`` (the ledger is ahead) or ``above``: the
+    ledger is behind, and must be recovered."""
+    waiting_to_be_recovered: list[str]
+    """Base URLs of workspaces that send nothing until then."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as plain values, for JSON."""
+        return asdict(self)
+
+
+def facts_of(location: str) -> LedgerFacts:
+    """What a ledger holds, and how it stands to its high-water mark; needs no key.
+
+    Raises `LedgerError`.
+    """
+    ledger = Ledger(location)
+    try:
+        high_water = HighWater(ledger)
+        try:
+            mark, state = high_water.read(), "missing"
+        except LedgerError:
+            mark, state = None, "unreadable"
+        with ledger.read() as tx:
+            posts = posts_of(tx)
+            requests, batches = queries.counts_by_state(tx)
+            behind = queries.behind(tx)
+        if mark is not None:
+            state = "reached" if mark.posts == posts else "below"
+            if not is_known(mark, ledger.incarnations, posts):
+                state = "above"
+        path, log = ledger.sibling(""), ledger.sibling("-wal")
+        return LedgerFacts(
+            path=str(path),
+            schema_version=SCHEMA_VERSION,
+            incarnation=ledger.incarnation,
+            size=path.stat().st_size,
+            log_size=log.stat().st_size if log.exists() else 0,
+            requests=requests,
+            batches=batches,
+            posts=posts,
+            high_water_mark=str(high_water.path),
+            high_water=state,
+            waiting_to_be_recovered=behind,
+        )
+    finally:
+        ledger.close()
+
+
+def recover_ledger(provider: ClaudeBatchProvider, *, force: bool = False) -> Recovered:
+    """Recover the provider's ledger in the workspace of its key; see `lifecycle.recovery`.
+
+    Nothing may drive the ledger meanwhile, the provider included.
+    """
+    return _with_client(
+        provider, lambda ledger, client: recover(ledger, client, provider.settings, force=force)
+    )
+
+
+def confirm_key(provider: ClaudeBatchProvider, run_id: str) -> tuple[str, bool]:
+    """Let the provider's key go on with a run of another key; see `lifecycle.confirming`.
+
+    Returns the run's whole id, and False where the key does so already. Raises `RunNotFoundError`.
+    """
+    found: list[str] = []
+
+    async def work(ledger: Ledger, client: BatchesClient) -> bool:
+        found.append(find_run_id(ledger, run_id))
+        return await key_confirmation.confirm_key(ledger, client, found[0])
+
+    changed = _with_client(provider, work)
+    return found[0], changed
+
+
+def _with_client(
+    provider: ClaudeBatchProvider, work: Callable[[Ledger, BatchesClient], Awaitable[_T]]
+) -> _T:
+    """Work on the provider's ledger with its key, beside whatever the provider itself has open."""
+
+    async def whole() -> _T:
+        given = provider.credentials()
+        try:
+            client = BatchesClient(base_url=given.get("base_url"), api_key=given.get("api_key"))
+        except CredentialFault as error:
+            raise ActorConfigurationError(str(error)) from None
+        try:
+            if not client.has_credential:
+                raise ActorConfigurationError(
+                    "no API key: set ANTHROPIC_API_KEY, or name the variable that holds it "
+                    "with --api-key-env"
+                )
+            return await work(ledger, client)
+        finally:
+            await client.close()
+
+    ledger = Ledger(provider.ledger)
+    try:
+        return asyncio.run(whole())
+    finally:
+        ledger.close()

@@ -1,0 +1,91 @@
+"""Retrying what failed: which requests of a run are meant, and what cannot be retried."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from claude_batch.core.errors import ActorConfigurationError, InvalidRequestError
+from claude_batch.core.states import RequestState
+from claude_batch.ledger import queries, retries
+from claude_batch.ledger.retries import ON_ORDER, Retried
+from claude_batch.ledger.store import Ledger
+from claude_batch.lifecycle.refetch import Refetched
+
+__all__ = ["Only", "parse_only", "retry_run"]
+
+_TYPE = "type="
+_MISSING = "missing"
+
+
+class Only(NamedTuple):
+    """Which requests of a run are retried."""
+
+    states: frozenset[RequestState] | None
+    """Failures with these outcomes; None for all of them."""
+    error_types: frozenset[str]
+    """Failures with these error types as well."""
+    missing: bool
+    """Whether requests whose result is missing are fetched again, and sent again if need be."""
+
+
+def parse_only(only: Iterable[str] | None) -> Only:
+    """What the words of ``only`` choose.
+
+    They are ``expired``, ``errored``, ``canceled``, ``malformed``, ``missing`` and ``type=…``.
+
+    None, or nothing, means every failure, and nothing that may have been paid for. Raises
+    `ActorConfigurationError`.
+    """
+    words = [] if only is None else [only] if isinstance(only, str) else list(only)
+    states: set[RequestState] = set()
+    types: set[str] = set()
+    for word in words:
+        if word == _MISSING:
+            continue
+        if word.startswith(_TYPE) and word != _TYPE:
+            types.add(word.removeprefix(_TYPE))
+        elif word in [str(state) for state in ON_ORDER]:
+            states.add(RequestState(word))
+        else:
+            raise ActorConfigurationError(
+                f"only: {word!r} is none of expired, errored, canceled, malformed, missing, and "
+                "type=… with an error's type, such as type=overloaded_error"
+            )
+    return Only(frozenset(states) if words else None, frozenset(types), _MISSING in words)
+
+
+def retry_run(ledger: Ledger, run_id: str, only: Only, refetch: Callable[[], Refetched]) -> Retried:
+    """Queue the failed requests of a run again, in one transaction.
+
+    Where missing results are meant, ``refetch`` fetches them first; what is still missing then of
+    the batches that were read to their end is queued in the same transaction. Raises
+    `InvalidRequestError` for single calls and for a run whose cancellation is still under way, and
+    what ``refetch`` raises.
+    """
+    with ledger.read() as tx:
+        if queries.run_row(tx, run_id).kind != "run":
+            raise InvalidRequestError(
+                f"{run_id} holds single calls: whoever wants their answers makes the call "
+                "again. Nothing was changed"
+            )
+    fetched = refetch() if only.missing else Refetched()
+    now = time.time()
+    try:
+        with ledger.write() as tx:
+            missing = retries.send_missing(tx, run_id, fetched.batches, now=now)
+            retried = retries.retry_failed(
+                tx, run_id, states=only.states, error_types=only.error_types, now=now
+            )
+    except retries.StillCancelling:
+        raise InvalidRequestError(
+            f"{run_id} is being cancelled, and its batches have not ended; "
+            f"`claude-batch resume {run_id}` waits for them. Nothing was sent again"
+        ) from None
+    return retried._replace(
+        queued=retried.queued + missing,
+        missing=missing,
+        found=fetched.found,
+        refused=fetched.refused,
+    )

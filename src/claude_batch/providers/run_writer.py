@@ -1,0 +1,373 @@
+"""Storing a run: requests go to the ledger in chunks as they come, and become one run at the end.
+
+A run's identity is a digest of what it asks, so the same requests find the same run again: an
+unfinished one goes on, a finished one is delivered at no cost. What failed in it for a passing
+reason is asked again, in the transaction that finds the run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from claude_batch.actor.configuration import ActorConfiguration
+from claude_batch.actor.request import ActorRequest
+from claude_batch.actor.response import ActorResult
+from claude_batch.core.crash_points import CrashPoint, reach
+from claude_batch.core.errors import InvalidRequestError, MiddlewareError
+from claude_batch.core.events import RequestsQueued, RequestsRetried
+from claude_batch.core.ids import new_request_id
+from claude_batch.core.settings import BatchProcessingMode
+from claude_batch.ledger import (
+    delivery,
+    digests,
+    enqueue,
+    held_requests,
+    queries,
+    retries,
+    token_counts,
+)
+from claude_batch.ledger.budgets import budgets_of
+from claude_batch.ledger.enqueue import NewRequest, NewRun
+from claude_batch.ledger.retries import Rerun
+from claude_batch.ledger.single_calls import digest_of
+from claude_batch.ledger.store import Ledger, Transaction
+from claude_batch.lifecycle.budget_room import most_cost, today, tokens_of_files, unbounded_error
+from claude_batch.lifecycle.engine import Engine
+from claude_batch.lifecycle.tool_runner import Talk, Workbench
+from claude_batch.money.prices import Prices, prices_of
+from claude_batch.providers.preflight import Preflight
+from claude_batch.providers.rerun import report_rerun
+from claude_batch.wire.bounds import Unbounded
+from claude_batch.wire.caching import CacheMarks
+from claude_batch.wire.encoding import EncodedRequest, LaneHeaders
+
+__all__ = ["RunWriter", "run_identity"]
+
+CHUNK_REQUESTS = 4000
+CHUNK_BYTES = 8 << 20
+"""Requests and bytes that are stored in one transaction."""
+
+
+_Pending = tuple[str | None, EncodedRequest, bytes | None, int | None, int | None]
+"""Key, what is sent, the digest by which an equal request is known, prefix and reservation."""
+
+
+def run_identity(
+    base_url: str, actor: ActorConfiguration, default_options: Mapping[str, Any]
+) -> bytes:
+    """What of a run's identity is not its requests."""
+    options = repr(sorted(default_options.items())).encode()
+    return b"\n".join((base_url.encode(), actor.digest_fields(), options))
+
+
+class RunWriter:
+    """Writes one run. `add` until all are there, then `finish`; `abort` leaves no trace."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        encode: Callable[[ActorRequest], EncodedRequest],
+        *,
+        workspace_id: int,
+        actor: str,
+        identity: bytes,
+        mode: BatchProcessingMode,
+        label: str | None = None,
+        output: str | None = None,
+        process: str | None = None,
+        trace: str | None = None,
+        refused: list[ActorResult] | None = None,
+        on_stored: Callable[[int], None] | None = None,
+        preflight: Preflight | None = None,
+        prices: Prices | None = None,
+        workbench: Workbench | None = None,
+        talk: Talk | None = None,
+    ) -> None:
+        """``identity`` is what of base URL, actor and options takes part in the run's digest.
+
+        ``refused`` gets a failed result for each request at which middleware fails; without it
+        such a request raises. ``on_stored`` is told after each `flush` how many requests are
+        stored by now. ``preflight`` looks at them before they can be sent. ``prices`` tell what a
+        request can cost, where there is a budget. ``talk`` makes the requests conversations, and
+        ``workbench`` is given what it has.
+        """
+        self._preflight = preflight
+        self._marks = CacheMarks.of(mode)
+        self._mode = mode
+        self._digests = mode.reuse or mode.dedupe
+        self._on_stored = on_stored
+        self._workbench = workbench
+        self._talk = talk
+        self.ledger: Ledger = ledger
+        self._encode = encode
+        self._output = output
+        self._actor = actor
+        self._refused = refused
+        self._is_new = False
+        self._workspace_id = workspace_id
+        self._digest = hashlib.blake2b(identity, digest_size=20)
+        self._lanes: dict[LaneHeaders, int] = {}
+        self._keys: set[str] = set()
+        self._prefixed = self._known_apart = False
+        self._pending: list[_Pending] = []
+        self._pending_bytes = 0
+        self._count = 0
+        self.size: int = 0
+        """Bytes of the params added so far."""
+        self._stored = 0
+        self.rerun: Rerun | None = None
+        """What the run held that `finish` has found; None if it is new."""
+        self._found = ""
+        self.stamp: int = 0
+        """The ledger-wide stamp of `finish`: what finished later was answered after it."""
+        self._now = time.time()
+        self.asked: NewRun = NewRun(
+            kind="run",
+            actor=actor,
+            workspace_id=workspace_id,
+            mode=mode,
+            created=self._now,
+            label=label,
+            output=output,
+            process=process,
+            converses=talk is not None,
+            tools=None if talk is None else talk.remembered,
+            trace=trace,
+        )
+        self._prices: Prices | None = None
+        self._files = tokens_of_files(ledger)
+        with ledger.write() as tx:
+            self.run_id: str = enqueue.begin_run(tx, self.asked)
+            if budgets_of(tx, self.run_id, actor, today(self._now)):
+                self._prices = prices or prices_of()
+
+    @property
+    def count(self) -> int:
+        """Requests added so far."""
+        return self._count
+
+    @property
+    def is_full(self) -> bool:
+        """True where `flush` is due."""
+        return len(self._pending) >= CHUNK_REQUESTS or self._pending_bytes >= CHUNK_BYTES
+
+    def add(self, request: ActorRequest) -> None:
+        """Encode a request and keep it for the next `flush`.
+
+        Raises `InvalidRequestError` for one that the API would refuse, and for a doubled key.
+        """
+        encoded = self._encode(request)
+        key = request.key
+        reserve = self._most_cost(encoded, key)
+        if key is not None:
+            if key in self._keys:
+                raise InvalidRequestError("this key stands twice in the same run", key=key)
+            self._keys.add(key)
+        if self._preflight is not None:
+            place = self._count + len(self._refused or ())
+            self._preflight.look(request, encoded, place)
+        self._count += 1
+        # Lengths keep two neighbours from being taken for one.
+        name = b"" if key is None else key.encode("utf-8", "surrogatepass")
+        headers = repr(encoded.headers).encode() if encoded.headers.betas else b""
+        named = -1 if key is None else len(name)
+        asked = encoded.params if encoded.identity is None else encoded.identity
+        lengths = b"%d,%d,%d:" % (named, len(headers), len(asked))
+        self._digest.update(b"".join((lengths, name, headers, asked)))
+        # Where the bytes that are kept are not those by which an equal request is known.
+        apart = encoded.identity is not None
+        same_as = digest_of(asked) if self._digests or apart else None
+        prefix = None
+        if self._marks is not None:
+            own = request.prompt if not request.documents else None
+            marked, prefix = self._marks.mark(encoded, own)
+            if prefix is not None and same_as is None:
+                same_as = digest_of(asked)
+            if reserve is not None and marked is not encoded:
+                # What is marked may be written to the cache, which costs more.
+                reserve = self._most_cost(marked, key)
+            encoded = marked
+            self._prefixed = self._prefixed or prefix is not None
+        self._known_apart = self._known_apart or (same_as is not None)
+        self._pending.append((key, encoded, same_as, prefix, reserve))
+        self._pending_bytes += len(encoded.params)
+        self.size += len(encoded.params)
+
+    def refuse(self, error: MiddlewareError) -> None:
+        """Keep the failed result of a request at which middleware fails, or raise the error."""
+        if self._refused is None:
+            raise error
+        place = self._count + len(self._refused)
+        self._refused.append(ActorResult(key=error.key, position=place, error=error))
+
+    def _most_cost(self, encoded: EncodedRequest, key: str | None) -> int | None:
+        """What a budget reserves for a request; None where there is no budget."""
+        if self._prices is None:
+            return None
+        try:
+            in_batches = self._mode.mode != "live"
+            return most_cost(
+                self._prices, encoded.params, self._now, batch=in_batches, files=self._files
+            )
+        except Unbounded as error:
+            raise unbounded_error(error, key) from None
+
+    def flush(self) -> None:
+        """Store what was added since the last flush."""
+        if not self._pending:
+            return
+        pending, self._pending, self._pending_bytes = self._pending, [], 0
+        with self.ledger.write() as tx:
+            new: list[NewRequest] = []
+            headers, lane_id = None, 0
+            for position, (key, encoded, _, prefix, reserve) in enumerate(pending, self._stored):
+                if encoded.headers is not headers:  # neighbours mostly share theirs
+                    headers = encoded.headers
+                    lane_id = self._lane(tx, headers)
+                new.append(
+                    NewRequest(
+                        new_request_id(), position, key, lane_id, encoded.params, prefix, reserve
+                    )
+                )
+            first = enqueue.add_requests(
+                tx,
+                self.run_id,
+                new,
+                created=self._now,
+                due=self._now,
+                prefixed=self._prefixed,
+            )
+            if self._known_apart:
+                kept = [(seq, each[2]) for seq, each in enumerate(pending, first) if each[2]]
+                digests.add_digests(tx, kept)
+        self._stored += len(pending)
+        if self._on_stored is not None:
+            self._on_stored(self._stored)
+        reach(CrashPoint.DURING_STORE_CHUNK)
+
+    def _lane(self, tx: Transaction, headers: LaneHeaders) -> int:
+        lane_id = self._lanes.get(headers)
+        if lane_id is None:
+            lane_id = self._lanes[headers] = enqueue.ensure_lane(
+                tx,
+                self._workspace_id,
+                headers.api_version,
+                ",".join(headers.betas),
+                headers.user_profile or "",
+            )
+        return lane_id
+
+    def is_known(self) -> bool:
+        """Whether the same was asked before; stores what was added, and sends nothing."""
+        self.flush()
+        return self._is_known(self._digest.hexdigest())
+
+    def finish(self, *, new: bool = False) -> str | None:
+        """Make it a run that can be sent; returns its id; None where middleware refused all of it.
+
+        Where the same was asked before and ``new`` is not set, the earlier run's id comes back and
+        nothing of this one is kept. If that run has ended, its requests that failed for a passing
+        reason are queued again in the same transaction, so that of two processes that ask for the
+        same at once only one queues them. Without any request it returns None if it was given
+        ``refused`` (its caller needs results, and no run), else raises `InvalidRequestError`.
+        Raises `PreflightError`.
+        """
+        self.flush()
+        if not self._count:
+            self.abort()
+            if self._refused is not None:
+                return None
+            raise InvalidRequestError("there is no request in the input; nothing was sent")
+        digest = self._digest.hexdigest()
+        if new or not self._is_known(digest):
+            self._look_ahead()
+            self._spare(anew=new)
+        reach(CrashPoint.BEFORE_STORED)
+        with self.ledger.write() as tx:
+            known = None if new else enqueue.run_by_digest(tx, digest)
+            if known is None:
+                enqueue.finish_storing(
+                    tx,
+                    self.run_id,
+                    digest=digest,
+                    stored=time.time(),
+                    prefixed=self._prefixed,
+                )
+            else:
+                enqueue.drop_run(tx, self.run_id)
+                enqueue.declare_budgets(tx, known.id, self.asked)
+                if self._output is not None:
+                    # Who asks again may want the answers elsewhere.
+                    delivery.set_output(tx, known.id, self._output)
+                self.rerun = retries.rerun(tx, known.id, self._now)
+            self.stamp = queries.last_stamp(tx)
+        reach(CrashPoint.AFTER_STORED)
+        self._is_new = known is None
+        run_id = self.run_id if known is None else str(known.id)
+        if self.rerun is not None:
+            self._found = run_id
+            report_rerun(run_id, self.rerun)
+        if self._workbench is not None and self._talk is not None:
+            self._workbench.give(run_id, self._talk.tools, self._talk.judge)
+        return run_id
+
+    def tell(self, engine: Engine) -> None:
+        """The run waits to be sent: tell observers, where it is new, and the engine."""
+        if self._is_new:
+            queued = RequestsQueued(
+                ledger=engine.observers.ledger,
+                run_id=self.run_id,
+                actor=self._actor,
+                requests=self._count,
+                kind="run",
+            )
+            engine.observers.tell(queued)
+            engine.noticing.follow([self.run_id])
+        elif self.rerun is not None and self.rerun.queued:
+            retried = RequestsRetried(
+                ledger=engine.observers.ledger,
+                requests=sum(self.rerun.queued.values()),
+                reason="order",
+                run_id=self._found,
+            )
+            engine.observers.tell(retried)
+            engine.noticing.follow([self._found])
+        engine.wake()
+
+    def _is_known(self, digest: str) -> bool:
+        with self.ledger.read() as tx:
+            return enqueue.run_by_digest(tx, digest) is not None
+
+    def _look_ahead(self) -> None:
+        """Have the API look at what would be sent; what it counts helps estimates."""
+        if self._preflight is None:
+            return
+        if counted := self._preflight.check(self._count):
+            with self.ledger.write() as tx:
+                token_counts.add_token_counts(tx, counted, time.time())
+
+    def _spare(self, *, anew: bool) -> None:
+        """Find what need not be sent: it was answered before, or stands in the run already; and
+        what shall wait until the cache holds what it shares.
+
+        ``anew``: what was answered before is asked again all the same.
+        """
+        if self._mode.reuse and not anew:
+            digests.index_answers(self.ledger)
+            with self.ledger.read() as tx:
+                held_requests.take_all_answers(
+                    self.ledger, digests.answered_before(tx, self.run_id)
+                )
+        if self._mode.dedupe:
+            with self.ledger.read() as tx:
+                held_requests.hold_doubles(self.ledger, digests.doubled(tx, self.run_id))
+        if self._mode.prime and self._prefixed:
+            held_requests.hold_back(self.ledger, self.run_id)
+
+    def abort(self) -> None:
+        """Forget what was stored; nothing of it was sent."""
+        with self.ledger.write() as tx:
+            enqueue.drop_run(tx, self.run_id)

@@ -1,0 +1,114 @@
+"""Unknown sendings: what is known of them, and what their user can decide."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from claude_batch.core.states import BatchState, CandidateState
+from claude_batch.ledger import live_calls, queries, unknown_batches
+from claude_batch.ledger.store import Ledger, Record, Transaction
+from claude_batch.ledger.submissions import INTERRUPTED
+from claude_batch.lifecycle.seat import interrupted_workspaces, settle_interrupted
+
+__all__ = ["Candidate", "UnknownSending", "decide_unknown", "unknown_sendings"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A batch at the API that may be what became of an unknown sending."""
+
+    batch_id: str
+    state: CandidateState
+    note: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnknownSending:
+    """Requests of a run of which it is unknown whether the API took them.
+
+    Times are seconds since the epoch (UTC).
+    """
+
+    run_id: str
+    requests: int
+    since: float | None
+    reason: str | None
+    """What happened to the sending, in words."""
+    settled: bool
+    """True where no new candidate can appear any more; false where it can no longer be learned."""
+    lost: bool
+    """True where the requests have ended without an answer, and may have been paid for."""
+    candidates: tuple[Candidate, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as plain values, for JSON."""
+        return asdict(self)
+
+
+def unknown_sendings(ledger: Ledger, run_id: str | None = None) -> list[UnknownSending]:
+    """The unknown sendings of a run, or of all, and the requests that were lost."""
+    found: list[UnknownSending] = []
+    undriven = interrupted_workspaces(ledger)
+    with ledger.read() as tx:
+        for row in unknown_batches.undecided(tx, run_id, undriven=undriven):
+            is_noted = row.state == BatchState.UNKNOWN
+            candidates = tuple(
+                Candidate(batch_id=c.remote_id, state=CandidateState(c.state), note=c.note)
+                for c in unknown_batches.candidates_of(tx, row.id)
+                if c.state != CandidateState.FOREIGN
+            )
+            found.append(
+                UnknownSending(
+                    run_id=row.run_id,
+                    requests=row.members,
+                    since=row.unknown_since if is_noted else row.armed,
+                    reason=row.note if is_noted else INTERRUPTED,
+                    settled=is_noted and row.settled is not None,
+                    lost=False,
+                    candidates=candidates,
+                )
+            )
+        found += [_lost(row, "no answer came") for row in unknown_batches.lost(tx, run_id)]
+        found += [
+            _lost(row, "live calls were under way when their process ended")
+            for row in live_calls.under_way(tx)
+            if row.workspace_id in undriven and run_id in (None, row.run_id)
+        ]
+    return found
+
+
+def _lost(row: Record, reason: str) -> UnknownSending:
+    return UnknownSending(
+        run_id=row.run_id,
+        requests=row.members,
+        since=None,
+        reason=reason,
+        settled=True,
+        lost=True,
+    )
+
+
+def decide_unknown(ledger: Ledger, run_id: str, *, resubmit: bool) -> int:
+    """Send a run's unknown and lost requests again, or end the unknown ones as lost.
+
+    Returns how many requests it concerned. Sending them again may pay for them twice.
+    """
+    settle_interrupted(ledger)
+    with ledger.write() as tx:
+        return _resubmit(tx, run_id) if resubmit else _give_up(tx, run_id)
+
+
+def _resubmit(tx: Transaction, run_id: str) -> int:
+    now = time.time()
+    undecided = unknown_batches.undecided(tx, run_id)
+    count = sum(unknown_batches.resubmit(tx, row.id, now=now, run_id=run_id) for row in undecided)
+    if queries.run_row(tx, run_id).cancelled is None:
+        count += unknown_batches.resubmit_lost(tx, run_id, now)
+    return count
+
+
+def _give_up(tx: Transaction, run_id: str) -> int:
+    undecided = unknown_batches.undecided(tx, run_id)
+    return sum(unknown_batches.give_up(tx, row.id, run_id=run_id) for row in undecided)

@@ -1,0 +1,450 @@
+"""The fault plan: what goes wrong, on which call, and how it is told (a JSON object).
+
+```json
+{"seed": 7,
+ "rules": [{"route": "create", "nth": [1], "action": {"type": "error", "status": 529}},
+           {"route": "results", "probability": 0.2,
+            "action": {"type": "cut_inside_line", "after_lines": 10}}],
+ "requests": [{"contains": "module b", "once": true, "outcome": "errored",
+               "error": {"type": "overloaded_error"}}]}
+```
+
+`rules` are about API calls: the first rule that matches a call decides it. `requests` are about
+single requests inside batches and live messages. Every rule counts the calls (or requests) that it
+is about, from the moment the plan was set; the selectors `nth`, `every`, `probability` and `times`
+must all agree. Deterministic: each rule draws from its own random stream, made from the seed and
+the rule's position.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
+from typing import Any, Literal, get_args
+
+import msgspec
+
+from .api_errors import STATUS_OF
+from .rate_limits import Meter, RateLimits
+
+Route = Literal[
+    "create", "list", "retrieve", "cancel", "delete", "results",
+    "messages", "count_tokens", "models",
+    "upload_file", "list_files", "retrieve_file", "delete_file", "any",
+]  # fmt: skip
+ROUTES: tuple[str, ...] = get_args(Route)
+Outcome = Literal["errored", "expired", "canceled", "refused"]
+OUTCOMES: tuple[str, ...] = get_args(Outcome)
+
+
+class PlanError(ValueError):
+    """A fault plan that cannot be understood; the message names the place."""
+
+
+class Action(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, tag_field="type"):
+    """Every action may also wait first."""
+
+    delay: float = 0.0
+    """Seconds before anything happens."""
+
+
+class Delay(Action, tag="delay", forbid_unknown_fields=True, kw_only=True):
+    """Wait, then answer as if nothing had happened."""
+
+    seconds: float = 1.0
+
+
+class Unanswered(Action, forbid_unknown_fields=True, kw_only=True):
+    """A fault that may hide from the client what became of its call."""
+
+    listed_after: float = 0.0
+    """Age from which a batch that the call made is listed, where the settings do not say later."""
+
+
+class Error(Unanswered, tag="error", forbid_unknown_fields=True, kw_only=True):
+    """Answer with an error, by default instead of processing the call."""
+
+    processed: bool = False
+    """Whether the call took effect, and is billed, nevertheless."""
+    status: int = 500
+    error: str | None = None
+    """Error type; by default the one that belongs to the status."""
+    message: str | None = None
+    retry_after: float | None = None
+    """Seconds, sent as the `retry-after` header."""
+    details: dict[str, Any] | None = None
+    json: bool = True
+    """False: a plain-text body, as a proxy in front would send it, without `request-id`."""
+
+
+class Proxy413(Action, tag="proxy_413", forbid_unknown_fields=True, kw_only=True):
+    """413 from a proxy: an HTML body, no `request-id`; the upload was read first."""
+
+
+class Early413(Action, tag="early_413", forbid_unknown_fields=True, kw_only=True):
+    """413 from a proxy, answered before the body has been read."""
+
+    after_bytes: int = 0
+    """Bytes of the body to read before answering."""
+    drain: bool = True
+    """Read and forget the rest after answering, so that the client can finish sending and sees the
+    413. False: close at once, so that to the client it looks like a broken upload."""
+
+
+class Html200(Unanswered, tag="html_200", forbid_unknown_fields=True, kw_only=True):
+    """200 with an HTML page, as a captive portal answers."""
+
+    processed: bool = False
+    """Whether the call took effect nevertheless."""
+
+
+class Redirect(Action, tag="redirect", forbid_unknown_fields=True, kw_only=True):
+    """Send the client elsewhere, without processing the call."""
+
+    location: str
+    status: int = 307
+
+
+class Hang(Unanswered, tag="hang", forbid_unknown_fields=True, kw_only=True):
+    """Read the call, keep silent, then drop the connection."""
+
+    seconds: float = 3600.0
+    processed: bool = False
+    """Whether the call took effect before the silence."""
+
+
+class DropBefore(Action, tag="drop_before", forbid_unknown_fields=True, kw_only=True):
+    """Close the connection without having processed the call."""
+
+    after_bytes: int | None = None
+    """Bytes of the body to read first; null reads all of it."""
+
+
+class DropAfter(Unanswered, tag="drop_after", forbid_unknown_fields=True, kw_only=True):
+    """Process the call, then close the connection without an answer."""
+
+    processed_after: float = 0.0
+    """Seconds between the two the other way round: the connection closes when the body has been
+    read, and the call is processed so much later."""
+
+
+class UnknownFields(Action, tag="unknown_fields", forbid_unknown_fields=True, kw_only=True):
+    """Answer rightly, with fields in every object that no client knows yet."""
+
+
+class LineAction(Action, forbid_unknown_fields=True, kw_only=True):
+    """A fault of the results stream, from line `after_lines` on (0: from the first)."""
+
+    after_lines: int = 0
+
+
+class CutInsideLine(LineAction, tag="cut_inside_line", forbid_unknown_fields=True, kw_only=True):
+    """Close the connection in the middle of the line after `after_lines` whole ones."""
+
+
+class CutBetweenLines(
+    LineAction, tag="cut_between_lines", forbid_unknown_fields=True, kw_only=True
+):
+    """End the stream after `after_lines` lines; the client sees no error."""
+
+    framing: Literal["chunked", "close"] = "chunked"
+    """`chunked`: a proper end of the body. `close`: a body without framing that ends with its
+    connection (which no client can tell from a proper end either)."""
+
+
+class DoubledLines(LineAction, tag="doubled_lines", forbid_unknown_fields=True, kw_only=True):
+    """Send `count` lines twice."""
+
+    count: int = 1
+
+
+class MissingLines(LineAction, tag="missing_lines", forbid_unknown_fields=True, kw_only=True):
+    """Leave `count` lines out."""
+
+    count: int = 1
+
+
+class ContradictingLines(
+    LineAction, tag="contradicting_lines", forbid_unknown_fields=True, kw_only=True
+):
+    """Send for `count` requests a second line with another outcome."""
+
+    count: int = 1
+    first: bool = False
+    """Whether the false line comes before the true one."""
+
+
+class GarbageLine(LineAction, tag="garbage_line", forbid_unknown_fields=True, kw_only=True):
+    """Send `count` lines that are not JSON."""
+
+    count: int = 1
+    replace: bool = False
+    """Whether they stand in place of true lines, or between them."""
+
+
+class ForeignLines(LineAction, tag="foreign_lines", forbid_unknown_fields=True, kw_only=True):
+    """Send `count` lines for a `custom_id` that is not in the batch."""
+
+    count: int = 1
+
+
+LINE_ACTIONS = (
+    CutInsideLine, CutBetweenLines, DoubledLines, MissingLines, ContradictingLines, GarbageLine,
+    ForeignLines,
+)  # fmt: skip
+AnyAction = (
+    Delay | Error | Proxy413 | Early413 | Html200 | Redirect | Hang | DropBefore | DropAfter
+    | UnknownFields | CutInsideLine | CutBetweenLines | DoubledLines | MissingLines
+    | ContradictingLines | GarbageLine | ForeignLines
+)  # fmt: skip
+ACTIONS = tuple(str(each.__struct_config__.tag) for each in get_args(AnyAction))
+
+
+class Selector(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """When a rule fires, among the calls (or requests) that it is about."""
+
+    nth: int | list[int] | None = None
+    """The first is 1."""
+    every: int | None = None
+    """Each `every`-th one."""
+    probability: float | None = None
+    times: int | None = None
+    """Most often it may fire."""
+
+
+class CallRule(Selector, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
+    """What becomes of an API call."""
+
+    route: Route
+    action: AnyAction
+
+
+class LineError(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """The error of an errored request."""
+
+    type: str = "api_error"
+    message: str | None = None
+    details: dict[str, Any] | None = None
+
+
+class RequestRule(Selector, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
+    """How single requests end: those that match `contains` and `custom_id` (all, without them)."""
+
+    outcome: Outcome
+    error: LineError | None = None
+    """For `errored`; an `api_error` by default."""
+    contains: str | None = None
+    """A part of the params' text."""
+    custom_id: str | None = None
+    """A pattern as in file names: `*-0007`."""
+    once: bool = False
+    """Fire only the first time that equal params are processed."""
+
+
+class Plan(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
+    """The whole plan, as it is written."""
+
+    seed: int = 0
+    rules: list[CallRule] = []
+    requests: list[RequestRule] = []
+    workspaces: dict[str, str] | None = None
+    """API key to workspace id; replaces the settings' own while the plan is in force."""
+    spared_keys: list[str] = []
+    """API keys whose calls no rule counts or meets: a second client, in good health."""
+    workspace_header: bool | None = None
+    """Whether answers carry `anthropic-workspace-id`; replaces the settings' own."""
+    rate_limits: RateLimits | None = None
+    """Limits of each workspace's live messages, kept and told; without them there are none."""
+
+
+class Match:
+    """The counting side of one rule: what it has seen and how often it fired."""
+
+    def __init__(self, selector: Selector, seed: str) -> None:
+        self.selector = selector
+        self.seen: int = 0
+        self.fired: int = 0
+        self._random = random.Random(seed)
+
+    def fires(self) -> bool:
+        """Count one more call, and say whether the rule is for it."""
+        selector = self.selector
+        self.seen += 1
+        drawn = selector.probability is None or self._random.random() < selector.probability
+        nth = selector.nth
+        if (
+            not drawn
+            or (nth is not None and self.seen not in (nth if isinstance(nth, list) else [nth]))
+            or (selector.every is not None and self.seen % selector.every)
+            or (selector.times is not None and self.fired >= selector.times)
+        ):
+            return False
+        self.fired += 1
+        return True
+
+
+class FaultPlan:
+    """A plan in force, with its counters."""
+
+    def __init__(self, plan: Plan | None = None) -> None:
+        self.plan: Plan = plan or Plan()
+        seed = self.plan.seed
+        self._calls = [
+            (rule, Match(rule, f"{seed}:rule:{position}"))
+            for position, rule in enumerate(self.plan.rules)
+        ]
+        self._requests = [
+            (rule, Match(rule, f"{seed}:request:{position}"))
+            for position, rule in enumerate(self.plan.requests)
+        ]
+        self._once: set[tuple[int, str]] = set()
+        self._meters: dict[str, Meter] = {}
+
+    @property
+    def about_requests(self) -> bool:
+        """Whether any rule looks at single requests."""
+        return bool(self._requests)
+
+    def meter(self, workspace: str, now: float) -> Meter | None:
+        """What counts a workspace's live messages; None where nothing limits them."""
+        if self.plan.rate_limits is None:
+            return None
+        if workspace not in self._meters:
+            self._meters[workspace] = Meter(self.plan.rate_limits, now)
+        return self._meters[workspace]
+
+    def action(self, route: str, key: str | None = None) -> AnyAction | None:
+        """What the plan has for this call of `route`; every rule about the route counts it."""
+        if key is not None and key in self.plan.spared_keys:
+            return None
+        chosen: AnyAction | None = None
+        for rule, match in self._calls:
+            if rule.route in (route, "any") and match.fires() and chosen is None:
+                chosen = rule.action
+        return chosen
+
+    def ending(self, custom_id: str | None, text: str, identity: str) -> RequestRule | None:
+        """The rule that says how this request ends; `identity` is the SHA-256 of its params."""
+        chosen: RequestRule | None = None
+        for position, (rule, match) in enumerate(self._requests):
+            if rule.contains is not None and not _contains(text, rule.contains):
+                continue
+            if rule.custom_id is not None and not (
+                custom_id is not None and fnmatchcase(custom_id, rule.custom_id)
+            ):
+                continue
+            if rule.once and (position, identity) in self._once:
+                continue
+            if match.fires() and chosen is None:
+                self._once.add((position, identity))
+                chosen = rule
+        return chosen
+
+    def as_written(self) -> dict[str, Any]:
+        """The plan as JSON values, API keys shortened to their last four characters."""
+        plan = msgspec.to_builtins(self.plan)
+        if self.plan.spared_keys:
+            plan["spared_keys"] = [f"…{key[-4:]}" for key in self.plan.spared_keys]
+        if self.plan.workspaces:
+            plan["workspaces"] = {
+                f"…{key[-4:]}": name for key, name in self.plan.workspaces.items()
+            }
+        return plan
+
+    def counters(self) -> dict[str, list[dict[str, int]]]:
+        """For each rule, in the plan's order: what it has seen and how often it fired."""
+        return {
+            name: [{"seen": match.seen, "fired": match.fired} for _, match in matches]
+            for name, matches in (("rules", self._calls), ("requests", self._requests))
+        }
+
+
+def _contains(text: str, part: str) -> bool:
+    # Params are matched as the JSON they came in, in which a client may or may not have escaped
+    # what is not ASCII.
+    return any(
+        json.dumps(part, ensure_ascii=ascii_only)[1:-1] in text for ascii_only in (False, True)
+    )
+
+
+def load_plan(plan: Mapping[str, Any] | bytes | str) -> FaultPlan:
+    """A plan from JSON text or from the object that it decodes to; raises `PlanError`."""
+    try:
+        if isinstance(plan, (bytes, str)):
+            decoded = msgspec.json.decode(plan, type=Plan)
+        else:
+            decoded = msgspec.convert(dict(plan), type=Plan)
+    except msgspec.ValidationError as error:
+        message = str(error)
+        if ".action.type" in message:
+            message += f"; the actions are {', '.join(ACTIONS)}"
+        elif ".route" in message:
+            message += f"; the routes are {', '.join(ROUTES)}"
+        elif ".outcome" in message:
+            message += f"; the outcomes are {', '.join(OUTCOMES)}"
+        raise PlanError(f"fault plan: {message}") from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise PlanError(f"fault plan: not valid JSON: {error}") from None
+    _check(decoded)
+    return FaultPlan(decoded)
+
+
+_NOT_NEGATIVE = (
+    "delay", "seconds", "after_lines", "count", "after_bytes", "retry_after", "listed_after",
+    "processed_after",
+)  # fmt: skip
+
+
+def _check(plan: Plan) -> None:
+    limits = plan.rate_limits
+    if limits is not None and any(
+        each is not None and each <= 0
+        for each in (limits.requests, limits.input_tokens, limits.output_tokens)
+    ):
+        raise PlanError("fault plan: rate_limits must be more than 0")
+    for position, rule in enumerate(plan.rules):
+        where = f"fault plan: rules[{position}]"
+        _check_selector(rule, where)
+        action = rule.action
+        if isinstance(action, LINE_ACTIONS) and rule.route != "results":
+            raise PlanError(f"{where}: {_tag(action)} is only for the route results")
+        if isinstance(action, Error) and not 400 <= action.status <= 599:
+            raise PlanError(f"{where}: status must be from 400 to 599, not {action.status}")
+        if isinstance(action, Redirect) and not 300 <= action.status <= 399:
+            raise PlanError(f"{where}: status must be from 300 to 399, not {action.status}")
+        if isinstance(action, Redirect) and not (
+            action.location.isascii() and action.location.isprintable()
+        ):
+            raise PlanError(f"{where}: location must be printable ASCII, as a header is")
+        for name in _NOT_NEGATIVE:
+            value = getattr(action, name, None)
+            if value is not None and value < 0:
+                raise PlanError(f"{where}: {name} must not be negative")
+    for position, rule in enumerate(plan.requests):
+        where = f"fault plan: requests[{position}]"
+        _check_selector(rule, where)
+        if rule.error is not None:
+            if rule.outcome != "errored":
+                raise PlanError(f"{where}: error is only for the outcome errored")
+            if rule.error.type not in STATUS_OF:
+                raise PlanError(
+                    f"{where}: no error type {rule.error.type!r}; there are {', '.join(STATUS_OF)}"
+                )
+
+
+def _check_selector(selector: Selector, where: str) -> None:
+    nth = selector.nth if isinstance(selector.nth, list) else [selector.nth or 1]
+    if any(each < 1 for each in nth) or selector.nth == 0:
+        raise PlanError(f"{where}: nth counts from 1")
+    if selector.every is not None and selector.every < 1:
+        raise PlanError(f"{where}: every must be 1 or more")
+    if selector.probability is not None and not 0 <= selector.probability <= 1:
+        raise PlanError(f"{where}: probability must be from 0 to 1")
+    if selector.times is not None and selector.times < 0:
+        raise PlanError(f"{where}: times must not be negative")
+
+
+def _tag(action: AnyAction) -> str:
+    return str(action.__struct_config__.tag)

@@ -1,0 +1,120 @@
+"""The files of a sandbox: what was uploaded, and the sources of requests that name it.
+
+A file belongs to a workspace. Its content is kept after it is deleted, for batches that have been
+processed by then. Before API version 2026-10-21 the endpoints and `file` sources need a beta.
+"""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+from typing import Any, cast
+
+from .api_errors import ApiError
+from .validation import FILES_VERSION, Block, CallContext, Request, blocks_of
+
+FILES_BETA = "files-api-2025-04-14"
+_IMAGES = ("image/jpeg", "image/png", "image/gif", "image/webp")
+FILE_MARK = b'"file_id"'
+
+
+@dataclass(slots=True)
+class StoredFile:
+    """One uploaded file."""
+
+    id: str
+    workspace: str
+    filename: str
+    mime_type: str
+    data: bytes
+    created_at: str
+    deleted: bool = False
+
+    def as_json(self) -> dict[str, Any]:
+        """The API's file object."""
+        return {
+            "id": self.id,
+            "type": "file",
+            "filename": self.filename,
+            "mime_type": self.mime_type,
+            "size_bytes": len(self.data),
+            "created_at": self.created_at,
+            "downloadable": False,
+            "expires_at": None,
+        }
+
+
+class Files:
+    """All files, of all workspaces."""
+
+    def __init__(self) -> None:
+        self._all: dict[str, StoredFile] = {}
+
+    def add(
+        self, workspace: str, filename: str, mime_type: str, data: bytes, created_at: str
+    ) -> StoredFile:
+        """Keep a file."""
+        file_id = f"file_{uuid.uuid4().hex[:24]}"
+        stored = StoredFile(file_id, workspace, filename, mime_type, data, created_at)
+        self._all[file_id] = stored
+        return stored
+
+    def find(self, file_id: str, workspace: str) -> StoredFile:
+        """The file of this id in this workspace; raises `ApiError` (404)."""
+        stored = self._all.get(file_id)
+        if stored is None or stored.deleted or stored.workspace != workspace:
+            raise ApiError("not_found_error", f"File not found: {file_id}")
+        return stored
+
+    def of(self, workspace: str) -> list[StoredFile]:
+        """The files of a workspace that were not deleted, newest first."""
+        stored = reversed(self._all.values())
+        return [each for each in stored if each.workspace == workspace and not each.deleted]
+
+    def put_into(
+        self, request: Request, workspace: str, context: CallContext, *, processed: bool = False
+    ) -> None:
+        """Put files in the place of the sources that name them; raises `ApiError`.
+
+        ``processed``: the request has passed before, and a file that is gone by now is no fault.
+        """
+        for position, message in enumerate(request.messages):
+            for number, block in enumerate(blocks_of(message)):
+                source: Any = block.source
+                if not isinstance(source, dict):
+                    continue
+                fields = cast(dict[str, Any], source)
+                if fields.get("type") == "file":
+                    where = f"messages.{position}.content.{number}.source"
+                    known = self._all.get(str(fields.get("file_id"))) if processed else None
+                    if known is None:
+                        need_beta(context, where)
+                        known = self.find(str(fields.get("file_id")), workspace)
+                        _check_kind(block, known, where)
+                    block.source = _source(known)
+
+
+def _check_kind(block: Block, stored: StoredFile, where: str) -> None:
+    kind = stored.mime_type
+    fits = kind in _IMAGES if block.type == "image" else kind in ("application/pdf", "text/plain")
+    if not fits:
+        raise ApiError(
+            "invalid_request_error",
+            f"{where}: a file of type {kind} cannot be the source of a block of type {block.type}",
+        )
+
+
+def _source(stored: StoredFile) -> dict[str, Any]:
+    told = {"media_type": stored.mime_type, "file_id": stored.id}
+    if stored.mime_type == "text/plain":
+        return {**told, "type": "text", "data": stored.data.decode("utf-8", "replace")}
+    return {**told, "type": "base64", "data": stored.data}
+
+
+def need_beta(context: CallContext, what: str) -> None:
+    """Raise `ApiError` (400) where files are spoken of without their beta."""
+    if context.version < FILES_VERSION and FILES_BETA not in context.betas:
+        raise ApiError(
+            "invalid_request_error",
+            f"{what}: files need the beta {FILES_BETA} before version {FILES_VERSION}",
+        )

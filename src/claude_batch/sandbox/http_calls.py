@@ -1,0 +1,347 @@
+"""One API call from its first byte to its last: who calls, what is told back, and what goes wrong.
+
+Faults are carried out here, around the handlers, which know nothing of them. A dropped connection
+is a real one: the server's protocol puts its transport into the call's scope (see `server`), and
+the fault aborts it, so the client sees a reset or a closed socket and not a polite answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import time
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass, field
+from email.utils import formatdate
+from typing import Any, cast
+
+import msgspec
+from starlette.requests import Request as HttpRequest
+from starlette.responses import Response, StreamingResponse
+from starlette.types import Message, Receive, Scope, Send
+
+from .api_errors import TYPE_OF, ApiError, error_json
+from .fault_plan import (
+    LINE_ACTIONS,
+    AnyAction,
+    CutBetweenLines,
+    CutInsideLine,
+    DropBefore,
+    Early413,
+    Error,
+    Hang,
+    Html200,
+    Proxy413,
+    Redirect,
+    UnknownFields,
+)
+from .results import with_unknown_fields
+from .sandbox_settings import ORGANIZATION
+
+MAX_KEPT_BYTES = 500_010_000
+"""Bytes of a body that is read before its time: the API's largest, of a file with its form."""
+
+TRANSPORT = "claude_batch_sandbox_transport"
+"""Name in the scope's state under which the server's protocol leaves its transport."""
+
+_PAGE = b"<html><head><title>%b</title></head><body><h1>%b</h1><hr>nginx</body></html>\n"
+_LOGGED = (
+    "anthropic-version", "anthropic-beta", "anthropic-workspace-id", "anthropic-user-profile-id",
+    "content-length", "transfer-encoding", "content-type", "accept", "user-agent", "expect",
+    "x-stainless-retry-count",
+)  # fmt: skip
+
+
+@dataclass(slots=True)
+class Call:
+    """What handlers and faults know of one API call."""
+
+    route: str
+    request_id: str
+    scope: Scope
+    receive: Receive
+    send: Send
+    now: float
+    """Server time at which the call came in."""
+    workspace: str | None = None
+    """Set once the caller is known."""
+    tell_workspace: bool = True
+    action: AnyAction | None = None
+    told: dict[str, str] = field(default_factory=dict[str, str])
+    """Further headers of the answer."""
+    anonymous: bool = False
+    """Whether the answer comes from a proxy in front, which gives no API headers."""
+    status: int | None = None
+    body_read: bool = False
+    kept: bytes | None = None
+    """The body, where it was read before its time."""
+    http: HttpRequest = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.http = HttpRequest(self.scope, self.receive)
+
+    @property
+    def base_url(self) -> str:
+        """Where the client reached the sandbox, without a slash at the end."""
+        return str(self.http.base_url).rstrip("/")
+
+    @property
+    def transport(self) -> asyncio.Transport:
+        """The connection itself; only `claude_batch.sandbox`'s own server gives it."""
+        found = self.scope.get("state", {}).get(TRANSPORT)
+        if found is None:
+            raise RuntimeError("this fault needs the sandbox's own server: use SandboxServer")
+        return cast(asyncio.Transport, found)
+
+    async def body(self, limit: int) -> bytes:
+        """The whole body; raises `ApiError` (413) above `limit` bytes.
+
+        A body of up to twice the limit is read to its end first, as the API does.
+        """
+        # BytesIO gives its buffer away without a copy: a body may be 256 MB.
+        held = io.BytesIO()
+        size = 0
+        async for part in self.parts():
+            size += len(part)
+            if size <= limit:
+                held.write(part)
+            elif size > 2 * limit:
+                break  # it may have no end
+        if size > limit:
+            raise ApiError(
+                "request_too_large",
+                f"Request exceeds the maximum size of {limit} bytes",
+                headers={} if self.body_read else {"connection": "close"},
+            )
+        return held.getvalue()
+
+    async def keep_body(self) -> None:
+        """Read the body now, for a handler that runs once the connection is gone."""
+        try:
+            self.kept = await self.body(MAX_KEPT_BYTES)
+        except ApiError:
+            self.kept = b""
+
+    async def parts(self) -> AsyncIterator[bytes]:
+        """The body as it arrives; raises `ConnectionError` where the client goes away."""
+        if self.kept is not None:
+            yield self.kept
+        while not self.body_read:
+            message = await self.receive()
+            if message["type"] == "http.disconnect":
+                raise ConnectionError("the client went away while it was sending")
+            self.body_read = not message.get("more_body", False)
+            yield message.get("body", b"")
+
+    async def drain(self, up_to: int | None = None) -> None:
+        """Read and forget the body, or its first `up_to` bytes."""
+        size = 0
+        if up_to is None or up_to > 0:
+            async for part in self.parts():
+                size += len(part)
+                if up_to is not None and size >= up_to:
+                    return
+
+    async def tell(self, message: Message) -> None:
+        """ASGI's `send`, adding the headers that every answer of the API carries."""
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            headers = [*message.get("headers", []), (b"date", self._date())]
+            if not self.anonymous:
+                headers += self._api_headers()
+            message = {**message, "headers": headers}
+        await self.send(message)
+
+    def _date(self) -> bytes:
+        return formatdate(self.now, usegmt=True).encode()
+
+    def _api_headers(self) -> list[tuple[bytes, bytes]]:
+        headers = [
+            (b"request-id", self.request_id.encode()),
+            (b"anthropic-organization-id", ORGANIZATION.encode()),
+        ]
+        if self.workspace is not None and self.tell_workspace:
+            headers.append((b"anthropic-workspace-id", self.workspace.encode()))
+        return headers + [(name.encode(), value.encode()) for name, value in self.told.items()]
+
+    async def answer(self, response: Response) -> None:
+        """Send a response, as the fault plan leaves it."""
+        if isinstance(self.action, UnknownFields) and response.media_type == "application/json":
+            told = with_unknown_fields(msgspec.json.decode(response.body))
+            response = json_response(told, response.status_code)
+        if isinstance(self.action, CutInsideLine) and isinstance(response, StreamingResponse):
+            await self._cut_short(response)
+        elif (
+            isinstance(self.action, CutBetweenLines)
+            and self.action.framing == "close"
+            and isinstance(response, StreamingResponse)
+        ):
+            await self._without_framing(response)
+        else:
+            await response(self.scope, self.receive, self.tell)
+
+    async def refuse(self, error: ApiError) -> None:
+        """Answer with an error of the API, once the body has been read as far as it is bearable."""
+        headers = error.headers
+        if "connection" not in headers:
+            await self.drain(MAX_KEPT_BYTES)
+            if not self.body_read:
+                headers = {**headers, "connection": "close"}
+        response = Response(
+            error_json(error, self.request_id), error.status, headers, "application/json"
+        )
+        await self.answer(response)
+
+    async def drop(self) -> None:
+        """Abort the connection, and wait until the server has noticed."""
+        self.transport.abort()
+        await self._gone()
+
+    async def _gone(self) -> None:
+        while (await self.receive())["type"] != "http.disconnect":
+            pass
+
+    async def _cut_short(self, response: StreamingResponse) -> None:
+        """Send everything but the end of the body, then close."""
+        start = {
+            "type": "http.response.start",
+            "status": response.status_code,
+            "headers": response.raw_headers,
+        }
+        await self.tell(start)
+        async for part in response.body_iterator:
+            await self.send({"type": "http.response.body", "body": part, "more_body": True})
+        # close() and not abort(): what was sent must arrive.
+        self.transport.close()
+        await self._gone()
+
+    async def _without_framing(self, response: StreamingResponse) -> None:
+        """Write the answer past the server, which would frame it as chunks."""
+        self.status = response.status_code
+        headers = [
+            *response.raw_headers, *self._api_headers(),
+            (b"date", self._date()), (b"connection", b"close"),
+        ]  # fmt: skip
+        head = b"".join(b"%b: %b\r\n" % pair for pair in headers)
+        self.transport.write(b"HTTP/1.1 200 OK\r\n" + head + b"\r\n")
+        async for part in response.body_iterator:
+            self.transport.write(bytes(part) if not isinstance(part, str) else part.encode())
+        self.transport.close()
+        await self._gone()
+
+    async def instead(self, action: AnyAction) -> bool:
+        """Carry out a fault that replaces the processing; false where it does not."""
+        match action:
+            case Error(processed=False):
+                await self.drain()
+                await self.error(action)
+            case Proxy413():
+                await self.drain()
+                await self._proxy_page(413, b"413 Request Entity Too Large")
+            case Early413():
+                await self.drain(action.after_bytes)
+                await self._early_413(action)
+            case Html200(processed=False):
+                await self.drain()
+                await self.page_200()
+            case Redirect():
+                await self.drain()
+                await self.answer(Response(None, action.status, {"location": action.location}))
+            case Hang(processed=False):
+                await self.drain()
+                await self.hang(action.seconds)
+            case DropBefore():
+                await self.drain(action.after_bytes)
+                await self.drop()
+            case _:
+                return False
+        return True
+
+    async def page_200(self) -> None:
+        """A page that is not from the API at all."""
+        await self._proxy_page(200, b"Welcome to the guest network")
+
+    async def hang(self, seconds: float) -> None:
+        """Say nothing, then drop; ends early where the client gives up."""
+        try:
+            await asyncio.wait_for(self._gone(), seconds)
+        except TimeoutError:
+            await self.drop()
+
+    async def error(self, action: Error) -> None:
+        """Answer with the error of the plan."""
+        headers: dict[str, str] = {}
+        if action.retry_after is not None:
+            headers["retry-after"] = f"{action.retry_after:g}"
+        if not action.json:
+            self.anonymous = True
+            text = action.message or f"error {action.status}"
+            await self.answer(Response(text, action.status, headers, "text/plain"))
+            return
+        kind = action.error or TYPE_OF.get(action.status, "api_error")
+        error = ApiError(
+            kind, action.message, status=action.status, details=action.details, headers=headers
+        )
+        await self.refuse(error)
+
+    async def _proxy_page(self, status: int, title: bytes) -> None:
+        self.anonymous = True
+        await self.answer(Response(_PAGE % (title, title), status, media_type="text/html"))
+
+    async def _early_413(self, action: Early413) -> None:
+        self.anonymous = True
+        title = b"413 Request Entity Too Large"
+        page = _PAGE % (title, title)
+        headers = [
+            (b"content-type", b"text/html"),
+            (b"content-length", str(len(page)).encode()),
+            (b"connection", b"close"),
+        ]
+        await self.tell({"type": "http.response.start", "status": 413, "headers": headers})
+        await self.send({"type": "http.response.body", "body": page, "more_body": action.drain})
+        if action.drain:
+            await self.drain()
+            await self.send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    def record(self, started: float) -> dict[str, Any]:
+        """The call as `GET /sandbox/log` tells it; it never holds a key."""
+        headers = {name: self.http.headers[name] for name in _LOGGED if name in self.http.headers}
+        action = self.action
+        return {
+            "method": self.scope["method"],
+            "path": self.scope["path"],
+            "query": self.scope["query_string"].decode("latin-1"),
+            "route": self.route,
+            "status": self.status,
+            "request_id": self.request_id,
+            "workspace": self.workspace,
+            "auth": auth_kind(self.http),
+            "headers": headers,
+            "fault": None if action is None else str(action.__struct_config__.tag),
+            "at": self.now,
+            "seconds": round(time.monotonic() - started, 6),
+        }
+
+
+def auth_kind(http: HttpRequest) -> str | None:
+    """By which header the call carries its key."""
+    if http.headers.get("x-api-key"):
+        return "x-api-key"
+    return "bearer" if http.headers.get("authorization") else None
+
+
+def json_response(value: Any, status: int = 200) -> Response:
+    """A JSON answer."""
+    return Response(msgspec.json.encode(value), status, media_type="application/json")
+
+
+async def stream(pieces: Iterator[bytes]) -> AsyncIterator[bytes]:
+    """The pieces, with a turn for other calls between two of them."""
+    for piece in pieces:
+        yield piece
+        await asyncio.sleep(0)
+
+
+def is_line_action(action: AnyAction | None) -> bool:
+    """Whether the action changes the lines of results."""
+    return isinstance(action, (*LINE_ACTIONS, UnknownFields))

@@ -1,0 +1,109 @@
+"""What a sandbox can be told when it starts, and how durations are written.
+
+Kept apart from the server so that a command line can read options and their defaults without
+importing starlette or uvicorn.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+DEFAULT_WORKSPACE = "wrkspc_01SandboxDefault"
+"""Workspace of every key that `SandboxSettings.workspaces` does not name."""
+
+ORGANIZATION = "5a9db0c5-0000-4000-8000-000000000000"
+"""Value of the `anthropic-organization-id` header on every answer."""
+
+Responder = Callable[[dict[str, Any]], Any]
+"""Called with the decoded params of one request; see `claude_batch.sandbox.responders`."""
+
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "": 1.0}
+_DURATION = re.compile(r"([0-9]*\.?[0-9]+)\s*(ms|s|m|h|d|)")
+
+
+def parse_duration(text: str | float) -> float:
+    """Seconds meant by `2`, `"0.5"`, `"50ms"`, `"2s"`, `"10m"`, `"24h"` or `"29d"`.
+
+    Raises `ValueError` for anything else, negative numbers included.
+    """
+    if not isinstance(text, str):
+        text = repr(text)
+    match = _DURATION.fullmatch(text.strip())
+    if match is None:
+        raise ValueError(
+            f"{text!r} is not a duration: write seconds (0.5) or a number with ms, s, m, h or d"
+        )
+    return float(match[1]) * _UNITS[match[2]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SandboxSettings:
+    """How one sandbox behaves. All durations are seconds; all limits are the API's own."""
+
+    host: str = "127.0.0.1"
+    """Address to listen on. The sandbox checks no real key: keep it on the loopback."""
+
+    port: int = 0
+    """TCP port; 0 lets the system choose a free one."""
+
+    admin_token: str | None = None
+    """Lets who sends it as `x-sandbox-token` use the routes under `/sandbox` from anywhere; without
+    it only programs of this machine can."""
+
+    latency: float = 0.5
+    """From a batch's creation to its end."""
+
+    cancel_latency: float = 0.05
+    """From a cancel call to the end of the batch (`canceling` in between)."""
+
+    live_latency: float = 0.0
+    """Before a live message is answered."""
+
+    seed: int = 0
+    """Chooses the order of results and is part of each answer's digest."""
+
+    faults: Mapping[str, Any] | None = None
+    """The fault plan to start with: the object that `claude_batch.sandbox.fault_plan` describes."""
+
+    expires_after: float = 86_400.0
+    """Age at which an unfinished batch expires (24 h in the API)."""
+
+    results_kept: float = 29 * 86_400.0
+    """Age, from creation, at which results can no longer be read (29 days in the API)."""
+
+    counts_after: float = 0.0
+    """Age until which a young batch's counts are all 0."""
+
+    listed_after: float = 0.0
+    """Age from which a batch is listed; by its id it can be read from the first."""
+
+    responder: str | Responder | None = None
+    """`module:function`, or the function itself, that makes the answers."""
+
+    uses_tools: bool = False
+    """Whether the model calls each of the client's tools that it is given once, and then answers
+    with what they gave."""
+
+    queue_limit: int = 500_000
+    """Requests in unfinished batches of a workspace, above which a create answers 429."""
+
+    max_requests: int = 100_000
+    """Requests in one batch."""
+
+    max_body_bytes: int = 256_000_000
+    """Bytes of a create's body."""
+
+    clock_offset: float = 0.0
+    """Added to the machine's clock wherever the sandbox tells a time."""
+
+    default_workspace: str = DEFAULT_WORKSPACE
+    """Workspace of every key that `workspaces` does not name."""
+
+    workspaces: Mapping[str, str] = field(default_factory=dict[str, str])
+    """API key to workspace id: a batch is visible only in its workspace."""
+
+    workspace_header: bool = True
+    """Whether answers carry `anthropic-workspace-id`."""

@@ -1,0 +1,554 @@
+"""`BatchesClient`: the batch endpoints, bytes in and bytes out, on the official SDK's client.
+
+Redirects are not followed, because they would carry the key to another host, and ``results_url`` is
+never followed: the documented path on the configured host is read instead. Calls that may safely be
+repeated are repeated here. Every call has a total deadline, and what comes in is checked as
+`claude_batch.wire.inbound` says.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import anthropic
+import httpx2
+import msgspec
+from tenacity import (
+    AsyncRetrying,
+    retry_if_exception,
+    stop_after_attempt,
+    wait_exponential_jitter,
+)
+
+from claude_batch.wire.encoding import LaneHeaders
+from claude_batch.wire.error_table import ApiFault, fault_of_response
+from claude_batch.wire.http_client import MOST_BODY_BYTES
+from claude_batch.wire.inbound import (
+    Count,
+    RemoteId,
+    check_id,
+    header_word,
+    iso_time,
+    server_time,
+)
+from claude_batch.wire.limits import LIST_PAGE
+from claude_batch.wire.live_client import LiveClient
+from claude_batch.wire.redaction import Redaction, without_userinfo
+from claude_batch.wire.sdk import CredentialFault, open_sdk
+
+__all__ = [
+    "ApiError",
+    "BatchPage",
+    "BatchesClient",
+    "CreateAnswer",
+    "CredentialFault",
+    "RemoteBatch",
+    "RequestCounts",
+    "Unreachable",
+]
+
+_T = TypeVar("_T")
+_log = logging.getLogger(__name__)
+
+CALL_SECONDS = 300.0
+"""Seconds that a call may take in all, whose answer is read whole. Silence ends it much earlier."""
+
+SLOWEST_BYTES = 16 * 1024
+"""Bytes a second below which a stream or an upload does not count as one that goes on."""
+
+_PROFILE_VARIABLES = (
+    "ANTHROPIC_PROFILE",
+    "ANTHROPIC_CONFIG_DIR",
+    "ANTHROPIC_FEDERATION_RULE_ID",
+    "ANTHROPIC_ORGANIZATION_ID",
+)
+"""What tells one profile or federation of the SDK's credentials from another."""
+
+_BATCHES = "/v1/messages/batches"
+_COUNT_TOKENS = "/v1/messages/count_tokens"
+_FILES = "/v1/files"
+
+
+class ApiError(Exception):
+    """The API (or something in front of it) answered a call with an error."""
+
+    def __init__(self, fault: ApiFault) -> None:
+        super().__init__(fault.describe())
+        self.fault = fault
+
+
+class Unreachable(Exception):
+    """A call got no answer, or one that is not the API's; ``reason`` says what happened."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class RequestCounts(msgspec.Struct, frozen=True):
+    """``request_counts``: all but ``processing`` stay 0 until the whole batch has ended."""
+
+    processing: Count = 0
+    succeeded: Count = 0
+    errored: Count = 0
+    canceled: Count = 0
+    expired: Count = 0
+
+    @property
+    def finished(self) -> int:
+        """Requests that have an outcome."""
+        return self.succeeded + self.errored + self.canceled + self.expired
+
+
+class RemoteBatch(msgspec.Struct, frozen=True):
+    """The API's batch object, as far as it is used here."""
+
+    id: RemoteId
+    processing_status: str
+    request_counts: RequestCounts = RequestCounts()
+    created_at: str | None = None
+    expires_at: str | None = None
+    ended_at: str | None = None
+    archived_at: str | None = None
+
+    @property
+    def created(self) -> float | None:
+        """``created_at`` as seconds since the epoch."""
+        return iso_time(self.created_at)
+
+    @property
+    def ended(self) -> float | None:
+        """``ended_at`` as seconds since the epoch."""
+        return iso_time(self.ended_at)
+
+
+@dataclass(frozen=True, slots=True)
+class BatchPage:
+    """One page of the list of batches, newest first."""
+
+    data: list[RemoteBatch]
+    has_more: bool = False
+    last_id: str | None = None
+    unreadable: int = 0
+    """Entries that are no batches as the API documents them. Such a page proves no absence."""
+
+
+class _RawPage(msgspec.Struct, frozen=True):
+    data: list[msgspec.Raw]
+    has_more: bool = False
+    last_id: RemoteId | None = None
+
+
+class _TokenCount(msgspec.Struct, frozen=True):
+    input_tokens: Count
+
+
+class _RemoteFile(msgspec.Struct, frozen=True):
+    id: RemoteId
+
+
+class _FilePage(msgspec.Struct, frozen=True):
+    data: list[_RemoteFile]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateAnswer:
+    """What came back from a create call: the new batch, a fault, or neither.
+
+    Neither means that no answer came, or none that can be understood; ``reason`` says which.
+    """
+
+    batch: RemoteBatch | None = None
+    fault: ApiFault | None = None
+    reason: str = ""
+    never_connected: bool = False
+    """True where not even a connection was made."""
+    server_time: float | None = None
+
+
+_CONNECT_FAULTS = (
+    httpx2.ConnectError,
+    httpx2.ConnectTimeout,
+    httpx2.PoolTimeout,
+    httpx2.ProxyError,
+    httpx2.UnsupportedProtocol,
+)
+
+
+class BatchesClient:
+    """The batch endpoints of one base URL, with one credential. Belongs to one event loop."""
+
+    def __init__(
+        self,
+        *,
+        base_url: str | None = None,
+        api_key: str | None = None,
+        write_timeout: float = 5.0,
+        read_timeout: float = 600.0,
+        default_headers: Mapping[str, str] | None = None,
+        attempts: int = 4,
+    ) -> None:
+        """``write_timeout`` bounds each write of a body, in seconds.
+
+        ``attempts`` is how often a reading call is tried in all.
+
+        ``base_url`` and ``api_key`` default to what the SDK takes from its environment.
+        """
+        self._attempts = attempts
+        self._answer_seconds = read_timeout
+        timeout = httpx2.Timeout(read_timeout, connect=10.0, write=write_timeout)
+        self._sdk = open_sdk(
+            base_url=base_url, api_key=api_key, timeout=timeout, default_headers=default_headers
+        )
+        self._redaction = Redaction.of(self._sdk)
+        # A profile's tokens change by themselves; what names the profile stays.
+        self._profile = (
+            "".join(f"{name}={os.environ.get(name, '')}\n" for name in _PROFILE_VARIABLES)
+            if self._sdk.credentials is not None
+            else ""
+        )
+        self._read_timeout = httpx2.Timeout(60.0, connect=10.0)
+        self.workspace: str | None = None
+        """``anthropic-workspace-id`` of the last answer that had one."""
+        self.clock_offset: float = 0.0
+        """Server time minus local time, in seconds, by the last ``Date`` header."""
+
+    @property
+    def base_url(self) -> str:
+        """The base URL in use, with a trailing slash and without a password."""
+        return without_userinfo(str(self._sdk.base_url))
+
+    @property
+    def credential(self) -> str:
+        """The credential in use, for fingerprinting only; never write it anywhere."""
+        return self._sdk.api_key or self._sdk.auth_token or self._profile
+
+    @property
+    def has_credential(self) -> bool:
+        """False where the SDK found no key, token or profile to send."""
+        return bool(self.credential) or self._sdk.credentials is not None
+
+    def live(self, *, concurrency: int) -> LiveClient:
+        """Live calls with the same credential, over the same connections."""
+        return LiveClient(self._sdk, concurrency=concurrency)
+
+    def server_now(self) -> float:
+        """The server's time, as seconds since the epoch, by the last ``Date`` header."""
+        return time.time() + self.clock_offset
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._sdk.close()
+
+    async def create(
+        self, body: AsyncIterator[bytes], length: int, headers: LaneHeaders
+    ) -> CreateAnswer:
+        """POST one batch, once: no retry, no redirect. Never raises for what the network does.
+
+        ``body`` must give exactly ``length`` bytes. An exception that ``body`` raises stops the
+        upload and is raised again.
+        """
+        guarded = _GuardedBody(body)
+        try:
+            async with asyncio.timeout(None) as deadline:
+                guarded.on_sent = lambda: deadline.reschedule(
+                    asyncio.get_running_loop().time() + self._answer_seconds
+                )
+                response = await self._sdk.post(
+                    _BATCHES,
+                    cast_to=httpx2.Response,
+                    content=guarded,
+                    options={
+                        "headers": {
+                            **headers.as_headers(),
+                            "content-length": str(length),
+                            "content-type": "application/json",
+                        },
+                        "max_retries": 0,
+                        "follow_redirects": False,
+                    },
+                )
+        except anthropic.APIStatusError as error:
+            self._note(error.response.headers)
+            fault = self._fault(error.response)
+            return CreateAnswer(fault=fault, server_time=server_time(error.response.headers))
+        except anthropic.APIConnectionError as error:
+            if guarded.failure is not None:
+                raise guarded.failure from error
+            return CreateAnswer(
+                reason=self._redaction.reason(error),
+                never_connected=isinstance(error.__cause__, _CONNECT_FAULTS),
+            )
+        except TimeoutError:
+            return CreateAnswer(reason=f"no whole answer came within {self._answer_seconds:g} s")
+        self._note(response.headers)
+        now = server_time(response.headers)
+        try:
+            return CreateAnswer(
+                batch=msgspec.json.decode(response.content, type=RemoteBatch), server_time=now
+            )
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            words = repr(self._redaction.first_words(response.content))
+            return CreateAnswer(
+                reason=f"{response.status_code} without a batch id: {words}", server_time=now
+            )
+
+    async def list_page(self, *, after_id: str | None = None, limit: int = LIST_PAGE) -> BatchPage:
+        """One page of the list, newest first. Raises `ApiError` or `Unreachable`."""
+        query: dict[str, object] = {"limit": limit}
+        if after_id is not None:
+            query["after_id"] = after_id
+        page = await self._read("GET", _BATCHES, _RawPage, query=query)
+        found: list[RemoteBatch] = []
+        unreadable = 0
+        for raw in page.data:
+            try:
+                found.append(msgspec.json.decode(raw, type=RemoteBatch))
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+                unreadable += 1
+                _log.warning("an entry of the list of batches is not a batch: %s", error)
+        return BatchPage(found, page.has_more, page.last_id, unreadable)
+
+    async def retrieve(self, batch_id: str) -> RemoteBatch:
+        """The batch as it stands. Raises `ApiError` or `Unreachable`."""
+        return self._same(batch_id, await self._read("GET", _path(_BATCHES, batch_id), RemoteBatch))
+
+    async def cancel(self, batch_id: str) -> RemoteBatch:
+        """Ask to cancel; asking again is harmless. Raises `ApiError` or `Unreachable`."""
+        path = f"{_path(_BATCHES, batch_id)}/cancel"
+        return self._same(batch_id, await self._read("POST", path, RemoteBatch))
+
+    def _same(self, batch_id: str, found: RemoteBatch) -> RemoteBatch:
+        if found.id != batch_id:
+            raise Unreachable(f"batch {found.id} was answered when {batch_id} was asked for")
+        return found
+
+    async def count_tokens(self, body: bytes, headers: LaneHeaders) -> int:
+        """The input tokens of Messages params, which costs nothing; tried once.
+
+        Raises `ApiError`, for params that the API refuses too, or `Unreachable`.
+        """
+        async with self._faults(CALL_SECONDS):
+            response = await self._sdk.post(
+                _COUNT_TOKENS,
+                cast_to=httpx2.Response,
+                content=body,
+                options={
+                    "headers": {**headers.as_headers(), "content-type": "application/json"},
+                    "max_retries": 0,
+                    "follow_redirects": False,
+                    "timeout": self._read_timeout,
+                },
+            )
+        self._note(response.headers)
+        return self._decoded(response, _TokenCount, f"POST {_COUNT_TOKENS}").input_tokens
+
+    @asynccontextmanager
+    async def results(self, batch_id: str) -> AsyncGenerator[AsyncIterator[bytes]]:
+        """Stream the results in pieces of whole lines. Raises `ApiError` or `Unreachable`, also
+        midway: the last line of a broken stream is not given.
+
+        A stream that gives less than `SLOWEST_BYTES` a second for `CALL_SECONDS` has broken.
+        """
+        path = f"{_path(_BATCHES, batch_id)}/results"
+        response = await self._retrying(lambda: self._open_results(path))
+        try:
+            yield self._whole_lines(response)
+        finally:
+            await response.aclose()
+
+    async def _open_results(self, path: str) -> httpx2.Response:
+        async with self._faults(CALL_SECONDS):
+            response = await self._sdk.get(
+                path,
+                cast_to=httpx2.Response,
+                # The header by which the SDK itself asks for an unread response.
+                options={
+                    "headers": {"X-Stainless-Raw-Response": "stream"},
+                    "follow_redirects": False,
+                    "timeout": self._read_timeout,
+                },
+            )
+        self._note(response.headers)
+        return response
+
+    async def upload_file(self, name: str, data: bytes, media_type: str) -> str:
+        """Upload a file; returns its id. Raises `ApiError` or `Unreachable`.
+
+        Tried again where its answer was lost: a second file then stays at the API, unused and not
+        billed.
+        """
+        form = {"file": (name, data, media_type)}
+        found = await self._retrying(lambda: self._call("POST", _FILES, _RemoteFile, {}, form))
+        return found.id
+
+    async def has_file(self, file_id: str) -> bool:
+        """Whether the API has the file, in this workspace. Raises `ApiError` or `Unreachable`."""
+        page = await self._read("GET", _FILES, _FilePage, query={"ids": [file_id]})
+        return any(each.id == file_id for each in page.data)
+
+    async def delete_file(self, file_id: str) -> None:
+        """Delete a file; one that is gone already is deleted. Raises as `has_file` does."""
+        try:
+            await self._read("DELETE", _path(_FILES, file_id), _RemoteFile)
+        except ApiError as error:
+            if error.fault.status != 404:
+                raise
+
+    async def _read(
+        self, method: str, path: str, kind: type[_T], *, query: dict[str, object] | None = None
+    ) -> _T:
+        return await self._retrying(lambda: self._call(method, path, kind, query or {}))
+
+    async def _call(
+        self,
+        method: str,
+        path: str,
+        kind: type[_T],
+        query: dict[str, object],
+        form: Mapping[str, tuple[str, bytes, str]] | None = None,
+    ) -> _T:
+        options: anthropic.RequestOptions = {
+            "params": query,
+            "follow_redirects": False,
+            "timeout": self._read_timeout,
+        }
+        sdk = self._sdk
+        size = 0 if form is None else sum(len(data) for _, data, _ in form.values())
+        async with self._faults(CALL_SECONDS + size / SLOWEST_BYTES):
+            if form is not None:
+                # The header by which the SDK itself asks for a form.
+                options["headers"] = {"content-type": "multipart/form-data"}
+                response = await sdk.post(
+                    path, cast_to=httpx2.Response, files=form, body={}, options=options
+                )
+            else:
+                send = {"GET": sdk.get, "POST": sdk.post, "DELETE": sdk.delete}[method]
+                response = await send(path, cast_to=httpx2.Response, options=options)
+        self._note(response.headers)
+        return self._decoded(response, kind, f"{method} {path}")
+
+    async def _retrying(self, call: Callable[[], Awaitable[_T]]) -> _T:
+        # Only calls that change nothing (or, like cancel, change nothing more) come here.
+        async for attempt in AsyncRetrying(
+            retry=retry_if_exception(_passes),
+            stop=stop_after_attempt(self._attempts),
+            wait=_wait,
+            reraise=True,
+        ):
+            with attempt:
+                return await call()
+        raise AssertionError("unreachable")  # pragma: no cover - tenacity reraises
+
+    def _note(self, headers: Mapping[str, str]) -> None:
+        workspace = header_word(headers, "anthropic-workspace-id")
+        if workspace is not None:
+            self.workspace = workspace
+        now = server_time(headers)
+        if now is not None:
+            self.clock_offset = now - time.time()
+
+    def _fault(self, response: httpx2.Response) -> ApiFault:
+        return fault_of_response(
+            response.status_code, response.headers, response.content, self._redaction
+        )
+
+    @asynccontextmanager
+    async def _faults(self, seconds: float) -> AsyncGenerator[None]:
+        """Turn the SDK's exceptions, and the end of so many seconds, into ours."""
+        try:
+            async with asyncio.timeout(seconds):
+                yield
+        except anthropic.APIStatusError as error:
+            raise ApiError(self._fault(error.response)) from None
+        except anthropic.APIConnectionError as error:
+            raise Unreachable(self._redaction.reason(error)) from error
+        except TimeoutError:
+            raise Unreachable(f"no whole answer came within {seconds:g} s") from None
+
+    async def _whole_lines(self, response: httpx2.Response) -> AsyncIterator[bytes]:
+        loop = asyncio.get_running_loop()
+        begun, got = loop.time(), 0
+        pending: list[bytes] = []
+        held = 0
+        try:
+            async for chunk in response.aiter_bytes():
+                got += len(chunk)
+                # Time at which the caller is busy with what came before counts too: it is short.
+                if loop.time() - begun > CALL_SECONDS + got / SLOWEST_BYTES:
+                    raise Unreachable(
+                        f"the results stream gave {got:,} bytes in {loop.time() - begun:.0f} s"
+                    )
+                head, newline, tail = chunk.rpartition(b"\n")
+                if newline:
+                    yield self._redaction.answer(b"".join((*pending, head, newline)))
+                    pending, held = [], 0
+                pending.append(tail)
+                held += len(tail)
+                if held > MOST_BODY_BYTES:
+                    raise Unreachable(f"a result has more than {MOST_BODY_BYTES:,} bytes")
+        except (httpx2.HTTPError, httpx2.StreamError) as error:
+            words = self._redaction.reason(error)
+            raise Unreachable(f"the results stream broke: {words}") from error
+        if held:
+            yield self._redaction.answer(b"".join(pending))
+
+    def _decoded(self, response: httpx2.Response, kind: type[_T], call: str) -> _T:
+        try:
+            return msgspec.json.decode(response.content, type=kind)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            words = repr(self._redaction.first_words(response.content))
+            raise Unreachable(
+                f"{call} was answered with something that is not the API's: {words}"
+            ) from None
+
+
+def _path(parent: str, name: str) -> str:
+    """The path of a batch or file. Raises `Unreachable` for what is no id, of a strange ledger."""
+    try:
+        return f"{parent}/{check_id(name)}"
+    except ValueError as error:
+        raise Unreachable(str(error)) from None
+
+
+class _GuardedBody:
+    """Remembers what stopped the body, since the SDK wraps every exception in its own."""
+
+    def __init__(self, body: AsyncIterator[bytes]) -> None:
+        self._body = body
+        self.failure: Exception | None = None
+        self.on_sent: Callable[[], None] | None = None
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        try:
+            async for chunk in self._body:
+                yield chunk
+        except Exception as error:
+            self.failure = error
+            raise
+        if self.on_sent is not None:
+            self.on_sent()
+
+
+def _passes(error: BaseException) -> bool:
+    if isinstance(error, ApiError):
+        return error.fault.passes
+    return isinstance(error, Unreachable)
+
+
+_backoff = wait_exponential_jitter(initial=0.2, max=8.0, jitter=0.2)
+
+
+def _wait(state: Any) -> float:
+    error = state.outcome.exception() if state.outcome else None
+    if isinstance(error, ApiError) and error.fault.retry_after is not None:
+        # A longer wait than this is the engine's to plan, not a call's to sleep through.
+        return min(error.fault.retry_after, 30.0)
+    return _backoff(state)

@@ -1,0 +1,306 @@
+"""`LiveClient`: one call of the Messages API, bytes in and bytes out, at a pace shared by all.
+
+It sends once: no retry, no redirect. What became of the call is a `LiveAnswer`, which tells a
+definite no (nothing was processed, nothing is billed) from an end that may hide a paid answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import os
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from weakref import WeakValueDictionary
+
+import anthropic
+import httpx2
+import msgspec
+
+from claude_batch.wire.encoding import LaneHeaders
+from claude_batch.wire.error_table import ApiFault, fault_of_response
+from claude_batch.wire.inbound import header_word
+from claude_batch.wire.messages import (
+    DecodedMessage,
+    MalformedMessage,
+    UnreadableLine,
+    decode_message,
+    read_malformed,
+)
+from claude_batch.wire.pace import Pace, Turn
+from claude_batch.wire.redaction import Redaction, without_userinfo
+
+__all__ = ["LiveAnswer", "LiveClient", "asked_of", "longest_silence", "pace_of"]
+
+_MESSAGES = "/v1/messages"
+
+CONNECT_SECONDS = 10.0
+_SHORTEST_SILENCE = 600.0
+_SECONDS_PER_TOKEN = 3600.0 / 128_000
+# The SDK's own expectation of an answer that is not streamed (`_calculate_nonstreaming_timeout`
+# in its `_base_client.py`), and its default above.
+
+_NEVER_CONNECTED = (
+    httpx2.ConnectError,
+    httpx2.ConnectTimeout,
+    httpx2.PoolTimeout,
+    httpx2.ProxyError,
+    httpx2.UnsupportedProtocol,
+)
+
+_paces: WeakValueDictionary[tuple[str, str, str], Pace] = WeakValueDictionary()
+_paces_lock = threading.Lock()
+
+
+def pace_of(base_url: str, credential: str, model: str) -> Pace:
+    """The pace of this process's calls to a model with a credential.
+
+    The API's limits are each model's own, so a model that must wait holds up no other.
+    """
+    name = (base_url, hashlib.sha256(credential.encode()).hexdigest(), model)
+    with _paces_lock:
+        pace = _paces.get(name)
+        if pace is None:
+            pace = _paces[name] = Pace()
+        return pace
+
+
+def longest_silence(max_tokens: int) -> float:
+    """Seconds that an answer of so many tokens may take: ten minutes at least."""
+    return max(_SHORTEST_SILENCE, max_tokens * _SECONDS_PER_TOKEN)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveAnswer:
+    """The end of one call: a Message, a malformed one, a fault of the API, or none of them
+    (``reason`` says why)."""
+
+    message: DecodedMessage | None = None
+    malformed: MalformedMessage | None = None
+    """A success that was paid for, and is no Message as the API documents it."""
+    raw: bytes = b""
+    """The bytes of the Message or of the malformed one, as the API sent them."""
+    fault: ApiFault | None = None
+    reason: str = ""
+    never_left: bool = False
+    """True where not even a connection was made."""
+    no_credential: bool = False
+    """True where there was nothing to sign the call with."""
+    status: int | None = None
+    """The HTTP status; None where no answer came."""
+    request_id: str | None = None
+
+    @property
+    def is_definite_no(self) -> bool:
+        """True where nothing was processed, so that asking again cannot pay twice."""
+        if self.message is not None or self.malformed is not None:
+            return False
+        return self.never_left if self.fault is None else self.fault.is_not_billed
+
+    @property
+    def may_be_billed(self) -> bool:
+        """True if no answer came, and one may have been made, and billed, nevertheless."""
+        answered = self.message is not None or self.malformed is not None
+        return not answered and not self.is_definite_no
+
+    @property
+    def is_refusal(self) -> bool:
+        """True for a 429 or 529 that waiting helps against."""
+        return _is_refusal(self.fault)
+
+    @property
+    def is_redirect(self) -> bool:
+        """True for a 3xx: every other call would be answered alike, and none is followed."""
+        return self.fault is not None and 300 <= self.fault.status < 400
+
+
+def _is_refusal(fault: ApiFault | None) -> bool:
+    return fault is not None and fault.status in (429, 529) and fault.account_reason is None
+
+
+class _Asked(msgspec.Struct):
+    model: str
+    max_tokens: int = 0
+
+
+_asked = msgspec.json.Decoder(_Asked)
+
+
+def asked_of(params: bytes) -> tuple[str, int]:
+    """The model and ``max_tokens`` of Messages params that were checked when they were encoded."""
+    found = _asked.decode(params)
+    return found.model, found.max_tokens
+
+
+class LiveClient:
+    """Live calls over one client of the SDK. Belongs to one event loop."""
+
+    def __init__(self, sdk: anthropic.AsyncAnthropic, *, concurrency: int) -> None:
+        """``concurrency`` bounds the calls to a model that are under way at once."""
+        self._sdk = sdk
+        self._redaction = Redaction.of(sdk)
+        self._concurrency = concurrency
+        self._paces: dict[str, Pace] = {}
+        self._queues: dict[str, asyncio.Lock] = {}
+        self._ended = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+
+    @property
+    def base_url(self) -> str:
+        """The base URL in use, without a password."""
+        return without_userinfo(str(self._sdk.base_url))
+
+    def pace(self, model: str) -> Pace:
+        """The pace of calls to a model."""
+        pace = self._paces.get(model)
+        if pace is None:
+            # Held here for as long as the client lives, and with it for all others.
+            credential = self._sdk.api_key or self._sdk.auth_token or ""
+            pace = self._paces[model] = pace_of(self.base_url, credential, model)
+            pace.listen(self._some_call_ended)
+        return pace
+
+    def leave(self) -> None:
+        """Listen no more, for a client of the SDK that is somebody else's to close."""
+        for pace in self._paces.values():
+            pace.unlisten(self._some_call_ended)
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        self.leave()
+        await self._sdk.close()
+
+    def _some_call_ended(self) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop has ended
+            self._loop.call_soon_threadsafe(self._ended.set)
+
+    async def turn(self, model: str, params_bytes: int, max_tokens: int) -> Turn:
+        """Wait until a call may leave, first come, first served."""
+        pace = self.pace(model)
+        cost = pace.cost_of(params_bytes, max_tokens)
+        async with self._queues.setdefault(model, asyncio.Lock()):
+            while True:
+                self._ended.clear()
+                found = pace.ask(time.monotonic(), cost, self._concurrency)
+                if isinstance(found, Turn):
+                    return found
+                # Python 3.11's `wait_for` may swallow a cancellation that comes with the event.
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(min(found, 60.0)):
+                        await self._ended.wait()
+
+    def try_turn(self, model: str, params_bytes: int, max_tokens: int, most: int) -> Turn | float:
+        """A turn for a call that may leave at once, or the seconds until it is worth asking again.
+
+        ``most`` bounds the calls under way, where it is smaller than ``concurrency``.
+        """
+        pace = self.pace(model)
+        cost = pace.cost_of(params_bytes, max_tokens)
+        return pace.ask(time.monotonic(), cost, min(most, self._concurrency))
+
+    def unused(self, turn: Turn, model: str) -> None:
+        """A call does not leave after all."""
+        self.pace(model).unused(turn)
+
+    async def send(
+        self,
+        turn: Turn,
+        model: str,
+        params: bytes,
+        headers: LaneHeaders,
+        *,
+        timeout: float,
+        extra_headers: Mapping[str, str] | None = None,
+    ) -> LiveAnswer:
+        """POST one request, once, in its turn; ``timeout`` bounds its silence, in seconds.
+
+        Never raises for what the network does; cancelled, it ends the turn.
+        """
+        pace = self.pace(model)
+        try:
+            # Silence and slow trickles alike end: the whole call gets a little more than that.
+            async with asyncio.timeout(timeout + CONNECT_SECONDS):
+                response = await self._sdk.post(
+                    _MESSAGES,
+                    cast_to=httpx2.Response,
+                    content=params,
+                    options={
+                        "headers": {
+                            **headers.as_headers(),
+                            **(extra_headers or {}),
+                            "content-type": "application/json",
+                        },
+                        "timeout": httpx2.Timeout(timeout, connect=CONNECT_SECONDS),
+                        "max_retries": 0,
+                        # A redirect would carry the key to another host.
+                        "follow_redirects": False,
+                    },
+                )
+        except anthropic.APIStatusError as error:
+            got = error.response
+            fault = fault_of_response(got.status_code, got.headers, got.content, self._redaction)
+            now = time.monotonic()
+            if _is_refusal(fault):
+                pace.refused(now, turn, got.headers, fault.retry_after)
+            elif fault.from_api and fault.status < 500:
+                pace.answered(now, turn, got.headers)
+            else:
+                pace.failed()
+            return LiveAnswer(fault=fault, status=fault.status, request_id=fault.request_id)
+        except anthropic.APIConnectionError as error:
+            pace.failed()
+            never = isinstance(error.__cause__, _NEVER_CONNECTED)
+            return LiveAnswer(reason=self._redaction.reason(error), never_left=never)
+        except anthropic.AnthropicError as error:
+            # Of a profile or a federation of the SDK's, which is read for each call.
+            pace.unused(turn)
+            words = self._redaction.text(str(error))
+            return LiveAnswer(reason=words, never_left=True, no_credential=True)
+        except TimeoutError:
+            pace.failed()
+            return LiveAnswer(reason=f"the answer took longer than {timeout:g} s")
+        except BaseException:
+            pace.failed()
+            raise
+        try:
+            message = decode_message(response.content)
+        except UnreadableLine as error:
+            pace.failed()
+            status, request_id = response.status_code, header_word(response.headers, "request-id")
+            malformed = read_malformed(response.content, self._redaction.text(str(error)))
+            if malformed is not None:
+                raw = self._redaction.answer(response.content)
+                return LiveAnswer(
+                    malformed=malformed, raw=raw, status=status, request_id=request_id
+                )
+            words = self._redaction.first_words(response.content)
+            return LiveAnswer(
+                reason=f"the server answered {status} with something that is no Message: "
+                f"{words!r}; check the base URL",
+                status=status,
+                request_id=request_id,
+            )
+        usage = message.usage
+        pace.answered(
+            time.monotonic(),
+            turn,
+            response.headers,
+            # What is read from the cache counts for none of the limits.
+            input_tokens=usage.input_tokens + usage.cache_creation_input_tokens,
+            output_tokens=usage.output_tokens,
+        )
+        raw = self._redaction.answer(response.content)
+        return LiveAnswer(message=message, raw=raw, status=response.status_code)
+
+
+def _after_fork() -> None:
+    # A lock that another thread of the parent held is never released here.
+    global _paces_lock, _paces
+    _paces_lock = threading.Lock()
+    _paces = WeakValueDictionary()
+
+
+os.register_at_fork(after_in_child=_after_fork)
