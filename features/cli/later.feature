@@ -22,7 +22,7 @@ Feature: What was asked is looked at, waited for, cancelled and delivered by lat
       """
       RUN parked: 3 packed of 3
       label: nightly
-      1 batch(es) at the API
+      1 batch at the API
       in_progress
       """
     When a command runs: status RUN --json
@@ -37,7 +37,7 @@ Feature: What was asked is looked at, waited for, cancelled and delivered by lat
     When a command runs: results RUN
     Then the command line exits with 3 and says
       """
-      RUN is not finished: 1 batch(es) at the API
+      RUN is not finished: 1 batch at the API
       """
     When a command runs: resume RUN
     Then the command line exits with 0

@@ -124,7 +124,7 @@ Feature: Reconciliation finds out what became of a sending that had no answer
       """
     And a batch provider with {"settling": 0.2}
     When a run of 4 prompts is submitted and somebody else makes a batch as large
-    Then the status says "1 batch(es) may be it"
+    Then the status says "1 batch may be it"
     And "claude-batch unknown" says "one of these batches may be it"
     And the API was called 2 times by POST /v1/messages/batches
     When an hour passes at the API, and then another
@@ -417,7 +417,7 @@ Feature: Reconciliation finds out what became of a sending that had no answer
     When a run of 4 prompts is submitted
     And somebody else makes 1 batches of 7 requests
     Then a batch of the run becomes unknown
-    And the status says "1 batch(es) may be it"
+    And the status says "1 batch may be it"
     And a batch of the run becomes in_progress
 
   Scenario: Two sendings that had no answer are told apart by their results

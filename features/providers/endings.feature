@@ -34,7 +34,7 @@ Feature: How a run ends is told in its own words
     Given an API
     And a batch provider with {"drive": false}
     When a run of "Search [[sandbox:pause:1]]" stands between two turns
-    Then the status says "1 conversation(s) between two turns"
+    Then the status says "1 conversation between two turns"
     And the status does not speak of tools
 
   Scenario: A setting that there is not is a mistake of the program

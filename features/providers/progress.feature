@@ -53,11 +53,11 @@ Feature: How far a run is, and what it waits for, since when, and what would cha
     Examples:
       | state   | words                                                      |
       | storing | still being stored; nothing of it is sent before           |
-      | running | 1 batch(es) at the API, for                                |
+      | running | 1 batch at the API, for                                   |
       | parked  | no process drives it: `claude-batch resume` goes on        |
       | halted  | once the cause is gone, `claude-batch resume`; halted for  |
       | queued  | its turn to be sent, which comes by itself                  |
-      | unknown | it is unknown whether the API took 1 sending(s) with 1 requests |
+      | unknown | it is unknown whether the API took 1 sending with 1 request |
       | cancelling | it was cancelled: what is at the API ends soon, and what had finished is kept |
       | unknown and cancelled | it was cancelled: what is at the API ends soon, and what had finished is kept; it is unknown whether |
 
@@ -94,7 +94,7 @@ Feature: How far a run is, and what it waits for, since when, and what would cha
       """
     And a batch provider
     When a run of 2 prompts is stored without driving
-    Then the status says "1 batch(es) being sent"
+    Then the status says "1 batch being sent"
 
   Scenario Outline: Times are said as people say them
     Then <seconds> seconds are said as "<words>"
@@ -113,5 +113,21 @@ Feature: How far a run is, and what it waits for, since when, and what would cha
       run-abcdefghij running: 990 succeeded, 10 packed of 1,000, 99.9 % done, cost so far $0.0123 and what is unpriced, about 12m left, failed: 3 expired, 1 api_error (1 batch)
       run-abcdefghij running: 990 succeeded, 10 packed of 1,000, 99.9 % done, failed: 3 expired, 1 api_error (1 batch)
       """
-    And the display's table has the words "99.9 % done, cost so far $0.0123"
+    And the display's table has the words "990 of 1,000 requests done, cost so far $0.0123"
     And the display says of a run with a budget of $0.05 "cost so far $0.0123 of $0.05 and what is unpriced"
+
+  @slow
+  Scenario: On a terminal a run shows a progress bar above its batches
+    Given a command's API with {"latency": 3}
+    And a command's file "asks.jsonl"
+      """
+      {"id": "a", "prompt": "one"}
+      {"id": "b", "prompt": "two"}
+      {"id": "c", "prompt": "[[sandbox:errored:overloaded_error]] three"}
+      """
+    When a command runs on a terminal with a cursor: run actor.yaml asks.jsonl -o out.jsonl --budget 20 --max-attempts 4
+    Then the terminal has drawn right above a table
+      | line                                                                              |
+      | ━ 0 of 3 requests done                                                            |
+      | ━ 2 of 3 requests done, cost so far \$0\.\d+ of \$20, about [0-3]s left           |
+    And the terminal says "is stored: 3 requests", "waiting for: 1 batch at the API"

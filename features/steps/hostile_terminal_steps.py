@@ -88,14 +88,23 @@ def _(context: Context) -> None:
 @when("a command runs on a terminal: {words}")
 @when("a command runs on a terminal:")
 def _(context: Context, words: str = "") -> None:
+    # Such a terminal has no colours or cursor: every control character would be a stranger's.
+    _play(context, words, "dumb")
+
+
+@when("a command runs on a terminal with a cursor: {words}")
+def _(context: Context, words: str) -> None:
+    _play(context, words, "xterm")
+
+
+def _play(context: Context, words: str, terminal: str) -> None:
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
         _words(context, words),
         stdin=subprocess.DEVNULL,
         stdout=theirs,
         stderr=theirs,
-        # Such a terminal has no colours or cursor: every control character would be a stranger's.
-        env={**os.environ, "TERM": "dumb", "COLUMNS": "250"},
+        env={**os.environ, "TERM": terminal, "COLUMNS": "250"},
     )
     os.close(theirs)
     shown = b""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import time
 from contextlib import redirect_stderr
 from dataclasses import replace
@@ -270,3 +271,20 @@ def _(context: Context, words: str) -> None:
     live = mock.Mock(update=console.print)
     display._Table(live).show(_status(), "", _progress())
     assert words in console.export_text()
+
+
+def _drawn(context: Context) -> str:
+    """What the terminal was given, without its movements of the cursor."""
+    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]|\r", "", context.shown)
+
+
+@then("the terminal has drawn right above a table")
+def _(context: Context) -> None:
+    for row in context.table:
+        assert re.search(rf"{row['line']}[^\n]*\n┏", _drawn(context)), (row["line"], context.shown)
+
+
+@then('the terminal says "{first}", "{second}"')
+def _(context: Context, first: str, second: str) -> None:
+    drawn = _drawn(context)
+    assert first in drawn and second in drawn, drawn

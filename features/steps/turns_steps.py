@@ -375,7 +375,7 @@ def _(context: Context, prompt: str) -> None:
 @then('the run waits between two turns for a process that has "{name}"')
 def _(context: Context, name: str) -> None:
     words = context.run.status().waiting_for
-    assert "1 conversation(s) between two turns" in words and words.endswith(name), words
+    assert "1 conversation between two turns" in words and words.endswith(name), words
     assert context.run.status().failed == 0
     assert [each.id for each in context.run.provider.outstanding()] == [context.run_id]
 

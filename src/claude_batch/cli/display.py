@@ -1,4 +1,4 @@
-"""What a waiting command shows: a live table on a terminal, plain lines elsewhere."""
+"""What a waiting command shows: a progress bar and a table on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ from claude_batch.cli.terminal import cell
 from claude_batch.cli.user_messages import say
 from claude_batch.core.dollars import write_usd
 from claude_batch.core.durations import format_duration, roughly
+from claude_batch.core.plurals import count_of
 from claude_batch.core.states import BatchState
 
 if TYPE_CHECKING:
-    from rich.console import Console, Group
+    from rich.console import Console, Group, RenderableType
     from rich.live import Live
     from rich.status import Status
     from rich.table import Table
@@ -46,6 +47,8 @@ WIDTH = 160
 """Columns of a table that goes to a file or a pipe."""
 
 SHOWN_BATCHES = 20
+
+BAR_WIDTH = 30
 
 _TIMES = re.compile(r"\b\d+(?:\.\d+)?(?:ms|[smhd])\b")
 
@@ -123,14 +126,14 @@ class _Lines:
 
 
 class _Table:
-    """A table that is drawn anew where it stands."""
+    """A progress bar and a table, redrawn in place."""
 
     def __init__(self, live: Live) -> None:
         self._live = live
 
     def show(self, status: RunStatus, trouble: str = "", progress: Progress | None = None) -> None:
-        more = () if progress is None else progress_lines(progress)
-        self._live.update(run_details(status, trouble, more))
+        bar = [] if progress is None else [_bar(status, progress)]
+        self._live.update(run_details(status, trouble, bar))
 
 
 def console() -> Console:
@@ -155,10 +158,13 @@ def counts_line(status: RunStatus) -> str:
 
 def progress_words(progress: Progress) -> list[str]:
     """``99.0 % done``, ``cost so far $0.0123``, ``about 12m left``, ``failed: 3 expired``."""
+    # Never rounded up to all of it.
+    share = [f"{math.floor(progress.done * 1000) / 10:.1f} % done"] if progress.done else []
+    return share + _cost_and_time(progress)
+
+
+def _cost_and_time(progress: Progress) -> list[str]:
     words: list[str] = []
-    if progress.done:
-        # Never rounded up to all of it.
-        words.append(f"{math.floor(progress.done * 1000) / 10:.1f} % done")
     if progress.cost or progress.unpriced:
         unpriced = " and what is unpriced" if progress.unpriced else ""
         of = "" if progress.budget is None else f" of {write_usd(progress.budget)}"
@@ -177,6 +183,21 @@ def progress_lines(progress: Progress) -> tuple[str, ...]:
     return (words,) if words else ()
 
 
+def _bar(status: RunStatus, progress: Progress) -> Table:
+    """A progress bar, with the requests done, the cost against the budget, and the time left."""
+    from rich.progress_bar import ProgressBar
+    from rich.table import Table
+
+    done = sum(count for state, count in status.counts.items() if state.is_final)
+    words = [f"{done:,} of {count_of(status.total, 'request')} done", *_cost_and_time(progress)]
+    line = Table.grid(padding=(0, 1))
+    line.add_row(
+        ProgressBar(total=max(1, status.total), completed=done, width=BAR_WIDTH),
+        cell(", ".join(words)),
+    )
+    return line
+
+
 def _ago(then: float | None, now: float) -> str:
     return "" if then is None else format_duration(max(0, round(now - then)))
 
@@ -187,8 +208,10 @@ def _next(batch: BatchStatus, now: float) -> str:
     return f"in {format_duration(max(0, round(batch.next_check - now)))}"
 
 
-def run_details(status: RunStatus, trouble: str = "", more: Iterable[str] = ()) -> Group:
-    """A run, its requests by state, its batches, what is waited for, and ``more`` lines."""
+def run_details(
+    status: RunStatus, trouble: str = "", more: Iterable[str | RenderableType] = ()
+) -> Group:
+    """A run with its requests by state, what it waits for, ``more`` lines, and its batches."""
     from rich.console import Group
 
     now = time.time()
@@ -206,9 +229,14 @@ def run_details(status: RunStatus, trouble: str = "", more: Iterable[str] = ()) 
     elif status.deadline is not None and status.deadline.outcome is not None:
         lines.append(f"its deadline was {status.deadline.outcome}")
     if status.strange_lines:
-        lines.append(f"{status.strange_lines} lines of its results are no results; they are kept")
-    lines += more
-    return Group(*(cell(line) for line in lines), _batches_table(status, now))
+        strange = count_of(
+            status.strange_lines,
+            "line of its results is no result",
+            "lines of its results are no results",
+        )
+        lines.append(f"{strange}; kept in the ledger")
+    shown = (cell(line) if isinstance(line, str) else line for line in (*lines, *more))
+    return Group(*shown, _batches_table(status, now))
 
 
 def _batches_table(status: RunStatus, now: float) -> Table:

@@ -29,6 +29,7 @@ from claude_batch.core.errors import (
     InvalidRequestError,
     PreflightError,
 )
+from claude_batch.core.plurals import count_of
 from claude_batch.core.states import RequestState
 
 if TYPE_CHECKING:
@@ -177,7 +178,7 @@ def _store(
         if status.finished:
             say(f"{run.id} is finished: each of its {status.total:,} requests was answered before")
         else:
-            say(f"{run.id} is stored: {status.total:,} requests")
+            say(f"{run.id} is stored: {count_of(status.total, 'request')}")
     return run
 
 
@@ -202,6 +203,7 @@ def _submit(provider: ClaudeBatchProvider, run: Run, options: ProviderOptions) -
         say(f"not everything was sent: {why}; {options.how_to_go_on(run.id)}")
         return Exit.PARKED
     if held := status.counts.get(RequestState.HELD):
-        say(f"{held:,} request(s) are held until others of the run have ended")
+        words = count_of(held, "request is", "requests are")
+        say(f"{words} held until others of the run have ended")
     say(f"sent; {options.command('resume', run.id)} waits for the answers")
     return Exit.OK

@@ -12,6 +12,7 @@ import msgspec
 
 from claude_batch.core.durations import format_duration, roughly
 from claude_batch.core.errors import RunNotFoundError
+from claude_batch.core.plurals import count_of
 from claude_batch.core.states import BatchState, RequestState, RunState
 from claude_batch.ledger import conversations, cost_sums, queries, run_deadlines, unknown_batches
 from claude_batch.ledger.store import Ledger, Transaction
@@ -330,7 +331,7 @@ def _waiting_for(
     if unknown:
         words.append(_unknown_words(unknown))
     if sent := sum(batch.state is BatchState.SUBMITTING for batch in batches):
-        words.append(f"{sent} batch(es) being sent")
+        words.append(f"{count_of(sent, 'batch', 'batches')} being sent")
     left = (workspace.wait_until or 0) - time.time()
     if left > 0:
         words.append(
@@ -350,8 +351,8 @@ def _waiting_for(
         if age >= WARN_FROM_DAY:
             left = max(0, int(RESULTS_KEPT_DAYS - age))
             words.append(
-                f"the API keeps results for {RESULTS_KEPT_DAYS} days: {left} days are left to "
-                "fetch them"
+                f"the API keeps results for {RESULTS_KEPT_DAYS} days: "
+                f"{count_of(left, 'day is', 'days are')} left to fetch them"
             )
     goes_live = any(batch.state is BatchState.LIVE for batch in batches)
     sends = state is RunState.RUNNING or (state is RunState.UNKNOWN and driven)
@@ -365,7 +366,8 @@ def _waiting_for(
             "is not wholly stored when its process ends is removed"
         )
     if waiting := counts.get(RequestState.HELD):
-        words.append(f"{waiting:,} request(s) are held until others of the run have ended")
+        count = count_of(waiting, "request is", "requests are")
+        words.append(f"{count} held until others of the run have ended")
     if turning:
         words.append(turning)
     if not driven and state in _PARKED:
@@ -399,7 +401,8 @@ def _probe_words(workspace: Any) -> str:
 def _at_api_words(at_api: list[BatchStatus]) -> str:
     now = time.time()
     age = roughly(now - min(batch.submitted or now for batch in at_api))
-    words = f"{len(at_api)} batch(es) at the API, for {age}, which may take up to 24 hours"
+    count = count_of(len(at_api), "batch", "batches")
+    words = f"{count} at the API, for {age}, which may take up to 24 hours"
     checks = [batch.next_check for batch in at_api if batch.next_check is not None]
     if checks and (left := min(checks) - now) > 0:
         words += f"; looked at again in {roughly(left)}"
@@ -432,8 +435,11 @@ def _utc(moment: float) -> str:
 
 def _turning_words(run: Any, count: int, tools: int) -> str:
     if not tools:
-        return f"{count} conversation(s) between two turns"
-    words = f"{count} conversation(s) between two turns, {tools} of them for what their tools give"
+        return f"{count_of(count, 'conversation')} between two turns"
+    words = (
+        f"{count_of(count, 'conversation')} between two turns, {tools} of them for what their "
+        "tools give"
+    )
     try:
         functions = [
             each.function or each.name
@@ -468,11 +474,13 @@ def _unknown_words(unknown: list[BatchStatus]) -> str:
     if any(not batch.settled for batch in unknown):
         what = "the API's list is watched until it has settled"
     elif candidates:
-        what = f"{candidates} batch(es) may be it, which their results tell when they end"
+        batches = count_of(candidates, "batch", "batches")
+        what = f"{batches} may be it; the results show it when they arrive"
     else:
         what = "it is about to be decided"
     return (
-        f"it is unknown whether the API took {len(unknown)} sending(s) with {count} requests, "
+        f"it is unknown whether the API took {count_of(len(unknown), 'sending')} "
+        f"with {count_of(count, 'request')}, "
         f"for {age} ({unknown[0].note}): {what}; `claude-batch unknown` shows what you can decide"
     )
 
