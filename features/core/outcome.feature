@@ -1,0 +1,17 @@
+@every_python
+Feature: One table decides what follows an outcome
+
+  Scenario: The table in the architecture page is the decision, for every case that there is
+    Then each outcome, with each disposition and all facts, leads where the documented table leads
+
+  Scenario: Only one module writes what a request is
+    Then no other module than "ledger/transitions.py" updates these columns of a request
+      | column      |
+      | state       |
+      | attempts    |
+      | forgiven    |
+      | sendings    |
+      | batch_id    |
+      | answered_by |
+      | finished    |
+      | cancelled   |
