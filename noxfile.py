@@ -190,6 +190,7 @@ def unit_tests(session: nox.Session) -> None:
     session.install(".[test]")
     start, variables = measured("unit")
     features(session, start, **variables)
+    session.run("python", ".ci/structure.py")
 
 
 def on_another_python(version: str, path: str) -> None:
