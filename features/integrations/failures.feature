@@ -64,7 +64,7 @@ Feature: Failures are the API's own answers, and are not asked again
 
   Scenario: max_wait names the batch that is under way
     Given an API for the batched client that takes 30 seconds
-    And the batched client with {"max_wait": 0.8}
+    And the batched client with {"max_wait": 4}
     When the batched client asks
     Then the batched client fails with 504 timeout_error
     And every failure of the batched client forbids a retry and names its batch
