@@ -12,3 +12,6 @@ Feature: The explanations agree with the code
     Then the documents' table of rooms lists every package
     And the documents' tables are those of the ledger
     And the documents' states are those of the code
+
+  Scenario: No dependency may have a version with a known vulnerability
+    Then the lower bounds in pyproject.toml are those of the security page, or higher

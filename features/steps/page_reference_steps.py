@@ -8,8 +8,10 @@ import json
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from dataclasses import fields
+from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -326,3 +328,26 @@ def states(context: Context) -> None:
     kinds = (cb.RequestState, cb.BatchState, cb.RunState)
     known = {state.value for kind in kinds for state in kind}
     assert shown == known, shown ^ known
+
+
+@then("the lower bounds in pyproject.toml are those of the security page, or higher")
+def lower_bounds(context: Context) -> None:
+    text = page("docs/explanation/security.md").section("Dependencies")
+    safe = dict(re.findall(r"^\| `([\w-]+)` \| ([\d.]+) \| CVE-", text, re.MULTILINE))
+    assert safe
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    extras = project["optional-dependencies"].values()
+    required = [*project["dependencies"], *chain.from_iterable(extras)]
+    bounds = {
+        found[1].lower(): found[2]
+        for line in required
+        if (found := re.match(r"([\w-]+)(?:\[.*\])?>=([\d.]+)", line))
+    }
+    low = {name: bounds[name.lower()] for name in safe if _below(bounds[name.lower()], safe[name])}
+    assert not low, low
+
+
+def _below(version: str, bound: str) -> bool:
+    pairs = zip_longest(version.split("."), bound.split("."), fillvalue="0")
+    numbers = [(int(one), int(other)) for one, other in pairs]
+    return [one for one, _ in numbers] < [other for _, other in numbers]
