@@ -37,7 +37,7 @@ from claude_batch.ledger.schema import (
     runs,
     strange_lines,
 )
-from claude_batch.ledger.store import Record, insert_many, plain_rows
+from claude_batch.ledger.store import Record, insert_many, next_stamp, plain_rows
 from claude_batch.ledger.transitions import REUSED
 
 __all__ = [
@@ -448,8 +448,15 @@ def finish_collection(
             .where(results.c.batch_id == batch_id, results.c.disposition == Disposition.ACCOUNT)
             .limit(1)
         )
+    # One stamp: results in the order of completion have the requests of a batch in input order.
+    stamp = next_stamp(tx)
     answered = transitions.conclude(
-        tx, _with_result(batch_id), contradicted=contradicted, sendings=sendings, due=now
+        tx,
+        _with_result(batch_id),
+        contradicted=contradicted,
+        sendings=sendings,
+        due=now,
+        stamp=stamp,
     )
     missed = transitions.conclude(
         tx,
@@ -458,6 +465,7 @@ def finish_collection(
         may_be_paid=may_be_paid,
         sendings=sendings,
         due=now,
+        stamp=stamp,
     )
     tx.execute(
         update(batches)

@@ -330,7 +330,8 @@ def finish(tx: Connection, ended: Sequence[Ended], now: float) -> None:
             # An earlier call may have failed, and have left its line here.
             results.c.sending == requests.c.sendings,
         )
-        transitions.conclude(tx, joined)
+        # What is tried again was put back: these results are the last ones.
+        transitions.conclude(tx, joined, is_late=True)
     tx.execute(
         update(batches)
         .where(batches.c.id.in_({end.batch_id for end in ended}))

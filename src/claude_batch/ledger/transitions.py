@@ -110,6 +110,7 @@ def conclude(
     sendings: Any = None,
     attempts: Any = 1,
     due: float = 0.0,
+    stamp: int | None = None,
 ) -> Counter[Next]:
     """Give requests the state that follows from their results.
 
@@ -118,7 +119,7 @@ def conclude(
     for this result. ``contradicted``: the API counts more successes than the results show.
     ``may_be_paid``: a request without a result may have been billed. ``sendings``: their number
     after this one, if it changes. ``attempts``: how many a counted outcome adds. ``due``: when a
-    request that is queued again is due.
+    request that is queued again is due. ``stamp``: the stamp of this transaction, if it has one.
 
     Requests with the same outcome and the same facts about their run are moved together. Returns
     the number of requests by what followed.
@@ -145,6 +146,8 @@ def conclude(
         step = next_step(Outcome(group[0]), Disposition(group[1]), standing)
         alike[step].append(group)
         moved[step] += count
+    if stamp is None and any(step.state.is_final for step in alike):
+        stamp = next_stamp(tx)
     for step, members in alike.items():
         mine = which
         if len(alike) > 1:
@@ -153,7 +156,7 @@ def conclude(
                 for group in members
             )
             mine = and_(which, _run.c.id == requests.c.run_id, or_(*same))
-        values = _after(tx, step, answer, due)
+        values = _after(step, answer, due, stamp)
         if step.counts:
             values["attempts"] = requests.c.attempts + attempts
         if sendings is not None:
@@ -162,14 +165,13 @@ def conclude(
     return moved
 
 
-def _after(tx: Connection, step: Next, answer: FromClause | None, due: float) -> dict[str, Any]:
+def _after(step: Next, answer: FromClause | None, due: float, stamp: int | None) -> dict[str, Any]:
     if step.state is RequestState.QUEUED:
         return {"state": step.state, "batch_id": None, "due": due}
-    values: dict[str, Any] = {"state": step.state, "finished": null()}
+    finished = null() if step.state is RequestState.CONTINUING else stamp
+    values: dict[str, Any] = {"state": step.state, "finished": finished}
     if answer is not None and step.state is not RequestState.LOST:
         values["answered_by"] = answer.c.sending
-    if step.state is not RequestState.CONTINUING:
-        values["finished"] = next_stamp(tx)
     return values
 
 
