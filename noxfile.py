@@ -138,7 +138,7 @@ def features(session: nox.Session, start: Iterable[str], tags: str = "", **more:
 
 @nox.session
 def lint(session: nox.Session) -> None:
-    """Style, and the table of rooms."""
+    """Style, and the table of packages."""
     # The linters only read sources; `.[lint]` would install every dependency to no purpose.
     session.install(*extra("lint"))
     session.run("ruff", "check", ".")

@@ -9,7 +9,7 @@ Feature: The explanations agree with the code
       | docs/explanation/security.md   |
 
   Scenario: The architecture is that of the package
-    Then the documents' table of rooms lists every package
+    Then the documents' table of packages is complete
     And the documents' tables are those of the ledger
     And the documents' states are those of the code
 
