@@ -55,9 +55,9 @@ SEAT_RETRY = 0.5
 
 RESTS_PER_LOOK = 20
 LONGEST_REST = 1.0
-"""Pause after a pass that found nothing to send, as a multiple of the time that it took.
+"""Limits of the pause after a pass that found nothing to send.
 
-`LONGEST_REST` is its limit in seconds."""
+It is `RESTS_PER_LOOK` times as long as the pass, and at most `LONGEST_REST` seconds."""
 
 CHECKPOINTS_APART = 1.0
 """Minimum seconds between two checkpoints of the ledger's log."""

@@ -23,8 +23,8 @@ async def confirm_key(ledger: Ledger, client: BatchesClient, run_id: str) -> boo
     """Let the client's key continue a run's workspace; return False if it already does.
 
     Raises `ActorConfigurationError` if the API reports another workspace or the run was asked
-    elsewhere, `AccountHaltedError` if the key is refused, `EngineStoppedError` if the API cannot be
-    reached, and `LedgerError` if a process drives either workspace.
+    elsewhere. Raises `AccountHaltedError` if the key is refused, and `EngineStoppedError` if the
+    API cannot be reached. Raises `LedgerError` if a process drives either workspace.
     """
     path = ledger.sibling("")
     again = f"{_KEPT}; try `claude-batch ledger confirm-key {run_id}` again"

@@ -25,7 +25,9 @@ __all__ = ["Noticing"]
 
 SOON = 0.05
 RESTS_PER_LOOK = 20
-"""Minimum seconds from a change to the next look; after slow looks, a multiple of their time."""
+"""Limits of the time from a change to the next look.
+
+It is at least `SOON` seconds, and at least `RESTS_PER_LOOK` times as long as the last look."""
 
 
 class Noticing:
