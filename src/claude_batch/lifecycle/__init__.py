@@ -1,1 +1,1 @@
-"""What happens between asking and answering, one file a step; `engine` turns the crank."""
+"""The steps from a request to its answer, one module for each; `engine` drives them."""

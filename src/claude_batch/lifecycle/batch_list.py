@@ -1,4 +1,4 @@
-"""The API's list of batches, walked as far back as somebody has to look."""
+"""The API's list of batches, read as far back as the caller needs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["MOST_PAGES", "Listing", "is_evidence", "walk"]
 _log = logging.getLogger(__name__)
 
 MOST_PAGES = 1000
-"""Pages of one walk: a million batches. A list that goes on longer does not end."""
+"""Most pages of one walk: a million batches. A longer list is treated as endless."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,22 +23,22 @@ class Listing:
     """A completed walk of the list."""
 
     batches: dict[str, RemoteBatch]
-    """By id, newest first; also some that are older than was asked for."""
+    """Batches by id, newest first; includes some that are older than requested."""
     server_time: float
-    """The server's time when the newest were read."""
+    """Server's time when the newest page was read."""
     workspace: str | None
-    """The workspace that answered, where the API says so."""
+    """Name of the workspace that answered, if the API reports it."""
     unreadable: int = 0
-    """Entries that are no batches as the API documents them: any of them may be any batch."""
+    """Number of entries that do not match the API's documentation; each may be any batch."""
 
     @property
     def ids(self) -> list[str]:
-        """Every id seen."""
+        """Ids of all batches seen."""
         return list(self.batches)
 
 
 def is_evidence(ledger: Ledger, workspace_id: int, workspace: str | None) -> bool:
-    """Whether what a workspace's list shows or lacks says anything of ours: not another's."""
+    """Return whether a workspace's list is evidence on ours: it is not another workspace's list."""
     with ledger.read() as tx:
         name: str | None = halts.halt_of(tx, workspace_id).name
     if name is None or workspace is None or name == workspace:
@@ -54,11 +54,11 @@ async def walk(
     lookback: float = 0.0,
     wanted: Collection[str] = (),
 ) -> Listing:
-    """Read the list from the newest batch back to what was created before ``since``.
+    """Read the list from the newest batch back to batches created before ``since``.
 
-    ``since`` is server time; without it the walk goes ``lookback`` seconds back from now. Batches
-    in ``wanted`` are looked for until the list ends. Raises `ApiError` or `Unreachable`: a walk
-    that was not completed is evidence of nothing.
+    ``since`` is server time; without it, the walk goes back ``lookback`` seconds from now. The walk
+    searches for batches in ``wanted`` until the list ends. Raises `ApiError` or `Unreachable`,
+    because an incomplete walk is no evidence.
     """
     seen: dict[str, RemoteBatch] = {}
     missing = set(wanted)

@@ -1,7 +1,7 @@
-"""Budgets: what a request must set aside, and which of those that wait fit into what is left.
+"""Budgets: the amount that a request reserves, and which waiting requests fit into what is left.
 
-Nothing here decides on its own: the sums are read, and the requests bound to their batch, in one
-transaction of the driver's (`pack_due`). So whoever dies when, what was reserved stays reserved.
+Nothing here decides alone. One transaction of the driver (`pack_due`) reads the sums and binds the
+requests to their batch. So a reservation survives a crash at any point.
 """
 
 from __future__ import annotations
@@ -47,27 +47,30 @@ __all__ = [
 ]
 
 NO_BOUND = -1
-"""In the place of a reservation, where nothing tells what a request can cost."""
+"""Stands in place of a reservation if no bound on a request's cost is known."""
 
 
 WARN_AT = (100, 80)
-"""Percentages of a budget at which is warned, once each."""
+"""Percentages of a budget that cause a warning, once each."""
 
 
 def today(now: float) -> int:
-    """The day (UTC, counted since the epoch) whose budget pays for what is packed now."""
+    """Return the day (UTC, counted since the epoch) whose budget pays for requests packed now."""
     return int(now // budgets.DAY)
 
 
 def declare_daily(ledger: Ledger, settings: LedgerSettings) -> None:
-    """Whoever opens the ledger with a daily budget gives it to all who drive it."""
+    """Store the daily budget of the settings, if any, for all processes that drive the ledger."""
     if settings.daily_budget_usd is not None:
         with ledger.write() as tx:
             budgets.declare(tx, "day", "", nano_dollars(settings.daily_budget_usd))
 
 
 def tokens_of_files(ledger: Ledger) -> FileTokens:
-    """What the ledger knows of uploaded files, each read once: many requests name the same few."""
+    """Return a lookup of the tokens of uploaded files.
+
+    It reads each file once, because many requests name the same few files.
+    """
 
     @functools.lru_cache(maxsize=1024)
     def tokens(file_id: str) -> int | None:
@@ -85,16 +88,17 @@ def most_cost(
     batch: bool = True,
     files: FileTokens | None = None,
 ) -> int:
-    """The most that encoded params can cost, in nano-dollars; live where not ``batch``.
+    """Return the highest possible cost of encoded params, in nano-dollars.
 
-    ``files`` knows what uploaded files can come to; one that it does not know reserves a whole
-    context window. Raises `Unbounded` where no bound is known: no price, or a tool without a limit.
+    The price is the live price if ``batch`` is false. ``files`` returns the tokens of an uploaded
+    file; an unknown file reserves a whole context window. Raises `Unbounded` if no bound is known,
+    because a price is missing or a tool has no limit.
     """
     return bound_cost(prices, token_bound(params, files), now, batch=batch)
 
 
 def bound_cost(prices: Prices, bound: TokenBound, now: float, *, batch: bool = True) -> int:
-    """What a bound costs, as `most_cost`. Raises `Unbounded` for a model without a price."""
+    """Return the cost of a bound, as `most_cost`. Raises `Unbounded` if the model has no price."""
     tariff = prices.tariff(bound.model, at=now)
     if tariff is None:
         raise Unbounded(
@@ -128,9 +132,9 @@ def reserve_what_waits(
     now: float,
     alone: str = "",
 ) -> None:
-    """Learn what those reserve that no budget has asked before, under way or queued in a lane.
+    """Store the missing reservations of requests in progress or queued in a lane.
 
-    ``runs`` are those with queued requests in it. Mostly there is nothing to learn.
+    ``runs`` are the runs with queued requests in the lane. Usually nothing is missing.
     """
     with ledger.read() as tx:
         if not budgets.any_budget(tx):
@@ -155,9 +159,9 @@ def count_under_way(
     of: Sequence[tuple[BudgetScope, str]],
     now: float,
 ) -> None:
-    """Count what these budgets (scope, name) have to pay for and was sent before they were there.
+    """Count what was sent before these budgets (scope, name) existed and what they must pay for.
 
-    Without a seat too: what is counted is what is written, whoever writes it.
+    Works without the leader lock too, because every process would write the same values.
     """
     with ledger.read() as tx:
         uncounted = budgets.uncounted(tx, of, today(now))
@@ -204,22 +208,25 @@ def _reserve_all(
 
 @dataclass(slots=True)
 class Fitting:
-    """Which queued requests of a lane fit into the budgets of their runs."""
+    """Selection of the queued requests of a lane that fit into the budgets of their runs."""
 
     of_run: dict[str, list[Budget]]
-    """The budgets of each run that has some."""
+    """Budgets by run, for the runs that have one."""
     waiting: dict[str, Waiting]
     alone: str = ""
-    """The run with a deadline that they are of; "" for those without one."""
+    """Id of the run with a deadline whose requests these are, or "" for runs without one."""
     _left: dict[tuple[str, str], int] = field(default_factory=dict[tuple[str, str], int])
     taken: list[int] = field(default_factory=list[int])
-    """Row numbers of the requests that `fitting` gave, in order."""
+    """Row numbers of the requests that `fitting` yielded, in order."""
 
     @classmethod
     def of(
         cls, tx: Transaction, lane_id: int, runs: Mapping[str, Any], now: float, alone: str = ""
     ) -> Fitting | None:
-        """For the runs with queued requests in a lane; None where no budget concerns them."""
+        """Return a selection for runs with queued requests in a lane;
+
+        `None` if no budget applies.
+        """
         if not budgets.any_budget(tx):
             return None
         found = {
@@ -236,7 +243,7 @@ class Fitting:
 
     @property
     def all_fit(self) -> bool:
-        """Whether everything that waits in the lane fits at once."""
+        """Whether all waiting requests of the lane fit at once."""
         needed: dict[tuple[str, str], int] = {}
         for run_id, each in self.of_run.items():
             waits = self.waiting[run_id]
@@ -253,8 +260,10 @@ class Fitting:
     def fitting(
         self, tx: Transaction, lane_id: int, among: Collection[int] | None = None
     ) -> Iterator[tuple[int, int, str]]:
-        """The queued requests that fit, in order, each with those before it taken: row number,
-        size and run. ``among``: of these row numbers only."""
+        """Yield the queued requests that fit, in order, each on top of those before it.
+
+        Each item is row number, size and run. ``among`` restricts them to these row numbers.
+        """
         rooms = {
             run_id: self._room(run_id)
             for run_id in self.of_run
@@ -280,8 +289,10 @@ class Fitting:
 
 
 class CallRoom:
-    """What budgets leave for live calls, as one transaction sees it. Costs a query where there is
-    no budget."""
+    """Room that budgets leave for live calls, as seen by one transaction.
+
+    Costs one query if there is no budget.
+    """
 
     def __init__(self, tx: Transaction, prices: Prices, now: float) -> None:
         self._tx = tx
@@ -295,10 +306,10 @@ class CallRoom:
         return file_tokens(self._tx, file_id)
 
     def reserve(self, run_id: str, actor: str, params: bytes) -> int | None:
-        """What a call sets aside of the room; None where no budget of the ledger asks.
+        """Reserve room for a call; return the amount, or None if the ledger has no budget.
 
-        Nano-dollars at the live price; `NO_BOUND` where nothing tells. Raises `NoRoom` where it
-        does not fit into what its run's budgets leave.
+        The amount is nano-dollars at the live price, or `NO_BOUND` if no bound is known. Raises
+        `NoRoom` if it does not fit into what the run's budgets leave.
         """
         if not self.bounded:
             return None
@@ -321,19 +332,19 @@ class CallRoom:
 
 
 class NoRoom(Exception):
-    """The call of a run does not fit into what its budgets leave."""
+    """A call does not fit into what the budgets of its run leave."""
 
     def __init__(self, run_id: str, left: int) -> None:
         super().__init__(run_id)
         self.run_id = run_id
         self.left = left
-        """What they leave, in nano-dollars: a smaller call of the same run may fit."""
+        """What the budgets leave, in nano-dollars; a smaller call of the same run may fit."""
 
 
 def count_for_calls(
     ledger: Ledger, seat: Seat, prices: Prices, runs: Collection[tuple[str, str]], now: float
 ) -> None:
-    """Before live calls of runs (id, actor): count what their budgets have not counted yet."""
+    """Before live calls of runs (id, actor), count what their budgets have not counted yet."""
     with ledger.read() as tx:
         if not budgets.any_budget(tx):
             return
@@ -349,10 +360,10 @@ def count_for_calls(
 def reserve_held_calls(
     ledger: Ledger, seat: Seat, prices: Prices, run_id: str, now: float, *, anew: bool
 ) -> bool:
-    """Learn what each request of a held run reserves that waits for a live call.
+    """Store what each request of a held run reserves while it waits for a live call.
 
-    So that its status can tell what it is held by. ``anew``: what was reserved for a batch too.
-    False where there was nothing to learn.
+    The run's status uses it to report which budget holds the run. ``anew`` also replaces what was
+    reserved for a batch. Returns False if there was nothing to store.
     """
     after, known = 0, tokens_of_files(ledger)
     while True:
@@ -377,7 +388,7 @@ def _whose(scope: BudgetScope, name: str) -> str:
 
 
 def warn_after(tx: Transaction, batch_id: int, now: float) -> list[str]:
-    """What is to be said of budgets, once each, now that a batch is collected."""
+    """Return the budget warnings that are due after a batch was collected, each once."""
     if not budgets.any_budget(tx):
         return []
     words: list[str] = []
@@ -399,24 +410,24 @@ def warn_after(tx: Transaction, batch_id: int, now: float) -> list[str]:
 
 
 class Held(NamedTuple):
-    """Why requests of a run wait for a budget. Money is nano-dollars."""
+    """The reason why requests of a run wait for a budget. Money is in nano-dollars."""
 
     requests: int
-    """Queued requests of the run, of which none fits now."""
+    """Number of queued requests of the run, none of which fits now."""
     scope: BudgetScope
     name: str
     amount: int
     spent: int
-    """What was paid, and what may have been paid without being known."""
+    """Amount that was paid, or may have been paid for calls without a known end."""
     reserved: int
-    """The most that what is under way can cost; it comes back as far as it is not needed."""
+    """Highest possible cost of the work in progress; the unused part is released."""
     needed: int | None
-    """What the smallest of them needs; None where no bound is known of any of them."""
+    """Amount that the smallest request needs, or None if no bound is known for any of them."""
     for_good: bool
-    """Whether only another budget changes it: nothing is under way that would make room."""
+    """Whether only a changed budget helps, because no work in progress would release room."""
 
     def describe(self, run_id: str) -> str:
-        """What holds them and what would change it, in words."""
+        """Return a message that names the budget and the command that changes it."""
         spent, reserved = write_usd(self.spent), write_usd(self.reserved)
         words = (
             f"{self.requests:,} requests are held: {_whose(self.scope, self.name)} is "
@@ -436,7 +447,7 @@ class Held(NamedTuple):
 
 
 def held_of(tx: Transaction, run_id: str, now: float) -> Held | None:
-    """What holds a run's queued requests; None where nothing does, or nothing is queued."""
+    """Return what holds a run's queued requests; `None` if nothing does or none is queued."""
     if not budgets.any_budget(tx):
         return None
     run = queries.run_row(tx, run_id)
@@ -468,7 +479,7 @@ def _held(each: Sequence[Budget], waits: Waiting) -> Held | None:
 
 
 def held_error(run_id: str, held: Held) -> BudgetExceededError:
-    """The error of a run that nothing moves but another budget."""
+    """Return the error of a run that can only continue with another budget."""
     return BudgetExceededError(
         f"run {run_id} is held. {held.describe(run_id)}. Nothing was marked failed",
         scope=held.scope,
@@ -481,9 +492,9 @@ def held_error(run_id: str, held: Held) -> BudgetExceededError:
 def limits_of(
     tx: Transaction, run_id: str | None, actor: str, mode: BatchProcessingMode
 ) -> list[tuple[BudgetScope, int]]:
-    """What single calls of an actor have to fit into, in nano-dollars; mostly nothing.
+    """Return the budgets that single calls of an actor must fit into, in nano-dollars; often none.
 
-    ``run_id`` is the run that they join, where it is there; else their mode says what it may cost.
+    ``run_id`` is the run that they join, if it exists; otherwise the mode sets the run's budget.
     """
     amounts = budgets.amounts(tx, run_id, actor)
     if run_id is None and mode.budget is not None:
@@ -502,10 +513,10 @@ def reserve_call(
     batch: bool = True,
     files: FileTokens | None = None,
 ) -> int:
-    """What a single call reserves, in nano-dollars; at the live price where not ``batch``.
+    """Return what a single call reserves, in nano-dollars; at the live price if not ``batch``.
 
-    Raises `InvalidRequestError` where that is not known, and `BudgetExceededError` where it alone
-    is more than a whole budget.
+    Raises `InvalidRequestError` if no bound is known, and `BudgetExceededError` if the call alone
+    costs more than a whole budget.
     """
     try:
         reserve = most_cost(prices, params, now, batch=batch, files=files)
@@ -525,7 +536,7 @@ def reserve_call(
 
 
 def unbounded_error(error: Unbounded, key: str | None = None) -> InvalidRequestError:
-    """The error of a request that no budget can reserve for."""
+    """Return the error of a request whose cost has no bound, so that no budget can reserve it."""
     return InvalidRequestError(
         f"under a budget it must be known what it can cost at most: {error}", key=key
     )

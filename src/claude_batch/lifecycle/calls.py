@@ -1,7 +1,7 @@
-"""Single calls: stored in groups, joined by their keys, kept as runs of their process.
+"""Single calls: stored in groups, joined by their keys, and held in runs of their process.
 
-All calls of one actor, mode and workspace that a process makes are one run of kind ``calls``, so
-that they are counted, shown and timed out by the same rules as a file.
+All calls that a process makes with one actor, mode and workspace form one run of kind ``calls``. So
+they are counted, shown and timed out by the same rules as a file.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ __all__ = ["Call", "CallStore"]
 _log = logging.getLogger(__name__)
 
 SHARED_DEADLINE = 0.05
-"""The part of a call's time until its deadline in which others join its run."""
+"""Fraction of a call's deadline during which later calls join its run."""
 
 
 class _Workspace(Protocol):
@@ -58,7 +58,7 @@ class _Workspace(Protocol):
 
 @dataclass(slots=True, eq=False)
 class Call:
-    """One call, not stored yet."""
+    """One call that is not stored yet."""
 
     workspace: _Workspace
     encoded: EncodedRequest
@@ -66,24 +66,24 @@ class Call:
     key: str | None
     mode: BatchProcessingMode
     begun: float
-    """When it was made, as seconds since the epoch: its linger and its patience count from here."""
+    """Time of the call in seconds since the epoch; its linger and its timeout count from here."""
     future: Future[Answer]
     talk: Talk | None = None
-    """What makes it a conversation; None for a call whose caller wants the API's very answer."""
+    """Conversation settings, or None if the caller wants the API's unchanged answer."""
     trace: str | None = None
-    """The W3C ``traceparent`` of its caller, where an observer carries one."""
+    """The caller's W3C ``traceparent``, if an observer carries one."""
     keep: bool = False
-    """Whether it is sent although its caller has left before."""
+    """Whether it is sent even if its caller leaves first."""
     acknowledges: bool = False
-    """Whether its caller itself will say that the answer has reached it."""
+    """Whether its caller itself acknowledges the answer."""
 
     @property
     def stays(self) -> bool:
-        """Whether its request stays when the caller leaves before it is sent."""
+        """Whether its request stays if the caller leaves before it is sent."""
         return self.keep or self.key is not None
 
     def waiter(self, seq: int, run_id: str) -> Waiter:
-        """Its caller, as one that waits for a request."""
+        """Return the caller as a waiter for a request."""
         return Waiter(self.future, seq, run_id, self.workspace, self.stays, self.acknowledges)
 
 
@@ -92,31 +92,35 @@ class _CallsRun:
     run_id: str
     next_position: int = 0
     until: float = float("inf")
-    """Calls that begin later go into another run, since theirs has a deadline."""
+    """Calls that begin later go into another run, because this run has a deadline."""
 
 
 _Group = tuple[int, str, BatchProcessingMode, Talk | None]
-"""Workspace, actor, mode and what makes conversations: what the calls of one run share."""
+"""Workspace, actor, mode and conversation settings, which the calls of one run share."""
 
 
 def _asked(call: Call) -> bytes:
-    """What was asked, in whatever way its documents travel: by that an equal request is known."""
+    """Return the content that identifies equal requests, however their documents are sent."""
     return call.encoded.params if call.encoded.identity is None else call.encoded.identity
 
 
 def _digest(call: Call) -> bytes:
-    """What equal calls have in common; one whose caller goes on by itself equals no other."""
+    """Return the digest that equal calls share.
+
+    A call whose caller continues the conversation itself never equals one that the driver
+    continues.
+    """
     body = _asked(call)
     return single_calls.digest_of(body if call.talk is not None else body + b"\n")
 
 
 _Orphans = dict[tuple[int, bytes], deque[Orphan]]
-"""By lane and digest: what a call that equals them may take over, each once."""
+"""Orphans by lane and digest; an equal call may take over each of them once."""
 
 
 @dataclass(slots=True)
 class _Flush:
-    """What one transaction does for the calls that it stores."""
+    """Results of one transaction for the calls that it stores."""
 
     positions: dict[str, int] = field(default_factory=dict[str, int])
     runs: dict[_Group, str] = field(default_factory=dict["_Group", str])
@@ -126,11 +130,11 @@ class _Flush:
     stored: Counter[tuple[str, str]] = field(default_factory=Counter[tuple[str, str]])
     """New calls by run and actor."""
     retried: Counter[str] = field(default_factory=Counter[str])
-    """Calls that failed before and are asked again, by run."""
+    """Calls that failed before and are retried, by run."""
     failures: Counter[str] = field(default_factory=Counter[str])
-    """The same by what they had failed of."""
+    """The retried calls by cause of failure."""
     bounded: set[str] = field(default_factory=set[str])
-    """Runs whose new calls have to fit into a budget."""
+    """Runs whose new calls must fit into a budget."""
     waiting: list[tuple[Call, Waiter]] = field(default_factory=list[tuple[Call, Waiter]])
     done: list[tuple[Call, Answer | ActorError]] = field(
         default_factory=list[tuple[Call, "Answer | ActorError"]]
@@ -138,9 +142,9 @@ class _Flush:
 
 
 def _until(mode: BatchProcessingMode) -> float:
-    """How long calls share a run: those with a deadline from their beginning on, a twentieth of it.
+    """Return the time until which calls share a run: with a deadline, a twentieth of it.
 
-    The later ones of them have that much less time, and share batches with the first.
+    Later calls of the run have that much less time, and share batches with the first.
     """
     if not isinstance(mode.deadline, float):
         return float("inf")
@@ -148,11 +152,13 @@ def _until(mode: BatchProcessingMode) -> float:
 
 
 class CallStore:
-    """Writes calls to a ledger. Belongs to the engine's loop."""
+    """Writer of calls to a ledger. Belongs to the engine's loop."""
 
     def __init__(self, ledger: Ledger, process: str, prices: Prices | None = None) -> None:
-        """``process`` is what the ledger knows this process by; ``prices``, by default the listed
-        ones, tell what a call can cost, where there is a budget."""
+        """Set up the store; ``process`` is the id of this process in the ledger.
+
+        ``prices``, by default the listed ones, bound the cost of a call if there is a budget.
+        """
         self._prices = prices or prices_of()
         self._ledger = ledger
         self._process = process
@@ -160,35 +166,35 @@ class CallStore:
         self._stored: Counter[tuple[str, str]] = Counter()
         self._retried: Counter[str] = Counter()
         self.bounded: set[str] = set()
-        """The runs whose calls, stored by the last `store`, have to fit into a budget."""
+        """Runs whose calls, stored by the last `store`, must fit into a budget."""
         self._taken: list[int] = []
         self._let_go: list[int] = []
         self._left: list[int] = []
 
     def taken(self, seq: int) -> None:
-        """An answer has reached its caller; noted with the next transaction."""
+        """Mark an answer as received by its caller, in the next transaction."""
         self._taken.append(seq)
 
     def let_go(self, seq: int) -> None:
-        """Nobody here waits for a call any more; noted with the next transaction."""
+        """Mark a call that no caller here waits for any more, in the next transaction."""
         self._let_go.append(seq)
 
     def left(self, seq: int) -> None:
-        """The caller of a call has left: withdrawn with the next transaction, if it is not sent."""
+        """Withdraw the call of a caller that left, in the next transaction, if it is not sent."""
         self._left.append(seq)
 
     @property
     def has_notes(self) -> bool:
-        """Whether something waits to be noted."""
+        """Whether there are marks to be written."""
         return bool(self._taken or self._let_go or self._left)
 
     @property
     def has_left(self) -> bool:
-        """Whether a call waits to be withdrawn: that has no time, since it may be sent."""
+        """Whether a call must be withdrawn; this is urgent, because it may be sent."""
         return bool(self._left)
 
     def note(self) -> None:
-        """Note which answers were taken and which calls let go; withdraw those whose callers left.
+        """Write which answers were taken and which calls were let go; withdraw abandoned calls.
 
         Raises `LedgerError`.
         """
@@ -207,14 +213,14 @@ class CallStore:
         self._left.clear()
 
     def store(self, calls: Sequence[Call]) -> list[tuple[Call, Waiter]]:
-        """Store calls; gives those that must wait, and settles the others at once.
+        """Store calls, settle those with a known outcome, and return the others with their waiters.
 
         Raises `LedgerError`.
         """
         flush = _Flush()
         fresh: dict[_Group, list[Call]] = {}
         with self._ledger.write() as tx:
-            # First, so that what was taken or let go here is seen as such.
+            # First, so that the following queries see what was taken or let go here.
             self._note(tx)
             for call in calls:
                 if call.key is not None:
@@ -250,7 +256,10 @@ class CallStore:
         return flush.waiting
 
     def _orphans(self, tx: Transaction, calls: Sequence[Call]) -> _Orphans:
-        """What these calls may take over; mostly nothing, which costs one look at an index."""
+        """Return the orphans that these calls may take over.
+
+        Usually there is none, at the cost of one lookup in an index.
+        """
         found: _Orphans = {}
         others = single_calls.other_processes(tx, self._process) if calls else []
         if not others:
@@ -271,7 +280,7 @@ class CallStore:
         orphans: _Orphans,
         flush: _Flush,
     ) -> list[Call]:
-        """Hand orphans to calls that equal them; returns the calls that are left."""
+        """Assign orphans to equal calls, and return the remaining calls."""
         if not orphans:
             return calls
         left: list[Call] = []
@@ -308,9 +317,9 @@ class CallStore:
         self._join(tx, call, known.seq, known.run_id, flush)
 
     def _join(self, tx: Transaction, call: Call, seq: int, run_id: str, flush: _Flush) -> None:
-        """Give a call the answer of an earlier request, or have it wait for that one.
+        """Give a call the answer of an earlier request, or let it wait for that request.
 
-        What had failed for a passing reason is asked again.
+        A request that failed for a transient reason is retried.
         """
         answer = queries.answer_of(tx, seq)
         if answer.state in retries.FAILED:
@@ -321,7 +330,7 @@ class CallStore:
                 flush.bounded.add(run_id)
                 answer = queries.answer_of(tx, seq)
         if answer.state.is_final:
-            # It was in the ledger before the call was made.
+            # The answer was in the ledger before the call was made.
             flush.done.append((call, answer._replace(reused=1)))
         else:
             flush.waiting.append((call, call.waiter(seq, run_id)))
@@ -329,7 +338,10 @@ class CallStore:
     def run_of(
         self, workspace_id: int, actor: str, mode: BatchProcessingMode, talk: Talk | None
     ) -> str:
-        """The run that holds, or will hold, such calls of this process. Raises `LedgerError`."""
+        """Return the run that holds, or will hold, such calls of this process.
+
+        Raises `LedgerError`.
+        """
         group, flush = (workspace_id, actor, mode, talk), _Flush()
         if group not in self._runs:
             with self._ledger.write() as tx:
@@ -350,7 +362,7 @@ class CallStore:
         return lane_id
 
     def _run(self, tx: Transaction, group: _Group, begun: float, flush: _Flush) -> str:
-        """The run that holds a group's calls in this process, made where it is new."""
+        """Return the run that holds a group's calls in this process; create it if it is new."""
         run_id = flush.runs.get(group)
         if run_id is not None:
             return run_id
@@ -379,7 +391,10 @@ class CallStore:
     def _reserved(
         self, tx: Transaction, group: _Group, calls: list[Call], flush: _Flush
     ) -> list[tuple[Call, int | None]]:
-        """The calls with what each reserves; those that fit into no budget are told so."""
+        """Return the calls with what each reserves.
+
+        A call that exceeds a whole budget is settled with an error.
+        """
         known = self._runs.get(group)
         run_id = flush.runs.get(group) or (None if known is None else known.run_id)
         limits = limits_of(tx, run_id, group[1], group[2])
@@ -405,7 +420,7 @@ class CallStore:
     def _store_group(
         self, tx: Transaction, group: _Group, calls: list[Call], flush: _Flush
     ) -> list[tuple[Call, Waiter]]:
-        """Store calls; gives those that are stored, and who waits for them."""
+        """Store calls, and return those that are stored with their waiters."""
         reserved = self._reserved(tx, group, calls, flush)
         if not reserved:
             return []
@@ -432,7 +447,7 @@ class CallStore:
                 for index, (each, call) in enumerate(zip(new, calls, strict=True))
             ]
             held_requests.take_answers(tx, digests.answered_calls(tx, digested))
-        # By their params the others are known.
+        # The other calls are identified by the digest of their params.
         digests.add_digests(
             tx,
             [
@@ -450,12 +465,12 @@ class CallStore:
             single_calls.add_calls(tx, keyless)
         for index, call in enumerate(calls):
             if call.trace is not None:
-                # By itself, so that the many without one cost nothing.
+                # A separate write, so that the many calls without a trace cost nothing.
                 enqueue.set_trace(tx, first + index, call.trace)
         return [(call, call.waiter(first + index, run_id)) for index, call in enumerate(calls)]
 
     def tell(self, observers: Observers) -> None:
-        """Tell observers of what the last `store` has queued, by the runs that hold it."""
+        """Report to observers what the last `store` has queued, by run."""
         for (run_id, actor), count in self._stored.items():
             observers.tell(
                 RequestsQueued(
@@ -475,6 +490,6 @@ class CallStore:
 
 
 def _asks_the_same(tx: Transaction, seq: int, call: Call) -> bool:
-    """Whether a call differs from a stored one in nothing but how its documents travel."""
+    """Return whether a call differs from a stored one only in how its documents are sent."""
     identity = call.encoded.identity
     return identity is not None and digests.digest_in(tx, seq) == single_calls.digest_of(identity)

@@ -1,4 +1,4 @@
-"""Sweeping: what dead processes have left and nobody can use is removed."""
+"""Cleanup: remove what dead processes have left and nothing can use."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _log = logging.getLogger(__name__)
 
 
 def sweep(ledger: Ledger, own: str) -> None:
-    """Remove runs that a dead process had not wholly stored, and the locks of the dead.
+    """Remove half-stored runs of dead processes, and their locks.
 
-    ``own`` is what the ledger knows this process by. Never raises: what could not be removed costs
-    room and nothing else, and the next process tries again.
+    ``own`` is the id of this process in the ledger. Never raises: what could not be removed only
+    takes space, and the next process tries again.
     """
     try:
         with ledger.read() as tx:
@@ -33,7 +33,7 @@ def sweep(ledger: Ledger, own: str) -> None:
 
 
 def _remove(ledger: Ledger, run_id: str) -> None:
-    # In small transactions, so that nobody waits for the removal of a million rows.
+    # In small transactions, so that the removal of a million rows blocks no other process.
     more = True
     while more:
         with ledger.write() as tx:

@@ -1,4 +1,4 @@
-"""Collection: results streamed, stored as they arrive, judged when all that can be had is there."""
+"""Collection: stream the results, store them as they arrive, and judge them when complete."""
 
 from __future__ import annotations
 
@@ -39,21 +39,23 @@ _log = logging.getLogger(__name__)
 
 CHUNK_LINES = 4000
 CHUNK_BYTES = 4 << 20
-"""Lines and bytes that are stored in one transaction."""
+"""Most lines, and most bytes, that are stored in one transaction."""
 
 LINES_PER_REQUEST = 2
 SPARE_LINES = 1000
-"""Lines of a results stream beyond which it does not end: every result twice, and some more."""
+"""A results stream with more lines than these allow is treated as endless.
+
+The limit is every result twice, and some spare lines."""
 
 COMPLETE_FETCHES = 3
-"""After so many fetches that ended properly, a missing result that was not paid for is given up."""
+"""Number of complete fetches after which a missing result that was not billed is given up."""
 
 
 def missing_state(stored: Stored, succeeded: int) -> RequestState:
-    """What becomes of requests without a line once fetching again is of no use.
+    """Return the next state of requests without a line when further fetches are of no use.
 
-    Tried again only where every success that the API counts (and bills) is stored; otherwise a
-    missing line may be a paid one.
+    They are retried only if every success that the API counts (and bills) is stored. Otherwise a
+    missing line may be a billed one.
     """
     return RequestState.QUEUED if stored.succeeded >= succeeded else RequestState.LOST
 
@@ -61,12 +63,12 @@ def missing_state(stored: Stored, succeeded: int) -> RequestState:
 def gap_since(
     since: float | None, seen: float | None, *, now: float, after: float, interval: float
 ) -> float:
-    """Since when every complete fetch has lacked results, by the server's clock, this one included.
+    """Return the server's time since when every complete fetch has lacked results.
 
-    ``since`` and ``seen`` are the first and the last of the fetches before it, ``now`` this one,
-    ``after`` the time for which results must stay missing, ``interval`` the longest wait between
-    two fetches. If nobody fetched for half of ``after``, the fetches before and after that pause
-    may both have been cut short, so the time begins anew.
+    ``since`` and ``seen`` are the times of the first and the last earlier fetch, and ``now`` is
+    this fetch. ``after`` is the time for which results must stay missing. ``interval`` is the
+    longest wait between two fetches. If nobody fetched for half of ``after``, the fetches before
+    and after that pause may both have been cut short, so the time starts anew.
     """
     unwatched = seen is not None and now - seen > interval + max(after / 2, LATE)
     if since is None or unwatched or since > now + 1:
@@ -75,10 +77,10 @@ def gap_since(
 
 
 def fetch_wait(row: Any, gap: Gap | None) -> float:
-    """Seconds until an incomplete batch, whose row is given, is fetched again.
+    """Return the seconds until an incomplete batch, given by its row, is fetched again.
 
-    The first times soon, then after a tenth of the time for which results have been missing. A
-    fetch is due when that time is over.
+    The first waits are short; later ones are a tenth of the time for which results have been
+    missing. A fetch is due when that time is over.
     """
     wait = backoff(row.fetches + 1)
     if gap is not None and row.fetches + 1 >= COMPLETE_FETCHES:
@@ -99,11 +101,11 @@ def result_of(
     batch: bool,
     at: float,
 ) -> NewResult:
-    """What is stored of a decoded line: the answer of a batch, or (not ``batch``) a live one.
+    """Return the row to store for a decoded line of a batch, or of a live call (not ``batch``).
 
-    ``at`` is when it was answered, whose prices it costs.
+    ``at`` is the time of the answer, which selects the prices.
     """
-    # A success was paid for, also one whose usage cannot be read.
+    # A success was billed, even if its usage cannot be read.
     charge = FREE if line.outcome != "succeeded" else UNPRICED
     if line.usage is not None:
         found = prices.charge(line.model or "", line.usage, batch=batch, at=at)
@@ -122,7 +124,7 @@ def result_of(
 
 
 class Collection:
-    """Fetches the results of one workspace's ended batches."""
+    """The collector of results of one workspace's ended batches."""
 
     def __init__(
         self,
@@ -140,7 +142,7 @@ class Collection:
     async def collect(self, seat: Seat, batch_id: int) -> None:
         """Fetch the results of an ended batch and, once they are complete, judge its requests.
 
-        A fetch that breaks leaves what it brought, and is repeated later. Raises `Deposed`.
+        An aborted fetch keeps what it stored, and is repeated later. Raises `Deposed`.
         """
         with self._ledger.read() as tx:
             row = batch_contents.batch(tx, batch_id)
@@ -163,16 +165,18 @@ class Collection:
         with self._ledger.read() as tx:
             stored = collected_batches.stored_counts(tx, batch_id)
             gaps = row.request_count - stored.total
-            # Those that were sent again on order have left it: nobody waits for their results.
+            # Requests that were sent again on order have left the batch; nobody waits for these
+            # results.
             owed = collected_batches.without_result(tx, batch_id) if gaps > 0 else 0
         counted = int(counts.get("succeeded", 0))
-        # A success that no line tells of is in a gap, or some line tells something else of it.
-        # After a recovery fewer requests are known than the API counts.
+        # A success without a line is in a gap, or a line contradicts it. After a recovery, fewer
+        # requests are known than the API counts.
         short = min(counted, row.request_count) - stored.succeeded
         missing = missing_state(stored, counted)
         is_doubtful = missing is RequestState.LOST and (owed > 0 or short > max(gaps, 0))
         now = time.time()
-        # By the server's clock: ours may have jumped. What was recovered has no ``server_time``.
+        # By the server's clock, because ours may have jumped. Recovered batches have no
+        # ``server_time``.
         age = self._client.server_now() - (row.server_time or row.submitted or now)
         outdated = refused and age >= RESULTS_KEPT_DAYS * 86400
         if outdated:
@@ -230,7 +234,7 @@ class Collection:
         self._telling.collected(row, collected)
 
     def _gap(self, row: Any, missing: int) -> Gap:
-        """What a fetch that came to its end a moment ago has lacked, and until when it may."""
+        """Return what the completed fetch lacked, and until when it may stay missing."""
         now, after = self._client.server_now(), self._settings.missing_after
         since = gap_since(
             row.missing_since,
@@ -242,7 +246,7 @@ class Collection:
         return Gap(missing=missing, since=since, seen=now, until=since + after)
 
     async def _is_ours(self, seat: Seat, row: Any) -> bool:
-        """Whether the results prove what was assumed: that the batch is our unknown sending."""
+        """Return whether the results prove the assumption that the batch is our unknown sending."""
         proof = await prove(self._ledger, self._client, row.remote_id)
         now = time.time()
         with self._ledger.write(seat) as tx:
@@ -262,13 +266,14 @@ class Collection:
                     interval=self._settings.probe_interval,
                 )
                 return False
-        # No answer, or nothing readable: what then is to be done is the same for every batch.
+        # No answer, or nothing readable: the next steps are the same as for every batch.
         return True
 
     async def fetch(self, seat: Seat | None, row: Any) -> None:
-        """Store what the API's results of a batch, whose row is given, hold; judge nothing.
+        """Store the results that the API holds for a batch, given by its row; judge nothing.
 
-        Without a ``seat``, whoever drives. Raises `ApiError` or `Unreachable`, also midway.
+        Works without the leader lock if ``seat`` is `None`. Raises `ApiError` or `Unreachable`,
+        also midway.
         """
         async with self._client.results(row.remote_id) as chunks:
             await self._store(seat, row, chunks)
@@ -278,7 +283,7 @@ class Collection:
         most = LINES_PER_REQUEST * row.request_count + SPARE_LINES
         count = 0
         with self._ledger.read() as tx:
-            # Nothing joins a batch that has ended, and what leaves it is still known by its row.
+            # Nothing joins an ended batch, and requests that left it are still found by its row.
             members = (
                 collected_batches.members(tx, batch_id)
                 | late_answers.former(tx, batch_id)
@@ -325,7 +330,7 @@ class Collection:
                 strange.append((raw, f"no request of this batch: {line.custom_id[:64]!r}"))
                 continue
             new.append(result_of(line, raw, seq, parts[2], self._prices, batch=True, at=ended))
-        # In the order of the requests: results come shuffled, and are read in order later.
+        # In request order: results arrive shuffled, and are read in order later.
         new.sort()
         with self._ledger.write(seat) as tx:
             collected_batches.add_results(tx, batch_id, new)

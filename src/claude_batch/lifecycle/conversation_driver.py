@@ -1,8 +1,8 @@
-"""Continuing: what an answer asks for is done, and its conversation goes on in the next batch.
+"""Conversations: run the tools that an answer calls, and queue the next turn for a batch.
 
-What was done follows from the ledger: a call of a tool is noted before it starts and when its
-result is there, and a turn is queued once, from the answer that it follows. So whatever dies in
-between, whoever comes next goes on from there; and a tool whose result is noted never runs again.
+All progress follows from the ledger. A tool call is recorded before it starts and when its result
+exists; a turn is queued once, from the answer that it follows. So after a crash, the next driver
+continues from there, and a tool with a recorded result never runs again.
 """
 
 from __future__ import annotations
@@ -50,41 +50,41 @@ __all__ = ["TOOLS_AT_ONCE", "Continuing"]
 _log = logging.getLogger(__name__)
 
 TOOLS_AT_ONCE = 16
-"""Functions that run at the same time."""
+"""Most tool functions that run at the same time."""
 
 PAGE = 1000
-"""Conversations that are looked at in one transaction."""
+"""Number of conversations that are examined in one transaction."""
 
 CHUNK_TURNS = 4000
 CHUNK_BYTES = 32 << 20
-"""Turns and bytes of params that are queued in one transaction."""
+"""Most turns, and most bytes of params, that are queued in one transaction."""
 
 RESTS_PER_LIST = 5
-"""After a look at all conversations there is none for that many times as long."""
+"""Pause after a listing of all conversations, as a multiple of the time that it took."""
 
 LOOKS_ELSEWHERE = 5.0
-"""Seconds between two looks at conversations whose tools another process runs."""
+"""Seconds between two checks of conversations whose tools run in another process."""
 
 _Call = tuple[int, int, str]
-"""Request, sending and the API's id of a call of a tool."""
+"""Request, sending and the API's id of a tool call."""
 
 
 @dataclass(slots=True)
 class _Standing:
-    """Where a conversation between two turns stands, as far as this process has a part in it."""
+    """State of a conversation between two turns, as far as this process handles it."""
 
     row: Record
     state: Literal["ready", "running", "elsewhere"]
     since: float = 0.0
     problem: str | None = None
-    """What is wrong with its answer, where that is to be told to the model."""
+    """What is wrong with its answer, if the model must correct it."""
     missing: set[str] = field(default_factory=set[str])
-    """Calls without a result."""
+    """Ids of tool calls without a result."""
 
 
 @dataclass(slots=True)
 class _Verdicts:
-    """What a look has found out, to be written at once."""
+    """Findings of one listing, to be written together."""
 
     ends: list[tuple[int, int, RequestState]] = field(
         default_factory=list[tuple[int, int, RequestState]]
@@ -95,10 +95,10 @@ class _Verdicts:
 
 
 class Continuing:
-    """Brings the conversations of one workspace from each turn to the next."""
+    """The conversations of one workspace, driven from each turn to the next."""
 
     def __init__(self, ledger: Ledger, workbench: Workbench, wake: Callable[[], None]) -> None:
-        """``wake`` is called when a tool has ended, on a thread of its own."""
+        """Set up the driver; ``wake`` is called on the tool's own thread when a tool has ended."""
         self._ledger = ledger
         self._workbench = workbench
         self._process = workbench.process
@@ -113,11 +113,11 @@ class Continuing:
 
     @property
     def running(self) -> int:
-        """How many tools run here now."""
+        """Number of tools that run here now."""
         return len(self._running)
 
     def concerns(self, workspace_id: int) -> bool:
-        """Whether there is anything to be done, or waited for."""
+        """Return whether there is anything to do or to wait for."""
         if self._standing or self._running:
             return True
         with self._ledger.read() as tx:
@@ -131,13 +131,15 @@ class Continuing:
         starting: bool = True,
         patient: bool = True,
     ) -> float:
-        """Do what can be done by now; returns the seconds until the next look, at the latest.
+        """Do all work that is possible now; return the seconds until the next look at the latest.
 
-        Without a ``seat`` only tools are run that callers in this process have given.
-        ``starting=False`` starts no tool; ``patient=False`` lets no turn wait for company.
+        Without a ``seat``, only tools that callers in this process supplied are run.
+        ``starting=False`` starts no tool; ``patient=False`` queues every ready turn without waiting
+        for others.
+
         Raises `Deposed` and `LedgerError`.
         """
-        # One that was abandoned with its driver may still be at work.
+        # A look that was abandoned with its driver may still be running.
         with self._lock:
             self._note_finished()
             begun = time.monotonic()
@@ -162,11 +164,11 @@ class Continuing:
             if each.state == "ready"
         ]
         if not listed:
-            # Whoever woke this look may have had something new to list.
+            # The event that caused this look may have brought something new to list.
             times.append(self._listed_until)
         if any(each.state == "elsewhere" for each in self._standing.values()):
-            # Nobody writes down that a process that ran its tools has died, or that this one has
-            # got its functions meanwhile.
+            # No write to the ledger reports that the process of a tool has died, or that this
+            # process has received its functions meanwhile.
             times.append(now + LOOKS_ELSEWHERE)
         return max(0.01, min(times) - now) if times else 60.0
 
@@ -209,7 +211,7 @@ class Continuing:
         if row.cancelled:
             verdicts.ends.append((row.seq, row.answered_by, RequestState.CANCELED))
         elif known is not None and known.state != "elsewhere":
-            known.row = row  # it may go live by now
+            known.row = row  # its row may have changed to live
         elif row.disposition == "tools":
             if seat is not None or self._workbench.was_given(row.run_id):
                 self._consider_calls(tx, row, known, verdicts)
@@ -226,7 +228,7 @@ class Continuing:
 
     @staticmethod
     def _is_over(row: Record, verdicts: _Verdicts) -> bool:
-        """Whether a conversation has had all its turns."""
+        """Return whether a conversation has used all its turns; if so, record its stop."""
         if row.turns + 1 < row.max_turns:
             return False
         note = f"its answer {row.turns + 1} asks for another turn, and max_turns is {row.max_turns}"
@@ -240,7 +242,7 @@ class Continuing:
         try:
             problem = schema_problem(params, message) if judge is None else judge(message)
         except Exception as error:
-            # Whoever reads the answer is told so again.
+            # The reader of the answer gets the same error again.
             _log.warning("an answer cannot be judged: %s: %s", type(error).__name__, error)
             problem = None
         if problem is None:
@@ -257,9 +259,10 @@ class Continuing:
         uses = tool_uses(message_of_line(line))
         ours = self._workbench.names_of(row.run_id, row.tools)
         declared = declared_tools(params)
-        # Without a name the ledger's list is damaged: what is whose cannot be judged.
+        # If a name is missing, the list of tools in the ledger is damaged, so no owner can be
+        # found.
         if not uses or (ours and any(use.name in declared.difference(ours) for use in uses)):
-            # The caller's own tools: the answer is the caller's to go on from.
+            # The caller's own tools: the caller continues from this answer.
             verdicts.ends.append((row.seq, row.answered_by, RequestState.SUCCEEDED))
             return
         if self._is_over(row, verdicts):
@@ -274,7 +277,7 @@ class Continuing:
             if there is not None and there.finished is not None:
                 continue
             missing.add(use.id)
-            # Another driver of this process may run it: it is no less alive for that.
+            # Another driver of this process may run the call, so it counts as alive.
             if tools is None or call in self._workbench.running:
                 continue
             if there is None:
@@ -323,7 +326,7 @@ class Continuing:
                     instead_of=instead_of,
                 )
                 if may:
-                    # Before anybody can read that it has started.
+                    # Before any other thread can read that it has started.
                     self._workbench.running.add(call)
                     started.append((call, use))
                 elif (standing := self._standing.get(seq)) is not None:
@@ -341,7 +344,7 @@ class Continuing:
             run_tool(tool, bytes(use.input), lambda output, call=call: self._tell(call, output))
 
     def _tell(self, call: _Call, output: ToolOutput) -> None:
-        """On the tool's own thread: its result is there."""
+        """Store a tool's output in memory and wake the driver. Runs on the tool's own thread."""
         reach(CrashPoint.AFTER_TOOL_RUN)
         self._finished.append(ToolResult(*call, *output))
         self._wake()
@@ -358,7 +361,7 @@ class Continuing:
         over: set[_Call] = set()
         for result in self._unwritten:
             call = (result.seq, result.sending, result.tool_use_id)
-            # What comes after its time was over is not waited for any more.
+            # A result that arrives after the tool's timeout is dropped.
             if call in self._running and call not in over:
                 over.add(call)
                 done.append(result)
@@ -375,7 +378,7 @@ class Continuing:
             standing.missing.discard(call[2])
             if not standing.missing:
                 standing.state, standing.since = "ready", time.monotonic()
-        # Only now: what could not be written is written by the next look.
+        # Only now: results that could not be written are written by the next look.
         self._unwritten.clear()
 
     # Queueing -----------------------------------------------------------------------------------
@@ -392,13 +395,13 @@ class Continuing:
         for run_id, standings in ready.items():
             oldest = min(each.since for each in standings)
             if patient and run_id in busy and now < oldest + standings[0].row.turn_linger:
-                # A live call has no use for company.
+                # A live call does not wait for other turns.
                 standings = [each for each in standings if each.row.goes_live]
             if standings:
                 self._queue(seat, standings)
 
     def _queue(self, seat: Seat, standings: list[_Standing]) -> None:
-        """Queue the next turns of conversations of one run, so that they travel together."""
+        """Queue the next turns of conversations of one run, so that they share batches."""
         chunk: list[NextTurn] = []
         size = 0
         linger: float = standings[0].row.linger
@@ -415,7 +418,7 @@ class Continuing:
             if chunk and (is_last or len(chunk) >= CHUNK_TURNS or size >= CHUNK_BYTES):
                 reach(CrashPoint.BEFORE_NEXT_TURN)
                 with self._ledger.write(seat) as tx:
-                    # The first ones wait for the last, as calls wait for company.
+                    # The first chunks wait for the last one, as single calls wait for others.
                     due = time.time() + (0.0 if is_last else linger)
                     conversations.next_turns(tx, chunk, due=due)
                 reach(CrashPoint.AFTER_NEXT_TURN)

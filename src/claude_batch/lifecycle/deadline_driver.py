@@ -1,10 +1,10 @@
-"""Deadlines: when to give up on batches, so that what did not run can still be asked live.
+"""Deadlines: when to withdraw requests from batches, so that there is time for live calls.
 
-A run with a deadline travels in batches of its own. A margin before the deadline it is withdrawn:
-what was not sent is packed no more, batches at the API are cancelled, and what they had finished is
-collected as always. Only what the API then says did not run (or what never left) goes to the live
-API, or ends ``expired`` where ``fallback`` is ``none``. What may have been accepted, and what may
-have been paid for, waits for certainty beyond any deadline: nothing is asked both ways.
+A run with a deadline has batches of its own. A margin before the deadline, the run is withdrawn:
+unsent requests are packed no more, batches at the API are cancelled, and their finished results are
+collected as always. Only requests that never left, or that the API reports as not run, go to the
+live API; with ``fallback: none`` they end ``expired``. A request that may have been accepted or
+billed waits for certainty beyond any deadline, so that nothing is sent both ways.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ __all__ = ["Deadlines", "margin_of", "missed_because"]
 _log = logging.getLogger(__name__)
 
 CANCEL_SECONDS = 300.0
-"""What a cancelled batch is given to end and be collected where the ledger has seen none yet."""
+"""Seconds for a cancelled batch to end and be collected, until the ledger has measured one."""
 
 CALL_SECONDS = 20.0
-"""How long one live call takes where the ledger has seen none yet."""
+"""Seconds for one live call, until the ledger has measured one."""
 
 SHORTEST_MARGIN = 60.0
-"""Seconds of a learned margin, at least."""
+"""Minimum seconds of a learned margin."""
 
 RESTS_PER_LOOK = 50
-"""After a look at a run its next comes that many times as long later as the look took."""
+"""Pause between two looks at a run, as a multiple of the time that a look takes."""
 
 PAST_REST = 1.0
-"""Seconds between two looks at a run that is past its margin, at least."""
+"""Minimum seconds between two looks at a run that is past its margin."""
 
 LONGEST_REST = 60.0
 
@@ -57,11 +57,11 @@ class _Run(Protocol):
 
 
 def margin_of(run: _Run, unfinished: int, seen: Experience) -> float:
-    """How long before its deadline a run is withdrawn from batches, in seconds.
+    """Return the seconds before its deadline at which a run is withdrawn from batches.
 
-    As set; else the time that a cancelled batch takes to end, and that the live calls take for all
-    that is unfinished: as the ledger has seen, with a fifth more. No less than a minute, and no
-    more than half of the run's whole time, so that batches have a chance.
+    This is the configured margin. Otherwise it is the time for a cancelled batch to end plus the
+    live calls of all unfinished requests, as measured by the ledger, plus a fifth. It is at least a
+    minute, and at most half of the run's whole time, so that batches have a chance.
     """
     if run.deadline_margin is not None:
         return run.deadline_margin
@@ -74,14 +74,14 @@ def margin_of(run: _Run, unfinished: int, seen: Experience) -> float:
 
 
 class Deadlines:
-    """Watches the deadlines of one workspace."""
+    """The watcher of one workspace's deadlines."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
         self._next: dict[str, float] = {}
 
     def look(self, seat: Seat, now: float) -> tuple[bool, float]:
-        """Do what the deadlines ask for by now.
+        """Do what the deadlines require by now.
 
         Returns whether anything has changed, and the seconds until the next look.
         """
@@ -93,7 +93,7 @@ class Deadlines:
             if self._next.get(run.id, begun) <= begun:
                 did, wait = self._look_at(seat, run, now)
                 changed = changed or did
-                # Deadlines are told by the wall clock, which may jump, and rests are not.
+                # Deadlines use the wall clock, which may jump; pauses use the monotonic clock.
                 took = time.monotonic() - begun
                 self._next[run.id] = begun + max(min(wait, LONGEST_REST), RESTS_PER_LOOK * took)
             rest = min(rest, max(0.0, self._next[run.id] - begun))
@@ -115,7 +115,7 @@ class Deadlines:
             margin = margin_of(run, unfinished, seen)
             left = run.deadline - margin - now
             if left > 0:
-                # It may need more time than now seems, or less.
+                # The run may turn out to need more time, or less, so look again before then.
                 return False, min(left, max(PAST_REST, left / 4))
             self._withdraw(seat, run, margin, unfinished, now)
             return True, PAST_REST if now < run.deadline else 0.0
@@ -146,7 +146,7 @@ class Deadlines:
         )
 
     def _go_on(self, seat: Seat, run: Record, now: float) -> tuple[bool, float]:
-        """See to what comes back of a run that was withdrawn, and tell if its time is over."""
+        """Handle what comes back of a withdrawn run, and report if its deadline has passed."""
         changed = False
         with self._ledger.read() as tx:
             standing = run_deadlines.standing(tx, run.id)
@@ -155,7 +155,7 @@ class Deadlines:
         ends = run.fallback == "none" and (RequestState.QUEUED, "") in standing
         if unsent or ends:
             with self._ledger.write(seat) as tx:
-                # An unknown sending that has proved not to have been accepted, for example.
+                # For example, an unknown sending that proved not to have been accepted.
                 run_deadlines.withdraw(tx, run.id, now)
                 if run.fallback == "none":
                     run_deadlines.end_queued(tx, run.id)
@@ -178,7 +178,7 @@ class Deadlines:
 
 
 def missed_because(standing: Mapping[tuple[str, str], int], halted: str | None) -> str:
-    """Why a run is not finished at its deadline, by where its unfinished requests stand."""
+    """Return why a run missed its deadline, from the states of its unfinished requests."""
     at_api = (BatchState.IN_PROGRESS, BatchState.CANCELING, BatchState.ENDED)
     unknown = (BatchState.SUBMITTING, BatchState.UNKNOWN)
     reasons: list[str] = []

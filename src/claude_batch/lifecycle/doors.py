@@ -1,4 +1,4 @@
-"""Doors: a base URL and a credential, through which requests enter an engine."""
+"""Doors: the clients and drivers of an engine, one for each base URL and credential."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ __all__ = [
 
 @dataclass(slots=True, eq=False)
 class Door:
-    """A base URL and a credential, through which requests enter an engine."""
+    """The client and the driver of one base URL and credential."""
 
     client: BatchesClient
     driver: Driver
@@ -41,14 +41,14 @@ class Door:
 
     @property
     def workspace_id(self) -> int:
-        """The workspace that the credential belongs to, as far as is known."""
+        """The credential's workspace, as far as it is known."""
         return self.driver.workspace_id
 
 
 async def open_client(
     base_url: str | None, api_key: str | None, *, write_timeout: float
 ) -> BatchesClient:
-    """A client of the API; raises `ActorConfigurationError` where there is no usable key."""
+    """Return a client of the API. Raises `ActorConfigurationError` if there is no usable key."""
     try:
         client = BatchesClient(base_url=base_url, api_key=api_key, write_timeout=write_timeout)
     except CredentialFault as error:
@@ -63,7 +63,7 @@ async def open_client(
 
 
 def halted_error(row: Any) -> AccountHaltedError:
-    """The error of a halted workspace, from its row."""
+    """Return the error of a halted workspace, from its row."""
     words = f"{row.halt_type}: {row.halt_message}" if row.halt_type else row.halt_message
     return AccountHaltedError(
         f"sending is halted ({row.halt_reason}): {words}. Nothing was marked failed: every request "
@@ -76,9 +76,10 @@ def halted_error(row: Any) -> AccountHaltedError:
 def timed_out_error(
     run_id: str, batch_id: str | None, mode: BatchProcessingMode, held: str = ""
 ) -> BatchTimeoutError:
-    """A call was not answered in time; ``batch_id`` is the API's, where its request was sent.
+    """Return the error of a call that was not answered in time.
 
-    ``held`` says what holds it back, where something does.
+    ``batch_id`` is the API's id, if its request was sent. ``held`` is what holds the request back,
+    if anything does.
     """
     kept = (
         "it was cancelled; what had finished is kept"
@@ -98,8 +99,10 @@ def timed_out_error(
 def run_timed_out_error(
     run_id: str, batch_ids: tuple[str, ...], unknown: int, *, max_wait: float, cancelled: bool
 ) -> BatchTimeoutError:
-    """A run did not finish in time; of ``unknown`` requests it is not known whether they were
-    taken."""
+    """Return the error of a run that did not finish in time.
+
+    ``unknown`` is the number of requests that the API may or may not have accepted.
+    """
     kept = (
         "it was cancelled; what had finished is kept"
         if cancelled
@@ -118,7 +121,7 @@ def run_timed_out_error(
 
 
 def other_key_error(run_id: str, theirs: str | None, ours: str | None) -> AccountHaltedError:
-    """A run waits in a workspace that our key does not open; None for one without a known name."""
+    """Return the error of a run in another key's workspace; the names are `None` if unknown."""
     named = f" ({theirs})" if theirs else ""
     words = f"run {run_id} waits in the workspace of another key{named}; use that key"
     if theirs is None or ours is None:
@@ -131,9 +134,9 @@ def other_key_error(run_id: str, theirs: str | None, ours: str | None) -> Accoun
 
 @contextlib.contextmanager
 def contact_faults(client: BatchesClient, kept: str, again: str) -> Generator[None]:
-    """Turn what a call to the API raises into errors for people.
+    """Convert exceptions of API calls into errors for users.
 
-    ``kept`` says what a refused key has left as it was; ``again``, what to do once the API answers.
+    ``kept`` describes what a refused key has left unchanged; ``again`` is the advice for a retry.
     """
     try:
         yield
@@ -152,7 +155,7 @@ def contact_faults(client: BatchesClient, kept: str, again: str) -> Generator[No
 
 
 def first_cause(error: BaseException) -> BaseException:
-    """What went wrong first in a group of tasks."""
+    """Return the first exception of a group of tasks."""
     while isinstance(error, BaseExceptionGroup):
         error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
     return error

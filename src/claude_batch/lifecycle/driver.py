@@ -1,7 +1,8 @@
-"""The driver of one workspace: who sits in the seat packs, submits, polls and collects.
+"""The driver of one workspace: the process that holds the leader lock packs, submits and collects.
 
-One process at a time drives a workspace of a ledger. The seat is an OS file lock, which its
-holder's death frees, and an epoch in the ledger, which excludes a deposed holder that wakes.
+One process at a time drives a workspace of a ledger. The leader lock (`Seat`) has two parts. An OS
+file lock is released when its holder dies. An epoch in the ledger excludes a former holder that
+wakes up later.
 """
 
 from __future__ import annotations
@@ -50,31 +51,34 @@ __all__ = ["Contact", "Driver"]
 _log = logging.getLogger(__name__)
 
 SEAT_RETRY = 0.5
-"""Seconds between two tries to take a seat that another process holds."""
+"""Seconds between two attempts to take a leader lock that another process holds."""
 
 RESTS_PER_LOOK = 20
 LONGEST_REST = 1.0
-"""After a look at the queue that found nothing to send a driver rests that many times as long."""
+"""Limits of the pause after a pass that found nothing to send.
+
+It is `RESTS_PER_LOOK` times as long as the pass, and at most `LONGEST_REST` seconds."""
 
 CHECKPOINTS_APART = 1.0
-"""Seconds between two moves of the log into the ledger's file, at least."""
+"""Minimum seconds between two checkpoints of the ledger's log."""
 
 ANSWER_SECONDS = 10.0
-"""How long a driver that stops waits for the answer to a POST whose last bytes have left. If it
-gives up, the sending is unknown, and the next driver finds in the list what became of it: that
-costs time (`settling`), but no money. The API answers large batches within seconds."""
+"""Seconds that a stopping driver waits for the answer to a POST whose last bytes are sent.
+
+After this time the sending is unknown, and the next driver finds its outcome in the list. That
+costs time (`settling`) but no money. The API answers large batches within seconds."""
 
 LONGEST_SLEEP = 60.0
-"""Seconds; a driver looks around at least this often, whatever its clock says."""
+"""Longest time in seconds between two passes, whatever the clock shows."""
 
 
 class _KeyRefused(Exception):
-    """The API refuses the credential that this driver has."""
+    """The API refuses this driver's credential."""
 
 
 @dataclass(slots=True)
 class Contact:
-    """Whether the API has answered this process at all."""
+    """Whether the API has ever answered this process."""
 
     made: bool = False
     failures: int = 0
@@ -82,7 +86,7 @@ class Contact:
 
 
 class Driver:
-    """Drives one workspace with one credential, while it holds the seat."""
+    """The driver of one workspace with one credential, active while it holds the leader lock."""
 
     def __init__(
         self,
@@ -93,9 +97,9 @@ class Driver:
         workbench: Workbench | None = None,
         observers: Observers | None = None,
     ) -> None:
-        """``changed`` is called after each step that may have changed the ledger.
+        """Set up the driver; ``changed`` is called after each possible change of the ledger.
 
-        ``workbench`` has the tools of conversations.
+        ``workbench`` holds the tools of conversations.
         """
         self._ledger = ledger
         self._client = client
@@ -144,7 +148,7 @@ class Driver:
         )
 
     def wake(self) -> None:
-        """Look around now: something was queued, cancelled or resumed."""
+        """Check for work now, because something was queued, cancelled or resumed."""
         self._wake_send.set()
         self._wake_poll.set()
         self._live.wake()
@@ -153,7 +157,7 @@ class Driver:
     def _live_changed(self) -> None:
         self._changed()
         self._wake_poll.set()
-        self._wake_send.set()  # what ended may be what held others back
+        self._wake_send.set()  # the ended calls may have held other requests back
         self._turning.wake()
 
     def _turns_changed(self) -> None:
@@ -162,10 +166,10 @@ class Driver:
         self._live.wake()
 
     def stop(self) -> None:
-        """End soon: an upload under way is given up where it is still a definite no."""
+        """End soon; an upload in progress is aborted while that is still a definite no."""
         self._stopping = True
         self.wake()
-        # What is being fetched can be fetched again; a POST under way must be known about first.
+        # Results can be fetched again, but the outcome of a POST in progress must be known first.
         if self._poll_task is not None:
             self._poll_task.cancel()
         if self._contact_task is not None:
@@ -176,7 +180,7 @@ class Driver:
             self._send_task.cancel()
 
     async def run(self) -> None:
-        """Drive until `stop`, taking the seat whenever it is free."""
+        """Drive until `stop`; take the leader lock whenever it is free."""
         while not self._stopping:
             try:
                 self._contact_task = asyncio.ensure_future(self._make_contact())
@@ -190,7 +194,7 @@ class Driver:
             if rest:
                 await self._rest(rest)
                 continue
-            # Cleared before looking, or a wake-up of long ago would make this a busy loop.
+            # Cleared before the pass; an old wake-up would otherwise make this a busy loop.
             self._wake_poll.clear()
             with self._sit() as seat:
                 if seat is None:
@@ -202,12 +206,12 @@ class Driver:
                 except* Deposed:
                     _log.warning("another process drives this ledger now; waiting for the seat")
                 except* _KeyRefused:
-                    # Another process may have a key that works: it shall have the seat.
+                    # Another process may have a key that works, so let it take the leader lock.
                     self.contact.made = False
         await self._turning.let_tools_end()
 
     async def advance(self) -> bool:
-        """One pass over everything that is due; False where another process holds the seat."""
+        """Make one pass over all due work; False means that another process holds the lock."""
         if await self._make_contact():
             return True
         with self._sit() as seat:
@@ -219,16 +223,16 @@ class Driver:
                 pass
             await self._poll_pass(seat)
             await self._turning.finish(seat)
-            # What is asked live has its answer at once, which may ask for another turn.
+            # Live answers arrive at once, and may need another turn.
             while await self._live.drain(seat):
                 await self._turning.finish(seat)
             self._look_at_deadlines(seat)
         return True
 
     async def _make_contact(self) -> float:
-        """Learn the workspace by a list call with our own key.
+        """Find the workspace by a list call with this driver's own key.
 
-        Returns 0, or the seconds after which to try again.
+        Returns 0, or the seconds until the next attempt.
         """
         if self.contact.made:
             return 0.0
@@ -239,7 +243,7 @@ class Driver:
                 return self._no_contact(str(error))
             if error.fault.account_reason is not None:
                 return self._halt_at_once(error)
-            # It is the API, and it will say again what it dislikes.
+            # The answer is from the API, and later calls will report the same error.
         except Unreachable as error:
             return self._no_contact(error.reason)
         here = self.workspace_id
@@ -248,15 +252,17 @@ class Driver:
                 here = enqueue.name_workspace(tx, here, self._fingerprint, self._client.workspace)
             enqueue.adopt_refused(tx, here)
             if halts.halt_of(tx, here).halt_reason == "credentials":
-                # That was said of another key of this workspace: ours has just been taken.
+                # The halt is about another key of this workspace; this driver's key was just
+                # accepted.
                 halts.clear_halt(tx, here)
-        # Not before it is written: whoever sees these takes the workspace's halt for our own.
+        # Only after the write: readers of these attributes apply the workspace's halt to this
+        # driver.
         self.workspace_id, self.contact.made = here, True
         self._changed()
         return 0.0
 
     async def _rest(self, seconds: float) -> None:
-        """Wait before the next try, whatever others write, unless somebody lifts the halt."""
+        """Wait before the next attempt despite changes in the ledger, unless the halt is lifted."""
         end = time.monotonic() + seconds
         was_halted = self._is_halted()
         while not self._stopping and time.monotonic() < end:
@@ -271,9 +277,10 @@ class Driver:
         return halts.halt_stands(row, time.time())
 
     def _halt_at_once(self, error: ApiError) -> float:
-        """Our credential is refused from the start; returns the seconds until the next try."""
+        """Halt after a refused credential at the start; return the seconds until a retry."""
         if seat_is_taken(self._ledger, self.workspace_id):
-            # Somebody drives with a key that works: the workspace is not halted for ours.
+            # Another process drives with a key that works, so the workspace is not halted for this
+            # key.
             return SEAT_RETRY
         with self._ledger.write() as tx:
             self._refusals.halt(tx, self.workspace_id, error.fault)
@@ -290,7 +297,7 @@ class Driver:
 
     @contextlib.contextmanager
     def _sit(self) -> Generator[Seat | None]:
-        """The seat, while the block lasts; None where another process holds it."""
+        """Hold the leader lock inside the block; yields `None` if another process holds it."""
         lock = seat_lock(self._ledger, self.workspace_id)
         if not take_seat_lock(self._ledger, lock):
             yield None
@@ -318,7 +325,7 @@ class Driver:
             raise self._disk_fault
 
     async def _heeding_the_disk(self, loop: Callable[[Seat], Awaitable[None]], seat: Seat) -> None:
-        """Where the ledger cannot be written both loops end, but not in the middle of a POST."""
+        """Run a loop; if the ledger cannot be written, end all loops, but never during a POST."""
         try:
             await loop(seat)
         except LedgerError as error:
@@ -331,7 +338,8 @@ class Driver:
             begun = time.monotonic()
             rest = await self._send_pass(seat)
             if rest:
-                # While a run of a million requests is being stored every look costs; look seldom.
+                # While a run of a million requests is being stored, every pass is expensive, so
+                # pass rarely.
                 await asyncio.sleep(min(LONGEST_REST, RESTS_PER_LOOK * (time.monotonic() - begun)))
             await self._sleep(self._wake_send, rest)
 
@@ -341,7 +349,7 @@ class Driver:
             await self._sleep(self._wake_poll, await self._poll_pass(seat))
 
     async def _send_pass(self, seat: Seat) -> float:
-        """Pack what is due and send one batch; returns the seconds until the next pass."""
+        """Pack what is due and send one batch; return the seconds until the next pass."""
         now = time.time()
         with self._ledger.read() as tx:
             state = queries.workspace_row(tx, seat.workspace_id)
@@ -353,7 +361,7 @@ class Driver:
         packed, next_due = pack_due(self._ledger, seat, now, self._prices)
         if packed:
             self._changed()
-        self._live.wake()  # a few may have been told to go live
+        self._live.wake()  # a few requests may have been moved to the live API
         # A longer wait was planned before the clock jumped.
         if state.wait_until is not None and 0 < state.wait_until - now <= LONGEST_WAIT:
             return state.wait_until - now
@@ -368,13 +376,13 @@ class Driver:
         return 0.0
 
     def _release_held(self, seat: Seat) -> None:
-        """Let go on what has waited for other requests."""
+        """Release requests that waited for other requests."""
         with self._ledger.read() as tx:
             if not held_requests.any_held(tx, seat.workspace_id):
                 return
             stamp = held_requests.stamp_of(tx)
             if stamp == self._released:
-                return  # nothing has ended since the last look
+                return  # nothing has ended since the last pass
         with self._ledger.write(seat) as tx:
             released = held_requests.release(tx, seat.workspace_id, time.time())
         if released:
@@ -385,7 +393,7 @@ class Driver:
 
     def _next_batch(self, seat: Seat, *, probe: bool) -> int | None:
         if probe:
-            # One request tells whether the account is in order again; the rest waits for it.
+            # One request probes whether the account works again; all others wait for its outcome.
             with self._ledger.write(seat) as tx:
                 return batch_contents.probe(tx, seat.workspace_id, time.time())
         while True:
@@ -395,7 +403,7 @@ class Driver:
                 return batch_id
 
     async def _poll_pass(self, seat: Seat) -> float:
-        """Cancel, check and collect what is due; returns the seconds until the next pass."""
+        """Cancel, check and collect what is due; return the seconds until the next pass."""
         self._look_at_deadlines(seat)
         await self._polling.cancel_requested(seat)
         await self._polling.check_due(seat, time.time())
@@ -414,7 +422,7 @@ class Driver:
             self._wake_send.set()
             self._keep_log_short()
         self.telling.measure(seat.workspace_id)
-        # What was collected may have ended a run, or have something left for the live API.
+        # The collected results may have ended a run, or left work for the live API.
         again = min(self._keep_log_short(), self._look_at_deadlines(seat))
         with self._ledger.read() as tx:
             due = collected_batches.next_check_of(tx, seat.workspace_id)
@@ -429,10 +437,11 @@ class Driver:
         return again
 
     def _keep_log_short(self) -> float:
-        """Move a long log into the file; returns the seconds until it should be looked at again."""
+        """Checkpoint a long log into the ledger's file; return the seconds until the next check."""
         since = time.monotonic() - self._checkpointed
         if since < CHECKPOINTS_APART:
-            # Its file stays as long as it was, so its size alone would mean a look at every pass.
+            # The log file keeps its size after a checkpoint, so its size alone would cause one a
+            # pass.
             return CHECKPOINTS_APART - since
         if self._ledger.checkpoint():
             self._checkpointed = time.monotonic()
@@ -441,6 +450,6 @@ class Driver:
     async def _sleep(self, wake: asyncio.Event, seconds: float) -> None:
         if self._stopping:
             return
-        # Others get their turn even where the event is set already.
+        # Other tasks run once even if the event is already set.
         await asyncio.sleep(0)
         await sleep_or_wake(wake, min(seconds, LONGEST_SLEEP))

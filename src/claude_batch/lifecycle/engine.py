@@ -1,7 +1,8 @@
-"""The engine: one for each ledger in a process, a thread with its own event loop.
+"""The engine of a ledger: one thread with its own event loop.
 
-Every provider, event loop and thread of the process shares it. Callers hand over encoded requests
-and get futures; nothing here runs on a caller's loop. Closing the last user parks the work.
+A process has one engine for each ledger. All providers, event loops and threads of the process
+share it. Callers pass encoded requests and receive futures; no engine code runs on a caller's loop.
+When the last user closes it, the work stays in the ledger.
 """
 
 from __future__ import annotations
@@ -54,27 +55,31 @@ _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
 WATCH_INTERVAL = 0.1
-"""Seconds between two looks at whether another process has written to the ledger."""
+"""Seconds between two checks whether another process has written to the ledger."""
 
 BUSY_WATCH_INTERVAL = 0.5
-"""The same while this process writes again and again, and cannot tell who else did."""
+"""Seconds between two checks while this process itself writes.
+
+Its own writes hide the writes of other processes from the check."""
 
 NOTES_AFTER = 0.5
-"""Seconds until it is noted which answers were taken; one flush to disk then serves many."""
+"""Seconds until delivered answers are marked as taken, so that one flush to disk covers many."""
 
 STOP_SECONDS = 90.0
-"""How long closing waits for live calls that are under way. A call that is given up is lost: it may
-have been paid for, and to ask again would pay twice. Nearly all answers come within this time."""
+"""Seconds that closing waits for live calls in progress.
+
+An abandoned call is lost: it may have been billed, and a second call would be billed again. Nearly
+all answers arrive within this time."""
 
 LAST_SECONDS = 10.0
-"""How long closing waits after that for the last transactions."""
+"""Seconds that closing then waits for the last transactions."""
 
 _engines: dict[str, Engine] = {}
 _engines_lock = threading.Lock()
 
 
 class Engine:
-    """Drives one ledger; made by `Engine.acquire`, given back by `release`."""
+    """The driver of one ledger, created by `Engine.acquire` and returned by `release`."""
 
     def __init__(self, ledger: Ledger, settings: LedgerSettings, finder: ToolFinder | None) -> None:
         self.ledger = ledger
@@ -109,11 +114,11 @@ class Engine:
         settings: LedgerSettings,
         finder: ToolFinder | None = None,
     ) -> Engine:
-        """The process's engine of a ledger, started by its first user.
+        """Return the process's engine for a ledger, and start it for its first user.
 
-        ``finder`` finds the functions that the conversations of a run call.
+        ``finder`` finds the tool functions that the conversations of a run call.
 
-        Raises `LedgerError`, and `ActorConfigurationError` where another user of the same ledger
+        Raises `LedgerError`. Raises `ActorConfigurationError` if another user of the same ledger
         runs with other ledger settings.
         """
         name = location if "://" in location else str(Path(location).expanduser().resolve())
@@ -133,7 +138,7 @@ class Engine:
             return engine
 
     def release(self) -> None:
-        """One user less; the last one parks the work and ends the thread."""
+        """Remove one user; the last one ends the thread and leaves open work in the ledger."""
         with _engines_lock:
             self._users -= 1
             if self._users > 0:
@@ -154,9 +159,10 @@ class Engine:
         self._readers.shutdown(wait=False)
 
     def open_door(self, base_url: str | None, api_key: str | None, *, drive: bool = True) -> Door:
-        """A way in with this base URL and credential; the same pair shares one.
+        """Return the door (client and driver) for this base URL and credential.
 
-        ``drive=False`` only registers it: nothing is sent or polled until `advance`.
+        Callers with the same pair share one door. ``drive=False`` only registers it: nothing is
+        sent or polled until `advance`.
         """
         return self._loop.run(self._open_door(base_url, api_key, drive)).result()
 
@@ -174,18 +180,18 @@ class Engine:
             await client.close()
         door.users += 1
         if drive and door.task is None:
-            # A new process, or a new key, is a reason to try again what was halted.
+            # A new process or a new key is a reason to probe a halted workspace again.
             with self.ledger.write() as tx:
                 halts.ask_probe(tx, door.workspace_id)
             door.task = asyncio.create_task(self._guard(door.driver.run()))
         return door
 
     def close_door(self, door: Door) -> None:
-        """One user of a door less; it is driven on until the engine ends."""
+        """Remove one user of a door; its driver runs until the engine ends."""
         door.users -= 1
 
     async def _guard(self, work: Coroutine[Any, Any, None]) -> None:
-        """A driver that fails for a reason nobody foresaw must not leave callers waiting."""
+        """Run a driver's loop, and fail all callers if it raises an unexpected error."""
         try:
             await work
         except asyncio.CancelledError:
@@ -203,7 +209,7 @@ class Engine:
             self._notify()
 
     def _fail(self, failure: ActorError) -> None:
-        """Nothing goes on in this process: tell everybody who waits, and whoever comes."""
+        """Stop the engine: fail all waiting callers now and all later callers at once."""
         self._failure = self._failure or failure
         self._waiting.fail(self._waiting.all(), lambda _: failure)
 
@@ -216,7 +222,8 @@ class Engine:
             watching.cancel()
             tasks = [door.task for door in self._doors.values() if door.task is not None]
             if tasks:
-                # Live calls, and for a shorter time a POST; all else ends at once.
+                # Live calls may take this long and a POST a shorter time; everything else ends at
+                # once.
                 await asyncio.wait(tasks, timeout=STOP_SECONDS)
             await self._loop.end_the_rest()
             self._see_off()
@@ -284,11 +291,11 @@ class Engine:
 
     @property
     def version(self) -> int:
-        """Rises with every change that the engine has seen."""
+        """Counter of the changes that the engine has seen; it only increases."""
         return self._version
 
     def change_after(self, version: int) -> Future[int]:
-        """A future that is done once the version is higher than the given one."""
+        """Return a future that completes when the version is higher than the given one."""
         future: Future[int] = Future()
 
         def subscribe() -> None:
@@ -302,20 +309,20 @@ class Engine:
         return future
 
     def check(self) -> None:
-        """Raise what made the engine stop, where something did."""
+        """Raise the error that stopped the engine, if there is one."""
         if self._failure is not None:
             raise self._failure
 
     def read(self, work: Callable[[], _T]) -> Future[_T]:
-        """Run a function that reads the ledger on a thread of the engine's own."""
+        """Run a function that reads the ledger on one of the engine's reader threads."""
         return self._readers.submit(work)
 
     def do(self, work: Coroutine[Any, Any, _T]) -> Future[_T]:
-        """Run what speaks to a door's client, on the engine's own event loop."""
+        """Run a coroutine that uses a door's client on the engine's event loop."""
         return self._loop.run(work)
 
     def wake(self) -> None:
-        """Look around now: a run was stored, cancelled or resumed."""
+        """Check for work now, because a run was stored, cancelled or resumed."""
 
         def wake() -> None:
             for door in self._doors.values():
@@ -325,7 +332,7 @@ class Engine:
         self._loop.soon(wake)
 
     def advance(self, door: Door) -> Future[bool]:
-        """One pass over everything that is due; False where another process drives."""
+        """Make one pass over all due work; the result is False if another process drives."""
         return self._loop.run(door.driver.advance())
 
     # Single calls ----------------------------------------------------------------------------
@@ -344,11 +351,11 @@ class Engine:
         keep: bool = False,
         acknowledges: bool = False,
     ) -> None:
-        """Store a single request; ``future`` gets its answer. Never blocks.
+        """Store a single request, and set ``future`` to its answer. Never blocks.
 
-        Cancelling the future withdraws a request that is not sent yet, unless it has a key or
-        ``keep`` is set. ``acknowledges``: the caller will say by `acknowledge` what became of the
-        answer.
+        If the caller cancels the future, a request that is not sent yet is withdrawn, unless it has
+        a key or ``keep`` is set. With ``acknowledges``, the caller reports by `acknowledge` whether
+        it received the answer.
         """
         call = Call(
             door,
@@ -367,14 +374,14 @@ class Engine:
             if not self._loop.closed:
                 self._inbox.append(call)
                 if not self._flush_planned:
-                    # Before it is: the flush may run, and take it back, at any moment from then on.
+                    # Set first: from the next line on, the flush may run and reset the flag.
                     self._flush_planned = True
                     self._loop.soon(self._flush)
                 return
         settle(future, EngineStoppedError("the provider is closed; make a new one"))
 
     def acknowledge(self, seq: int, *, taken: bool) -> None:
-        """Say of a call's answer whether it has reached its caller; if not, it is an orphan."""
+        """Record whether an answer reached its caller; if it did not, it becomes an orphan."""
         self._loop.soon(self._acknowledge, seq, taken)
 
     def _acknowledge(self, seq: int, taken: bool) -> None:
@@ -384,7 +391,7 @@ class Engine:
     def calls_run(
         self, door: Door, actor: str, mode: BatchProcessingMode, talk: Talk | None
     ) -> Future[str]:
-        """The id of the run that holds such calls, whose documents it keeps."""
+        """Return the id of the run that holds such calls and stores their documents."""
 
         async def find() -> str:
             return self._calls.run_of(door.workspace_id, actor, mode, talk)
@@ -392,9 +399,9 @@ class Engine:
         return self._loop.run(find())
 
     def _flush(self) -> None:
-        # All calls that came in since the last flush share one transaction, and one fsync.
+        # All calls that arrived since the last flush share one transaction and one fsync.
         self._flush_planned = False
-        # First, so that what was let go before a call was made can be taken over by it.
+        # First, so that a new call can take over a request that was let go before it.
         self._see_off()
         calls: list[Call] = []
         while self._inbox:
@@ -436,13 +443,14 @@ class Engine:
         self._tell_callers()
 
     def _gone(self, future: Future[Answer], waiter: Waiter) -> None:
-        """Called on whatever thread ended the wait: a caller that cancels wants no answer."""
+        """Queue a cancelled caller for removal. Runs on the thread that ended the wait."""
         if not future.cancelled():
             return
         self._gone_callers.append(waiter)
         with self._loop.gate:
             if not self._farewell_planned:
-                # Before it is, as with the flush. Thousands that leave at once share one turn.
+                # Set first, as for the flush. Thousands of callers that leave together share one
+                # callback.
                 self._farewell_planned = True
                 self._loop.soon(self._leave)
 
@@ -452,19 +460,19 @@ class Engine:
         self._note_farewells()
 
     def _see_off(self) -> None:
-        """Forget the callers that have left."""
+        """Remove the callers that have left from the waiters."""
         while self._gone_callers:
             self._waiting.leave(self._gone_callers.popleft())
 
     def _note_farewells(self) -> None:
         if self._calls.has_left:
-            # Not later, since a driver may be about to pack them.
+            # At once, because a driver may be about to pack these requests.
             self._note()
         else:
             self._plan_notes()
 
     def _plan_notes(self) -> None:
-        """Note soon, and for many at once, whose answers were taken, and which calls let go."""
+        """Schedule one write that marks many answers as taken and many calls as let go."""
         if self._calls.has_notes and not self._notes_planned:
             self._notes_planned = True
             asyncio.get_running_loop().call_later(NOTES_AFTER, self._note)
@@ -476,16 +484,17 @@ class Engine:
             try:
                 self._calls.note()
                 if withdrawing:
-                    # What a budget held back for them may go now.
+                    # The withdrawn calls may have freed room in a budget for held requests.
                     for door in self._doors.values():
                         door.driver.wake()
             except LedgerError as error:
-                # An answer that is not noted as taken costs nothing when it is asked for again.
+                # Not fatal: an answer that is not marked as taken costs nothing when it is
+                # requested again.
                 _log.warning("taken answers could not be noted: %s", error)
 
     @property
     def process(self) -> str:
-        """What the ledger knows this process by."""
+        """Id of this process in the ledger."""
         return self._lock.process
 
     def _time_out(self, waiter: Waiter, mode: BatchProcessingMode) -> None:
@@ -507,7 +516,7 @@ class Engine:
         self._waiting.fail([waiter], lambda w: timed_out_error(w.run_id, batch_id, mode, words))
 
     def resume(self) -> None:
-        """Probe every halted workspace that this process has a key for, and go on."""
+        """Probe every halted workspace that this process has a key for, and continue."""
         for door in list(self._doors.values()):
             with self.ledger.write() as tx:
                 halts.accept_unexplained(tx, door.workspace_id)
@@ -516,7 +525,7 @@ class Engine:
 
 
 def shutdown_all() -> None:
-    """Park the work of every engine of this process, and end their threads."""
+    """Close every engine of this process and end their threads; open work stays in the ledgers."""
     with _engines_lock:
         engines = list(_engines.values())
         _engines.clear()
@@ -525,7 +534,7 @@ def shutdown_all() -> None:
 
 
 def _after_fork() -> None:
-    # The parent's engine thread does not exist here, and its connections must not be used.
+    # The parent's engine thread does not exist in the child, which must not use its connections.
     global _engines_lock
     _engines_lock = threading.Lock()
     _engines.clear()

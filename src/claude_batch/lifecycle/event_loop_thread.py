@@ -1,4 +1,4 @@
-"""An event loop in a thread, whose end leaves nobody waiting."""
+"""An event loop in a thread, whose end leaves no caller waiting."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _P = ParamSpec("_P")
 
 
 class EngineLoop:
-    """Runs one coroutine, and what others hand over meanwhile, on a thread of its own.
+    """Runs one coroutine, and submitted work, on its own thread.
 
-    What is handed over comes before the end or is refused: one lock decides which.
+    One lock decides whether submitted work comes before the end or is refused.
     """
 
     def __init__(self, main: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """``main`` begins at once; when it returns, `end_the_rest` must have been awaited."""
-        self.gate: threading.RLock = threading.RLock()  # a signal's handler may come back to it
+        """Start ``main`` at once; it must await `end_the_rest` before it returns."""
+        self.gate: threading.RLock = threading.RLock()  # a signal handler may enter it again
         self._closed = False
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(
@@ -43,18 +43,18 @@ class EngineLoop:
 
     @property
     def closed(self) -> bool:
-        """True once nothing more is taken."""
+        """Whether no more work is accepted."""
         return self._closed
 
     def soon(self, work: Callable[..., object], *arguments: object) -> bool:
-        """Have the loop call a function; False where it is closed. From any thread."""
+        """Schedule a function call on the loop, from any thread; return False if it is closed."""
         with self.gate:
             if not self._closed:
                 self._loop.call_soon_threadsafe(work, *arguments)
             return not self._closed
 
     def run(self, work: Coroutine[Any, Any, _T]) -> Future[_T]:
-        """Start a coroutine, from any thread. Raises `EngineStoppedError` where it is closed."""
+        """Start a coroutine from any thread. Raises `EngineStoppedError` if the loop is closed."""
         with self.gate:
             if not self._closed:
                 return asyncio.run_coroutine_threadsafe(self._ended_by_us(work), self._loop)
@@ -70,18 +70,18 @@ class EngineLoop:
             raise EngineStoppedError("the provider was closed meanwhile") from None
 
     def close(self, last: Callable[[], None], seconds: float) -> None:
-        """Take no more, have the loop call ``last``, and wait for its end, so long at most."""
+        """Refuse new work, call ``last`` on the loop, and wait up to ``seconds`` for its end."""
         with self.gate:
             if self._closed:
                 return
-            # Before the loop can end anything: what it ends must know why.
+            # Set before the loop can end anything, because cancelled work reads the reason from it.
             self._closed = True
             self._loop.call_soon_threadsafe(last)
         if threading.current_thread() is not self._thread:
             self._thread.join(seconds)
 
     async def end_the_rest(self) -> None:
-        """Cancel every other task of the loop, and see them end."""
+        """Cancel every other task of the loop, and wait for their end."""
         others = asyncio.all_tasks() - {asyncio.current_task()}
         for task in others:
             task.cancel()
@@ -89,16 +89,19 @@ class EngineLoop:
 
 
 async def sleep_or_wake(wake: asyncio.Event, seconds: float) -> None:
-    """Wait until the event is set, ``seconds`` at most."""
-    # Python 3.11's `wait_for` may swallow a cancellation that comes together with the event, and
-    # a driver's loop would then go on although its twin had ended.
+    """Wait until the event is set, at most ``seconds``."""
+    # Python 3.11's `wait_for` may swallow a cancellation that arrives together with the event. A
+    # driver's loop would then continue although its sibling has ended.
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await wake.wait()
 
 
 async def in_a_thread(work: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
-    """Run a function beside the loop, or on it where the process ends: no thread starts then."""
+    """Run a function on an executor thread, or on the loop if the process is ending.
+
+    No thread can start at the end of the process.
+    """
     try:
         running = asyncio.get_running_loop().run_in_executor(None, partial(work, *args, **kwargs))
     except RuntimeError:

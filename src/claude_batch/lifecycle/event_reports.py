@@ -1,4 +1,4 @@
-"""What a driver tells of its batches: events that cost something, for who wants them."""
+"""Events of a driver's batches; the expensive ones are made only if an observer wants them."""
 
 from __future__ import annotations
 
@@ -36,28 +36,28 @@ __all__ = ["CallEnd", "Telling"]
 _log = logging.getLogger(__name__)
 
 MEASURED_APART = 5.0
-"""Seconds between two measurements of the queue, at least."""
+"""Minimum seconds between two measurements of the queue."""
 
 
 class CallEnd(NamedTuple):
-    """How a live call ended, as it is in the ledger now."""
+    """The end of a live call, as it is in the ledger now."""
 
     request: Waiting
     batch_id: int
-    """Of the ledger's batch that holds it."""
+    """Id of the ledger's batch that holds it."""
     result: NewResult | None
-    """None where it is no outcome: it is lost, or its request waits as before."""
+    """`None` if there is no outcome: the call is lost, or its request waits as before."""
     state: RequestState
-    """What its request is now: final, or ``queued``."""
+    """State of its request now: final, or ``queued``."""
     is_accounts: bool
     """Whether the account is at fault."""
     left: float
-    """When it was made."""
+    """Time when the call was made."""
 
 
 @contextlib.contextmanager
 def _harmless() -> Generator[None]:
-    """What goes wrong in telling is logged, and harms nothing of what it tells of."""
+    """Log an error in a report, so that it never disturbs the work that is reported."""
     try:
         yield
     except Exception:
@@ -65,27 +65,27 @@ def _harmless() -> Generator[None]:
 
 
 class Telling:
-    """Tells the observers of a ledger what one workspace's driver does."""
+    """Reports to the observers of a ledger what one workspace's driver does."""
 
     def __init__(
         self, ledger: Ledger, client: BatchesClient, observers: Observers | None = None
     ) -> None:
-        """``observers``: nobody, where none are given."""
+        """Set up the reports; without ``observers``, nobody receives them."""
         self._ledger = ledger
         self._client = client
         self.observers: Observers = observers or NOBODY
         self._measured = float("-inf")
         self.follow: Callable[[Iterable[str]], None] = lambda _: None
-        """Called with runs that may have finished with what was told."""
+        """Called with the runs that the reported change may have finished."""
 
     @property
     def here(self) -> dict[str, Any]:
-        """Where it happens: what each event has first."""
+        """Ledger and workspace: the first fields of each event."""
         return {"ledger": self.observers.ledger, "workspace": self._client.workspace}
 
     @_harmless()
     def submitted(self, row: Any, remote_id: str) -> None:
-        """The API has accepted a batch, whose row is given."""
+        """Report that the API has accepted a batch, given by its row."""
         if not self.observers.wants(BatchSubmitted):
             return
         with self._ledger.read() as tx:
@@ -102,14 +102,14 @@ class Telling:
 
     @_harmless()
     def unknown(self, row: Any, reason: str) -> None:
-        """It is unknown whether the API took a batch, whose row is given."""
+        """Report that the outcome of sending a batch, given by its row, is unknown."""
         self.observers.tell(
             BatchUnknown(**self.here, batch=row.id, requests=row.request_count, reason=reason)
         )
 
     @_harmless()
     def given(self, row: Any) -> None:
-        """Successes of a batch, whose row is given, are final while other results are missing."""
+        """Follow the runs of a batch, given by its row, some of whose successes are final early."""
         if self.observers.wants(RunFinished):
             with self._ledger.read() as tx:
                 runs = queries.runs_of_batch(tx, row.id)
@@ -117,7 +117,7 @@ class Telling:
 
     @_harmless()
     def collected(self, row: Any, collected: Collected) -> None:
-        """Report what happened to the requests of a batch, whose row is given."""
+        """Report what happened to the requests of a batch, given by its row."""
         wants = self.observers.wants
         if wants(RunFinished) or wants(ResultsCollected):
             self._sums(row, collected)
@@ -194,7 +194,7 @@ class Telling:
 
     @_harmless()
     def called(self, ended: Sequence[CallEnd]) -> None:
-        """Live calls have ended, and it is written down."""
+        """Report live calls that have ended and are stored."""
         wants = self.observers.wants
         done = [end for end in ended if end.state is not RequestState.QUEUED]
         if wants(RunFinished):
@@ -213,7 +213,7 @@ class Telling:
         if wants(CallsAnswered):
             self._call_sums(ended)
         if wants(RequestsAnswered):
-            # Few, and here already: nothing is read for them.
+            # They are few and in memory already, so nothing is read for them.
             for event in list(self._calls_answered(ended)):
                 self.observers.tell(event)
 
@@ -278,7 +278,7 @@ class Telling:
 
     @_harmless()
     def measure(self, workspace_id: int) -> None:
-        """Tell how much waits, where somebody wants to know and it was not told just now."""
+        """Report the size of the queue, if an observer wants it and the last report is old."""
         now = time.monotonic()
         if now - self._measured < MEASURED_APART or not self.observers.wants(QueueMeasured):
             return

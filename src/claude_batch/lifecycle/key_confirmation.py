@@ -1,8 +1,8 @@
-"""A changed key, where the API does not tell its workspace: the user says that it is the same one.
+"""Key changes without a workspace name: the user confirms that the workspace is the same.
 
-A key is known by its fingerprint alone. One that the ledger has not seen may belong to another
-workspace, whose lists and 404s are no evidence of what the first key has sent; so it gets a
-workspace of its own until the API, or the user, says otherwise.
+The ledger identifies a key by its fingerprint. A new key may belong to another workspace, whose
+lists and 404s are no evidence on what the first key has sent. So it gets a workspace of its own
+until the API or the user identifies it.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ _KEPT = "Nothing was confirmed"
 
 
 async def confirm_key(ledger: Ledger, client: BatchesClient, run_id: str) -> bool:
-    """Let the client's key go on with the workspace of a run; False where it does already.
+    """Let the client's key continue a run's workspace; return False if it already does.
 
-    Raises `ActorConfigurationError` where the API says that it is another workspace, or the run was
-    asked elsewhere; `AccountHaltedError` for a key that is refused, `EngineStoppedError` where the
-    API cannot be reached, and `LedgerError` where a process drives either workspace.
+    Raises `ActorConfigurationError` if the API reports another workspace or the run was asked
+    elsewhere. Raises `AccountHaltedError` if the key is refused, and `EngineStoppedError` if the
+    API cannot be reached. Raises `LedgerError` if a process drives either workspace.
     """
     path = ledger.sibling("")
     again = f"{_KEPT}; try `claude-batch ledger confirm-key {run_id}` again"

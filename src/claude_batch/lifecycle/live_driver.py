@@ -1,14 +1,17 @@
-"""Live calls of the ledger's requests: for what a deadline leaves no time, and what need not wait.
+"""Live calls: for requests that a deadline leaves no time to batch, or that should not wait.
 
-The same rule as for batches: a call is on disk before it leaves, and is never made again while it
-may have been answered. So there are three ends. An **answer** is stored like a line of a batch. A
-**definite no** (no connection, or an answer of `claude_batch.wire.error_table.NOT_BILLED`) puts the
-request back if it passes, and ends it as errored if it does not. **Anything else**, such as a 500,
-or a driver that dies with a call under way, makes the request ``lost``: it may have been paid for,
-and is asked again only on explicit order.
+The rule is the same as for batches. A call is on disk before it is sent, and is never repeated
+while it may have been answered. A call therefore ends in one of three ways:
 
-A run with ``live_retry: always`` treats an error in the API's own words as the same error in a
-batch's results, whether it may have been billed or not. Budgets count such a call as paid.
+- An **answer** is stored like a line of a batch.
+- A **definite no** is a failed connection, or an answer in
+  `claude_batch.wire.error_table.NOT_BILLED`. If the error is transient, the request is queued
+  again; otherwise it ends as errored.
+- **Anything else** makes the request ``lost``, for example a 500 response or a driver that dies
+  during a call. The call may have been billed, so it is repeated only on explicit order.
+
+With ``live_retry: always``, an error in the API's own format counts like the same error in a
+batch's results, whether or not it was billed. Budgets count such a call as paid.
 """
 
 from __future__ import annotations
@@ -60,23 +63,23 @@ __all__ = ["LiveCalls", "Verdict", "judge"]
 _log = logging.getLogger(__name__)
 
 PAGE = 500
-"""Waiting requests whose row numbers are read at once."""
+"""Number of waiting requests whose row numbers are read at once."""
 
 MOST = 1000
-"""Calls under way at once, whatever runs ask for."""
+"""Most concurrent calls, whatever the runs ask for."""
 
 OTHERS_REST = 1.0
-"""Seconds between two tries while the API's limits leave no room."""
+"""Seconds between two attempts while the API's limits leave no room."""
 
 LONGEST_REST = 60.0
-"""Seconds; it is looked for waiting requests at least this often."""
+"""Longest time in seconds between two checks for waiting requests."""
 
 
 LiveRetry = Literal["safe", "always"]
 
 
 class Verdict(Enum):
-    """What the end of a call means for its request."""
+    """Meaning of a call's end for its request."""
 
     ANSWERED = "it has its answer"
     REFUSED = "a definite no that passes: it waits again"
@@ -87,10 +90,10 @@ class Verdict(Enum):
 
 
 def judge(answer: LiveAnswer, retry: LiveRetry = "safe") -> Verdict:
-    """Return what the end of a call means for its request.
+    """Return the verdict on a request after the end of its call.
 
-    ``safe``: only a definite no lets the request be asked again. ``always``: an error in the API's
-    own words does too.
+    ``safe``: only a definite no allows another attempt. ``always``: an error in the API's own
+    format also allows one.
     """
     if answer.message is not None or answer.malformed is not None:
         return Verdict.ANSWERED
@@ -117,7 +120,7 @@ _OUTCOMES = {
     Verdict.LOST: (Outcome.MISSING, Disposition.FINAL),
 }
 _STUMBLES = (Verdict.REFUSED, Verdict.RETRY, Verdict.LOST)
-"""Ends after which no other call leaves for a while, if the server itself failed."""
+"""Verdicts that delay the next call if the server itself failed."""
 
 
 @dataclass(slots=True, eq=False)
@@ -127,11 +130,11 @@ class _Call:
     batch_id: int
     left: float
     failures: int
-    """How many failures in a row were known when it left."""
+    """Number of consecutive failures that were known when the call was sent."""
 
 
 class LiveCalls:
-    """Makes the live calls of one workspace, as many at once as their runs allow."""
+    """The live calls of one workspace, as many at once as their runs allow."""
 
     def __init__(
         self,
@@ -143,7 +146,7 @@ class LiveCalls:
         changed: Callable[[], None],
         telling: Telling | None = None,
     ) -> None:
-        """``changed`` is called whenever requests have ended."""
+        """Set up the calls; ``changed`` is called whenever requests have ended."""
         self._telling = telling or Telling(ledger, client)
         self._ledger = ledger
         self._batches = client
@@ -158,7 +161,7 @@ class LiveCalls:
         self._calls: dict[asyncio.Task[LiveAnswer], _Call] = {}
         self._warnings: list[str] = []
         self._held: dict[str, int] = {}
-        """Runs of which some requests do not fit into their budgets, and what these leave."""
+        """Nano-dollars left, by run, for runs with requests that do not fit into their budgets."""
         self._held_before: set[str] = set()
         self._answered = 0
         self._failures = 0
@@ -166,15 +169,15 @@ class LiveCalls:
         self._wake = asyncio.Event()
 
     def wake(self) -> None:
-        """Look for waiting requests now."""
+        """Check for waiting requests now."""
         self._wake.set()
 
     async def run(self, seat: Seat) -> None:
-        """Make calls until the driver stops; those under way are waited for. Raises `Deposed`."""
+        """Make calls until the driver stops, and await those in progress. Raises `Deposed`."""
         await self._work(seat, until_idle=False)
 
     async def drain(self, seat: Seat) -> bool:
-        """Make calls until none waits that may leave by now; returns whether any was answered."""
+        """Make calls until no waiting call may be sent now; return whether any was answered."""
         before = self._answered
         await self._work(seat, until_idle=True)
         return self._answered > before
@@ -188,16 +191,16 @@ class LiveCalls:
                     return
                 await self._wait(rest)
                 await self._record(seat)
-                # Whatever it was that woke us: there may be room for them by now.
+                # Any event that ended the wait may have freed room for the held requests.
                 self._held.clear()
         finally:
-            # Only where the seat or the disk is lost: what was under way is lost with it.
+            # Only if the leader lock or the disk is lost: the calls in progress are lost with it.
             for call in self._calls:
                 call.cancel()
             await asyncio.gather(*self._calls, return_exceptions=True)
             self._calls.clear()
             self._page.clear()
-            # A pass that follows later asks the budgets again: they may have been raised.
+            # A later pass reads the budgets again, because they may have been raised.
             self._held.clear()
             if self._client is not None:
                 self._client.leave()
@@ -217,7 +220,7 @@ class LiveCalls:
     # Leaving -------------------------------------------------------------------------------------
 
     def _start(self, seat: Seat) -> float:
-        """Let as many calls leave as may; returns the seconds until it is worth looking again."""
+        """Start as many calls as allowed; return the seconds until the next check."""
         now = time.time()
         with self._ledger.read() as tx:
             state = queries.workspace_row(tx, seat.workspace_id)
@@ -229,8 +232,8 @@ class LiveCalls:
             return LONGEST_REST if state.next_probe is None else state.next_probe - now
         if self._not_before - time.monotonic() > 0:
             return self._not_before - time.monotonic()
-        # One call probes whether the account is back, or a server that failed: while it fails,
-        # each call may be paid for without an answer.
+        # While the account is halted or a server fails, send one call as a probe. Each failing call
+        # may be billed without an answer.
         most = MOST if state.halted is None and not self._failures else 1
         self._count_for_budgets(seat, now)
         held = set(self._held)
@@ -238,11 +241,11 @@ class LiveCalls:
         if turns:
             self._leave(seat, turns)
         if self._tell_held(seat, self._held.keys() - held, now):
-            return 0.0  # which of their requests are smaller and may fit is known only now
+            return 0.0  # only now is it known which smaller requests may fit
         return rest if self._page else LONGEST_REST
 
     def _count_for_budgets(self, seat: Seat, now: float) -> None:
-        """What was sent before a budget was there is counted before more is sent."""
+        """Count work that was sent before its budget existed, before more is sent."""
         with self._ledger.read() as tx:
             if not any_budget(tx):
                 return
@@ -250,7 +253,7 @@ class LiveCalls:
         count_for_calls(self._ledger, seat, self._prices, runs, now)
 
     def _tell_held(self, seat: Seat, run_ids: Collection[str], now: float) -> bool:
-        """Store what each request of held runs reserves, for their status and for the next look.
+        """Store what each request of held runs reserves, for the run's status and the next check.
 
         Returns whether anything was stored.
         """
@@ -264,7 +267,7 @@ class LiveCalls:
         return learned
 
     def _turns(self, seat: Seat, most: int) -> tuple[list[tuple[int, str, Turn]], float]:
-        """Turns for the requests that stand first, and how long the next one must wait."""
+        """Return permits for the first requests, and the seconds until the next one may be sent."""
         if self._client is None:
             self._client = self._batches.live(concurrency=MOST)
         turns: list[tuple[int, str, Turn]] = []
@@ -279,7 +282,8 @@ class LiveCalls:
                     try:
                         room.reserve(waiting.run_id, waiting.actor, waiting.body)
                     except NoRoom as error:
-                        # Others of its run wait too, unless they are known to be small enough.
+                        # Other requests of the run wait too, unless they are known to be small
+                        # enough.
                         self._held[error.run_id] = error.left
                         self._page.clear()
                         self._page.extend(
@@ -290,7 +294,7 @@ class LiveCalls:
                     bound = min(most, waiting.concurrency)
                     found = self._client.try_turn(model, len(waiting.body), tokens, bound)
                     if not isinstance(found, Turn):
-                        # Where others' calls must end first, it is looked again soon.
+                        # If calls of others must end first, check again soon.
                         rest = min(found, OTHERS_REST)
                         break
                     turns.append((waiting.seq, model, found))
@@ -310,7 +314,7 @@ class LiveCalls:
                         self._client.unused(turn, model)
                         continue
                     try:
-                        # What is claimed is about to be paid for.
+                        # A claimed call is about to be paid for.
                         reserve = room.reserve(asked.run_id, asked.actor, asked.body)
                     except NoRoom as error:
                         self._held[error.run_id] = error.left
@@ -339,7 +343,7 @@ class LiveCalls:
             self._calls[asyncio.create_task(sent)] = call
 
     def _behind(self, seat: Seat, claimed: list[tuple[_Call, str, Turn]]) -> None:
-        """Another copy of this ledger has sent meanwhile: nothing leaves."""
+        """Put all claimed requests back, because another copy of this ledger has sent meanwhile."""
         assert self._client is not None
         for _, model, turn in claimed:
             self._client.unused(turn, model)
@@ -367,7 +371,8 @@ class LiveCalls:
                     told = self._note(tx, seat, ended)
                 break
             except LedgerError as error:
-                # Answers are known here alone: while this process lives they must not be lost.
+                # The answers exist only in this process, so keep trying to store them while it
+                # lives.
                 failures += 1
                 _log.error(
                     "%d live answers cannot be stored yet: %s",
@@ -388,7 +393,7 @@ class LiveCalls:
     def _note(
         self, tx: Transaction, seat: Seat, ended: list[tuple[_Call, LiveAnswer]]
     ) -> list[CallEnd]:
-        """Write down what became of calls; returns the same to be told of."""
+        """Store how calls ended, and return the same for the observers."""
         now = time.time()
         final: list[Ended] = []
         told: list[CallEnd] = []
@@ -409,7 +414,7 @@ class LiveCalls:
                 result, state = self._result(call, answer, now), RequestState.SUCCEEDED
                 if result.disposition == Disposition.MALFORMED:
                     state = RequestState.MALFORMED
-                # What went to probe a halted account was answered.
+                # The call that probed a halted account was answered.
                 self._refusals.lift(tx, seat.workspace_id)
             elif verdict is Verdict.FAILED:
                 self._failures = 0
@@ -435,8 +440,8 @@ class LiveCalls:
                     self._halt(tx, seat, answer)
             is_malformed = answer.malformed is not None
             if is_malformed or (verdict in _STUMBLES and (may_be_paid or answer.never_left)):
-                # A refused caller waits as told; a server that fails is given time. Calls that were
-                # under way together fail together, which is one failure.
+                # A refused caller waits as the API asks; a failing server is given time. Calls that
+                # were in progress together and fail together count as one failure.
                 if call.failures >= self._failures:
                     self._failures += 1
                 self._not_before = time.monotonic() + backoff(self._failures)
@@ -471,16 +476,16 @@ class LiveCalls:
         return custom_id(call.request.id, self._ledger.incarnation, call.sending)
 
     def _result(self, call: _Call, answer: LiveAnswer, now: float) -> NewResult:
-        # Kept as the line that a batch would have had, so that one reader serves both.
+        # Stored in the format of a batch's result line, so that one reader handles both.
         identifier, malformed = self._custom_id(call), answer.malformed
         raw = b'{"custom_id":"%b","result":{"type":"succeeded","message":%b}}' % (
             identifier.encode(),
-            answer.raw.replace(b"\n", b" "),  # between values only: JSON's strings hold none
+            answer.raw.replace(b"\n", b" "),  # JSON strings hold no raw newline
         )
         if malformed is None:
             line = decode_line(raw)
         else:
-            # The line may be unreadable where whose it is must be read from it.
+            # The line may be unreadable, so it cannot be parsed for its custom id.
             line = ResultLine(
                 identifier,
                 "succeeded",

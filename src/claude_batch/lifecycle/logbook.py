@@ -10,7 +10,7 @@ from claude_batch.core.events import Event
 __all__ = ["LOGGER", "Logbook", "words_of"]
 
 LOGGER = "claude_batch.events"
-"""The name of the logger that has the events."""
+"""Name of the logger for events."""
 
 _LEVELS: dict[type[Event], int] = {
     events.BatchUnknown: logging.WARNING,
@@ -18,7 +18,7 @@ _LEVELS: dict[type[Event], int] = {
     events.SendingHalted: logging.ERROR,
     events.RunHeld: logging.WARNING,
 }
-"""How loud an event of a class can be; all others are told at INFO."""
+"""Highest log level of an event by its class; all others are logged at INFO."""
 
 _DECIDED = {
     "assumed": logging.WARNING,
@@ -28,10 +28,10 @@ _DECIDED = {
 
 
 class Logbook:
-    """Writes each event to the logger ``claude_batch.events``.
+    """An observer that writes each event to the logger ``claude_batch.events``.
 
-    A record's message is for people; its attributes have the event's name (``event``) and fields,
-    for a formatter that writes them.
+    A record's message is for people. Its attributes are the event's name (``event``) and fields,
+    for structured formatters.
     """
 
     def __init__(self) -> None:
@@ -41,7 +41,7 @@ class Logbook:
         return "the log"
 
     def wants(self, kind: type[Event]) -> bool:
-        """Only what the logger's level lets through."""
+        """Return whether the logger's level lets events of a class through."""
         return not kind.on_request and self._log.isEnabledFor(_LEVELS.get(kind, logging.INFO))
 
     def on_event(self, event: Event) -> None:
@@ -53,7 +53,7 @@ class Logbook:
 
 
 def words_of(event: Event) -> str:
-    """An event in words, for people."""
+    """Return an event as text for people."""
     match event:
         case events.RequestsQueued():
             return f"{event.run_id}: {event.requests} requests queued ({event.actor})"

@@ -1,4 +1,4 @@
-"""A ledger that is behind its high-water mark sends nothing until it is recovered."""
+"""Check of the high-water mark: a ledger that is behind it sends nothing until recovered."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["compare", "stop_behind"]
 def compare(
     tx: Transaction, ledger: Ledger, settings: LedgerSettings, mark: Mark | None, workspace_id: int
 ) -> None:
-    """Stop sending where the ledger does not know what its mark, read before, knows."""
+    """Stop sending if the ledger does not know what its mark, read before, counts."""
     if not is_known(mark, ledger.incarnations, posts_of(tx)):
         note_behind(tx, time.time())
     if halts.halt_of(tx, workspace_id).behind is not None:
@@ -25,7 +25,7 @@ def compare(
 def stop_behind(
     tx: Transaction, ledger: Ledger, settings: LedgerSettings, workspace_id: int
 ) -> None:
-    """Halt a workspace of a ledger that is behind, and say why."""
+    """Halt a workspace of a ledger that is behind its mark, and store the reason."""
     halts.halt(
         tx,
         workspace_id,

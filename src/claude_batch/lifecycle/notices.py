@@ -1,7 +1,7 @@
-"""Events that show in the ledger alone: halts that begin and end, runs that are held or finish.
+"""Events that are visible only in the ledger: halts, and runs that are held or finish.
 
-Whoever does it (a driver here, one of another process, the user who cancels) writes it down; here
-it is noticed after a change, and told. Nothing is looked at where nobody wants to know.
+A driver of this or another process, or the user, writes such a change. This module notices and
+reports it after a change of the ledger. It reads nothing if no observer is interested.
 """
 
 from __future__ import annotations
@@ -25,12 +25,13 @@ __all__ = ["Noticing"]
 
 SOON = 0.05
 RESTS_PER_LOOK = 20
-"""Seconds from a change to the look at it, at least; where looks take long, that many times as
-long as the last one took."""
+"""Limits of the time from a change to the next look.
+
+It is at least `SOON` seconds, and at least `RESTS_PER_LOOK` times as long as the last look."""
 
 
 class Noticing:
-    """Belongs to the engine's loop; only `follow` is called from elsewhere."""
+    """Finds and reports changes. Belongs to the engine's loop; only `follow` is thread-safe."""
 
     def __init__(
         self, ledger: Ledger, observers: Observers, doors: Callable[[], Iterable[Door]]
@@ -40,20 +41,20 @@ class Noticing:
         self._doors = doors
         self._runs: set[str] = set()
         self._halts: dict[int, tuple[str, float]] = {}
-        # The stamp at which a run that was told had finished: after a retry it finishes anew.
+        # Stamp of the reported end, by run: after a retry a run finishes again.
         self._told: dict[str, int] = {}
-        # What held a run when that was told last: its scope, name and sum.
+        # Scope, name and amount of the last reported budget, by held run.
         self._held: dict[str, tuple[str, str, int]] = {}
         self._planned = False
         self._took = 0.0
 
     def follow(self, run_ids: Iterable[str]) -> None:
-        """Tell when these runs are held, and when they finish, also where they have already."""
+        """Report when these runs are held or finish, even if they already have."""
         if self._observers.wants(RunFinished) or self._observers.wants(RunHeld):
             self._runs.update(run_ids)
 
     def plan(self) -> None:
-        """Something has changed: look soon, and once for many changes."""
+        """Schedule one look for many changes."""
         if self._planned or not (self._runs or self._observers.wants(SendingHalted)):
             return
         self._planned = True
@@ -62,16 +63,16 @@ class Noticing:
 
     def _look_later(self) -> None:
         self._planned = False
-        with contextlib.suppress(LedgerError):  # told to those who wait, by whoever drives
+        with contextlib.suppress(LedgerError):  # the driver reports it to the callers
             self.look()
 
     def look_once_more(self) -> None:
-        """The end: tell what is not told yet."""
+        """Report what is not reported yet, at the end."""
         with contextlib.suppress(LedgerError):
             self.look()
 
     def look(self) -> None:
-        """Look now, and tell what is new. Raises `LedgerError`."""
+        """Look now, and report changes. Raises `LedgerError`."""
         begun = time.monotonic()
         if self._observers.wants(SendingHalted):
             for door in self._doors():
@@ -86,7 +87,7 @@ class Noticing:
             with self._ledger.read() as tx:
                 holds = any_budget(tx)
         if not holds and not self._observers.wants(RunFinished):
-            # Mostly nobody wants to know more of a run. Who waits for one lets it be followed anew.
+            # Usually no observer is interested. A caller that waits for a run follows it anew.
             self._runs.clear()
             return
         for run_id in list(self._runs):
@@ -158,7 +159,7 @@ class Noticing:
         if held is not None:
             counts = queries.request_counts(tx, run.id)
             if counts.get(RequestState.PACKED) or counts.get(RequestState.CONTINUING):
-                return  # what is under way may make room
+                return  # work in progress may free room
         before = self._held.pop(run.id, None)
         if held is None:
             return

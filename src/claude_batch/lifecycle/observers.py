@@ -1,8 +1,8 @@
-"""Observers: whom events are told, each on a thread of its own, none of which can harm a run.
+"""Observers: receivers of events, each on its own thread; none of them can disturb a run.
 
-Telling puts an event into a queue and returns. Where an observer is slower than events come, its
-oldest ones are dropped, and counted; what it raises is caught and logged once for each kind; one
-that never returns is left behind at the end.
+Reporting puts an event into a queue and returns. If an observer is slower than the events, its
+oldest ones are dropped and counted. An exception that it raises is logged once for each type. An
+observer that never returns is abandoned at the end.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ __all__ = ["NOBODY", "Carriers", "Observers", "checked_observers"]
 _log = logging.getLogger(__name__)
 
 QUEUE = 1000
-"""Events that wait for an observer, at most; the oldest are dropped for newer ones."""
+"""Most events that wait for an observer; older ones are dropped for newer ones."""
 
 CLOSING_SECONDS = 2.0
-"""How long closing waits for observers to take what is told already."""
+"""Seconds that closing waits for observers to process queued events."""
 
 
 def checked_observers(observers: Iterable[ObserverLike]) -> tuple[ObserverLike, ...]:
-    """The same, once it is sure that each can be told. Raises ``TypeError``."""
+    """Return the observers if each can receive events. Raises ``TypeError``."""
     found = tuple(observers)
     for observer in found:
         for name in ("wants", "carry"):
@@ -48,7 +48,7 @@ def checked_observers(observers: Iterable[ObserverLike]) -> tuple[ObserverLike, 
 
 
 Source: TypeAlias = Callable[[], Iterable[Event]]
-"""Gives events when it is called, anew for each observer."""
+"""Returns the events when called; it is called once for each observer."""
 
 
 class Carriers:
@@ -60,7 +60,7 @@ class Carriers:
         self._told = False
 
     def carried(self) -> str | None:
-        """What the first of them says that says something; what they raise is logged, once."""
+        """Return the first text that an observer carries, or `None`; exceptions are logged once."""
         for carry in self._carry:
             try:
                 found = carry()
@@ -92,7 +92,7 @@ class _Outlet:
         self._dropped = 0
         self._faults: set[str] = set()
         self._runner: asyncio.Runner | None = None
-        """The event loop of an observer whose ``on_event`` is asynchronous."""
+        """Event loop of an observer whose ``on_event`` is asynchronous."""
 
     def wants(self, kind: type[Event]) -> bool:
         if self._wants is None:
@@ -122,7 +122,7 @@ class _Outlet:
         self._hand_over_any(event)
 
     def _starts(self) -> bool:
-        """Whether its thread runs; none starts any more while the process ends."""
+        """Return whether its thread runs; no thread can start while the process ends."""
         if self._thread is None:
             thread = threading.Thread(target=self._run, name="claude-batch-observer", daemon=True)
             try:
@@ -141,7 +141,7 @@ class _Outlet:
                 self._runner.close()
 
     def _next(self) -> Event | Source | None:
-        """What is to be handed over; None once the observer is told nothing more."""
+        """Return the next queued item, or `None` after the last one."""
         with self._ready:
             while not self._queue:
                 if self._closing:
@@ -172,7 +172,7 @@ class _Outlet:
                 self._runner = asyncio.Runner()
             self._runner.run(finish())
         else:
-            # The process ends, and no thread starts any more; this one may have a loop that runs.
+            # The process ends and no thread can start; this thread may have a running loop.
             if inspect.iscoroutine(taking):
                 taking.close()
             raise RuntimeError("the process ends; what is asynchronous is not begun any more")
@@ -199,13 +199,13 @@ class _Outlet:
             )
 
     def stop(self) -> None:
-        """Take nothing more; the thread ends once it has handed over what it has."""
+        """Accept no more events; the thread ends after the queued ones."""
         with self._ready:
             self._closing = True
             self._ready.notify()
 
     def join(self, until: float) -> None:
-        """Wait for the thread, until a time of `time.monotonic`; not for a blocked one."""
+        """Wait for the thread until a `time.monotonic` time; a blocked thread is abandoned."""
         thread = self._thread
         if thread is not None and thread is not threading.current_thread():
             thread.join(max(0.0, until - time.monotonic()))
@@ -221,36 +221,36 @@ class _Outlet:
 
 
 class Observers:
-    """All observers of a ledger in this process. Thread-safe; telling never blocks or raises."""
+    """All observers of a ledger in this process. Thread-safe; never blocks or raises."""
 
     def __init__(self, ledger: str, *, log: bool = True) -> None:
-        """``ledger`` is what events name; ``log``: whether the log is one of them."""
+        """Set up for a ledger, whose name is in the events; ``log`` adds the log as an observer."""
         self.ledger: str = ledger
         self._lock = threading.Lock()
         self._outlets: tuple[_Outlet, ...] = (_Outlet(Logbook()),) if log else ()
 
     def wants(self, kind: type[Event]) -> bool:
-        """Whether anybody wants events of a class: what costs is then worth finding out."""
+        """Return whether any observer wants events of a class, so that they are worth computing."""
         return any(outlet.wants(kind) for outlet in self._outlets)
 
     def tell(self, event: Event) -> None:
-        """Tell everybody who wants it, soon, on threads of their own."""
+        """Queue an event for every observer that wants it."""
         kind = type(event)
         for outlet in self._outlets:
             if outlet.wants(kind):
                 outlet.put(event)
 
     def tell_each(self, kind: type[Event], source: Source) -> None:
-        """Tell events of a class that are many: each who wants them reads them from the source.
+        """Queue a source of many events of a class; each interested observer reads it.
 
-        That happens on the observer's thread, so that nothing is read faster than it is taken.
+        The source is read on the observer's thread, so no faster than the observer processes it.
         """
         for outlet in self._outlets:
             if outlet.wants(kind):
                 outlet.put(source)
 
     def attach(self, observers: Iterable[ObserverLike]) -> None:
-        """Tell these too; one that is told already is not told twice."""
+        """Add observers; one that is already attached receives events only once."""
         with self._lock:
             outlets = list(self._outlets)
             for observer in observers:
@@ -259,11 +259,11 @@ class Observers:
                     outlets.append(_Outlet(observer))
                 else:
                     known.users += 1
-            # Replaced, never changed: who tells reads it without a lock.
+            # Replaced, never changed in place, because readers take no lock.
             self._outlets = tuple(outlets)
 
     def detach(self, observers: Iterable[ObserverLike]) -> None:
-        """Tell these no more, once they have taken what was told, or time is up."""
+        """Remove observers after they have processed queued events, or after the timeout."""
         gone: list[_Outlet] = []
         with self._lock:
             outlets = list(self._outlets)
@@ -277,7 +277,7 @@ class Observers:
         self._end(gone)
 
     def close(self) -> None:
-        """Tell nobody any more; waits a little for what was told."""
+        """Remove all observers; waits briefly for queued events."""
         with self._lock:
             gone, self._outlets = self._outlets, ()
         self._end(gone)
@@ -293,4 +293,4 @@ class Observers:
 
 
 NOBODY: Observers = Observers("", log=False)
-"""For who does the lifecycle's work without an engine: nobody is told."""
+"""No observers, for lifecycle work without an engine."""

@@ -1,4 +1,4 @@
-"""Packing: which queued requests travel together in the next batch."""
+"""Packing: which queued requests share the next batch."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ __all__ = ["Choice", "Cut", "Policy", "Queued", "goes_live", "pack_due", "plan_c
 
 
 Queued = tuple[int, int, str]
-"""A queued request, as packing sees it: row number, bytes of its params, run id."""
+"""A queued request for packing: row number, bytes of its params, run id."""
 
 
 class Policy(Protocol):
-    """What of a run's `BatchProcessingMode` matters to the batch that carries its requests."""
+    """The parts of a run's `BatchProcessingMode` that affect a batch with its requests."""
 
     @property
     def max_requests(self) -> int: ...
@@ -36,7 +36,7 @@ class Policy(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """The beginning of a lane's queue that makes one batch."""
+    """The first part of a lane's queue, which makes one batch."""
 
     last_seq: int
     count: int
@@ -53,11 +53,11 @@ def plan_cut(
     max_body: int = MAX_BODY_BYTES,
     avoid: Collection[int] = (),
 ) -> Cut | None:
-    """Take queued requests in order, until the next would pass a limit; None where none is queued.
+    """Return the first queued requests up to the next limit, or `None` if none is queued.
 
-    The number of requests is the smallest that any of them asks for; the intervals of polling are
-    the shortest. The body is counted exactly, envelope included. ``avoid`` are counts that tell
-    less than others; where a few requests less make another count, they wait for the next batch.
+    The maximum number of requests is the smallest of their runs; the polling intervals are the
+    shortest. The body is counted exactly, envelope included. ``avoid`` are ambiguous counts: if a
+    few requests less make another count, these wait for the next batch.
     """
     count = total = last = 0
     limit, poll, max_poll = max_requests, float("inf"), float("inf")
@@ -65,7 +65,7 @@ def plan_cut(
     steps: deque[tuple[int, int, int]] = deque(maxlen=len(avoid) + 1)
     for seq, size, run_id in queued:
         if run_id != run:
-            # Requests of a run mostly follow each other: its policy is looked at once.
+            # Requests of a run are usually adjacent, so its policy is read once.
             run, policy = run_id, policies[run_id]
             if count + 1 > min(limit, policy.max_requests) and count:
                 break
@@ -91,9 +91,9 @@ def whole_cut(
     *,
     avoid: Collection[int] = (),
 ) -> Cut | None:
-    """What `plan_cut` gives for a lane that fits into one batch; None for any other.
+    """Return the result of `plan_cut` for a lane that fits into one batch, else `None`.
 
-    ``policies`` are those of the runs that have requests in it, and of no others.
+    ``policies`` are those of the runs that have requests in the lane, and of no others.
     """
     limit = min([MAX_REQUESTS, *(policy.max_requests for policy in policies.values())])
     if (
@@ -108,7 +108,7 @@ def whole_cut(
 
 
 class Choice(Protocol):
-    """What of a run's `BatchProcessingMode` says whether its requests go live."""
+    """The parts of a run's `BatchProcessingMode` that decide whether its requests go live."""
 
     @property
     def kind(self) -> str: ...
@@ -121,11 +121,11 @@ class Choice(Protocol):
 
 
 def goes_live(waiting: int, choices: Iterable[Choice]) -> bool:
-    """Whether the requests that wait to be packed in a lane go to the live API instead.
+    """Return whether the requests that wait in a lane go to the live API instead.
 
-    So where all are of mode ``auto`` and no more of them wait than ``auto_threshold`` (the smallest
-    of any). A run counts with all its requests, so the few of a large one that are tried again stay
-    in batches.
+    They do if all have mode ``auto`` and at most ``auto_threshold`` of them wait (the smallest
+    value of any run). A run counts with all its requests, so the few retries of a large run stay in
+    batches.
     """
     found = list(choices)
     return bool(found) and all(
@@ -139,10 +139,10 @@ def goes_live(waiting: int, choices: Iterable[Choice]) -> bool:
 def pack_due(
     ledger: Ledger, seat: Seat, now: float, prices: Prices | None = None
 ) -> tuple[list[int], float | None]:
-    """Pack every lane whose time has come, each as far as one batch and the budgets reach.
+    """Pack every lane that is due, each as far as one batch and the budgets allow.
 
-    ``prices`` tell what requests may cost, where a budget asks (by default the listed ones).
-    Returns the new batches and the time at which the next lane is due (None: no lane waits).
+    ``prices`` bound the cost of requests if there is a budget (by default the listed prices).
+    Returns the new batches, and the time when the next lane is due (`None` if no lane waits).
     """
     with ledger.read() as tx:
         lanes = batch_contents.due_lanes(tx, seat.workspace_id, now)
@@ -159,7 +159,8 @@ def pack_due(
             prices = prices or prices_of()
             reserve_what_waits(ledger, seat, prices, lane_id, waiting, now, alone)
         with ledger.write(seat) as tx:
-            # An unknown sending is looked for by its count: another batch shall not look like it.
+            # An unknown sending is identified by its count, so no other batch should have the same
+            # count.
             unknown = unknown_batches.unknown_batches(tx, seat.workspace_id)
             avoid = {row.request_count for row in unknown}
             policies = batch_contents.policies(tx, lane_id, alone)
@@ -202,17 +203,17 @@ def _cut_of(
     policies: Mapping[str, Record],
     avoid: Collection[int],
 ) -> tuple[Cut | None, Literal["first", "by_prefix", "primers"]]:
-    """What of a lane makes the next batch, and which of its requests are meant."""
+    """Return the requests of a lane that make the next batch, and how they were selected."""
     prefixed = any(policy.prefixed for policy in policies.values())
     if prefixed and (ahead := batch_contents.queued_primers(tx, lane_id, alone)):
-        # For each prefix only one of them is sent: company would make all the others wait longer.
+        # Only one request of each prefix is sent; more requests would delay all the others.
         return plan_cut(ahead, policies, avoid=avoid), "primers"
-    # Mostly all of a lane fits into one batch, and need not be looked at one by one.
+    # A whole lane usually fits into one batch, so its requests need not be read one by one.
     cut = whole_cut(*totals, policies, avoid=avoid)
     if cut is not None:
         return cut, "first"
     if prefixed:
-        # What shares a prefix travels together.
+        # Requests with the same prefix share a batch.
         queued = batch_contents.queued_by_prefix(tx, lane_id, alone)
         return plan_cut(queued, policies, avoid=avoid), "by_prefix"
     queued = batch_contents.queued_of_lane(tx, lane_id, alone)
@@ -226,7 +227,7 @@ def _cut_that_fits(
     avoid: Collection[int],
     budget: Fitting,
 ) -> tuple[Cut | None, list[int]]:
-    """`_cut_of` where not all fits into the budgets: which requests are meant, by row number."""
+    """Return `_cut_of` and the selected row numbers if not all requests fit into the budgets."""
     cut = None
     if any(policy.prefixed for policy in policies.values()):
         ahead = {seq for seq, _, _ in batch_contents.queued_primers(tx, lane_id, budget.alone)}

@@ -1,4 +1,4 @@
-"""Polling: when to look at a batch again, and what a look changes."""
+"""Polling: when to check a batch again, and what a check changes."""
 
 from __future__ import annotations
 
@@ -24,42 +24,43 @@ __all__ = ["Polling", "absence", "age_of", "is_due", "missing_since", "next_chec
 _log = logging.getLogger(__name__)
 
 LATE = 7200.0
-"""Seconds by which a look may always be late: of a program that is started now and then, too."""
+"""Seconds by which a check may be late, also in a program that is started now and then."""
 
 MANY = 2
-"""From so many batches on, one list call checks them all."""
+"""Number of batches from which one list call checks them all."""
 
 
 def next_check(age: float, poll_interval: float, max_poll_interval: float) -> float:
-    """Seconds until the next look at a batch of that age: a tenth of it, within both intervals.
+    """Return the seconds until the next check of a batch: a tenth of its age.
 
-    A batch of one minute is worth a look soon, one of ten hours is not.
+    The result stays within both intervals. A batch of one minute is worth an early check; a batch
+    of ten hours is not.
     """
     return min(max(age / 10, poll_interval), max_poll_interval)
 
 
 def is_due(next_check: float, max_poll_interval: float, now: float) -> bool:
-    """Whether a check is due: its time has come, or lies further ahead than any interval.
+    """Return whether a check is due: its time has come, or is further ahead than any interval.
 
-    The latter was planned before the clock jumped back.
+    The second case was planned before the clock jumped back.
     """
     return next_check <= now or next_check > now + max_poll_interval + 1
 
 
 def age_of(submitted: float | None, now: float) -> float:
-    """Seconds since a batch was submitted; a clock that jumped back gives no negative age."""
+    """Return the seconds since a batch was submitted; never negative if the clock jumps back."""
     return 0.0 if submitted is None else max(0.0, now - submitted)
 
 
 def missing_since(
     since: float | None, planned: float | None, *, now: float, server_now: float, after: float
 ) -> float:
-    """Since when every look has found nothing (404), by the server's clock, this one included.
+    """Return the server's time since when every check, this one included, has returned 404.
 
-    ``since`` is what the looks before have noted, ``planned`` when, by our clock, this one was to
-    come, ``after`` the time for which 404s must last to be believed. Who has not looked for half of
-    it has seen none all the while: the one before it and the one after it may both be passing ones.
-    Then it begins anew.
+    ``since`` is the value from the checks before. ``planned`` is when, by our clock, this check was
+    to happen. ``after`` is the time for which 404s must last to be believed. If nobody polled for
+    half of this window, the 404 before the pause and the one after it may both be transient. The
+    window then restarts.
     """
     unwatched = planned is not None and now - planned > max(after / 2, LATE)
     if since is None or unwatched or since > server_now + 1:
@@ -70,14 +71,14 @@ def missing_since(
 def absence(
     since: float | None, planned: float | None, client: BatchesClient, settings: LedgerSettings
 ) -> tuple[float, bool]:
-    """`missing_since` for a look that the server has just answered, and whether it is believed."""
+    """Return `missing_since` for a check that was just answered, and whether it is believed."""
     now, after = client.server_now(), settings.not_found_after
     begun = missing_since(since, planned, now=time.time(), server_now=now, after=after)
     return begun, now - begun >= after
 
 
 class Polling:
-    """Checks and cancels the batches of one workspace."""
+    """The checks and cancellations of one workspace's batches."""
 
     def __init__(
         self,
@@ -92,7 +93,7 @@ class Polling:
         self._settings = settings
 
     async def check_due(self, seat: Seat, now: float) -> None:
-        """Look at every batch whose check is due. Raises `Deposed` where the seat was lost."""
+        """Check every batch that is due. Raises `Deposed` if the leader lock was lost."""
         with self._ledger.read() as tx:
             waiting = collected_batches.at_the_api(tx, seat.workspace_id)
         due = [row for row in waiting if is_due(row.next_check, row.max_poll_interval, now)]
@@ -100,12 +101,12 @@ class Polling:
             return
         seen: dict[str, RemoteBatch] = {}
         if len(waiting) >= MANY:
-            # The list tells of those that are not due yet as well, at the same price.
+            # The list also contains the batches that are not due yet, at the same price.
             seen = await self._list({row.remote_id for row in waiting})
         for row in waiting:
             remote = seen.get(row.remote_id)
             if remote is None and row in due:
-                # Absence from a list proves nothing: ask for the batch itself.
+                # Absence from a list proves nothing, so retrieve the batch itself.
                 remote = await self._retrieve(seat, row)
             if remote is not None:
                 self._note(seat, row, remote)
@@ -134,7 +135,8 @@ class Polling:
         except ApiError as error:
             note = str(error)
             if error.fault.status == 404:
-                # Reported right after create and after the end: final only after a day of them.
+                # A 404 occurs right after create and after the end; it is final only after a day of
+                # them.
                 missing, gone = absence(missing, row.next_check, self._client, self._settings)
                 if gone and await self._sees(seat):
                     with self._ledger.write(seat) as tx:
@@ -156,7 +158,7 @@ class Polling:
         return None
 
     async def _sees(self, seat: Seat) -> bool:
-        """Whether another batch of the same workspace can be seen."""
+        """Return whether another batch of the same workspace is visible."""
         try:
             page = await self._client.list_page(limit=1)
         except (ApiError, Unreachable):
@@ -172,7 +174,8 @@ class Polling:
             ended = remote.ended or now
             with self._ledger.write(seat) as tx:
                 collected_batches.mark_ended(tx, row.id, counts=json.dumps(counts), ended=ended)
-                # An ended batch makes room in the API's queue: what waits for room may try.
+                # An ended batch frees room in the API's queue, so sendings that wait for room may
+                # retry.
                 halts.wait_until(tx, seat.workspace_id, None, None)
             self._telling.observers.tell(
                 BatchEnded(
@@ -198,7 +201,7 @@ class Polling:
 
     def _wait(self, row: Any, now: float) -> float:
         if row.cancel_requested is not None:
-            # It ends soon, and somebody may wait for what becomes of it.
+            # It ends soon, and a caller may wait for the outcome.
             return row.poll_interval
         return next_check(age_of(row.submitted, now), row.poll_interval, row.max_poll_interval)
 
@@ -211,7 +214,7 @@ class Polling:
             try:
                 remote = await self._client.cancel(row.remote_id)
             except (ApiError, Unreachable) as error:
-                # A batch that has just ended cannot be cancelled any more; the check tells.
+                # A batch that has just ended can no longer be cancelled; the next check shows it.
                 _log.info("batch %s cannot be cancelled: %s", row.remote_id, error)
                 with self._ledger.write(seat) as tx:
                     collected_batches.checked(

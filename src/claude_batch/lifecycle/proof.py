@@ -1,4 +1,4 @@
-"""Proof: a ``custom_id`` in a batch's results tells whose the batch is."""
+"""Proof of ownership: a ``custom_id`` in a batch's results identifies its owner."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from claude_batch.wire.messages import UnreadableLine, decode_line
 __all__ = ["FOREIGN_LINES", "Proof", "prove", "split_lines"]
 
 FOREIGN_LINES = 1000
-"""So many lines that are not ours are read before a batch counts as somebody else's unread."""
+"""Number of foreign lines after which a batch counts as foreign without further reading."""
 
 
 async def split_lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[list[bytes]]:
-    """Lists of whole lines, without their ends; the last line needs none."""
+    """Yield lists of whole lines, without their ends; the last line needs no newline."""
     pending: list[bytes] = []
     async for chunk in chunks:
         head, newline, tail = chunk.rpartition(b"\n")
@@ -37,24 +37,24 @@ async def split_lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[list[bytes]
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """What an ended batch's results say: whose it is, or why that is not known yet."""
+    """Evidence from an ended batch's results: its owner, or why it is not known yet."""
 
     owner: int | None = None
-    """The ledger's batch whose sending it is."""
+    """Id of the ledger's batch whose sending it is."""
     foreign: bool = False
     missing: bool = False
-    """True where the API answered with 404."""
+    """Whether the API answered with 404."""
     fetched: bool = False
-    """True where the results were read to their end, and told nothing."""
+    """Whether the results were read to their end without evidence."""
     note: str | None = None
 
 
 async def prove(ledger: Ledger, client: BatchesClient, remote_id: str) -> Proof:
-    """Read an ended batch's results until one of our ``custom_id``s tells that it is ours.
+    """Read an ended batch's results until one of our ``custom_id``s proves that it is ours.
 
-    A line that is not ours proves less: one that has strayed into our results must not make us pay
-    for them again. So a batch is foreign where its results end, or go on for long, without one of
-    ours. Nothing is stored: the lines may be somebody else's.
+    A foreign line proves less: one that strayed into our results must not make us pay for them
+    again. So a batch is foreign only if its results end, or continue for long, without one of ours.
+    Nothing is stored, because the lines may belong to somebody else.
     """
     foreign: Proof | None = None
     count = 0

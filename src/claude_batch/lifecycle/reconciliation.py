@@ -1,9 +1,9 @@
-"""Reconciliation: what became of a sending whose answer never came.
+"""Reconciliation: find the outcome of a sending whose answer never arrived.
 
-The API takes no idempotency key and a batch bears no label, so an unknown sending is looked for in
-the API's list: what is new there, has as many requests and is of the right age, is a *candidate*,
-and a ``custom_id`` in its results proves whose it is. Only where a complete walk of the list, made
-after the server had time to settle, leaves no candidate, was the sending not accepted.
+The API takes no idempotency key, and a batch has no label. So an unknown sending is searched in the
+API's list of batches. A new batch with the right number of requests and the right age is a
+*candidate*, and a ``custom_id`` in its results proves its owner. The sending was not accepted only
+if a complete walk of the list, made after the server had time to settle, leaves no candidate.
 """
 
 from __future__ import annotations
@@ -31,11 +31,12 @@ __all__ = ["SILENT_SENDINGS", "Decision", "Reconciliation", "decide", "may_be_ou
 _log = logging.getLogger(__name__)
 
 SILENT_SENDINGS = 3
-"""After so many sendings in a row that were not accepted, and not refused either, a batch is split
-in two; a single request that does it halts sending."""
+"""Sendings in a row, neither accepted nor refused, after which a batch is split in two.
+
+If the batch has a single request, sending halts instead."""
 
 COMPLETE_FETCHES = 3
-"""After so many fetches without one readable ``custom_id`` a candidate cannot be judged."""
+"""Fetches without a readable ``custom_id`` after which a candidate cannot be judged."""
 
 
 def may_be_ours(
@@ -47,15 +48,15 @@ def may_be_ours(
     not_before: float,
     not_after: float,
 ) -> bool:
-    """Whether a listed batch may be what became of an unknown sending.
+    """Return whether a listed batch may be the outcome of an unknown sending.
 
-    Times are the server's. A batch whose counts are all 0 may be anybody's until they are not; one
-    without a readable time may be of any age.
+    Times are the server's. A batch whose counts are all 0 may be anybody's until they change. A
+    batch without a readable time may have any age.
     """
     if remote.id in snapshot or remote.id in known:
         return False
     created = remote.created
-    # The Date header has whole seconds: a batch of the bound's own second is inside.
+    # The Date header has whole seconds, so a batch in the same second as a bound is inside.
     if created is not None and not not_before - 1 <= created <= not_after + 1:
         return False
     total = remote.request_counts.processing + remote.request_counts.finished
@@ -63,7 +64,7 @@ def may_be_ours(
 
 
 class Decision(Enum):
-    """What is to be done with an unknown batch."""
+    """The next step for an unknown batch."""
 
     WAIT = "wait"
     DISPROVED = "not accepted: send again"
@@ -71,7 +72,7 @@ class Decision(Enum):
 
 
 def decide(states: Sequence[CandidateState], *, settled: bool) -> Decision:
-    """What its candidates say of an unknown batch, none of which was proved to be it."""
+    """Return the decision on an unknown batch from its candidates, none of which is proved."""
     if not settled or CandidateState.OPEN in states:
         return Decision.WAIT
     if CandidateState.GONE in states:
@@ -80,7 +81,7 @@ def decide(states: Sequence[CandidateState], *, settled: bool) -> Decision:
 
 
 class Reconciliation:
-    """Decides the unknown sendings of one workspace."""
+    """The resolver of one workspace's unknown sendings."""
 
     def __init__(
         self,
@@ -95,9 +96,9 @@ class Reconciliation:
         self._settings = settings
 
     async def reconcile(self, seat: Seat, now: float) -> bool:
-        """Look after every unknown batch whose time has come; True where one was decided.
+        """Check every unknown batch that is due; return whether one was decided.
 
-        Raises `Deposed` where the seat was lost.
+        Raises `Deposed` if the leader lock was lost.
         """
         with self._ledger.read() as tx:
             rows = unknown_batches.unknown_batches(tx, seat.workspace_id)
@@ -109,7 +110,7 @@ class Reconciliation:
             _log.info("the list of batches cannot be read: %s", error)
             self._look_later(seat, rows, now)
             return False
-        # An entry that cannot be read may be the batch that is looked for.
+        # An unreadable entry may be the batch in question.
         readable = not listing.unreadable
         if not readable or not is_evidence(self._ledger, seat.workspace_id, listing.workspace):
             self._look_later(seat, rows, now)
@@ -135,12 +136,12 @@ class Reconciliation:
         wait = next_check(age, row.poll_interval, row.max_poll_interval)
         if row.settling_from is not None and row.settled is None:
             left = row.settling_from + self._settings.settling - self._client.server_now()
-            # The first look after settling is the one that may decide.
+            # The first check after settling may decide.
             wait = min(wait, left + 0.05) if left > 0 else row.poll_interval
         return wait
 
     def _take_in(self, seat: Seat, row: Record, listing: Listing) -> None:
-        """Note new candidates, those that a count sets aside, and how far settling is."""
+        """Record new candidates, candidates that a count excludes, and the progress of settling."""
         now = time.time()
         with self._ledger.write(seat) as tx:
             row = batch_contents.batch(tx, row.id)
@@ -204,12 +205,12 @@ class Reconciliation:
         return adopted
 
     def _adopt_lone(self, seat: Seat, row: Record, remote: RemoteBatch) -> bool:
-        """Where nobody else makes batches, a lone candidate is ours; its results will prove it."""
+        """Adopt a lone candidate if the workspace is exclusive; its results will prove it."""
         counts = remote.request_counts
         if counts.processing + counts.finished != row.request_count:
             return False
         with self._ledger.write(seat) as tx:
-            # Where it may be another sending of ours as well, only its results can tell.
+            # If it may also be another of our sendings, only its results can decide.
             if unknown_batches.rivals(tx, row.id):
                 return False
             self._adopt(tx, row.id, remote, "assumed")
@@ -222,7 +223,7 @@ class Reconciliation:
         unknown_batches.adopt(tx, batch_id, remote.id, how=how, submitted=submitted, now=now)
 
     async def _retrieve(self, seat: Seat, row: Record, candidate: Any) -> RemoteBatch | None:
-        """A candidate that the list does not show any more."""
+        """Retrieve a candidate that the list no longer shows; `None` if that fails."""
         gone = False
         missing: float | None = candidate.not_found_since
         try:
@@ -245,7 +246,7 @@ class Reconciliation:
         return None
 
     def _note_seen(self, seat: Seat, row: Record, candidate: Any) -> None:
-        """A candidate that is under way: what was not found before has passed."""
+        """Clear an earlier 404 of a candidate that is in progress."""
         if candidate.not_found_since is not None:
             with self._ledger.write(seat) as tx:
                 unknown_batches.judge(tx, row.id, candidate.remote_id, state=CandidateState.OPEN)
@@ -274,7 +275,7 @@ class Reconciliation:
         if proof.missing:
             missing, overdue = absence(missing, row.next_check, self._client, self._settings)
         elif proof.fetched:
-            missing = None  # what was not found before has passed
+            missing = None  # a batch that was not found before is there again
         unreadable = proof.fetched and candidate.fetches + 1 >= COMPLETE_FETCHES
         state = CandidateState.OPEN
         if proof.foreign:
@@ -306,7 +307,7 @@ class Reconciliation:
         outcome: UnknownOutcome
         count = row.request_count
         with self._ledger.write(seat) as tx:
-            # Nobody but who has the seat decides, so it is as unknown as it was.
+            # Only the holder of the leader lock decides, so the batch is still unknown.
             if decision is Decision.WAIT:
                 outcome = "resubmitted"
                 count = unknown_batches.resubmit(tx, batch_id, now=now)
@@ -359,6 +360,6 @@ class Reconciliation:
         )
 
     def _is_overdue(self, row: Record, now: float) -> bool:
-        """Whether the user, who prefers time over money, waits for certainty no longer."""
+        """Return whether the user's limit on the wait for certainty has passed."""
         overdue = age_of(row.unknown_since, now) >= self._settings.resubmit_after
         return overdue and self._settings.on_unknown == "resubmit"

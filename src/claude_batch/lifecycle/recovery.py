@@ -1,9 +1,9 @@
-"""Recovery: what a restored ledger has forgotten is looked for at the API, before it sends again.
+"""Recovery: find the batches that a restored ledger has forgotten, before it sends again.
 
-The ledger's high-water mark says that POSTs were armed which the ledger does not remember. The
-batches that they made are at the API: those that the ledger lacks, and whose results bear its
-incarnation, are adopted. While one is still processing, or cannot be read, nothing is sent, since
-it may hold the answers to requests that wait here.
+The ledger's high-water mark counts POSTs that the ledger does not remember. Their batches are at
+the API. Batches that the ledger lacks, and whose results have its incarnation, are adopted. While
+one of them is processing or unreadable, nothing is sent, because it may hold the answers to
+requests that wait here.
 """
 
 from __future__ import annotations
@@ -46,23 +46,25 @@ _log = logging.getLogger(__name__)
 
 
 CLOCKS_APART = 60.0
-"""Seconds by which clocks may disagree; a batch that was made so much later is judged too."""
+"""Seconds by which clocks may differ; batches created that much later are checked too."""
 
 
 @dataclass(slots=True)
 class Recovered:
-    """What recovery found, and whether the ledger may send again."""
+    """The result of a recovery, and whether the ledger may send again."""
 
     done: bool = False
     adopted: dict[str, int] = field(default_factory=dict[str, int])
-    """The API's ids of batches that are the ledger's again, each with how many of its requests."""
+    """Number of known requests by the API's id, for batches that belong to the ledger again."""
     strangers: dict[str, int] = field(default_factory=dict[str, int])
-    """Batches with answers to requests that the ledger does not know, and how many."""
+    """Number of unknown requests by the API's id, for batches with answers to such requests."""
     open: dict[str, str] = field(default_factory=dict[str, str])
-    """Batches that cannot be judged yet, each with the reason."""
+    """Reason by the API's id, for batches that cannot be judged yet."""
     lost: int = 0
-    """Requests that may have been asked live since, which no list of the API tells: they are lost,
-    and asked again only on explicit order."""
+    """Number of requests that may have been called live since the restored state.
+
+    No list of the API shows live calls. So these requests are lost, and are sent again only on
+    explicit order."""
     wait: float = 0.0
     """Seconds until a batch of the last sending must have appeared in the list."""
     elsewhere: list[str] = field(default_factory=list[str])
@@ -72,12 +74,12 @@ class Recovered:
 async def recover(
     ledger: Ledger, client: BatchesClient, settings: LedgerSettings, *, force: bool = False
 ) -> Recovered:
-    """Look for what the ledger has forgotten in this key's workspace.
+    """Find what the ledger has forgotten in this key's workspace.
 
-    ``force`` lets the ledger send again although something could not be judged: that may then be
-    paid for twice. Raises `LedgerError` where a process drives the ledger, `AccountHaltedError`
-    where the key is refused, and `EngineStoppedError` where the API cannot be reached; what was
-    found until then stays found.
+    ``force`` lets the ledger send again even if something could not be judged, which may then be
+    billed twice. Raises `LedgerError` if a process drives the ledger, `AccountHaltedError` if the
+    key is refused, and `EngineStoppedError` if the API cannot be reached. Earlier findings stay
+    stored.
     """
     path = ledger.sibling("")
     with contact_faults(client, _NOT_RECOVERED, _AGAIN):
@@ -109,7 +111,7 @@ class _Recovery:
             self._behind = recovered_batches.begin(tx, workspace_id, time.time())
             self._seat = Seat(workspace_id, submissions.take_seat(tx, workspace_id))
             live_calls.interrupted(tx, workspace_id)
-            # Should one have been taken, it is found below like all that is forgotten.
+            # If one was accepted, it is found below like all forgotten batches.
             submissions.settle_interrupted(
                 tx, workspace_id, now=time.time(), note="the ledger was restored"
             )
@@ -132,7 +134,7 @@ class _Recovery:
             for batch in listing.batches.values()
             if batch.id not in known and since <= (batch.created or since) <= until
         ]
-        # The oldest first: a later one holds what an earlier one did not answer.
+        # The oldest first: a later batch holds what an earlier one did not answer.
         for batch in sorted(forgotten, key=lambda batch: batch.created or 0.0):
             await self._judge(batch)
         if mark is not None and mark.incarnation in self._ledger.incarnations:
@@ -146,7 +148,7 @@ class _Recovery:
 
     async def _collect_known(self) -> None:
         polling = Polling(self._ledger, self._client, self._settings)
-        # All of them, whenever they are due: what they answered comes before what followed them.
+        # All of them, even if not due: their answers must come before those of later sendings.
         await polling.check_due(self._seat, time.time() + 366 * 86400)
         with self._ledger.read() as tx:
             now = time.time() + 366 * 86400
@@ -179,7 +181,8 @@ class _Recovery:
                         if parts is not None and parts[1] in self._ledger.incarnations:
                             sendings[parts[0]] = parts[2]
                             continue
-                        # One may have strayed into ours; so many without one of ours have not.
+                        # A single line may have strayed into our batch; so many without one of ours
+                        # have not.
                         others += 1
                         if not sendings and others >= FOREIGN_LINES:
                             return
@@ -187,7 +190,7 @@ class _Recovery:
             self.found.open[remote.id] = f"its results cannot be read: {error}"
             return
         if others and not sendings:
-            return  # somebody else's
+            return  # the batch belongs to somebody else
         missing = remote.request_counts.finished - len(sendings)
         if missing > 0 or not sendings:
             self.found.open[remote.id] = f"{missing} of its results are missing"
@@ -201,7 +204,7 @@ class _Recovery:
         with self._ledger.write(self._seat) as tx:
             owner = unknown_batches.owner_of(tx, first, number)
             if owner is not None and unknown_batches.is_unknown(tx, owner):
-                # The sending is remembered, only its answer is not.
+                # The ledger remembers the sending, only not its answer.
                 unknown_batches.adopt(
                     tx, owner, remote.id, how="proved", submitted=created, now=now
                 )

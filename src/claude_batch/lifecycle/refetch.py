@@ -1,7 +1,7 @@
-"""Fetch the results of a run's batches again, on order: what was missing may be there by now.
+"""Fetch the results of a run's batches again, on order, because missing ones may have arrived.
 
-It costs nothing, and needs no driver's seat: lines are stored idempotently, and each batch is
-filled in one transaction that looks at the states as they are then.
+It costs nothing and needs no leader lock. Lines are stored idempotently, and one transaction fills
+each batch from the states at that time.
 """
 
 from __future__ import annotations
@@ -33,27 +33,27 @@ _KEPT = "What was found until then is kept, and nothing was sent"
 
 @dataclass(slots=True)
 class Refetched:
-    """What fetching the results of a run's batches again has brought."""
+    """The outcome of fetching the results of a run's batches again."""
 
     found: int = 0
-    """Results of the run that had been missing, and are stored now."""
+    """Number of the run's missing results that are stored now."""
     missing: int = 0
-    """Requests of the run whose result is missing still."""
+    """Number of the run's requests whose result is still missing."""
     batches: list[int] = field(default_factory=list[int])
-    """The ledger's numbers of the batches whose results were read to their end."""
+    """The ledger's ids of batches whose results were read to their end."""
     refused: dict[str, str] = field(default_factory=dict[str, str])
-    """The API's ids of batches whose results it does not give, and why."""
+    """Reason by the API's id, for batches whose results it refuses."""
 
 
 async def refetch(
     ledger: Ledger, client: BatchesClient, settings: LedgerSettings, run_id: str
 ) -> Refetched:
-    """Fetch every batch again that lacks results of a run, and fill in what arrives.
+    """Fetch every batch again that lacks results of a run, and store what arrives.
 
-    A lost request gets its real outcome, and its cost is counted; those of other runs in the same
-    batches likewise. Raises `ActorConfigurationError` if the run was asked at another base URL,
-    `AccountHaltedError` if the key is refused, and `EngineStoppedError` if the API cannot be
-    reached; what was filled until then stays filled.
+    A lost request gets its real outcome, and its cost is counted; requests of other runs in the
+    same batches likewise. Raises `ActorConfigurationError` if the run was asked at another base
+    URL, `AccountHaltedError` if the key is refused, and `EngineStoppedError` if the API cannot be
+    reached. Earlier results stay stored.
     """
     with ledger.read() as tx:
         there = queries.workspace_row(tx, queries.run_row(tx, run_id).workspace_id).base_url
@@ -84,7 +84,7 @@ async def refetch(
 
 
 class _Refused(Exception):
-    """The API says for sure that it does not give the results of a batch."""
+    """The API definitely refuses the results of a batch."""
 
 
 async def _fetch(collection: Collection, row: Any) -> None:
@@ -105,18 +105,19 @@ async def _fetch(collection: Collection, row: Any) -> None:
 
 
 def _fill(ledger: Ledger, batch_id: int) -> None:
-    """Give the requests of a batch what is stored of it by now."""
+    """Assign the stored results of a batch to its requests."""
     now = time.time()
     with ledger.write() as tx:
         row = batch_contents.batch(tx, batch_id)
         if row.state == BatchState.ENDED:
-            # The driver judges it; its successes are for sure, also those of earlier sendings.
+            # The driver judges this batch; its successes are certain, also those of earlier
+            # sendings.
             collected_batches.give_successes(tx, batch_id)
             collected_batches.settle_again(tx, batch_id, lost=True, contradicted=True)
             collected_batches.fetch_soon(tx, batch_id, now)
             return
         stored = collected_batches.stored_counts(tx, batch_id)
-        # A batch that was gone before it had ended has no counts.
+        # A batch that disappeared before its end has no counts.
         counts = None if row.counts is None else json.loads(row.counts)
         succeeded = row.request_count if counts is None else int(counts.get("succeeded", 0))
         short = min(succeeded, row.request_count) - stored.succeeded

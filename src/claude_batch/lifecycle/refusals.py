@@ -1,8 +1,8 @@
-"""Refusals: what becomes of a batch that the API has not taken, for sure.
+"""Refusals: what follows when the API has definitely not accepted a batch.
 
-A request that the API names fails alone. Where it names none the batch is parted in two: a half
-that is taken proves that the account and the way there are in order, so what is wrong is in the
-other one; where both halves are refused alike it is not the requests' fault, and sending halts.
+A request that the API names fails alone. If it names none, the batch is split in two. A half that
+is accepted proves that the account and the connection work, so the fault is in the other half. If
+both halves are refused alike, the requests are not at fault, and sending halts.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ _NAMED_REQUEST = re.compile(r"requests\.(\d+)\b")
 
 
 class Refusals:
-    """Judges the refused batches of one workspace."""
+    """The judge of one workspace's refused batches."""
 
     def __init__(self, ledger: Ledger, settings: LedgerSettings) -> None:
         self._ledger = ledger
         self._settings = settings
 
     def halt(self, tx: Transaction, workspace_id: int, fault: ApiFault) -> None:
-        """Stop sending for what an answer says of the account, or of the way there."""
+        """Halt sending because of an answer about the account or the connection."""
         words = fault.message if fault.account_reason is not None else fault.describe()
         if fault.location is not None:
             words = f"{words}; it points to {fault.location}"
@@ -51,7 +51,7 @@ class Refusals:
         reason: str = "refused",
         error_type: str | None = None,
     ) -> None:
-        """Stop sending, and plan the next probe."""
+        """Halt sending, and plan the next probe."""
         halts.halt(
             tx,
             workspace_id,
@@ -63,23 +63,23 @@ class Refusals:
         )
 
     def lift(self, tx: Transaction, workspace_id: int) -> None:
-        """The API has taken something: send again, where sending was halted."""
+        """Lift a halt, because the API has accepted something."""
         if halts.halt_of(tx, workspace_id).halted is None:
             return
         halts.clear_halt(tx, workspace_id)
         for row in batch_contents.refused_halves(tx, workspace_id):
-            # Halves that were refused alike: with the account in order each is judged anew, and
-            # a single request by what is said of it then.
+            # Both halves were refused alike. Now that the account works, each is judged again, and
+            # a single request by its next refusal.
             if batch_contents.split(tx, row.id, time.time()) is None:
                 batch_contents.forget_refusal(tx, row.id)
 
     def too_large(self, tx: Transaction, row: Any, note: str) -> None:
-        """Part a batch in two; a single request that is too large fails."""
+        """Split a batch in two; a single request that is too large fails."""
         if batch_contents.split(tx, row.id, time.time()) is None:
             self._fail(tx, row, 0, "request_too_large", note)
 
     def bad_request(self, tx: Transaction, row: Any, fault: ApiFault) -> None:
-        """A 400: fail the request that it names, or find out which it means."""
+        """Handle a 400: fail the request that it names, or split the batch to find it."""
         named = _NAMED_REQUEST.search(fault.message)
         if named and self._fail(
             tx,
@@ -101,16 +101,16 @@ class Refusals:
             and json.loads(other.refusal)[:2] == json.loads(refusal)[:2]
         )
         if halted or alike:
-            # A probe, or the second half, refused like all before.
+            # A probe or the second half was refused like all before.
             self.halt(tx, row.workspace_id, fault)
         elif other is None:
             self._part(tx, batch_contents.batch(tx, row.id))
 
     def go_on(self, seat: Seat) -> bool:
-        """Part the refused halves whose other half has been judged; True where there was one."""
+        """Split refused halves whose other half has been judged; return whether there was one."""
         with self._ledger.read() as tx:
             found = batch_contents.refused_halves(tx, seat.workspace_id)
-        # One that still waits to be sent for the first time has not told anything.
+        # A half that still waits for its first sending is no evidence yet.
         judged = [
             row
             for row in found
@@ -137,11 +137,14 @@ class Refusals:
         message: str,
         request_id: str | None = None,
     ) -> bool:
-        """End the request at a 0-based place of a batch as errored; False where there is none."""
+        """End the request at a 0-based position of a batch as errored;
+
+        False if it does not exist.
+        """
         request = submissions.seq_at(tx, row.id, index)
         if request is None:
             return False
-        # Written as the line that the API would have sent, so that one reader serves both. The row
+        # Stored in the format of the API's result line, so that one reader handles both. The row
         # may have been read before the POST was counted.
         sent = request.sendings + batch_contents.batch(tx, row.id).posts
         line = {
@@ -166,8 +169,11 @@ class Refusals:
         return True
 
     def unexplained(self, tx: Transaction, workspace_id: int, listing: Listing) -> bool:
-        """Halt where the list holds a batch that this ledger has not made and may not have made."""
-        # The Date header has whole seconds: what is listed now may have been made a little later.
+        """Halt if the list holds a batch of unknown origin; return whether it does.
+
+        The ledger has not made such a batch, nor can an unknown sending have made it.
+        """
+        # The Date header has whole seconds, so a listed batch may be dated a little later.
         dated = [remote.created or 0.0 for remote in listing.batches.values()]
         newest = max([listing.server_time, *dated])
         since = unknown_batches.explained_until(tx, workspace_id, newest)

@@ -1,4 +1,4 @@
-"""The driver's seat as an OS file lock, which its holder's death frees."""
+"""The leader lock of a workspace: an OS file lock, which is released when its holder dies."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ _log = logging.getLogger(__name__)
 
 
 def seat_lock(ledger: Ledger, workspace_id: int) -> FileLock:
-    """The lock of a workspace's seat, not taken yet."""
+    """Return the leader lock of a workspace, not acquired yet."""
     return file_lock(seat_file(ledger.sibling(""), workspace_id))
 
 
 def take_seat_lock(ledger: Ledger, lock: FileLock) -> bool:
-    """Take a seat's lock; False where another process holds it. Raises `LedgerError`."""
+    """Acquire a leader lock; return False if another process holds it. Raises `LedgerError`."""
     return take(lock, ledger.sibling(""))
 
 
 def seat_is_taken(ledger: Ledger, workspace_id: int) -> bool:
-    """True where some process, this one included, drives the workspace now."""
+    """Return whether any process, including this one, drives the workspace now."""
     lock = seat_lock(ledger, workspace_id)
     if not take_seat_lock(ledger, lock):
         return True
@@ -44,7 +44,7 @@ def seat_is_taken(ledger: Ledger, workspace_id: int) -> bool:
 
 
 def interrupted_workspaces(ledger: Ledger) -> list[int]:
-    """The workspaces whose driver has ended in the middle of a POST, and that nobody drives."""
+    """Return the ids of undriven workspaces whose last driver ended during a POST."""
     with ledger.read() as tx:
         found = set(submissions.sending_workspaces(tx))
         found.update(row.workspace_id for row in live_calls.under_way(tx))
@@ -52,9 +52,9 @@ def interrupted_workspaces(ledger: Ledger) -> list[int]:
 
 
 def note_interrupted(tx: Transaction, workspace_id: int) -> list[Record]:
-    """Note what the last driver's end has left in the middle; returns the unknown batches.
+    """Record what the last driver's end interrupted; return the unknown batches.
 
-    Only for whoever has the seat.
+    Only for the holder of the leader lock.
     """
     if lost := live_calls.interrupted(tx, workspace_id):
         _log.warning(
@@ -66,11 +66,11 @@ def note_interrupted(tx: Transaction, workspace_id: int) -> list[Record]:
 
 
 def settle_interrupted(ledger: Ledger) -> None:
-    """`note_interrupted` wherever nobody drives, for who wants to decide of it."""
+    """Call `note_interrupted` for every undriven workspace, so that the user can decide."""
     for workspace_id in interrupted_workspaces(ledger):
         lock = seat_lock(ledger, workspace_id)
         if not take_seat_lock(ledger, lock):
-            continue  # somebody drives it by now, and has noted it
+            continue  # another process drives it now, and has recorded it
         try:
             with ledger.write() as tx:
                 submissions.take_seat(tx, workspace_id)

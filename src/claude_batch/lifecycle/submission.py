@@ -1,8 +1,8 @@
-"""Submission: look first, put the intent on disk, hold back the tail, judge the answer.
+"""Submission: read the list, store the intent, hold back the tail, and judge the answer.
 
-A POST without its last two bytes cannot have been accepted, so everything that fails
-before they leave is a definite no; only between ``armed`` and an understood answer can a batch
-become *unknown*, and an unknown batch is never sent again by itself.
+A POST without its last two bytes cannot have been accepted. So every failure before they are sent
+is a definite no. A batch can become *unknown* only between ``armed`` and an understood answer, and
+an unknown batch is never sent again automatically.
 """
 
 from __future__ import annotations
@@ -42,17 +42,19 @@ __all__ = ["Submission", "backoff"]
 _log = logging.getLogger(__name__)
 
 CHUNK_BYTES = 1 << 16
-"""Bytes that leave at once: small enough for the write time-out to mean a stalled connection."""
+"""Bytes that are sent at once; so few that a write timeout means a stalled connection."""
 
 LONGEST_WAIT = 3600.0
-"""Seconds; whatever an answer asks for, sending is tried again after an hour."""
+"""Longest wait in seconds before sending is retried, whatever an answer asks for."""
 
 BROKEN_UPLOADS_ARE_413 = 3
-"""A proxy's early 413 can look like a broken upload; so many in a row count as one."""
+"""Number of broken uploads in a row that count as a 413.
+
+A proxy's early 413 response can look like a broken upload."""
 
 
 class _NotArmed(Exception):
-    """The upload was given up before its last bytes left."""
+    """The upload was aborted before its last bytes were sent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +66,12 @@ class _Upload:
 
 
 def backoff(failures: int) -> float:
-    """Seconds to wait after so many failures in a row: 1, 2, 4 … 300."""
+    """Return the seconds to wait after this many failures in a row: 1, 2, 4 … 300."""
     return float(min(300, 2 ** min(max(failures, 1) - 1, 9)))
 
 
 class Submission:
-    """Sends the packed batches of one workspace, one at a time."""
+    """The sender of one workspace's packed batches, one at a time."""
 
     def __init__(
         self,
@@ -89,23 +91,24 @@ class Submission:
         self._refusals = Refusals(ledger, settings)
         self._high_water = HighWater(ledger)
         self.key_refused: bool = False
-        """True where the API refused the credential itself at the last sending."""
+        """Whether the API refused the credential itself at the last sending."""
         self.under_way: bool = False
-        """True from the intent on disk until what became of it is there too."""
+        """Whether an intent is on disk whose outcome is not on disk yet."""
         self._answer_deadline: asyncio.Timeout | None = None
 
     def give_up_after(self, seconds: float) -> None:
-        """Wait no longer for the answer to a POST that is under way.
+        """Limit the wait for the answer to a POST in progress.
 
-        If its last bytes have left it becomes unknown. An answer that is here is still recorded.
+        If its last bytes are sent, the batch then becomes unknown. An answer that has arrived is
+        still recorded.
         """
         if self._answer_deadline is not None:
             self._answer_deadline.reschedule(asyncio.get_running_loop().time() + seconds)
 
     async def send(self, seat: Seat, batch_id: int) -> None:
-        """Send one batch, once, and record what is known of it afterwards.
+        """Send one batch once, and record the outcome.
 
-        Raises `Deposed` where the seat was lost.
+        Raises `Deposed` if the leader lock was lost.
         """
         try:
             await self._send(seat, batch_id)
@@ -117,7 +120,7 @@ class Submission:
         try:
             listing = await walk(self._client, lookback=self._settings.lookback)
         except (ApiError, Unreachable) as error:
-            # Without the snapshot an unknown sending could not be told from others: do not send.
+            # Do not send: without the snapshot, an unknown sending could not be told from others.
             self._failed_look(seat, error)
             return
         if self._settings.exclusive_workspace and self._is_unexplained(seat, listing):
@@ -158,8 +161,8 @@ class Submission:
             self._not_sent(seat, batch_id, str(reason))
             return
         except LedgerError as error:
-            # The tail has not left, so nothing was taken: noted where the disk still lets us, and
-            # else concluded by the next driver, since ``armed`` is not there.
+            # The tail is not sent, so nothing was accepted. This is recorded if the disk allows it;
+            # otherwise the next driver concludes it from the missing ``armed``.
             with contextlib.suppress(LedgerError), self._ledger.write(seat) as tx:
                 submissions.mark_definite_no(tx, batch_id, note=str(error))
             raise
@@ -183,14 +186,20 @@ class Submission:
             self._answer_deadline = None
 
     def _is_halted(self, tx: Transaction, seat: Seat, row: Any, now: float) -> bool:
-        """Whether sending was halted while the list was read; a single request still may probe."""
+        """Return whether sending was halted during the listing.
+
+        A single request may still be sent as a probe.
+        """
         halt = halts.halt_of(tx, seat.workspace_id)
         if halt.halted is None:
             return False
         return row.request_count > 1 or halts.halt_stands(halt, now)
 
     def _is_unexplained(self, seat: Seat, listing: Listing) -> bool:
-        """Where nobody else makes batches, one that nobody can explain stops sending."""
+        """Stop sending if an exclusive workspace has an unexplained batch; return whether it has.
+
+        In an exclusive workspace nobody else makes batches.
+        """
         with self._ledger.write(seat) as tx:
             return self._refusals.unexplained(tx, seat.workspace_id, listing)
 
@@ -206,7 +215,7 @@ class Submission:
             )
             for piece in body_items(items, first=first):
                 buffer += piece
-                while len(buffer) > CHUNK_BYTES:  # so that something is left for the end
+                while len(buffer) > CHUNK_BYTES:  # leave a rest for the end
                     yield bytes(buffer[:CHUNK_BYTES])
                     del buffer[:CHUNK_BYTES]
             first = False
@@ -216,7 +225,7 @@ class Submission:
         before = time.monotonic()
         with self._ledger.write(seat) as tx:
             if late_answers.has_earlier_answers(tx, upload.batch_id):
-                # Collected while this was uploaded: the rest is sent without those.
+                # These results arrived during the upload: the rest is sent without them.
                 raise _NotArmed("an earlier sending has been answered meanwhile")
             submissions.mark_armed(tx, upload.batch_id, time.time())
             number = count_post(tx)
@@ -229,7 +238,7 @@ class Submission:
         reach(CrashPoint.AFTER_ARMED)
         if self._stopping():
             raise _NotArmed("stopped before the batch was sent; it waits in the ledger")
-        # Measured from before the commit: the flush to disk is part of the window.
+        # Measured from before the commit, because the flush to disk is part of the window.
         if time.monotonic() - before > self._settings.arm_window:
             raise _NotArmed(
                 f"the disk took longer than {self._settings.arm_window:g} s to note the sending"
@@ -255,7 +264,7 @@ class Submission:
         self._unknown(seat, row, answer.reason or "the answer to the create call was lost")
 
     async def _note_accepted(self, seat: Seat, row: Any, remote_id: str, now: float) -> bool:
-        """Record the API's id; returns False if the ledger cannot take it, now or later."""
+        """Store the API's id; return False if the ledger can never take it."""
         first = next_check(0.0, row.poll_interval, row.max_poll_interval)
         failures = 0
         while True:
@@ -266,14 +275,14 @@ class Submission:
                     ):
                         return False
                     halts.wait_until(tx, seat.workspace_id, None, None)
-                    # What was sent to probe a halted account has been taken.
+                    # The batch that probed a halted account was accepted.
                     self._refusals.lift(tx, seat.workspace_id)
                 return True
             except LedgerError as error:
                 if error.fault == "conflict":
                     return False
-                # The id is known here alone: while this process lives it must not be lost, and
-                # nothing else is sent meanwhile.
+                # The id exists only in this process, so keep trying to store it while it lives.
+                # Nothing else is sent meanwhile.
                 failures += 1
                 _log.error(
                     "the id of batch %s cannot be noted yet: %s",
@@ -284,14 +293,14 @@ class Submission:
                 await asyncio.sleep(backoff(failures) / 4)
 
     def _not_sent(self, seat: Seat, batch_id: int, reason: str) -> None:
-        """We gave the upload up ourselves, which says nothing of the API or of its size."""
+        """Record an upload that this process aborted; it is no evidence on the API or the size."""
         self._failures += 1
         with self._ledger.write(seat) as tx:
             submissions.mark_definite_no(tx, batch_id, note=reason)
             self._wait(tx, seat, backoff(self._failures), reason)
 
     def _broken(self, seat: Seat, row: Any, answer: CreateAnswer) -> None:
-        # Where no connection was made nothing was uploaded, so it is no broken upload either.
+        # Without a connection nothing was uploaded, so this is not a broken upload either.
         broke = not answer.never_connected and not self._stopping()
         self._failures += 1
         with self._ledger.write(seat) as tx:
@@ -326,17 +335,17 @@ class Submission:
         now = time.time()
         with self._ledger.write(seat) as tx:
             submissions.mark_unknown(tx, row.id, note=note, now=now)
-            # It says nothing of the account either.
+            # An unknown outcome is no evidence on the account either.
             halts.put_off_probe(
                 tx, seat.workspace_id, now=now, interval=self._settings.probe_interval
             )
         self._telling.unknown(row, note)
 
     def _unresolved(self, seat: Seat, row: Any, remote_id: str) -> None:
-        """The server took the batch under an id that is not its own: nothing can be learned of it.
+        """Give up a batch that the server accepted under the id of another batch.
 
-        The list, too, shows one batch of that id, so it would seem to prove that this sending was
-        not accepted.
+        Nothing can be learned of it. The list too shows one batch of that id, and would seem to
+        prove that this sending was not accepted.
         """
         note = (
             f"the server answered with the id {remote_id}, which another batch of this workspace "

@@ -1,7 +1,7 @@
-"""Functions that answer calls of tools: who has them here, and running them.
+"""Tools: find the functions that answer tool calls in this process, and run them.
 
-A function runs on a thread that nobody waits for at the end, so one that hangs holds up neither the
-driver nor the process's exit.
+A function runs on a daemon thread. So a function that hangs blocks neither the driver nor the exit
+of the process.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ __all__ = [
 _log = logging.getLogger(__name__)
 
 Judge = Callable[[bytes], str | None]
-"""Says what is wrong with an answer (a Message's JSON); None for nothing."""
+"""Returns the problem of an answer (a Message's JSON), or `None` if there is none."""
 
 ToolOutput = tuple[bytes, bool]
-"""Content of a tool's result as JSON, and whether it tells of an error."""
+"""Content of a tool's result as JSON, and whether it is an error."""
 
 
 class Tool(Protocol):
@@ -44,63 +44,66 @@ class Tool(Protocol):
 
     @property
     def name(self) -> str:
-        """What the model calls it."""
+        """Name by which the model calls it."""
         ...
 
     @property
     def repeatable(self) -> bool:
-        """Whether it may be run again after it was killed in its middle."""
+        """Whether it may run again after it was interrupted."""
         ...
 
     @property
     def timeout(self) -> float:
-        """Seconds that it may take."""
+        """Timeout in seconds."""
         ...
 
     @property
     def is_async(self) -> bool:
-        """Whether `run` gives a coroutine."""
+        """Whether `run` returns a coroutine."""
         ...
 
     def run(self, arguments: bytes) -> ToolOutput | Coroutine[Any, Any, ToolOutput]:
-        """Call the function with the arguments' JSON; an error is an output too."""
+        """Call the function with the arguments' JSON; an error is returned as output too."""
         ...
 
     def failed(self, words: str) -> ToolOutput:
-        """The output that tells the model why there is none."""
+        """Return the output that reports a failure to the model."""
         ...
 
 
 Tools = Mapping[str, Tool]
-"""Functions by the names that the model calls them by."""
+"""Functions by the names that the model uses."""
 
 
 class ToolFinder(Protocol):
-    """Finds the functions that a run of the ledger names."""
+    """Finder of the functions that a run of the ledger names."""
 
     @property
     def offered(self) -> int:
-        """Rises when this process offers more functions: what was not found may be by now."""
+        """Counter that increases when this process offers more functions.
+
+        A search that failed before may then succeed.
+        """
         ...
 
     def find(self, remembered: str) -> Tools:
-        """The functions that a run remembers; raises an error that says why they are not here."""
+        """Return the functions that a run names; raise an error if they are missing here."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Talk:
-    """What makes the requests of a run conversations."""
+    """The settings that make the requests of a run conversations."""
 
     remembered: str | None = None
     """The functions that they may call, as JSON: a list of objects with at least ``name``."""
     tools: Tools | None = None
-    """The functions themselves, where the caller has them."""
+    """The functions themselves, if the caller has them."""
     judge: Judge | None = None
-    """What the caller judges answers by."""
+    """The caller's function that judges answers."""
 
     def __hash__(self) -> int:
-        # By identity: other functions of the same names are another run's.
+        # By identity: other functions with the same names belong to another run.
         return hash((self.remembered, id(self.tools), id(self.judge)))
 
     def __eq__(self, other: object) -> bool:
@@ -124,12 +127,12 @@ def _names_in(remembered: str) -> frozenset[str]:
 
 
 class Workbench:
-    """Which functions, and which judges of answers, this process has for the runs of a ledger."""
+    """The functions and judges that this process has for the runs of a ledger."""
 
     def __init__(self, finder: ToolFinder | None = None, process: str = "") -> None:
-        """``finder`` finds the functions that a run remembers.
+        """Set up the workbench; ``finder`` finds the functions that a run names.
 
-        ``process`` is what the ledger knows this process by.
+        ``process`` is the id of this process in the ledger.
         """
         self.process = process
         self._finder = finder
@@ -137,41 +140,43 @@ class Workbench:
         self._judges: dict[str, Judge] = {}
         self._found: dict[str, Tools] = {}
         self._missing: dict[str, tuple[int, str]] = {}
-        """Why functions are not here, and how many this process offered when that was found."""
+        """For missing functions: the finder's count at the last search, and the reason."""
         self._told: set[str] = set()
         self._refused: dict[str, str] = {}
-        """The same by run, for those whose functions were needed."""
+        """The reason by run, for runs whose functions were needed."""
         self.running: set[tuple[int, int, str]] = set()
         """Calls that run in this process: request, sending and the API's id of each."""
 
     def give(self, run_id: str, tools: Tools | None, judge: Judge | None) -> None:
-        """A caller in this process has these for a run."""
+        """Register the functions and the judge that a caller in this process has for a run."""
         if tools is not None:
             self._given[run_id] = tools
         if judge is not None:
             self._judges[run_id] = judge
 
     def judge_of(self, run_id: str) -> Judge | None:
-        """What a caller in this process judges the run's answers by."""
+        """Return the judge that a caller in this process supplied for the run, or `None`."""
         return self._judges.get(run_id)
 
     @property
     def has_given(self) -> bool:
-        """Whether callers in this process have given any function."""
+        """Whether callers in this process have supplied any function."""
         return bool(self._given)
 
     def was_given(self, run_id: str) -> bool:
-        """Whether a caller in this process has given the run's functions."""
+        """Return whether a caller in this process has supplied the run's functions."""
         return run_id in self._given
 
     def names_of(self, run_id: str, remembered: str) -> Collection[str]:
-        """The names of a run's tools; none if the ledger's list of them cannot be read."""
+        """Return the names of a run's tools; empty if the ledger's list of them is unreadable."""
         given = self._given.get(run_id)
         return _names_in(remembered) if given is None else given.keys()
 
     def tools_of(self, run_id: str, remembered: str) -> Tools | None:
-        """The functions of a run; None if this process does not have them, or must not import
-        them."""
+        """Return the functions of a run.
+
+        `None` if this process does not have them, or must not import them.
+        """
         given = self._given.get(run_id)
         if given is not None or self._finder is None:
             return given
@@ -197,12 +202,15 @@ class Workbench:
         return None
 
     def why_not(self, run_id: str) -> str | None:
-        """Why this process does not run a run's tools; None if it does, or was not asked to."""
+        """Return why this process does not run a run's tools;
+
+        `None` if it does or was not asked.
+        """
         return None if run_id in self._given else self._refused.get(run_id)
 
 
 class _Loop:
-    """One event loop for all asynchronous tools, so that they can share what is bound to it."""
+    """One event loop for all asynchronous tools, so that they can share objects bound to it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -218,7 +226,7 @@ class _Loop:
             return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def abandon(self) -> None:
-        """Something blocks it: what comes next gets another one."""
+        """Drop a blocked event loop; later calls get a new one."""
         with self._lock:
             self._loop = None
 
@@ -229,7 +237,7 @@ os.register_at_fork(after_in_child=_loop.__init__)
 
 
 def run_tool(tool: Tool, arguments: bytes, done: Callable[[ToolOutput], None]) -> None:
-    """Run a function on a thread of its own; ``done`` is told there what came of it."""
+    """Run a function on its own thread, and call ``done`` there with its output."""
 
     def run() -> None:
         try:
@@ -238,7 +246,7 @@ def run_tool(tool: Tool, arguments: bytes, done: Callable[[ToolOutput], None]) -
                 assert not isinstance(output, Coroutine)
             else:
                 output = _run_async(tool, arguments)
-        except BaseException as error:  # whatever a function raises is the model's to know
+        except BaseException as error:  # any exception is reported to the model
             output = tool.failed(f"{type(error).__name__}: {error}")
         done(output)
 
@@ -258,11 +266,11 @@ def _run_async(tool: Tool, arguments: bytes) -> ToolOutput:
 
 
 def no_such_tool(name: str, tools: Tools) -> ToolOutput:
-    """What the model is told that calls a tool which there is not."""
+    """Return the tool result for a call of an unknown tool."""
     known = ", ".join(sorted(tools))
     return msgspec.json.encode(f"there is no tool {name!r}; there are: {known}"), True
 
 
 def timed_out(tool: Tool) -> str:
-    """What the model is told where a function took too long."""
+    """Return the message to the model after a function's timeout."""
     return f"the tool {tool.name} gave no result within {tool.timeout:g} seconds"

@@ -1,4 +1,4 @@
-"""The driver's part in conversations: when to look at them, how long to wait for their tools."""
+"""The driver's part in conversations: when to check them, and how long to wait for tools."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from claude_batch.lifecycle.tool_runner import Workbench
 __all__ = ["Turning"]
 
 TOOL_GRACE = 30.0
-"""Seconds that a driver which stops leaves to the tools that run."""
+"""Seconds that a stopping driver waits for running tools."""
 
 LONGEST_SLEEP = 60.0
-"""Seconds; conversations are looked at at least this often."""
+"""Longest time in seconds between two checks of conversations."""
 
 
 class Turning:
-    """Goes on with the conversations of one driver's workspace."""
+    """The loop that continues the conversations of one driver's workspace."""
 
     def __init__(
         self,
@@ -33,7 +33,7 @@ class Turning:
         stopping: Callable[[], bool],
         changed: Callable[[], None],
     ) -> None:
-        """``workbench`` has the tools; ``changed`` is called after each look."""
+        """Set up with the tools in ``workbench``; ``changed`` is called after each look."""
         self._workbench = workbench or Workbench()
         self._workspace = workspace
         self._stopping = stopping
@@ -43,7 +43,7 @@ class Turning:
         self._turns = Continuing(ledger, self._workbench, self._tool_has_ended)
 
     def wake(self) -> None:
-        """Look now: an answer may have come."""
+        """Look now, because an answer may have arrived."""
         self._wake.set()
 
     async def run(self, seat: Seat) -> None:
@@ -53,7 +53,7 @@ class Turning:
             await self._sleep(await self._pass(seat))
 
     async def finish(self, seat: Seat) -> None:
-        """All that conversations wait for, and the tools that it takes, once."""
+        """Do everything that conversations wait for, including their tools, once."""
         rest = await self._pass(seat, patient=False)
         while self._turns.running and not self._stopping():
             await self._sleep(rest)
@@ -61,12 +61,12 @@ class Turning:
             rest = await self._pass(seat, patient=False)
 
     async def run_given_tools(self) -> None:
-        """Another process drives, and may not have the functions that callers gave to this one."""
+        """Run the tools that callers supplied here, while another process drives without them."""
         if self._workbench.has_given or self._turns.running:
             await self._pass(None)
 
     async def let_tools_end(self) -> None:
-        """What has begun is given a while to end: what is cut off may never run again."""
+        """Wait for running tools to end, because an interrupted tool may never run again."""
         end = time.monotonic() + TOOL_GRACE
         while self._turns.running and time.monotonic() < end:
             self._wake.clear()
@@ -77,12 +77,12 @@ class Turning:
     async def _pass(
         self, seat: Seat | None, *, starting: bool = True, patient: bool = True
     ) -> float:
-        """Do what conversations wait for; returns the seconds until the next pass."""
+        """Do what conversations wait for; return the seconds until the next pass."""
         self._loop = asyncio.get_running_loop()
         workspace_id = self._workspace()
         if not self._turns.concerns(workspace_id):
             return LONGEST_SLEEP
-        # On a thread, since it judges answers with the caller's code and reads long conversations.
+        # On a thread, because it calls the caller's judge and reads long conversations.
         rest = await in_a_thread(
             self._turns.look, workspace_id, seat, starting=starting, patient=patient
         )
@@ -92,12 +92,12 @@ class Turning:
     async def _sleep(self, seconds: float) -> None:
         if self._stopping():
             return
-        # Others get their turn even where the event is set already.
+        # Other tasks run once even if the event is already set.
         await asyncio.sleep(0)
         await sleep_or_wake(self._wake, min(seconds, LONGEST_SLEEP))
 
     def _tool_has_ended(self) -> None:
         assert self._loop is not None, "tools are started by a pass"
-        # Where the loop is closed nobody waits for it any more.
+        # If the loop is closed, nobody waits for it.
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._wake.set)

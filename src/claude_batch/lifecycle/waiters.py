@@ -1,4 +1,4 @@
-"""Callers that wait: which future belongs to which request, and when to give up on it."""
+"""Waiting callers: the future of each request, and its timeout."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ __all__ = ["Waiter", "Waiting", "settle"]
 
 
 def settle(future: Future[_T], outcome: _T | ActorError) -> bool:
-    """Tell a caller what became of its call; False where it has gone meanwhile."""
-    # Not by asking `done()` first: callers cancel from threads of their own, at any moment.
+    """Set a caller's result or error; return False if the caller has left."""
+    # Without a check of `done()` before: callers on other threads may cancel at any moment.
     with contextlib.suppress(InvalidStateError):
         if isinstance(outcome, ActorError):
             future.set_exception(outcome)
@@ -39,11 +39,11 @@ class Waiter:
     seq: int
     run_id: str
     workspace: object
-    """Who speaks for the account: a halt of it ends the wait."""
+    """The account; a halt of it ends the wait."""
     keeps: bool = False
-    """Whether the request stays when the caller leaves before it is sent."""
+    """Whether the request stays if the caller leaves before it is sent."""
     acknowledges: bool = False
-    """Whether the caller itself will say that the answer has reached it."""
+    """Whether the caller itself acknowledges the answer."""
     timer: asyncio.TimerHandle = field(init=False, repr=False)
 
 
@@ -61,9 +61,9 @@ class Waiting:
     on_taken: Callable[[int], None]
     """Called with a request's row number when its answer has reached a caller."""
     on_let_go: Callable[[int], None]
-    """Called with it when nobody waits for it any more, without an answer."""
+    """Called with the row number when the last waiter is gone without an answer."""
     on_left: Callable[[int], None]
-    """Called with it instead when its last caller has left, and no caller wants it to be kept."""
+    """Called instead when the last caller has left and no caller wants the request kept."""
     _by_seq: dict[int, list[Waiter]] = field(default_factory=dict[int, list[Waiter]])
     _cursors: dict[str, _Cursor] = field(default_factory=dict[str, _Cursor])
 
@@ -74,14 +74,14 @@ class Waiting:
         seconds: float,
         on_timeout: Callable[[Waiter], None],
     ) -> None:
-        """Wait for a request, at most so many seconds."""
+        """Wait for a request, at most ``seconds``."""
         self._by_seq.setdefault(waiter.seq, []).append(waiter)
         self._cursors.setdefault(waiter.run_id, _Cursor()).waiting += 1
         loop = asyncio.get_running_loop()
         waiter.timer = loop.call_later(max(0.0, seconds), on_timeout, waiter)
 
     def deliver(self) -> None:
-        """Hand every answer that is in the ledger by now to those who wait for it."""
+        """Deliver every new answer in the ledger to its waiters."""
         for run_id, cursor in list(self._cursors.items()):
             while cursor.waiting:
                 with self.ledger.read() as tx:
@@ -104,13 +104,13 @@ class Waiting:
             self.on_let_go(answer.seq)
 
     def leave(self, waiter: Waiter) -> None:
-        """A caller has gone, and wants no answer."""
+        """Remove a caller that has left without an answer."""
         self._remove(waiter, self.on_let_go if waiter.keeps else self.on_left)
 
     def fail(self, waiters: Iterable[Waiter], error: Callable[[Waiter], ActorError]) -> None:
-        """End waits with an error; the requests stay as they are."""
+        """End waits with an error; the requests stay unchanged."""
         for waiter in list(waiters):
-            # One that has been cancelled just now has left by itself.
+            # A caller that was cancelled just now has left by itself.
             if settle(waiter.future, error(waiter)):
                 self._remove(waiter, self.on_let_go)
             else:
@@ -126,16 +126,16 @@ class Waiting:
             del self._by_seq[waiter.seq]
             on_last(waiter.seq)
         elif waiter.keeps:
-            # Who leaves later does not take away what this caller wanted to be kept.
+            # A later caller that leaves must not withdraw what this caller wanted to keep.
             for other in mine:
                 other.keeps = True
 
     def of(self, workspace: object) -> list[Waiter]:
-        """The waiters who depend on an account."""
+        """Return the waiters of one account."""
         return [w for waiters in self._by_seq.values() for w in waiters if w.workspace is workspace]
 
     def all(self) -> list[Waiter]:
-        """Every waiter."""
+        """Return every waiter."""
         return [waiter for waiters in self._by_seq.values() for waiter in waiters]
 
     def _release(self, waiter: Waiter) -> None:

@@ -1,1 +1,1 @@
-"""Anthropic's Message Batches API as it is on the wire: the only room that knows its JSON."""
+"""Anthropic's Message Batches API at the wire level; only this package handles its JSON."""

@@ -1,4 +1,4 @@
-"""Citations as the API has them: whether a request asks for some, and those of an answer."""
+"""The API's citations: whether a request enables them, and those of an answer."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _PLACES: dict[str, tuple[CitedPlace, str, str, str]] = {
     ),
     "web_search_result_location": ("web", "", "", ""),
 }
-# `TextCitation` in anthropic 2.11.
+# Source: `TextCitation` in anthropic 2.11.
 
 
 def cites(messages: object) -> bool:
-    """Whether a document or search result in the messages has citations enabled."""
+    """Return whether a document or search result in the messages has citations enabled."""
     return any(
         isinstance(settings, Mapping) and cast("Mapping[str, Any]", settings).get("enabled") is True
         for message in _mappings(messages)
@@ -50,7 +50,7 @@ def _mappings(values: object) -> Iterator[Mapping[str, Any]]:
 
 
 def citations_of_block(block: Mapping[str, Any]) -> tuple[Citation, ...]:
-    """The citations of one text block of an answer; those of a kind unknown here are left out."""
+    """Return the citations of one text block of an answer; unknown kinds are left out."""
     claim = str(block.get("text") or "")
     found: list[Citation] = []
     for given in _mappings(block.get("citations")):

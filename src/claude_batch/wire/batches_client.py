@@ -1,9 +1,9 @@
 """`BatchesClient`: the batch endpoints, bytes in and bytes out, on the official SDK's client.
 
-Redirects are not followed, because they would carry the key to another host, and ``results_url`` is
-never followed: the documented path on the configured host is read instead. Calls that may safely be
-repeated are repeated here. Every call has a total deadline, and what comes in is checked as
-`claude_batch.wire.inbound` says.
+Redirects are not followed, because they would carry the key to another host. ``results_url`` is
+never followed either: the documented path on the configured host is read instead. Calls that are
+safe to repeat are retried here. Every call has a total deadline, and answers are checked as
+described in `claude_batch.wire.inbound`.
 """
 
 from __future__ import annotations
@@ -58,10 +58,10 @@ _T = TypeVar("_T")
 _log = logging.getLogger(__name__)
 
 CALL_SECONDS = 300.0
-"""Seconds that a call may take in all, whose answer is read whole. Silence ends it much earlier."""
+"""Total timeout in seconds of a call whose answer is read whole; silence ends it much earlier."""
 
 SLOWEST_BYTES = 16 * 1024
-"""Bytes a second below which a stream or an upload does not count as one that goes on."""
+"""Bytes a second below which a stream or an upload counts as stalled."""
 
 _PROFILE_VARIABLES = (
     "ANTHROPIC_PROFILE",
@@ -69,7 +69,7 @@ _PROFILE_VARIABLES = (
     "ANTHROPIC_FEDERATION_RULE_ID",
     "ANTHROPIC_ORGANIZATION_ID",
 )
-"""What tells one profile or federation of the SDK's credentials from another."""
+"""Variables that distinguish one profile or federation of the SDK's credentials from another."""
 
 _BATCHES = "/v1/messages/batches"
 _COUNT_TOKENS = "/v1/messages/count_tokens"
@@ -77,7 +77,7 @@ _FILES = "/v1/files"
 
 
 class ApiError(Exception):
-    """The API (or something in front of it) answered a call with an error."""
+    """The API, or a proxy in front of it, answered a call with an error."""
 
     def __init__(self, fault: ApiFault) -> None:
         super().__init__(fault.describe())
@@ -85,7 +85,7 @@ class ApiError(Exception):
 
 
 class Unreachable(Exception):
-    """A call got no answer, or one that is not the API's; ``reason`` says what happened."""
+    """A call got no answer, or one that is not the API's; ``reason`` describes it."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -103,12 +103,12 @@ class RequestCounts(msgspec.Struct, frozen=True):
 
     @property
     def finished(self) -> int:
-        """Requests that have an outcome."""
+        """Number of requests that have an outcome."""
         return self.succeeded + self.errored + self.canceled + self.expired
 
 
 class RemoteBatch(msgspec.Struct, frozen=True):
-    """The API's batch object, as far as it is used here."""
+    """The API's batch object, with the fields that are used here."""
 
     id: RemoteId
     processing_status: str
@@ -137,7 +137,9 @@ class BatchPage:
     has_more: bool = False
     last_id: str | None = None
     unreadable: int = 0
-    """Entries that are no batches as the API documents them. Such a page proves no absence."""
+    """Number of entries that do not match the API's documentation.
+
+    Such a page proves no absence."""
 
 
 class _RawPage(msgspec.Struct, frozen=True):
@@ -160,16 +162,16 @@ class _FilePage(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateAnswer:
-    """What came back from a create call: the new batch, a fault, or neither.
+    """The answer to a create call: the new batch, a fault, or neither.
 
-    Neither means that no answer came, or none that can be understood; ``reason`` says which.
+    Neither means that no answer came, or none that can be understood; ``reason`` describes it.
     """
 
     batch: RemoteBatch | None = None
     fault: ApiFault | None = None
     reason: str = ""
     never_connected: bool = False
-    """True where not even a connection was made."""
+    """Whether not even a connection was made."""
     server_time: float | None = None
 
 
@@ -195,11 +197,11 @@ class BatchesClient:
         default_headers: Mapping[str, str] | None = None,
         attempts: int = 4,
     ) -> None:
-        """``write_timeout`` bounds each write of a body, in seconds.
+        """Set up the client for one base URL and credential.
 
-        ``attempts`` is how often a reading call is tried in all.
-
-        ``base_url`` and ``api_key`` default to what the SDK takes from its environment.
+        ``write_timeout`` bounds each write of a body, in seconds. ``attempts`` is the total number
+        of tries of a reading call. ``base_url`` and ``api_key`` default to what the SDK takes from
+        its environment.
         """
         self._attempts = attempts
         self._answer_seconds = read_timeout
@@ -208,7 +210,7 @@ class BatchesClient:
             base_url=base_url, api_key=api_key, timeout=timeout, default_headers=default_headers
         )
         self._redaction = Redaction.of(self._sdk)
-        # A profile's tokens change by themselves; what names the profile stays.
+        # A profile's tokens change over time; the variables that name the profile do not.
         self._profile = (
             "".join(f"{name}={os.environ.get(name, '')}\n" for name in _PROFILE_VARIABLES)
             if self._sdk.credentials is not None
@@ -218,7 +220,7 @@ class BatchesClient:
         self.workspace: str | None = None
         """``anthropic-workspace-id`` of the last answer that had one."""
         self.clock_offset: float = 0.0
-        """Server time minus local time, in seconds, by the last ``Date`` header."""
+        """Server time minus local time, in seconds, from the last ``Date`` header."""
 
     @property
     def base_url(self) -> str:
@@ -227,20 +229,20 @@ class BatchesClient:
 
     @property
     def credential(self) -> str:
-        """The credential in use, for fingerprinting only; never write it anywhere."""
+        """Credential in use, for fingerprinting only; never write it anywhere."""
         return self._sdk.api_key or self._sdk.auth_token or self._profile
 
     @property
     def has_credential(self) -> bool:
-        """False where the SDK found no key, token or profile to send."""
+        """Whether the SDK found a key, token or profile to send."""
         return bool(self.credential) or self._sdk.credentials is not None
 
     def live(self, *, concurrency: int) -> LiveClient:
-        """Live calls with the same credential, over the same connections."""
+        """Return a client for live calls with the same credential, over the same connections."""
         return LiveClient(self._sdk, concurrency=concurrency)
 
     def server_now(self) -> float:
-        """The server's time, as seconds since the epoch, by the last ``Date`` header."""
+        """Return the server's time, as seconds since the epoch, from the last ``Date`` header."""
         return time.time() + self.clock_offset
 
     async def close(self) -> None:
@@ -250,9 +252,9 @@ class BatchesClient:
     async def create(
         self, body: AsyncIterator[bytes], length: int, headers: LaneHeaders
     ) -> CreateAnswer:
-        """POST one batch, once: no retry, no redirect. Never raises for what the network does.
+        """POST one batch, once: no retry, no redirect. Never raises for a network fault.
 
-        ``body`` must give exactly ``length`` bytes. An exception that ``body`` raises stops the
+        ``body`` must yield exactly ``length`` bytes. An exception that ``body`` raises stops the
         upload and is raised again.
         """
         guarded = _GuardedBody(body)
@@ -301,7 +303,7 @@ class BatchesClient:
             )
 
     async def list_page(self, *, after_id: str | None = None, limit: int = LIST_PAGE) -> BatchPage:
-        """One page of the list, newest first. Raises `ApiError` or `Unreachable`."""
+        """Return one page of the list, newest first. Raises `ApiError` or `Unreachable`."""
         query: dict[str, object] = {"limit": limit}
         if after_id is not None:
             query["after_id"] = after_id
@@ -317,11 +319,14 @@ class BatchesClient:
         return BatchPage(found, page.has_more, page.last_id, unreadable)
 
     async def retrieve(self, batch_id: str) -> RemoteBatch:
-        """The batch as it stands. Raises `ApiError` or `Unreachable`."""
+        """Return the batch in its current state. Raises `ApiError` or `Unreachable`."""
         return self._same(batch_id, await self._read("GET", _path(_BATCHES, batch_id), RemoteBatch))
 
     async def cancel(self, batch_id: str) -> RemoteBatch:
-        """Ask to cancel; asking again is harmless. Raises `ApiError` or `Unreachable`."""
+        """Request a cancellation; a second request is harmless.
+
+        Raises `ApiError` or `Unreachable`.
+        """
         path = f"{_path(_BATCHES, batch_id)}/cancel"
         return self._same(batch_id, await self._read("POST", path, RemoteBatch))
 
@@ -331,9 +336,9 @@ class BatchesClient:
         return found
 
     async def count_tokens(self, body: bytes, headers: LaneHeaders) -> int:
-        """The input tokens of Messages params, which costs nothing; tried once.
+        """Return the number of input tokens of Messages params; the call is free and not retried.
 
-        Raises `ApiError`, for params that the API refuses too, or `Unreachable`.
+        Raises `ApiError`, also for params that the API refuses, or `Unreachable`.
         """
         async with self._faults(CALL_SECONDS):
             response = await self._sdk.post(
@@ -352,10 +357,10 @@ class BatchesClient:
 
     @asynccontextmanager
     async def results(self, batch_id: str) -> AsyncGenerator[AsyncIterator[bytes]]:
-        """Stream the results in pieces of whole lines. Raises `ApiError` or `Unreachable`, also
-        midway: the last line of a broken stream is not given.
+        """Stream the results in pieces of whole lines.
 
-        A stream that gives less than `SLOWEST_BYTES` a second for `CALL_SECONDS` has broken.
+        Raises `ApiError` or `Unreachable`, also midway. The last line of a broken stream is not
+        returned. A stream below `SLOWEST_BYTES` a second for `CALL_SECONDS` counts as broken.
         """
         path = f"{_path(_BATCHES, batch_id)}/results"
         response = await self._retrying(lambda: self._open_results(path))
@@ -369,7 +374,7 @@ class BatchesClient:
             response = await self._sdk.get(
                 path,
                 cast_to=httpx2.Response,
-                # The header by which the SDK itself asks for an unread response.
+                # The header by which the SDK itself requests an unread response.
                 options={
                     "headers": {"X-Stainless-Raw-Response": "stream"},
                     "follow_redirects": False,
@@ -380,9 +385,9 @@ class BatchesClient:
         return response
 
     async def upload_file(self, name: str, data: bytes, media_type: str) -> str:
-        """Upload a file; returns its id. Raises `ApiError` or `Unreachable`.
+        """Upload a file and return its id. Raises `ApiError` or `Unreachable`.
 
-        Tried again where its answer was lost: a second file then stays at the API, unused and not
+        It is retried if its answer was lost. A second file then stays at the API, unused and not
         billed.
         """
         form = {"file": (name, data, media_type)}
@@ -390,12 +395,15 @@ class BatchesClient:
         return found.id
 
     async def has_file(self, file_id: str) -> bool:
-        """Whether the API has the file, in this workspace. Raises `ApiError` or `Unreachable`."""
+        """Return whether the API has the file in this workspace.
+
+        Raises `ApiError` or `Unreachable`.
+        """
         page = await self._read("GET", _FILES, _FilePage, query={"ids": [file_id]})
         return any(each.id == file_id for each in page.data)
 
     async def delete_file(self, file_id: str) -> None:
-        """Delete a file; one that is gone already is deleted. Raises as `has_file` does."""
+        """Delete a file; a missing file counts as deleted. Raises as `has_file` does."""
         try:
             await self._read("DELETE", _path(_FILES, file_id), _RemoteFile)
         except ApiError as error:
@@ -424,7 +432,7 @@ class BatchesClient:
         size = 0 if form is None else sum(len(data) for _, data, _ in form.values())
         async with self._faults(CALL_SECONDS + size / SLOWEST_BYTES):
             if form is not None:
-                # The header by which the SDK itself asks for a form.
+                # The header by which the SDK itself requests a form.
                 options["headers"] = {"content-type": "multipart/form-data"}
                 response = await sdk.post(
                     path, cast_to=httpx2.Response, files=form, body={}, options=options
@@ -436,7 +444,7 @@ class BatchesClient:
         return self._decoded(response, kind, f"{method} {path}")
 
     async def _retrying(self, call: Callable[[], Awaitable[_T]]) -> _T:
-        # Only calls that change nothing (or, like cancel, change nothing more) come here.
+        # Only for calls that change nothing or, like cancel, change nothing more when repeated.
         async for attempt in AsyncRetrying(
             retry=retry_if_exception(_passes),
             stop=stop_after_attempt(self._attempts),
@@ -462,7 +470,7 @@ class BatchesClient:
 
     @asynccontextmanager
     async def _faults(self, seconds: float) -> AsyncGenerator[None]:
-        """Turn the SDK's exceptions, and the end of so many seconds, into ours."""
+        """Convert the SDK's exceptions, and a timeout after so many seconds, into our own."""
         try:
             async with asyncio.timeout(seconds):
                 yield
@@ -481,7 +489,8 @@ class BatchesClient:
         try:
             async for chunk in response.aiter_bytes():
                 got += len(chunk)
-                # Time at which the caller is busy with what came before counts too: it is short.
+                # This includes the time in which the caller processes earlier chunks, which is
+                # short.
                 if loop.time() - begun > CALL_SECONDS + got / SLOWEST_BYTES:
                     raise Unreachable(
                         f"the results stream gave {got:,} bytes in {loop.time() - begun:.0f} s"
@@ -511,7 +520,10 @@ class BatchesClient:
 
 
 def _path(parent: str, name: str) -> str:
-    """The path of a batch or file. Raises `Unreachable` for what is no id, of a strange ledger."""
+    """Return the path of a batch or file.
+
+    Raises `Unreachable` if a foreign ledger's id is invalid.
+    """
     try:
         return f"{parent}/{check_id(name)}"
     except ValueError as error:
@@ -519,7 +531,7 @@ def _path(parent: str, name: str) -> str:
 
 
 class _GuardedBody:
-    """Remembers what stopped the body, since the SDK wraps every exception in its own."""
+    """Body that keeps its own exception, because the SDK wraps every exception."""
 
     def __init__(self, body: AsyncIterator[bytes]) -> None:
         self._body = body
@@ -549,6 +561,6 @@ _backoff = wait_exponential_jitter(initial=0.2, max=8.0, jitter=0.2)
 def _wait(state: Any) -> float:
     error = state.outcome.exception() if state.outcome else None
     if isinstance(error, ApiError) and error.fault.retry_after is not None:
-        # A longer wait than this is the engine's to plan, not a call's to sleep through.
+        # The engine plans longer waits; a call does not sleep through them.
         return min(error.fault.retry_after, 30.0)
     return _backoff(state)

@@ -1,10 +1,9 @@
-"""How many tokens Messages params can come to at most: what a budget has to set aside for them.
+"""Upper bounds on the tokens of Messages params, which a budget reserves for them.
 
 No token is shorter than a byte, so text never has more tokens than bytes. A PDF is bounded by its
-pages and the text that they show (`wire.pdfs`), an image by its pixels, an uploaded file by what
-was learned when it was uploaded. Of what nothing is known (a URL, a PDF that cannot be read, what a
-server tool reads) the longest context window is the bound: the API refuses what is longer, and
-bills nothing.
+pages and their text (`wire.pdfs`), an image by its pixels, and an uploaded file by what was found
+when it was uploaded. If nothing is known (a URL, an unreadable PDF, the input of a server tool),
+the bound is the longest context window: the API refuses anything longer, and bills nothing.
 """
 
 from __future__ import annotations
@@ -31,25 +30,31 @@ __all__ = [
 ]
 
 LONGEST_WINDOW: Final = 1_000_000
-"""Tokens of the longest context window that a model has ("Context windows")."""
+"""Tokens of the longest context window of any model ("Context windows")."""
 IMAGE_TOKENS: Final = 5_000
-"""One image of any size: models with high resolution take at most 4,784 tokens for one, others at
-most 1,600 ("Vision"). Larger images are made smaller by the API."""
+"""Most tokens of one image of any size.
+
+Models with high resolution use at most 4,784 tokens for an image, others at most 1,600 ("Vision").
+The API shrinks larger images."""
 _PATCH, _PIXELS_PER_TOKEN = 28, 750
-"""An image has a token for each patch of 28 by 28 pixels, or, by an older rule, for 750 pixels
-("Vision"); the larger of both counts, and a tenth more."""
+"""An image has a token for each patch of 28 by 28 pixels.
+
+By an older rule it has one for 750 pixels ("Vision"). The bound is the larger of both plus a tenth.
+"""
 _HEAD: Final = 1 << 18
-"""Characters of an image's base64 in which its size is looked for."""
+"""Characters of an image's base64 that are searched for its size."""
 REQUEST_TOKENS: Final = 50
-"""What the API writes around a request's own text, beside the JSON that stands around it here."""
+"""Tokens that the API adds around a request's own text, beside the JSON that surrounds it here."""
 TOOLS_TOKENS: Final = 1_500
-"""The system prompt that goes with tools has at most 804 tokens ("Tool use", pricing)."""
+"""Tokens of the system prompt that comes with tools: at most 804 ("Tool use", pricing)."""
 OWN_TOOL_TOKENS: Final = 2_000
-"""A client tool of Anthropic's is a name here, and a description of up to 1,234 tokens there."""
+"""Tokens of a client tool of Anthropic's.
+
+Here it is only a name; at the API it has a description of up to 1,234 tokens."""
 FORMAT_TOKENS: Final = 1_500
-"""What the API says to the model about an output format."""
+"""Tokens of the API's instructions to the model about an output format."""
 LOOP_STEPS: Final = 10
-"""How often a server tool may have the model read its whole context in one turn."""
+"""Number of times that a server tool may make the model read its whole context in one turn."""
 
 _UNBOUNDED = ("mcp_servers", "container", "fallbacks", "compaction", "thread")
 _OWN_TOOLS = ("bash_", "text_editor_", "computer_", "memory_")
@@ -61,34 +66,34 @@ FileTokens: TypeAlias = Callable[[str], int | None]
 
 
 class Unbounded(ValueError):
-    """Nothing tells what this request may cost at most; the message says why."""
+    """The cost of this request has no known bound; the message contains the reason."""
 
 
 class TokenBound(NamedTuple):
-    """What one request can come to at most."""
+    """Upper bounds on one request."""
 
     model: str
     input: int
     output: int
     cache: Literal["5m", "1h"] | None
-    """The longest life of what it may write to the prompt cache; None where it writes nothing."""
+    """Longest lifetime of its prompt cache writes, or `None` if it writes nothing."""
     searches: int
-    """Web searches."""
+    """Number of web searches."""
     us_only: bool
-    """Whether it may be charged as run in one country: unless the params say otherwise."""
+    """Whether it may be charged as run in one country; true unless the params exclude it."""
     media: MediaBound
-    """What of the input is images and PDFs with a bound of their own."""
+    """The part of the input that is images and PDFs with their own bounds."""
 
 
 class MediaBound(NamedTuple):
-    """What images and PDFs add to params, and what of their bytes is no text."""
+    """The part of params that is images and PDFs."""
 
     size: int
     """Bytes of the params that are their base64."""
     tokens: int
-    """Tokens that they can come to at most."""
+    """Upper bound on their tokens."""
     unknown: bool
-    """Whether there is one of which nothing is known."""
+    """Whether nothing is known about one of them."""
 
 
 _NO_MEDIA: Final = MediaBound(0, 0, False)
@@ -128,7 +133,7 @@ _named = msgspec.json.Decoder(_Named)
 
 
 def named_and_longest(params: bytes) -> tuple[str, int]:
-    """The model that encoded params ask, and their ``max_tokens``."""
+    """Return the model that encoded params name, and their ``max_tokens``."""
     try:
         read = _named.decode(params)
     except msgspec.ValidationError:
@@ -137,7 +142,10 @@ def named_and_longest(params: bytes) -> tuple[str, int]:
 
 
 def token_bound(params: bytes, files: FileTokens | None = None) -> TokenBound:
-    """The bound of encoded Messages params; ``files`` knows uploaded ones. Raises `Unbounded`."""
+    """Return the bound of encoded Messages params. Raises `Unbounded`.
+
+    ``files`` returns the tokens of uploaded files.
+    """
     try:
         read = _params.decode(params)
     except msgspec.ValidationError as error:
@@ -153,7 +161,7 @@ def token_bound(params: bytes, files: FileTokens | None = None) -> TokenBound:
     if _has(read.output_config):
         tokens += FORMAT_TOKENS
     media = _NO_MEDIA
-    # Inside of texts quotes are escaped: where there is no such name, there is no such block.
+    # Quotes inside texts are escaped, so without such a name there is no such block.
     if b'"source"' in params or b'"file_id"' in params:
         media = _media_bound(msgspec.json.decode(params), files)
         tokens += media.tokens - media.size
@@ -178,7 +186,10 @@ def _has(raw: msgspec.Raw) -> bool:
 
 
 def _tools_bound(raw: msgspec.Raw) -> tuple[int, int, bool]:
-    """Tokens that tools add to their bytes, web searches, and whether they run at the API."""
+    """Return the tokens that tools add to their bytes, the web searches, and whether tools loop.
+
+    Tools that run at the API make the model read its context several times.
+    """
     try:
         tools = _tools.decode(raw)
     except msgspec.ValidationError as error:
@@ -204,7 +215,7 @@ def _tools_bound(raw: msgspec.Raw) -> tuple[int, int, bool]:
 
 
 def _media_bound(value: object, files: FileTokens | None) -> MediaBound:
-    """What images and documents have beyond their bytes."""
+    """Return what images and documents add beyond their bytes."""
     size = tokens = 0
     unknown = False
     waiting: list[object] = [value]
@@ -219,13 +230,13 @@ def _media_bound(value: object, files: FileTokens | None) -> MediaBound:
         source = cast("dict[str, object]", given) if isinstance(given, dict) else {}
         kind, way = block.get("type"), source.get("type")
         if kind not in ("image", "document") or way in ("text", "content"):
-            # Nobody knows how often a file is read that lies in a container.
+            # The number of reads of a file in a container is unknown.
             unknown = unknown or "file_id" in block
             waiting += block.values()
             continue
         data = source.get("data")
         if way == "base64" and isinstance(data, str):
-            # What a title or a context says is text, and stays counted as bytes.
+            # Its title and context are text, and stay counted as bytes.
             bound = _written_bound(str(source.get("media_type")), data)
             size += len(data)
         else:
@@ -240,12 +251,14 @@ def _media_bound(value: object, files: FileTokens | None) -> MediaBound:
 
 _REMEMBERED: Final = 1024
 _bounds: OrderedDict[bytes, int | None] = OrderedDict()
-"""The bounds of PDFs that were looked at last, by digest: many requests are about the same one, and
-each is reserved for more than once. Two threads may at worst look at the same one twice."""
+"""Bounds of the most recent PDFs by digest.
+
+Many requests contain the same PDF, and each is reserved more than once. At worst, two threads
+compute the same bound."""
 
 
 def _written_bound(media_type: str, data: str) -> int | None:
-    """The bound of an image or a PDF that is written out in base64."""
+    """Return the bound of an image or a PDF in base64."""
     try:
         if media_type != "application/pdf":
             return _image_bound(base64.b64decode(data[:_HEAD]))
@@ -275,7 +288,7 @@ def _image_bound(data: bytes) -> int:
 
 
 def content_bound(media_type: str, data: bytes) -> int | None:
-    """Return the most tokens that a file's content can come to; `None` if that is not known."""
+    """Return the most tokens that a file's content can have; `None` if that is not known."""
     if media_type == "application/pdf":
         return pdf_tokens(data)
     return _image_bound(data) if media_type in IMAGE_TYPES else len(data)

@@ -1,10 +1,10 @@
-"""The prompt cache: prefixes that requests of a run share are found, and marked where that pays.
+"""The prompt cache: find the prefixes that requests of a run share, and mark them if that pays.
 
-The API caches what stands before a mark: tools, then the system prompt, then the messages. A write
-that lives for an hour costs twice what the tokens cost, a read a tenth. Within batches 30 to 98 %
-of the reads hit; whoever misses writes again. So n uses of a prefix cost n unmarked, and marked
-2 + (n - 1) x (0.1 x hits + 2 x misses): in the middle, at 64 % of hits, marks pay from 6 uses on.
-At fewer than 53 % they never do, which is why nothing is marked unless it is asked for.
+The API caches the content before a mark: tools, then the system prompt, then the messages. A write
+that lives for an hour costs twice the price of the tokens, and a read a tenth. Within batches 30 to
+98 % of the reads hit; each miss writes again. So n uses of a prefix cost n unmarked, and marked 2 +
+(n - 1) x (0.1 x hits + 2 x misses). In the middle, at 64 % of hits, marks pay from 6 uses on. Below
+53 % they never pay, so nothing is marked unless the run asks for it.
 
 Source: https://platform.claude.com/docs/en/build-with-claude/prompt-caching and …/batch-processing
 """
@@ -24,29 +24,34 @@ from claude_batch.wire.shapes import decode_fields, model_of, shape_digest
 __all__ = ["PAYS_AFTER", "PRIMED_PAYS_AFTER", "CacheMarks"]
 
 PAYS_AFTER = 6
-"""Uses of a prefix after which the next ones are marked."""
+"""Number of uses of a prefix after which the next ones are marked."""
 
 PRIMED_PAYS_AFTER = 2
-"""The same where one request goes ahead, so that nearly all others hit: at 98 % marks pay from 3
-uses on."""
+"""The same number if one request is sent ahead, so that nearly all others hit.
+
+At 98 % of hits, marks pay from 3 uses on."""
 
 _POINT = b'"cache_control":{"type":"ephemeral","ttl":"1h"}'
 _OWN = b'"cache_control"'
-"""As a key only: inside a text its quotes would be escaped."""
+"""Matches a key only, because quotes inside a text are escaped."""
 
 _KEPT = 50_000
-"""Prefixes that are counted at a time."""
+"""Most prefixes that are counted at a time."""
 
 _LOOKED_AT = 20
-"""Leading blocks of a message that are looked at, as many as the API itself looks back."""
+"""Leading blocks of a message that are examined; the API itself looks back as many."""
 
 _LARGEST = MAX_BODY_BYTES - ITEM_OVERHEAD - 64
 
 _BYTES_A_TOKEN = 4
-"""Of text; of other scripts fewer bytes make a token, so too few are found rather than too many."""
+"""Bytes of text in a token.
+
+Other scripts have fewer bytes in a token, so their prefixes count as shorter than they are."""
 
 _BYTES_A_TOKEN_ENCODED = 100
-"""Of a PDF or an image in base64: a scanned page of 200 kB comes to some 2,000 tokens."""
+"""Bytes of base64 in a token of a PDF or an image.
+
+A scanned page of 200 kB has some 2,000 tokens."""
 
 _LEADING = ("document", "image", "search_result")
 
@@ -73,16 +78,16 @@ _encode = msgspec.json.Encoder().encode
 
 
 class _Level(NamedTuple):
-    """A prefix of a request, up to the end of a place that can bear a mark."""
+    """A prefix of a request, up to the end of a place that can have a mark."""
 
     place: str | int
-    """``tools``, ``system``, or the number of a block of the first message."""
+    """``tools``, ``system``, or the index of a block of the first message."""
     digest: bytes
     long_enough: bool
 
 
 class _Head(NamedTuple):
-    """What stands before the text of an actor's prompts, without and with marks."""
+    """The bytes before the text of an actor's prompts, without and with marks."""
 
     plain: bytes
     marked: bytes
@@ -90,17 +95,17 @@ class _Head(NamedTuple):
 
 
 class CacheMarks:
-    """Marks the shared prefixes of one run's requests, as they come. Not thread-safe."""
+    """Marks for the shared prefixes of one run's requests, in order. Not thread-safe."""
 
     def __init__(self, pays_after: int = PAYS_AFTER) -> None:
-        """The first ``pays_after`` uses of a prefix stay unmarked."""
+        """Set up the marks; the first ``pays_after`` uses of a prefix stay unmarked."""
         self._pays_after = pays_after
         self._uses: dict[bytes, int] = {}
         self._head: _Head | None = None
 
     @classmethod
     def of(cls, mode: BatchProcessingMode) -> CacheMarks | None:
-        """Those of a new run; None where it asks for none."""
+        """Return the marks of a new run, or `None` if its mode does not ask for any."""
         if mode.cache != "auto":
             return None
         return cls(PRIMED_PAYS_AFTER if mode.prime else PAYS_AFTER)
@@ -108,11 +113,11 @@ class CacheMarks:
     def mark(
         self, request: EncodedRequest, prompt: str | None = None
     ) -> tuple[EncodedRequest, int | None]:
-        """The request, with marks where its prefixes have been used often enough; and a number
-        that it shares with all that bear the same ones (None: it bears none).
+        """Return the request, marked if its prefixes have enough uses, and the number of its marks.
 
-        ``prompt`` is its only text of its own, where the rest is an actor's. A request that has
-        marks of its own is left as it is.
+        Requests with the same marks share that number; it is `None` for a request without marks.
+        ``prompt`` is the request's only own text, if the rest is an actor's. A request that has
+        marks already is left unchanged.
         """
         params = request.params
         head = self._head
@@ -135,7 +140,7 @@ class CacheMarks:
     def _with_head(self, request: EncodedRequest, head: _Head) -> tuple[EncodedRequest, int | None]:
         if not head.digests:
             return request, None
-        # All of an actor's prompts share all of these.
+        # All of an actor's prompts share all of these prefixes.
         counts = [self._count(digest) for digest in head.digests]
         if counts[-1] <= self._pays_after:
             return request, None
@@ -145,8 +150,7 @@ class CacheMarks:
         return EncodedRequest(params, request.headers), _number(head.digests[-1])
 
     def _chosen(self, levels: list[_Level]) -> list[_Level]:
-        """The levels that are marked: the longest that pays, and shorter ones that are shared by
-        more."""
+        """Return the levels to mark: the longest that pays, and shorter ones with more uses."""
         chosen: list[_Level] = []
         widest = 0
         counts = [self._count(level.digest) if level.long_enough else 0 for level in levels]
@@ -159,7 +163,7 @@ class CacheMarks:
     def _count(self, digest: bytes) -> int:
         uses = self._uses
         if len(uses) >= _KEPT and digest not in uses:
-            # What is used again and again stays, what was used once makes room.
+            # Frequently used prefixes stay; prefixes with one use are dropped.
             self._uses = uses = {each: count - 1 for each, count in uses.items() if count > 1}
         count = uses[digest] = uses.get(digest, 0) + 1
         return count
@@ -170,7 +174,7 @@ def _number(digest: bytes) -> int:
 
 
 def _levels(request: EncodedRequest, fields: dict[str, msgspec.Raw]) -> list[_Level]:
-    """Every prefix of a request that could be marked, the shortest first."""
+    """Return every prefix of a request that could be marked, shortest first."""
     least = least_cached_tokens(model_of(request.params))
     digest = hashlib.blake2b(shape_digest(request, fields), digest_size=16)
     tokens = 0
@@ -203,29 +207,29 @@ def _levels(request: EncodedRequest, fields: dict[str, msgspec.Raw]) -> list[_Le
 def _tokens(block: _Block, size: int, least: int) -> int:
     kind = "" if block.source is None else block.source.type
     if kind in ("url", "file"):
-        return least  # nobody here knows; the API does, and ignores a mark on too little
+        return least  # unknown here; the API ignores a mark on too little
     return size // (_BYTES_A_TOKEN_ENCODED if kind == "base64" else _BYTES_A_TOKEN)
 
 
 def _bears(part: bytes) -> bool:
-    """Whether a system prompt or the last of a list can bear a mark."""
+    """Return whether a system prompt or the last item of a list can have a mark."""
     if part.startswith(b'"'):
         return len(part) > 2
     blocks = _decode_blocks(part)
     if not blocks:
         return False
     last = bytes(blocks[-1])
-    # A tool that is loaded when it is needed is no part of the prefix; empty texts bear none.
+    # A deferred tool is not part of the prefix; empty texts cannot have a mark.
     return b'"defer_loading":true' not in last and _decode_block(last).text != ""
 
 
 def _head_of(
     params: bytes, prompt: str, fields: dict[str, msgspec.Raw], levels: list[_Level]
 ) -> _Head | None:
-    """What an actor's prompts share as bytes, so that the next one is marked by one comparison."""
+    """Return the bytes that an actor's prompts share, so that one comparison marks the next one."""
     end = _encode(prompt) + b"}]}"
     if not params.endswith(end):
-        return None  # the messages are not the last of the params
+        return None  # the messages are not the last field of the params
     plain = params[: -len(end)]
     able = [level for level in levels if level.long_enough]
     marked = _marked(fields, [level.place for level in able[-1:]])
@@ -251,7 +255,7 @@ def _marked(fields: dict[str, msgspec.Raw], places: list[str | int]) -> bytes:
 
 
 def _mark_last(part: bytes) -> msgspec.Raw:
-    """A system prompt or a list of tools, the last block of it marked."""
+    """Return a system prompt or a list of tools with its last block marked."""
     if part.startswith(b'"'):
         return msgspec.Raw(b'[{"type":"text","text":%b,%b}]' % (part, _POINT))
     blocks = _decode_blocks(part)

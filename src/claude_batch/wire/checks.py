@@ -1,7 +1,7 @@
-"""What the API would refuse of Messages params, known before anything is sent.
+"""Checks of Messages params for everything that the API would refuse, before anything is sent.
 
-In a batch a mistake shows as an errored line, hours later. So every rule that can be known here is
-checked here; what is unknown passes, since the API may know it.
+In a batch, a mistake appears as an errored line hours later. So every known rule is checked here.
+Unknown values pass, because the API may know them.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ _MEDIA = {"image": IMAGE_TYPES, "document": ("application/pdf",)}
 
 _CHECKED = frozenset(("output_config", "tools", "tool_choice", "stop_sequences"))
 _ALL_TAKE = 4096
-"""A ``max_tokens`` that every model takes."""
+"""A ``max_tokens`` that every model accepts."""
 
 _Block = Mapping[str, Any]
 
 
 def check_batch_rules(params: dict[str, Any]) -> None:
-    """What holds in batches only; a ``stream`` that asks for nothing is removed."""
+    """Check the rules that hold only in batches; remove a ``stream`` that is false."""
     stream = params.get("stream")
     if stream is not None:
         if stream:
@@ -62,17 +62,17 @@ def check_params(
 ) -> None:
     """Raise `InvalidRequestError` for what the API would refuse, with the item and the remedy.
 
-    ``api_version`` and ``betas`` are those that the params travel under. ``capabilities`` are what
-    the caller knows of the model; they rank before the table in `wire.models`.
+    ``api_version`` and ``betas`` are those that the params are sent with. ``capabilities`` are the
+    caller's data on the model; they take precedence over the table in `wire.models`.
     """
     if _is_plain(params):
-        return  # most are, and looking at all else costs as much as encoding them
+        return  # most are, and all other checks cost as much as the encoding
     for fault in _faults(params, api_version, betas, batch, capabilities):
         raise InvalidRequestError(fault)
 
 
 def _is_plain(params: Mapping[str, Any]) -> bool:
-    """Whether it is one text of a user's, and few tokens: nothing then can be wrong with it."""
+    """Return whether it is one user text with few tokens, which is always valid."""
     messages: object = params["messages"]
     if not isinstance(messages, list) or len(cast("list[object]", messages)) != 1:
         return False
@@ -214,7 +214,7 @@ def _format_faults(given: object, messages: object) -> Iterator[str]:
 
 
 def _asks_for_a_schema(params: Mapping[str, Any]) -> str | None:
-    """Return what in the params needs structured outputs, or `None` if nothing does."""
+    """Return the part of the params that needs structured outputs, or `None`."""
     config: object = params.get("output_config")
     if isinstance(config, Mapping) and cast("_Block", config).get("format") is not None:
         return "`output_config.format` (an actor's `response_format` or `output_format`)"
@@ -229,7 +229,7 @@ def _tool_faults(params: Mapping[str, Any]) -> Iterator[str]:
     for number, tool in enumerate(_blocks(params.get("tools")), 1):
         name = tool.get("name")
         if name is None and tool.get("type") not in (None, "custom"):
-            continue  # a server's toolset names its own
+            continue  # the tools of a server's toolset have their own names
         if not isinstance(name, str) or _TOOL_NAME.fullmatch(name) is None:
             yield f"tool {number}: {name!r} is no name; give 1 to 128 letters, digits, `_` or `-`"
         elif name in names:

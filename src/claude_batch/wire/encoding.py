@@ -1,8 +1,8 @@
-"""Messages params and batch bodies as bytes: each request is encoded once, here.
+"""Messages params and batch bodies as bytes; each request is encoded once, here.
 
-A batch's body is ``{"requests":[ITEM,ITEM,…]}`` with
-``ITEM = {"custom_id":"…","params":PARAMS}``; the params' bytes are stored in the ledger and pass
-through unchanged, so the size of a body is known exactly before it exists.
+A batch's body is ``{"requests":[ITEM,ITEM,…]}`` with ``ITEM = {"custom_id":"…","params":PARAMS}``.
+The params' bytes are stored in the ledger and sent unchanged, so the size of a body is known
+exactly before it exists.
 """
 
 from __future__ import annotations
@@ -52,28 +52,28 @@ _CUSTOM_ID_LENGTH: Final = 32 + 1 + 8 + 1 + 4
 ITEM_OVERHEAD: Final = (
     len(_ITEM_START) + _CUSTOM_ID_LENGTH + len(_ITEM_MIDDLE) + len(_ITEM_END) + len(b",")
 )
-"""Bytes that a request adds to a body beyond its params, the separating comma included."""
+"""Bytes that a request adds to a body beyond its params, including the separating comma."""
 
 _ALONE: Final = ITEM_OVERHEAD + len(BODY_START) + len(BODY_END)
-"""Bytes that a body has beyond the params of its only request."""
+"""Bytes of a body beyond the params of its only request."""
 
 MAX_SENDING: Final = 9999
-"""The highest number of sendings of one request that its four digits can tell."""
+"""Highest sending number of one request, because the ``custom_id`` has four digits for it."""
 
 
 @dataclass(frozen=True, slots=True)
 class LaneHeaders:
-    """What of a create call's headers all requests of a batch must share."""
+    """Headers of a create call that all requests of a batch must share."""
 
     api_version: str = API_VERSION
     """``anthropic-version``."""
     betas: tuple[str, ...] = ()
-    """``anthropic-beta``, sorted, each once."""
+    """``anthropic-beta``, sorted and without duplicates."""
     user_profile: str | None = None
     """``anthropic-user-profile-id``."""
 
     def as_headers(self) -> dict[str, str]:
-        """The headers as they are sent."""
+        """Return the headers as they are sent."""
         headers = {"anthropic-version": self.api_version}
         if self.betas:
             headers["anthropic-beta"] = ",".join(self.betas)
@@ -87,12 +87,14 @@ class EncodedRequest:
     """One request, ready to be stored and sent."""
 
     params: bytes
-    """The Messages params as JSON."""
+    """Messages params as JSON."""
     headers: LaneHeaders
-    """What must be shared by all requests that travel with it."""
+    """Headers that all requests of its batch share."""
     identity: bytes | None = None
-    """What tells the request again, where that is not its params: with the digests of documents
-    instead of the documents, which may be written out once and be uploaded files another time."""
+    """Content that identifies the request, if its params do not.
+
+    It contains the digests of documents instead of the documents, because these may be inline once
+    and uploaded files another time."""
 
 
 _encoder = msgspec.json.Encoder()
@@ -103,7 +105,7 @@ def _headers(api_version: str, betas: Iterable[str], user_profile: str | None) -
     key = (api_version, tuple(betas), user_profile)
     headers = _common_headers.get(key)
     if headers is None:
-        # One object for equal headers: a run of a million requests has a handful of lanes.
+        # Equal headers share one object, because a run of a million requests has few lanes.
         if len(_common_headers) > 1000:
             _common_headers.clear()
         headers = LaneHeaders(api_version, tuple(sorted(set(key[1]))), user_profile)
@@ -123,11 +125,11 @@ def encode_params(
 ) -> EncodedRequest:
     """Check Messages params and encode them, once.
 
-    ``defaults`` are parameters that the caller did not set: they fill gaps, and one that the model
-    does not take is dropped with a warning, where a set one is refused. ``betas`` in the params
-    (as the SDK's beta client takes them) move to the headers. ``batch=False`` skips the rules that
-    hold in batches only. ``capabilities`` are what the caller knows of the model, before the table
-    in `wire.models`. Raises `InvalidRequestError`.
+    ``defaults`` are parameters that the caller did not set. They fill gaps; a default that the
+    model does not accept is dropped with a warning, while a set parameter raises an error.
+    ``betas`` in the params (as in the SDK's beta client) move to the headers. ``batch=False`` skips
+    the rules that hold only in batches. ``capabilities`` are the caller's data on the model, which
+    take precedence over the table in `wire.models`. Raises `InvalidRequestError`.
     """
     merged: dict[str, Any] = {**defaults, **params} if defaults else dict(params)
     model = merged.get("model")
@@ -176,19 +178,20 @@ def _too_large(encoded: bytes) -> InvalidRequestError:
 
 
 class PromptParams:
-    """`encode_params` for params that differ in nothing but one text, checked and encoded once.
+    """`encode_params` for params that differ in only one text; they are checked and encoded once.
 
-    What stands before and after the text is kept as bytes; the result is the same, byte for byte.
+    The bytes before and after the text are kept; the result is the same, byte for byte.
     """
 
     __slots__ = ("_after", "_batch", "_before", "_headers")
 
     def __init__(self, build: Callable[[str], Mapping[str, Any]], **options: Any) -> None:
-        """``build`` gives the params for a text; ``options`` are those of `encode_params`.
+        """Encode the params around the text; ``build`` returns the params for a text.
 
-        Raises `InvalidRequestError` where the params cannot be used whatever the text is.
+        ``options`` are those of `encode_params`. Raises `InvalidRequestError` if the params are
+        invalid with any text.
         """
-        # Nobody can have written it: where it stands in the bytes is where the text belongs.
+        # A random text, so its position in the bytes is where the text belongs.
         probe = secrets.token_hex(16)
         encoded = encode_params(build(probe), **options)
         self._before, _, self._after = encoded.params.partition(_encoder.encode(probe))
@@ -196,7 +199,7 @@ class PromptParams:
         self._batch: bool = options.get("batch", True)
 
     def encode(self, text: str) -> EncodedRequest:
-        """The params with this text. Raises `InvalidRequestError`."""
+        """Return the params with this text. Raises `InvalidRequestError`."""
         try:
             encoded = self._before + _encoder.encode(text) + self._after
         except (TypeError, ValueError) as error:
@@ -210,13 +213,13 @@ _MODEL = re.compile(rb'\{"model":"([^"\\]{1,150})"')
 
 
 def model_at_beginning(params: bytes) -> str | None:
-    """The model of encoded params of which only a beginning is given; None where it says none."""
+    """Return the model from the first bytes of encoded params; `None` if they do not name it."""
     found = _MODEL.match(params)
     return None if found is None else found[1].decode(errors="replace")
 
 
 def custom_id(request_id: str, incarnation: str, sending: int) -> str:
-    """``<request id>-<ledger incarnation>-<sending>``: a line that bears it proves whose it is."""
+    """Return ``<request id>-<ledger incarnation>-<sending>``, which proves whose a line is."""
     if sending > MAX_SENDING:
         raise InvalidRequestError(
             f"request {request_id} was posted {MAX_SENDING} times without being taken; "
@@ -226,8 +229,8 @@ def custom_id(request_id: str, incarnation: str, sending: int) -> str:
 
 
 def parse_custom_id(text: str) -> tuple[str, str, int] | None:
-    """Take a `custom_id` apart: request id, incarnation, sending; None for one that is not ours."""
-    # By its places, not by a pattern: this runs once for every result line.
+    """Return request id, incarnation and sending of a `custom_id`; `None` if it is not ours."""
+    # By positions, not by a pattern, because this runs once for every result line.
     sending = text[42:]
     if (
         len(text) != _CUSTOM_ID_LENGTH
@@ -240,13 +243,16 @@ def parse_custom_id(text: str) -> tuple[str, str, int] | None:
 
 
 def body_length(count: int, params_bytes: int) -> int:
-    """Exact bytes of a body with ``count`` requests whose params have ``params_bytes`` in all."""
+    """Return the exact bytes of a body with ``count`` requests and ``params_bytes`` of params."""
     commas_saved = 1 if count else 0
     return len(BODY_START) + params_bytes + count * ITEM_OVERHEAD - commas_saved + len(BODY_END)
 
 
 def body_items(requests: Iterable[tuple[str, bytes]], *, first: bool) -> Iterator[bytes]:
-    """Pieces of a body for ``(custom_id, params)`` pairs; ``first``: no comma before the first."""
+    """Yield pieces of a body for ``(custom_id, params)`` pairs.
+
+    ``first`` omits the comma before the first pair.
+    """
     for identifier, params in requests:
         start = _ITEM_START if first else b"," + _ITEM_START
         first = False

@@ -1,7 +1,7 @@
-"""What each error of the API means for a request, a batch or the account: two tables.
+"""Meaning of each API error for a request, a batch or the account: two tables.
 
-`MEANINGS` says what becomes of a request that ended with an error. `NOT_BILLED` lists the answers
-to a live call that prove that nothing was processed. Each row names its source, and
+`MEANINGS` defines what follows for a request that ended with an error. `NOT_BILLED` lists the
+answers to a live call that prove that nothing was processed. Each row names its source, and
 docs/explanation/guarantees.md prints both tables.
 """
 
@@ -37,7 +37,7 @@ __all__ = [
 
 
 class CreateVerdict(Enum):
-    """What the answer to a create call says of the batch."""
+    """Meaning of the answer to a create call for the batch."""
 
     WAIT = "a definite no that passes by waiting"  # 429, 529
     TOO_LARGE = "a definite no: the body is too large"  # 413
@@ -52,17 +52,17 @@ _LIMITS_PAGE = "https://platform.claude.com/docs/en/api/rate-limits"
 
 
 class Meaning(NamedTuple):
-    """One row of the table of errors: what an error with this type, and these words, means."""
+    """One row of the table of errors: the meaning of an error with this type and these words."""
 
     error_type: str
     words: re.Pattern[str] | None
-    """Found in the message; None for any message."""
+    """Pattern in the message; `None` for any message."""
     error_code: str | None
-    """``details.error_code``; None for any."""
+    """``details.error_code``; `None` for any code."""
     disposition: Disposition
-    """What becomes of a request that ended with it."""
+    """What follows for a request that ended with the error."""
     halt: HaltReason | None
-    """Why sending halts where an API call is answered with it; None where the request is meant."""
+    """Why sending halts after this answer to an API call; `None` if the request is at fault."""
     source: str
 
 
@@ -82,7 +82,7 @@ def _row(
 _FINAL, _RETRY, _ACCOUNT = Disposition.FINAL, Disposition.RETRY, Disposition.ACCOUNT
 
 MEANINGS: tuple[Meaning, ...] = (
-    # Messages and codes that mean something else than their type. They come before the types.
+    # Messages and codes whose meaning differs from their type. They precede the types.
     _row(
         "invalid_request_error",
         _ACCOUNT,
@@ -124,11 +124,13 @@ MEANINGS: tuple[Meaning, ...] = (
     _row("rate_limit_error", _RETRY, _ERRORS_PAGE),
     _row("authentication_error", _ACCOUNT, _ERRORS_PAGE, halt="credentials"),
     _row("billing_error", _ACCOUNT, _ERRORS_PAGE, halt="billing"),
-    # In a result line it speaks of that request's model or feature, in an answer of the account.
+    # In a result line it is about that request's model or feature; in an answer, the account.
     _row("permission_error", _FINAL, _ERRORS_PAGE, halt="permission"),
 )
-"""What errors mean: the first row that fits. An error without a row is final for its request,
-because sending it again might cost money for the same answer."""
+"""Meanings of errors: the first row that matches.
+
+An error without a row is final for its request, because a retry might cost money for the same
+answer."""
 
 STATUS_OF_TYPE: Mapping[str, int] = {
     "invalid_request_error": 400,
@@ -143,7 +145,7 @@ STATUS_OF_TYPE: Mapping[str, int] = {
     "timeout_error": 504,
     "overloaded_error": 529,
 }
-"""The HTTP status that the API answers with for each error type."""
+"""HTTP status that the API sends with each error type."""
 
 _ACCOUNT_STATUS: Mapping[int, HaltReason] = {401: "credentials", 402: "billing", 403: "permission"}
 
@@ -164,7 +166,7 @@ def _meaning(
 def account_reason(
     status: int | None, error_type: str | None, message: str, details: Mapping[str, Any] | None
 ) -> HaltReason | None:
-    """Why the account, and not the request, is at fault; None where it is not."""
+    """Return the account's fault as a halt reason, or `None` if the account is not at fault."""
     row = _meaning(error_type, message, details)
     if row is not None and row.halt is not None:
         return row.halt
@@ -172,13 +174,13 @@ def account_reason(
 
 
 def classify_line(error_type: str, message: str, details: Mapping[str, Any] | None) -> Disposition:
-    """What becomes of a request whose result line is ``errored`` with this error."""
+    """Return what follows for a request whose result line is ``errored`` with this error."""
     row = _meaning(error_type, message, details)
     return Disposition.FINAL if row is None else row.disposition
 
 
 class NotBilled(NamedTuple):
-    """One row of the table of answers after which a live call may be made again at no risk."""
+    """One row of the table of answers after which a live call can be repeated without risk."""
 
     statuses: range
     in_api_words: bool
@@ -206,15 +208,14 @@ NOT_BILLED: tuple[NotBilled, ...] = (
 )
 """Answers to a live call that prove that nothing was processed, and so nothing is billed.
 
-Any other answer without a Message (408, 409, 500 and other 5xx, whatever a gateway in front says)
-may come after the request was processed. So does a connection that breaks after it was made.
-"""
+Any other answer without a Message (408, 409, 500 and other 5xx, or any answer of a gateway in
+front) may come after the request was processed. So may a broken connection after it was made."""
 
 
 def passes(error_type: str, message: str, details: Mapping[str, Any] | None = None) -> bool:
     """Return whether a request that failed with this error may succeed when it is sent again.
 
-    True for a passing fault of the API and for a fault of the account, false for a fault of the
+    True for a transient fault of the API and for a fault of the account, false for a fault of the
     request itself. ``results.disposition`` holds the same verdict for every stored result.
     """
     return classify_line(error_type, message, details) is not Disposition.FINAL
@@ -222,41 +223,41 @@ def passes(error_type: str, message: str, details: Mapping[str, Any] | None = No
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiFault:
-    """An answer of the API (or of something in front of it) that is no success."""
+    """An unsuccessful answer of the API, or of a proxy in front of it."""
 
     status: int
     error_type: str | None
-    """None where the body is no error body of the API."""
+    """`None` if the body is no error body of the API."""
     message: str
     details: Mapping[str, Any] | None
     request_id: str | None
     retry_after: float | None
-    """Seconds, as the answer asks."""
+    """Seconds that the answer asks to wait."""
     location: str | None = None
-    """Where a redirect points."""
+    """Target of a redirect."""
 
     @property
     def from_api(self) -> bool:
-        """True where the API itself answered: with a ``request-id`` and an error body."""
+        """Whether the API itself answered: with a ``request-id`` and an error body."""
         return self.request_id is not None and self.error_type is not None
 
     @property
     def account_reason(self) -> HaltReason | None:
-        """Why sending must halt; None where the account is not at fault."""
+        """Why sending must halt, or `None` if the account is not at fault."""
         if not self.from_api:
             return None
         return account_reason(self.status, self.error_type, self.message, self.details)
 
     @property
     def disposition(self) -> Disposition:
-        """What the error means for the request; final where the API itself did not answer."""
+        """Meaning of the error for the request; final if the API itself did not answer."""
         if not self.from_api or self.error_type is None:
             return Disposition.FINAL
         return classify_line(self.error_type, self.message, self.details)
 
     @property
     def is_not_billed(self) -> bool:
-        """True if the answer proves that the request was not processed (see `NOT_BILLED`)."""
+        """Whether the answer proves that the request was not processed (see `NOT_BILLED`)."""
         return any(
             self.status in row.statuses and (self.from_api or not row.in_api_words)
             for row in NOT_BILLED
@@ -264,11 +265,11 @@ class ApiFault:
 
     @property
     def passes(self) -> bool:
-        """True where the same reading call may work later."""
+        """Whether the same reading call may succeed later."""
         return self.status in (408, 409, 429) or self.status >= 500
 
     def describe(self) -> str:
-        """One line for people: status, type, message, and the request id for support."""
+        """Return one line for people: status, type, message, and the request id for support."""
         words = f"{self.status} {self.error_type or 'answer'}: {self.message}".rstrip(": ")
         return f"{words} (request-id {self.request_id})" if self.request_id else words
 
@@ -284,13 +285,13 @@ class _ErrorBody(msgspec.Struct):
 
 
 MOST_WORDS = 10_000
-"""Characters of a message of the API that are kept. Its longest ones name a field and a value."""
+"""Most characters of an API message that are kept; its longest ones name a field and a value."""
 
 
 def fault_of_response(
     status: int, headers: Mapping[str, str], body: bytes, redaction: Redaction
 ) -> ApiFault:
-    """Read an answer that is no success; a body that is not the API's keeps its first words.
+    """Return the fault of an unsuccessful answer; if the body is not the API's, its first words.
 
     Credentials that the server echoes are replaced.
     """
@@ -316,8 +317,8 @@ def fault_of_response(
 
 
 def classify_create(fault: ApiFault) -> CreateVerdict:
-    """Whether the answer to a create call is a definite no, and which."""
-    if fault.status == 413:  # answered by a proxy in front, whose body need not be JSON
+    """Return the verdict on a create call's answer: whether it is a definite no, and which."""
+    if fault.status == 413:  # from a proxy in front, whose body need not be JSON
         return CreateVerdict.TOO_LARGE
     if 300 <= fault.status < 400:
         return CreateVerdict.MISPLACED

@@ -1,7 +1,7 @@
 """The HTTP client under the SDK's: every response is bounded in decompressed size.
 
 A few kilobytes of gzip can become gigabytes, and the SDK reads error bodies whole. httpx2
-decompresses in pieces of a mebibyte, so counting what comes out of it is enough.
+decompresses in pieces of a mebibyte, so it is enough to count its output.
 """
 
 from __future__ import annotations
@@ -17,16 +17,17 @@ import httpx2
 __all__ = ["MOST_BODY_BYTES", "BoundedClient", "ResponseTooLarge"]
 
 MOST_BODY_BYTES = 32 * 1024 * 1024
-"""Bytes of a response that is read whole. An answer has to fit into the next request of its
-conversation, and the API takes 32 MB (https://platform.claude.com/docs/en/api/overview); a list of
-1,000 batches has about 1 MB."""
+"""Most bytes of a response that is read whole.
+
+An answer must fit into the next request of its conversation, and the API accepts 32 MB
+(https://platform.claude.com/docs/en/api/overview). A list of 1,000 batches has about 1 MB."""
 
 _ENCODED = (b"content-encoding", b"content-length", b"transfer-encoding")
-"""Headers of the compressed body: what is passed on is decompressed already."""
+"""Headers of the compressed body; they are dropped, because the stream is decompressed already."""
 
 
 class ResponseTooLarge(httpx2.TransportError):
-    """A response went on after `MOST_BODY_BYTES`; the rest was not read."""
+    """A response has more than `MOST_BODY_BYTES`; the rest was not read."""
 
 
 class _Bounded(httpx2.AsyncByteStream):
@@ -53,21 +54,22 @@ class _Bounded(httpx2.AsyncByteStream):
 
 
 class BoundedClient(anthropic.DefaultAsyncHttpxClient):
-    """The SDK's own HTTP client, whose responses end with `ResponseTooLarge` where they are huge.
+    """The SDK's own HTTP client, with `ResponseTooLarge` for huge responses.
 
-    Only a success that the caller streams has no bound: whoever reads it line by line bounds it.
-    It keeps no cookies: one with a character that no header can hold would break every later call.
+    Only a success that the caller streams has no bound; the code that reads its lines bounds it.
+    The client keeps no cookies: one with a character that is invalid in headers would break every
+    later call.
     """
 
     def __init__(self, **options: Any) -> None:
-        """``options`` are those of the base class."""
+        """Set up the client; ``options`` are those of the base class."""
         no_cookies = CookieJar(DefaultCookiePolicy(allowed_domains=()))
         super().__init__(cookies=no_cookies, **options)
 
     async def send(
         self, request: httpx2.Request, *, stream: bool = False, **options: Any
     ) -> httpx2.Response:
-        """Send a request, as the base class does."""
+        """Send a request like the base class, and bound its response."""
         response = await super().send(request, stream=True, **options)
         whole = not stream or not response.is_success
         headers = [item for item in response.headers.raw if item[0].lower() not in _ENCODED]
@@ -80,7 +82,7 @@ class BoundedClient(anthropic.DefaultAsyncHttpxClient):
             history=response.history,
         )
         if whole:
-            # Here, where the SDK turns what goes wrong into its own errors.
+            # Here, so that the SDK converts a failure into its own exceptions.
             try:
                 await bounded.aread()
             finally:

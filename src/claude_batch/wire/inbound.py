@@ -1,7 +1,7 @@
-"""Checks on values that a server sends, before anything else sees them.
+"""Checks on values that a server sends, before any other code sees them.
 
-A server may be the API, a gateway, or something hostile. A value that fails its check costs one
-line, one batch or one call; it never reaches the ledger, a URL or a terminal as it came.
+A server may be the API, a gateway, or hostile. A value that fails its check costs one line, one
+batch or one call; it never reaches the ledger, a URL or a terminal unchecked.
 """
 
 from __future__ import annotations
@@ -31,30 +31,32 @@ __all__ = [
 ]
 
 LARGEST_COUNT = 2**53 - 1
-"""The largest integer that every JSON reader keeps exactly (RFC 8259, section 6)."""
+"""Largest integer that every JSON reader keeps exactly (RFC 8259, section 6)."""
 
 LONGEST_ID = 256
-"""Characters of an id. The API's own ids have about 30."""
+"""Most characters of an id. The API's own ids have about 30."""
 
 LONGEST_WAIT = 86_400.0
-"""Seconds that a ``retry-after`` may ask for: a batch lives no longer than a day."""
+"""Most seconds that a ``retry-after`` may ask for, because a batch lives no longer than a day."""
 
 MOST_DEPTH = 100
-"""Levels of arrays and objects in a body whose whole content is decoded. How deep a decoder can go
-depends on the stack beneath it, so a body must not be readable at one place and unreadable at
-another. The API's own bodies have about ten levels, and a tool's input some more."""
+"""Most levels of arrays and objects in a body whose whole content is decoded.
+
+The depth that a decoder can reach depends on the stack beneath it. So a body must not be readable
+at one place and unreadable at another. The API's own bodies have about ten levels, and a tool's
+input some more."""
 
 _ID = r"^[A-Za-z0-9_-]{1,256}\Z"
 _is_id = re.compile(_ID).match
 _is_word = re.compile(r"^[\x21-\x7e]{1,256}\Z").match
 
 RemoteId = Annotated[str, msgspec.Meta(pattern=_ID)]
-"""An id of the API. It is part of paths, so it holds no character that a path gives meaning to."""
+"""Id of the API. It is part of paths, so it has no character with a meaning in paths."""
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=LARGEST_COUNT)]
-"""A count of requests."""
+"""Number of requests."""
 
-# The API did not exist before, and a year with five digits overflows the platform's clock.
+# The API did not exist earlier, and a year with five digits overflows the platform's clock.
 _EARLIEST = datetime(2020, 1, 1, tzinfo=UTC).timestamp()
 _LATEST = datetime(2200, 1, 1, tzinfo=UTC).timestamp()
 
@@ -66,7 +68,7 @@ def check_id(value: str) -> str:
     return value
 
 
-# Without an end it reaches to the end of the data, so that each byte is looked at once.
+# An unterminated string matches to the end of the data, so that each byte is examined once.
 _string = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
 _all_but_brackets = bytes(set(range(256)) - set(b"[]{}"))
 
@@ -74,7 +76,7 @@ _all_but_brackets = bytes(set(range(256)) - set(b"[]{}"))
 def check_text(data: bytes) -> None:
     """Raise ``ValueError`` for bytes that are not UTF-8, or JSON deeper than `MOST_DEPTH`.
 
-    The JSON decoder itself skips over what it is not asked for, whatever is in it.
+    The JSON decoder itself skips unrequested fields without a check of their content.
     """
     if not data.isascii():
         data.decode()
@@ -84,32 +86,32 @@ def check_text(data: bytes) -> None:
     for _ in range(MOST_DEPTH):
         size = len(left)
         left = left.replace(b"[]", b"").replace(b"{}", b"")
-        # Brackets that do not match are found by the decoder.
+        # The decoder finds brackets that do not match.
         if len(left) in (0, size):
             return
     raise ValueError(f"it is nested more than {MOST_DEPTH} levels deep")
 
 
 def header_word(headers: Mapping[str, str], name: str) -> str | None:
-    """Return a header that holds one printable word of at most 256 characters, else None."""
+    """Return a header that holds one printable word of at most 256 characters, else `None`."""
     return word_or_none(headers.get(name))
 
 
 def word_or_none(value: str | None) -> str | None:
-    """Return a printable ASCII word of at most 256 characters, and None for any other text.
+    """Return a printable ASCII word of at most 256 characters, and `None` for any other text.
 
-    Such a word can be put into a header, a message or a log.
+    Such a word is safe in a header, a message or a log.
     """
     return value if value is not None and _is_word(value) is not None else None
 
 
 def mapping_or_none(value: object) -> Mapping[str, Any] | None:
-    """Return a JSON object, and None for every other JSON value."""
+    """Return a JSON object, and `None` for every other JSON value."""
     return cast("Mapping[str, Any]", value) if isinstance(value, dict) else None
 
 
 def iso_time(text: str | None) -> float | None:
-    """Return an ISO 8601 time as seconds since the epoch; None for what is no plausible time.
+    """Return an ISO 8601 time as seconds since the epoch; `None` if it is not plausible.
 
     A time without an offset is UTC.
     """
@@ -123,14 +125,14 @@ def iso_time(text: str | None) -> float | None:
 
 
 def server_time(headers: Mapping[str, str]) -> float | None:
-    """Return the ``Date`` header as seconds since the epoch; None for no plausible time."""
+    """Return the ``Date`` header as seconds since the epoch; `None` if it is not plausible."""
     return _http_date(headers.get("date"))
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
     """Return the seconds that ``retry-after-ms`` or ``retry-after`` (seconds or a date) asks for.
 
-    Between 0 and `LONGEST_WAIT`; None if neither header can be understood.
+    Between 0 and `LONGEST_WAIT`; `None` if neither header can be understood.
     """
     for name, scale in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
         value = headers.get(name)

@@ -1,37 +1,39 @@
-"""The API's limits and words, each written once, beside its source.
+"""The API's limits and names, each defined once, with its source.
 
-Source, unless a line says otherwise: https://platform.claude.com/docs/en/build-with-claude/batch-processing
+Source, unless a line names another:
+https://platform.claude.com/docs/en/build-with-claude/batch-processing
 """
 
 from __future__ import annotations
 
 MAX_REQUESTS = 100_000
-"""Requests in one batch."""
+"""Most requests in one batch."""
 
 MAX_BODY_BYTES = 256_000_000
-"""Bytes of one create call's body, envelope included ("256 MB")."""
+"""Most bytes of one create call's body, including the envelope ("256 MB")."""
 
 LIST_PAGE = 1000
-"""Batches in one page of the list, at most (the API's ``limit`` is 1 to 1000)."""
+"""Most batches in one page of the list (the API's ``limit`` is 1 to 1000)."""
 
 RESULTS_KEPT_DAYS = 29
 """Days from ``created_at`` in which results can be read."""
 
 WARN_FROM_DAY = 25
-"""Age of a batch from which on its user is warned that its results are about to go; our own."""
+"""Age in days from which users are warned that a batch's results will expire; our own choice."""
 
 API_VERSION = "2026-10-21"
 """The ``anthropic-version`` that anthropic SDK 2.x sends (its ``_constants.py``)."""
 
 SAMPLING_API_VERSION = "2023-06-01"
-"""The ``anthropic-version`` under which sampling parameters are still taken."""
+"""The ``anthropic-version`` that still accepts sampling parameters."""
 
 SAMPLING_PARAMETERS = ("temperature", "top_p", "top_k")
-"""Removed from the API in version 2026-10-21."""
+"""Parameters that were removed from the API in version 2026-10-21."""
 
 REFUSED_IN_BATCH = ("speed", "store", "cache_hint", "context_hint")
-"""Messages parameters that a batch does not take at all (``stream: true`` and ``max_tokens: 0``
-are refused for their values)."""
+"""Messages parameters that a batch refuses with any value.
+
+``stream: true`` and ``max_tokens: 0`` are refused for their values."""
 
 _TAKE_NO_SAMPLING = (
     "claude-fable-5",
@@ -44,21 +46,22 @@ _TAKE_NO_SAMPLING = (
 )
 # Source: the model profiles of pydantic-ai 2.68 (`anthropic_disallows_sampling_settings`), which
 # follow https://platform.claude.com/docs/en/about-claude/models. A dated or suffixed name belongs
-# to its prefix; a model that the table does not know passes.
+# to its prefix; a model that is not in the table passes.
 
 
 def takes_sampling(model: str) -> bool:
-    """False for the models that refuse `SAMPLING_PARAMETERS` under every API version."""
+    """Return False for models that refuse `SAMPLING_PARAMETERS` under every API version."""
     return not model.startswith(_TAKE_NO_SAMPLING)
 
 
 LONG_OUTPUT_BETA = "output-300k-2026-03-24"
 MAX_LONG_OUTPUT_TOKENS = 300_000
-"""What that beta lifts ``max_tokens`` to, in batches only, for Opus and Sonnet from 4.6 on and
-Haiku 5.5."""
+"""Highest ``max_tokens`` with that beta, in batches only.
+
+It applies to Opus and Sonnet from 4.6 on, and to Haiku 5.5."""
 
 MAX_OUTPUT_TOKENS = 128_000
-"""``max_tokens`` of every newer model, and of those that the table does not know."""
+"""Highest ``max_tokens`` of every newer model, and of models that are not in the table."""
 
 _SHORTER_OUTPUT = {
     "claude-3-haiku": 4_096,
@@ -72,8 +75,8 @@ _SHORTER_OUTPUT = {
     "claude-sonnet-4-5": 64_000,
     "claude-haiku-4-5": 64_000,
 }
-# Source: the model profiles of langchain-anthropic 1.7 (from models.dev) and, for the oldest,
-# https://platform.claude.com/docs/en/about-claude/models. By the beginnings of names.
+# Source: the model profiles of langchain-anthropic 1.7 (from models.dev) and, for the oldest
+# models, https://platform.claude.com/docs/en/about-claude/models. The keys are prefixes of names.
 
 _LONG_OUTPUT = (
     *("claude-opus-4-6", "claude-opus-4-7", "claude-opus-4-8", "claude-opus-5"),
@@ -81,7 +84,8 @@ _LONG_OUTPUT = (
 )
 
 MAX_PDF_PAGES = 600
-"""Pages of all PDFs of one request.
+"""Most pages of all PDFs of one request.
+
 Source: https://platform.claude.com/docs/en/build-with-claude/pdf-support"""
 
 _MAX_PDF_PAGES_OF_SMALL = 100
@@ -90,17 +94,18 @@ _SMALL_CONTEXT = (
     *("claude-sonnet-4-5", "claude-opus-4-0", "claude-opus-4-1", "claude-opus-4-2025"),
     "claude-opus-4-5",
 )
-# The same page: models whose context is 200,000 tokens. Which those are: genai-prices 0.2.3
-# (`context_window`). By the beginnings of names.
+# Source: the same page, for models with a context of 200,000 tokens. These models are listed in
+# genai-prices 0.2.3 (`context_window`). The entries are prefixes of names.
 
 
 def max_pdf_pages(model: str) -> int:
-    """Pages that the PDFs of one request may have together."""
+    """Return the most pages that the PDFs of one request may have together."""
     return _MAX_PDF_PAGES_OF_SMALL if model.startswith(_SMALL_CONTEXT) else MAX_PDF_PAGES
 
 
 MAX_CACHE_POINTS = 4
-"""``cache_control`` marks in one request.
+"""Most ``cache_control`` marks in one request.
+
 Source: https://platform.claude.com/docs/en/build-with-claude/prompt-caching"""
 
 _LEAST_CACHED = {
@@ -111,13 +116,13 @@ _LEAST_CACHED = {
     "claude-3-5-haiku": 2048,
     "claude-3-haiku": 2048,
 }
-# Source: the same page ("Cache limitations"). By the beginnings of names.
+# Source: the same page ("Cache limitations"). The keys are prefixes of names.
 
 
 def least_cached_tokens(model: str) -> int:
-    """Tokens from which on the API caches a prefix.
+    """Return the fewest tokens of a prefix that the API caches.
 
-    1024 where the table does not know the model: a mark on less than it caches changes nothing.
+    1024 for a model that is not in the table; a mark on a prefix that is too short has no effect.
     """
     for beginning, least in _LEAST_CACHED.items():
         if model.startswith(beginning):
@@ -133,7 +138,7 @@ _TAKE_NO_FORCED_TOOLS = (
 
 
 def max_output_tokens(model: str) -> int:
-    """The most that ``max_tokens`` may be without a beta."""
+    """Return the highest ``max_tokens`` without a beta."""
     for beginning, most in _SHORTER_OUTPUT.items():
         if model.startswith(beginning):
             return most
@@ -141,10 +146,10 @@ def max_output_tokens(model: str) -> int:
 
 
 def takes_long_output(model: str) -> bool:
-    """Whether `LONG_OUTPUT_BETA` lifts the model's limit."""
+    """Return whether `LONG_OUTPUT_BETA` raises the model's limit."""
     return model.startswith(_LONG_OUTPUT)
 
 
 def takes_forced_tools(model: str) -> bool:
-    """False for the models that refuse ``tool_choice`` of ``any`` and ``tool``."""
+    """Return False for models that refuse ``tool_choice`` of ``any`` and ``tool``."""
     return not model.startswith(_TAKE_NO_FORCED_TOOLS)

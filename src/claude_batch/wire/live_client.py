@@ -1,7 +1,7 @@
 """`LiveClient`: one call of the Messages API, bytes in and bytes out, at a pace shared by all.
 
-It sends once: no retry, no redirect. What became of the call is a `LiveAnswer`, which tells a
-definite no (nothing was processed, nothing is billed) from an end that may hide a paid answer.
+It sends once: no retry, no redirect. The outcome is a `LiveAnswer`, which distinguishes a definite
+no (nothing was processed, nothing is billed) from an end that may hide a billed answer.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ _MESSAGES = "/v1/messages"
 CONNECT_SECONDS = 10.0
 _SHORTEST_SILENCE = 600.0
 _SECONDS_PER_TOKEN = 3600.0 / 128_000
-# The SDK's own expectation of an answer that is not streamed (`_calculate_nonstreaming_timeout`
-# in its `_base_client.py`), and its default above.
+# Both are the SDK's: its default timeout, and its expected time for an answer that is not streamed
+# (`_calculate_nonstreaming_timeout` in its `_base_client.py`).
 
 _NEVER_CONNECTED = (
     httpx2.ConnectError,
@@ -56,9 +56,9 @@ _paces_lock = threading.Lock()
 
 
 def pace_of(base_url: str, credential: str, model: str) -> Pace:
-    """The pace of this process's calls to a model with a credential.
+    """Return the pace of this process's calls to a model with a credential.
 
-    The API's limits are each model's own, so a model that must wait holds up no other.
+    The API's limits are separate for each model, so a model that must wait delays no other.
     """
     name = (base_url, hashlib.sha256(credential.encode()).hexdigest(), model)
     with _paces_lock:
@@ -69,51 +69,53 @@ def pace_of(base_url: str, credential: str, model: str) -> Pace:
 
 
 def longest_silence(max_tokens: int) -> float:
-    """Seconds that an answer of so many tokens may take: ten minutes at least."""
+    """Return the timeout in seconds of an answer with so many tokens: at least ten minutes."""
     return max(_SHORTEST_SILENCE, max_tokens * _SECONDS_PER_TOKEN)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveAnswer:
-    """The end of one call: a Message, a malformed one, a fault of the API, or none of them
-    (``reason`` says why)."""
+    """The end of one call: a Message, a malformed one, a fault of the API, or none of them.
+
+    If it is none of them, ``reason`` describes what happened.
+    """
 
     message: DecodedMessage | None = None
     malformed: MalformedMessage | None = None
-    """A success that was paid for, and is no Message as the API documents it."""
+    """A success that was billed, but is not a Message as the API documents it."""
     raw: bytes = b""
-    """The bytes of the Message or of the malformed one, as the API sent them."""
+    """Bytes of the Message or of the malformed one, as the API sent them."""
     fault: ApiFault | None = None
     reason: str = ""
     never_left: bool = False
-    """True where not even a connection was made."""
+    """Whether not even a connection was made."""
     no_credential: bool = False
-    """True where there was nothing to sign the call with."""
+    """Whether there was no credential for the call."""
     status: int | None = None
-    """The HTTP status; None where no answer came."""
+    """HTTP status, or `None` without an answer."""
     request_id: str | None = None
 
     @property
     def is_definite_no(self) -> bool:
-        """True where nothing was processed, so that asking again cannot pay twice."""
+        """Whether nothing was processed, so that a retry cannot be billed twice."""
         if self.message is not None or self.malformed is not None:
             return False
         return self.never_left if self.fault is None else self.fault.is_not_billed
 
     @property
     def may_be_billed(self) -> bool:
-        """True if no answer came, and one may have been made, and billed, nevertheless."""
+        """Whether no answer came, although one may have been made and billed."""
         answered = self.message is not None or self.malformed is not None
         return not answered and not self.is_definite_no
 
     @property
     def is_refusal(self) -> bool:
-        """True for a 429 or 529 that waiting helps against."""
+        """Whether it is a 429 or 529 that may pass by waiting."""
         return _is_refusal(self.fault)
 
     @property
     def is_redirect(self) -> bool:
-        """True for a 3xx: every other call would be answered alike, and none is followed."""
+        """Whether it is a 3xx. Every other call would get the same, and none is followed."""
         return self.fault is not None and 300 <= self.fault.status < 400
 
 
@@ -130,16 +132,16 @@ _asked = msgspec.json.Decoder(_Asked)
 
 
 def asked_of(params: bytes) -> tuple[str, int]:
-    """The model and ``max_tokens`` of Messages params that were checked when they were encoded."""
+    """Return the model and ``max_tokens`` of Messages params that were checked when encoded."""
     found = _asked.decode(params)
     return found.model, found.max_tokens
 
 
 class LiveClient:
-    """Live calls over one client of the SDK. Belongs to one event loop."""
+    """A client for live calls over one client of the SDK. Belongs to one event loop."""
 
     def __init__(self, sdk: anthropic.AsyncAnthropic, *, concurrency: int) -> None:
-        """``concurrency`` bounds the calls to a model that are under way at once."""
+        """Set up the client; ``concurrency`` bounds the concurrent calls to each model."""
         self._sdk = sdk
         self._redaction = Redaction.of(sdk)
         self._concurrency = concurrency
@@ -150,21 +152,21 @@ class LiveClient:
 
     @property
     def base_url(self) -> str:
-        """The base URL in use, without a password."""
+        """Base URL in use, without a password."""
         return without_userinfo(str(self._sdk.base_url))
 
     def pace(self, model: str) -> Pace:
-        """The pace of calls to a model."""
+        """Return the pace of calls to a model."""
         pace = self._paces.get(model)
         if pace is None:
-            # Held here for as long as the client lives, and with it for all others.
+            # This client keeps the pace alive for all others, as long as it lives.
             credential = self._sdk.api_key or self._sdk.auth_token or ""
             pace = self._paces[model] = pace_of(self.base_url, credential, model)
             pace.listen(self._some_call_ended)
         return pace
 
     def leave(self) -> None:
-        """Listen no more, for a client of the SDK that is somebody else's to close."""
+        """Stop listening; for a client of the SDK that another owner closes."""
         for pace in self._paces.values():
             pace.unlisten(self._some_call_ended)
 
@@ -178,7 +180,7 @@ class LiveClient:
             self._loop.call_soon_threadsafe(self._ended.set)
 
     async def turn(self, model: str, params_bytes: int, max_tokens: int) -> Turn:
-        """Wait until a call may leave, first come, first served."""
+        """Wait for permission to send a call, first come, first served."""
         pace = self.pace(model)
         cost = pace.cost_of(params_bytes, max_tokens)
         async with self._queues.setdefault(model, asyncio.Lock()):
@@ -187,22 +189,22 @@ class LiveClient:
                 found = pace.ask(time.monotonic(), cost, self._concurrency)
                 if isinstance(found, Turn):
                     return found
-                # Python 3.11's `wait_for` may swallow a cancellation that comes with the event.
+                # Python 3.11's `wait_for` may swallow a cancellation that arrives with the event.
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(min(found, 60.0)):
                         await self._ended.wait()
 
     def try_turn(self, model: str, params_bytes: int, max_tokens: int, most: int) -> Turn | float:
-        """A turn for a call that may leave at once, or the seconds until it is worth asking again.
+        """Return a permit for a call that may be sent now, or the seconds until the next attempt.
 
-        ``most`` bounds the calls under way, where it is smaller than ``concurrency``.
+        ``most`` bounds the concurrent calls if it is smaller than ``concurrency``.
         """
         pace = self.pace(model)
         cost = pace.cost_of(params_bytes, max_tokens)
         return pace.ask(time.monotonic(), cost, min(most, self._concurrency))
 
     def unused(self, turn: Turn, model: str) -> None:
-        """A call does not leave after all."""
+        """Return a permit whose call is not sent."""
         self.pace(model).unused(turn)
 
     async def send(
@@ -215,13 +217,14 @@ class LiveClient:
         timeout: float,
         extra_headers: Mapping[str, str] | None = None,
     ) -> LiveAnswer:
-        """POST one request, once, in its turn; ``timeout`` bounds its silence, in seconds.
+        """POST one request, once, with its permit; ``timeout`` bounds its silence, in seconds.
 
-        Never raises for what the network does; cancelled, it ends the turn.
+        Never raises for a network fault. A cancellation returns the permit.
         """
         pace = self.pace(model)
         try:
-            # Silence and slow trickles alike end: the whole call gets a little more than that.
+            # A slow trickle is no silence, so the whole call has a timeout too, which is a little
+            # longer.
             async with asyncio.timeout(timeout + CONNECT_SECONDS):
                 response = await self._sdk.post(
                     _MESSAGES,
@@ -255,7 +258,7 @@ class LiveClient:
             never = isinstance(error.__cause__, _NEVER_CONNECTED)
             return LiveAnswer(reason=self._redaction.reason(error), never_left=never)
         except anthropic.AnthropicError as error:
-            # Of a profile or a federation of the SDK's, which is read for each call.
+            # From a profile or a federation of the SDK's, which is read for each call.
             pace.unused(turn)
             words = self._redaction.text(str(error))
             return LiveAnswer(reason=words, never_left=True, no_credential=True)
@@ -288,7 +291,7 @@ class LiveClient:
             time.monotonic(),
             turn,
             response.headers,
-            # What is read from the cache counts for none of the limits.
+            # Cache reads do not count toward any limit.
             input_tokens=usage.input_tokens + usage.cache_creation_input_tokens,
             output_tokens=usage.output_tokens,
         )
@@ -297,7 +300,7 @@ class LiveClient:
 
 
 def _after_fork() -> None:
-    # A lock that another thread of the parent held is never released here.
+    # A lock that another thread of the parent held is never released in the child.
     global _paces_lock, _paces
     _paces_lock = threading.Lock()
     _paces = WeakValueDictionary()

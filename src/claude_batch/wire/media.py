@@ -1,8 +1,8 @@
-"""What a document's bytes are, told by the bytes themselves, and whether the API takes them.
+"""The type of a document from its bytes, and whether the API accepts it.
 
 Sources: https://platform.claude.com/docs/en/build-with-claude/pdf-support and …/vision, and the
-SDK's types of document and image blocks. The checks are light: they find what is certainly
-refused (a password, a file that was cut short, too many pages or pixels), and let pass the rest.
+SDK's types of document and image blocks. The checks are light. They find what is certainly refused
+(a password, a truncated file, too many pages or pixels), and let everything else pass.
 """
 
 from __future__ import annotations
@@ -28,32 +28,32 @@ __all__ = [
 ]
 
 DOCX = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
-"""What the API does not take as it is: it is converted to text first."""
+"""Media type of DOCX. The API does not accept it, so it is converted to text first."""
 
 IMAGE_TYPES = ("image/jpeg", "image/png", "image/gif", "image/webp")
 
 MAX_IMAGE_SIDE = 8000
-"""Pixels; 2,000 where a request has more than 20 images."""
+"""Most pixels of a side; 2,000 if a request has more than 20 images."""
 
 _TAIL = 4096
 _LONGEST_DICTIONARY = 420
-"""Bytes between the word that marks an object stream and the stream itself."""
+"""Most bytes between the name that marks an object stream and the stream itself."""
 _BEGIN_OF_STREAM = re.compile(rb"stream\r?\n")
 _PAGES = re.compile(rb"/Type\s{0,99}/Pages\b")
 _MARKS = re.compile(rb"<<|>>|/Type\s{0,99}/Pages\b|/Count\s{1,99}(\d{1,7})\b")
 _PIECE = 1 << 16
 _MOST_OF_A_STREAM = 1 << 22
 _MOST_UNPACKED = 128_000_000
-"""Bytes of one object stream, and of all those of a PDF."""
+"""Most bytes of one object stream, and of all object streams of a PDF."""
 _MOST_STREAMS = 100_000
 _MOST_MARKS = 4_000_000
-"""Brackets and counts in a PDF. The API takes 600 pages, which have some thousands."""
+"""Most brackets and counts in a PDF. The API accepts 600 pages, which have some thousands."""
 _DEEPEST = 1000
 _OFFICE = b"\xd0\xcf\x11\xe0"
 _ENCRYPTED = "EncryptedPackage".encode("utf-16-le")
-# The one stream of the container that Office puts around a file with a password ([MS-OFFCRYPTO]).
+# The only stream of the container of an Office file with a password ([MS-OFFCRYPTO]).
 _LARGEST_DOCX = 256_000_000
-"""Bytes of a DOCX unpacked: more than a whole batch may have."""
+"""Most bytes of an unpacked DOCX, which is more than a whole batch may have."""
 _MOST_FILES = 20_000
 _OTHERS = (
     (b"PK\x03\x04", "a ZIP or Office file (XLSX, PPTX, ODT); save it as PDF, or as text"),
@@ -68,7 +68,7 @@ _OTHERS = (
 
 @dataclass(frozen=True, slots=True)
 class Media:
-    """What some bytes are."""
+    """The type and properties of some bytes."""
 
     type: Literal[
         "application/pdf",
@@ -79,26 +79,27 @@ class Media:
         "text/plain",
         "application/vnd.openxmlformats-officedocument.wordprocessingml.document",
     ]
-    """The media type that the API is told. Markdown, CSV and HTML are ``text/plain`` to it, and a
-    DOCX is once it is converted."""
+    """Media type in the request.
+
+    Markdown, CSV and HTML are ``text/plain`` for the API, as is a converted DOCX."""
     text: str | None = None
-    """The text, of a text."""
+    """The decoded text, if it is a text."""
     pages: int = 0
-    """Of a PDF, where they can be counted; else 0."""
+    """Number of pages of a PDF, or 0 if they cannot be counted."""
     size: tuple[int, int] | None = None
-    """Of an image: its width and height in pixels, where they can be read."""
+    """Width and height of an image in pixels, or `None` if they cannot be read."""
 
 
 HEAD = 1024
-"""Bytes of a file by which `is_document` judges it."""
+"""Number of leading bytes that `is_document` examines."""
 
 _STARTS = (b"\x89PNG\r\n\x1a\n", b"GIF87a", b"GIF89a", b"\xff\xd8\xff")
 
 
 def is_document(head: bytes) -> bool:
-    """Return whether a file that begins like this is a PDF, an image or an Office file, not text.
+    """Return whether a file with this beginning is a PDF, an image or an Office file, not text.
 
-    Also one of a kind that the API does not take: `media_of` says what to save it as.
+    This includes types that the API does not accept; `media_of` reports what to save them as.
     """
     if b"%PDF-" in head[:HEAD] or head.startswith(_STARTS):
         return True
@@ -108,7 +109,7 @@ def is_document(head: bytes) -> bool:
 
 
 def _other(data: bytes) -> str | None:
-    """What some bytes are that the API does not take as they are; None of others."""
+    """Return the type and remedy of bytes that the API does not accept, or `None`."""
     for magic, what in _OTHERS:
         if data.startswith(magic) and (magic != b"BM" or b"\0" in data[:64]):
             return what
@@ -116,7 +117,7 @@ def _other(data: bytes) -> str | None:
 
 
 def media_of(data: bytes) -> Media:
-    """What these bytes are. Raises ``ValueError``, which says what the API would refuse."""
+    """Return the type of these bytes. Raises ``ValueError`` for what the API would refuse."""
     if not data:
         raise ValueError("is empty")
     if b"%PDF-" in data[:HEAD]:
@@ -156,7 +157,7 @@ def _is_docx(data: bytes) -> bool:
         with zipfile.ZipFile(io.BytesIO(data)) as packed:
             parts = packed.infolist()
     except (zipfile.BadZipFile, ValueError, OSError):
-        # A ZIP's table of contents is its end.
+        # The table of contents of a ZIP is at its end.
         raise ValueError("is a ZIP or Office file that was cut short; get it again") from None
     if not any(part.filename == "word/document.xml" for part in parts):
         return False
@@ -166,7 +167,7 @@ def _is_docx(data: bytes) -> bool:
 
 
 def unpacked_size(data: bytes) -> int:
-    """Bytes of all that is in a DOCX, unpacked."""
+    """Return the total bytes of a DOCX's content, unpacked."""
     with zipfile.ZipFile(io.BytesIO(data)) as packed:
         return sum(part.file_size for part in packed.infolist())
 
@@ -220,7 +221,7 @@ def _pdf(data: bytes) -> Media:
 
 
 def _trailer(data: bytes, tail: bytes) -> bytes:
-    """The dictionary that tells of encryption: never compressed, and never encrypted."""
+    """Return the dictionary that reveals encryption; it is never compressed or encrypted itself."""
     found = re.findall(rb"startxref\s+(\d{1,15})\s", tail)
     start = int(found[-1]) if found else len(data)
     if data.startswith(b"xref", start):
@@ -231,10 +232,10 @@ def _trailer(data: bytes, tail: bytes) -> bytes:
 
 
 def _page_count(data: bytes) -> int:
-    """The largest count that a node of the page tree tells; 0 where none can be read.
+    """Return the largest count in a node of the page tree; 0 if none can be read.
 
-    Raises ``ValueError`` for a file that is more work than any that the API takes: what it unpacks
-    is looked at piece by piece, and all of it together is bounded.
+    Raises ``ValueError`` for a file that takes more work than any that the API accepts. Unpacked
+    data is examined piece by piece, and its total is bounded.
     """
     work = _Work()
     most = work.largest_count(data)
@@ -248,7 +249,7 @@ def _page_count(data: bytes) -> int:
 
 
 class _Work:
-    """What was done for one PDF so far."""
+    """The work that one PDF has taken so far."""
 
     def __init__(self) -> None:
         self._unpacked = 0
@@ -256,7 +257,7 @@ class _Work:
         self._marks = 0
 
     def unpacked(self, data: bytes, start: int) -> bytes:
-        """The beginning of a compressed stream; what is no such stream is empty."""
+        """Return the beginning of a compressed stream; empty if it is not such a stream."""
         self._streams += 1
         if self._streams > _MOST_STREAMS:
             raise ValueError(
@@ -265,7 +266,7 @@ class _Work:
         unpack, held = zlib.decompressobj(), bytearray()
         view = memoryview(data)
         while not unpack.eof and len(held) < _MOST_OF_A_STREAM and start < len(data):
-            # In small pieces: zlib copies what it has not used yet.
+            # In small pieces, because zlib copies its unused input.
             piece: bytes | memoryview = view[start : start + _PIECE]
             start += _PIECE
             while piece and not unpack.eof and len(held) < _MOST_OF_A_STREAM:
@@ -284,12 +285,12 @@ class _Work:
         return bytes(held)
 
     def largest_count(self, part: bytes) -> int:
-        """The largest ``/Count`` of a dictionary that is a node of the page tree."""
+        """Return the largest ``/Count`` of a dictionary that is a node of the page tree."""
         if _PAGES.search(part) is None:
             return 0
         most = 0
-        # Of each dictionary that is open: its count, and whether it is such a node. Pictures hold
-        # brackets too, so that old ones may never be closed.
+        # For each open dictionary: its count, and whether it is such a node. Images contain
+        # brackets too, so old dictionaries may never be closed.
         counts, nodes = deque[int](maxlen=_DEEPEST), deque[bool](maxlen=_DEEPEST)
         for mark in _MARKS.finditer(part):
             self._marks += 1

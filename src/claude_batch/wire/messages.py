@@ -1,7 +1,7 @@
 """Result lines and Message objects, decoded only as far as each reader needs.
 
-A line that says ``succeeded`` was paid for. One that breaks the API's own format is *malformed*: it
-ends its request, is kept as it came, and counts in the cost as far as its usage can be read.
+A ``succeeded`` line was billed. If it breaks the API's own format, it is *malformed*: it ends its
+request, is stored unchanged, and counts in the cost as far as its usage can be read.
 """
 
 from __future__ import annotations
@@ -37,18 +37,20 @@ __all__ = [
 Outcome = Literal["succeeded", "errored", "canceled", "expired"]
 
 MOST_TOKENS = 100_000_000
-"""Tokens of one kind in an answer, a hundred times the largest context window. More is malformed: a
-million such answers still fit into the ledger's 64 bits of nano-dollars."""
+"""Most tokens of one kind in an answer, a hundred times the largest context window.
+
+A higher number is malformed. A million such answers still fit into the ledger's 64 bits of
+nano-dollars."""
 MOST_SEARCHES = 100_000
-"""Web searches of one answer, for the same reason."""
+"""Most web searches of one answer, for the same reason."""
 
 
 class UnreadableLine(ValueError):
-    """A line of a results stream that is no result as the API documents it."""
+    """A line of a results stream that is not a result as the API documents it."""
 
 
 class LineError(msgspec.Struct, frozen=True, gc=False):
-    """The API's own words for why a request ended ``errored``."""
+    """The API's error for a request that ended ``errored``."""
 
     type: str
     message: str
@@ -57,7 +59,7 @@ class LineError(msgspec.Struct, frozen=True, gc=False):
 
 
 class ResultLine(msgspec.Struct, frozen=True, gc=False):
-    """What collection needs to know of a line; the line itself is stored as it came."""
+    """The data of a line that collection needs; the line itself is stored unchanged."""
 
     custom_id: str
     outcome: Outcome
@@ -65,7 +67,7 @@ class ResultLine(msgspec.Struct, frozen=True, gc=False):
     usage: Usage | None
     error: LineError | None
     model: str | None = None
-    """The model that answered; None where none did."""
+    """The model that answered, or `None` without an answer."""
     fault: str = ""
     """What is wrong with a malformed line."""
 
@@ -75,7 +77,7 @@ _Number = int | float | None
 
 
 def _tokens(number: _Number, most: int = MOST_TOKENS) -> int:
-    """Return a number of tokens. Raises ``ValueError`` for what cannot be one."""
+    """Return a number of tokens. Raises ``ValueError`` for an implausible number."""
     if number is None:
         return 0
     whole = int(number)
@@ -110,7 +112,7 @@ class _Usage(msgspec.Struct, gc=False):
         if self.cache_creation is not None:
             hour = _tokens(self.cache_creation.ephemeral_1h_input_tokens)
             five = _tokens(self.cache_creation.ephemeral_5m_input_tokens)
-        # The five-minute lifetime is the API's default where the answer does not tell.
+        # Five minutes is the API's default lifetime if the answer does not name it.
         five = max(five, written - hour)
         written = five + hour
         searches = self.server_tool_use.web_search_requests if self.server_tool_use else 0
@@ -130,8 +132,8 @@ class _Usage(msgspec.Struct, gc=False):
 
 class _Message(msgspec.Struct, gc=False):
     usage: _Usage
-    # Decoded whole, because whoever reads the answer decodes it so: a block that only looks right
-    # (a number out of range, a lone surrogate) is found here, and not when the answer is used.
+    # Decoded whole, as readers of the answer do. So an invalid block (a number out of range, a lone
+    # surrogate) is found here, and not when the answer is used.
     content: list[dict[str, Any]]
     id: str | None = None
     model: str | None = None
@@ -145,7 +147,7 @@ _STOPS: dict[str | None, Disposition] = {
     "refusal": Disposition.REFUSED,
     "model_context_window_exceeded": Disposition.WINDOW_EXCEEDED,
 }
-"""What a success asks for whose reason to stop is none of an answer's ordinary ends."""
+"""Dispositions of successes whose stop reason is not an ordinary end of an answer."""
 
 
 class _InnerError(msgspec.Struct, gc=False):
@@ -181,7 +183,7 @@ class _RawLine(msgspec.Struct, gc=False):
 
 
 class DecodedMessage(msgspec.Struct, frozen=True):
-    """A Message object, as far as an `ActorResponse` shows it."""
+    """A Message object, with the fields that an `ActorResponse` shows."""
 
     id: str
     model: str
@@ -192,7 +194,7 @@ class DecodedMessage(msgspec.Struct, frozen=True):
 
 
 class _Text(msgspec.Struct, gc=False):
-    # Checked when the line came. Where a key stands twice only the last one was.
+    # Checked when the line arrived. Of duplicate keys, only the last was checked.
     type: Any = ""
     text: Any = None
 
@@ -205,7 +207,7 @@ class _OutputMessage(msgspec.Struct, gc=False):
 
 
 class OutputMessage(NamedTuple):
-    """A Message object as an output file shows it: content and usage as the API sent them."""
+    """A Message object for an output file, with content and usage as the API sent them."""
 
     content: msgspec.Raw
     usage: msgspec.Raw
@@ -266,7 +268,7 @@ def decode_line(line: bytes) -> ResultLine:
 
 
 def _check_blocks(content: list[dict[str, Any]]) -> None:
-    """Raise ``ValueError`` for a block without what makes it one of its type."""
+    """Raise ``ValueError`` for a block without the required fields of its type."""
     for block in content:
         kind, text = block.get("type"), block.get("text")
         if kind == "text" and isinstance(text, str) and len(block) == 2:
@@ -282,16 +284,16 @@ def _check_blocks(content: list[dict[str, Any]]) -> None:
             raise ValueError("a tool's call without an id or a name")
 
 
-# A quote within a JSON string is escaped, so these are keys of the line or of an object in it.
+# A quote in a JSON string is escaped, so these are keys of the line or of an object in it.
 _ids = re.compile(rb'(?<!\\)"custom_id"\s*:\s*"([A-Za-z0-9_-]{1,64})"')
 _successes = re.compile(rb'(?<!\\)"type"\s*:\s*"succeeded"')
 
 
 def _malformed(line: bytes, error: Exception) -> ResultLine:
-    """What can be read of a line that the strict decoder refuses.
+    """Return the readable part of a line that the strict decoder refuses.
 
-    Raises `UnreadableLine` where it does not say for sure that a request succeeded: what broke on
-    the way may come whole when it is fetched again.
+    Raises `UnreadableLine` unless the line clearly reports a success. A line that was damaged in
+    transit may arrive intact when it is fetched again.
     """
     why = str(error)[:200]
     try:
@@ -317,10 +319,10 @@ def _malformed(line: bytes, error: Exception) -> ResultLine:
 
 
 def _lenient(data: bytes) -> Mapping[str, Any] | None:
-    """A JSON object as far as it is one; None for another JSON value. Raises ``ValueError``.
+    """Return a JSON object as far as it is valid; `None` for another JSON value.
 
-    More lenient than msgspec: it takes lone surrogates, control characters, and (as floats) numbers
-    of any size.
+    Raises ``ValueError``. More lenient than msgspec: it accepts lone surrogates, control
+    characters, and (as floats) numbers of any size.
     """
     text = data.decode("utf-8", "replace")
     return mapping_or_none(json.loads(text, parse_int=float, strict=False))
@@ -339,11 +341,11 @@ def _usage_of(message: Mapping[str, Any]) -> Usage | None:
 
 
 class MalformedMessage(msgspec.Struct, frozen=True):
-    """A successful answer to a live call that breaks the API's format, and was paid for."""
+    """A successful answer to a live call that breaks the API's format, and was billed."""
 
     problem: str
     usage: Usage | None
-    """None if it cannot be read."""
+    """`None` if it cannot be read."""
     model: str | None
 
 
@@ -351,10 +353,10 @@ _MESSAGE_FIELDS = ("content", "usage", "stop_reason")
 
 
 def read_malformed(raw: bytes, problem: str) -> MalformedMessage | None:
-    """What can be read of the body of a success that `decode_message` refuses.
+    """Return the readable part of a success that `decode_message` refuses.
 
-    None for a body that is not recognizable as a Message: no JSON object, or one without a single
-    field of a Message, may be the page of a proxy that never asked the API.
+    `None` for a body that is not recognizable as a Message. A body that is no JSON object, or has
+    no field of a Message, may be the page of a proxy that never called the API.
     """
     try:
         value = _lenient(raw)
@@ -381,21 +383,21 @@ def _too_deep(line: bytes, why: str) -> ResultLine:
 
 
 def problem_of_line(line: bytes) -> str:
-    """What is wrong with the line of a malformed answer."""
+    """Return what is wrong with the line of a malformed answer."""
     try:
         return decode_line(line).fault
     except UnreadableLine as error:
-        # Of a live call, whose request was known without it.
+        # From a live call, whose request was known without the line.
         return str(error)
 
 
 def message_of_line(line: bytes) -> bytes:
-    """The bytes of the Message object in a succeeded line, as the API sent them."""
+    """Return the bytes of the Message object in a succeeded line, as the API sent them."""
     return bytes(_raw_line_decoder.decode(line).result.message)
 
 
 def output_of_line(line: bytes) -> OutputMessage:
-    """What an output file shows of a succeeded line."""
+    """Return the data of a succeeded line for an output file."""
     message = _output_decoder.decode(line).result.message
     blocks = _texts_decoder.decode(message.content)
     text = "".join([block.text for block in blocks if block.type == "text"])
@@ -403,12 +405,12 @@ def output_of_line(line: bytes) -> OutputMessage:
 
 
 def error_of_line(line: bytes) -> bytes:
-    """The bytes of the error body in an errored line, as the API sent them."""
+    """Return the bytes of the error body in an errored line, as the API sent them."""
     return bytes(_raw_line_decoder.decode(line).result.error)
 
 
 def decode_message(raw: bytes) -> DecodedMessage:
-    """Decode a Message object. Raises `UnreadableLine` where it is none."""
+    """Decode a Message object. Raises `UnreadableLine` if it is not one."""
     try:
         check_text(raw)
         message = _message_decoder.decode(raw)

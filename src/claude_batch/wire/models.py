@@ -1,7 +1,7 @@
-"""What Anthropic's models can do: one table, each row with its source.
+"""Capabilities of Anthropic's models: one table, each row with its source.
 
-The table refuses only what is known to be refused. A model that no row names (a new one, a name of
-a gateway or of another platform) is taken to have every capability, because the API decides.
+The table refuses only what is known to be refused. A model without a row (a new one, or a name of a
+gateway or of another platform) is assumed to have every capability, because the API decides.
 
 Sources of the rows:
 
@@ -12,7 +12,7 @@ Sources of the rows:
 - (c) The models that (a) and (b) leave out: all of them are older than the feature.
 
 The SDK reports the same at run time (`GET /v1/models`, `capabilities.structured_outputs`, anthropic
-2.12); it is not asked, because a check must not need the network.
+2.12). It is not queried, because a check must not need the network.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from typing import Final, Literal, get_args
 __all__ = ["CAPABILITIES", "Capabilities", "Capability", "capabilities_of", "has_capability"]
 
 Capability = Literal["structured_outputs"]
-"""A capability that can be checked, by the SDK's name of it (`ModelCapabilities`)."""
+"""A capability that can be checked, under the SDK's name for it (`ModelCapabilities`)."""
 
 CAPABILITIES: Final[tuple[Capability, ...]] = get_args(Capability)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capabilities:
-    """What one model can do. The defaults are those of a model that the table does not know."""
+    """The capabilities of one model. The defaults apply to models that are not in the table."""
 
     structured_outputs: bool = True
-    """``output_config.format`` with a JSON schema, and ``strict`` tools."""
+    """Support for ``output_config.format`` with a JSON schema, and for ``strict`` tools."""
 
 
 _UNKNOWN: Final = Capabilities()
@@ -64,11 +64,11 @@ _MODELS: Final[Mapping[str, Capabilities]] = {
     "claude-fable-5": _NEWER,  # (b), 5.1 and 5.2 included
     "claude-mythos-5": _NEWER,  # (b), 5.1 and 5.2 included
 }
-"""A row holds for its name, and for names that continue it after a hyphen (a version, a date)."""
+"""A row applies to its name, and to names that continue it after a hyphen (a version, a date)."""
 
 
 def capabilities_of(model: str) -> Capabilities:
-    """Return what the table says of a model; of an unknown one, that it can do everything."""
+    """Return the capabilities of a model from the table; an unknown model has all of them."""
     name = model
     while name not in _MODELS:
         name, hyphen, _ = name.rpartition("-")
@@ -80,7 +80,7 @@ def capabilities_of(model: str) -> Capabilities:
 def has_capability(
     model: str, capability: Capability, overrides: Mapping[str, bool] | None = None
 ) -> bool:
-    """Return whether a model can do something; ``overrides`` rank before the table."""
+    """Return whether a model has a capability; ``overrides`` take precedence over the table."""
     own = None if overrides is None else overrides.get(capability)
     if own is not None:
         return own

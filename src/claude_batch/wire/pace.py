@@ -1,19 +1,20 @@
-"""How fast live calls may leave: learned from the API's answers, shared by all who call.
+"""Rate control of live calls: learned from the API's answers, shared by all callers.
 
-A `Pace` is the pure part: it is told the time and what was answered, and says how long the next
-call must wait. `claude_batch.wire.live_client` does the waiting. One `Pace` serves every call of a
-process to one model with one credential, whichever provider, thread or event loop it comes from, so
-one call's limits hold for all.
+A `Pace` is the pure part: it receives the time and the answers, and returns how long the next call
+must wait. `claude_batch.wire.live_client` does the waiting. One `Pace` serves every call of a
+process to one model with one credential, from any provider, thread or event loop. So one call's
+limits apply to all.
 
-- **Concurrency.** No more calls are under way than the caller's own bound, nor than `Pace.window`.
-- **Rates.** ``anthropic-ratelimit-*`` headers name the limits of requests, input and output tokens
-  a minute, and what is left. Each is kept as a bucket that fills evenly, as the API's own do. Input
-  is guessed before a call from its bytes, output from what the last answers had; what an answer
-  says corrects both.
-- **Refusals.** After a 429 or a 529 nobody leaves until ``retry-after`` (or a growing wait) has
-  passed. Then one call goes, and only when it was answered the next: the window grows by one for
-  each answer up to half of what it was, and then by one for each round. Refusals of calls that left
-  before the pause began are the same refusal, and do not make it longer than they ask for.
+- **Concurrency.** The concurrent calls are bounded by the caller's own limit and by `Pace.window`.
+- **Rates.** ``anthropic-ratelimit-*`` headers contain the limits of requests, input and output
+  tokens a minute, and what is left. Each limit is a token bucket that refills evenly, like the
+  API's own. Input is estimated before a call from its bytes, output from recent answers; the
+  answer corrects both.
+- **Refusals.** After a 429 or a 529, no call is sent until ``retry-after`` (or a growing backoff)
+  has passed. Then one call is sent, and the next only after its answer. The window grows by one
+  for each answer up to half of its former size, and then by one for each round. Refusals of calls
+  that were sent before the pause began are the same refusal; they do not extend the pause beyond
+  what they ask for.
 """
 
 from __future__ import annotations
@@ -29,39 +30,39 @@ from claude_batch.wire.inbound import LARGEST_COUNT, iso_time, server_time
 __all__ = ["Cost", "Pace", "Turn"]
 
 LONGEST_PAUSE = 60.0
-"""Seconds that refusals in a row make everybody wait where no answer says how long."""
+"""Longest pause in seconds after consecutive refusals without a ``retry-after``."""
 
 SHORTEST_WAIT = 0.001
-"""Seconds."""
+"""Shortest wait in seconds."""
 
 BYTES_PER_TOKEN = 4
-"""A first guess at the tokens of a request by the bytes of its params."""
+"""First estimate of a request's tokens from the bytes of its params."""
 
 _RECENT = 0.2
-"""How much the last answer counts in the mean length of answers."""
+"""Weight of the last answer in the mean length of answers."""
 
 _HEADER = "anthropic-ratelimit-"
 
 
 class Cost(NamedTuple):
-    """What a call takes of the limits of a minute."""
+    """The amounts that a call takes from the limits of a minute."""
 
     requests: float = 1.0
     input_tokens: float = 0.0
     output_tokens: float = 0.0
     tokens: float = 0.0
-    """Both together: some accounts have one limit for them."""
+    """Input and output together, because some accounts have one limit for both."""
 
 
 @dataclass(slots=True)
 class _Bucket:
-    """What is left of one limit; it fills evenly, and is full after a minute."""
+    """The rest of one limit; it refills evenly, and is full after a minute."""
 
     limit: float
     level: float
     at: float
     full_at: float = math.inf
-    """When the API says that it is full again."""
+    """Time when the limit is full again, as reported by the API."""
 
     def refill(self, now: float) -> None:
         passed = max(0.0, now - self.at)
@@ -71,38 +72,38 @@ class _Bucket:
         self.at = now
 
     def wait(self, need: float) -> float:
-        # What is larger than the whole limit leaves when the limit is wholly free.
+        # A call that needs more than the whole limit is sent when the limit is full.
         short = min(need, self.limit) - self.level
         if short <= 0:
             return 0.0
         wait = min(short * 60.0 / self.limit, max(0.0, self.full_at - self.at))
-        # A shorter one could be lost in the rounding of the time, and be asked for again and again.
+        # A shorter wait could be lost in the rounding of the time, and would repeat.
         return max(wait, SHORTEST_WAIT)
 
 
 @dataclass(slots=True, eq=False)
 class Turn:
-    """One call that has left."""
+    """The permit of one call that was sent."""
 
     cost: Cost
     era: int
-    """The pauses that had begun when it left."""
+    """Number of pauses that had begun when it was sent."""
 
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
 class Pace:
-    """When the next call may leave. Times are seconds of any clock that does not jump back.
+    """Decides when the next call may be sent.
 
-    Usable from any thread.
+    Times are seconds of any clock that does not jump back. Thread-safe.
     """
 
     under_way: int = 0
-    """Calls that have left and not ended."""
+    """Number of calls that were sent and have not ended."""
     window: float = math.inf
-    """How many calls the last refusals allow to be under way at once."""
+    """Number of concurrent calls that the last refusals allow."""
     paused_until: float = -math.inf
     refusals: int = 0
-    """Pauses since the last answer."""
+    """Number of pauses since the last answer."""
     _buckets: dict[str, _Bucket] = field(default_factory=dict[str, _Bucket])
     _era: int = 0
     _threshold: float = math.inf
@@ -111,7 +112,7 @@ class Pace:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def cost_of(self, params_bytes: int, max_tokens: int | None = None) -> Cost:
-        """What a call will take of the limits, as far as can be guessed."""
+        """Return the estimated cost of a call in terms of the limits."""
         given = params_bytes / BYTES_PER_TOKEN
         mean = self._output_mean
         told = 0.0 if mean is None else mean
@@ -120,9 +121,9 @@ class Pace:
         return Cost(1.0, given, told, given + told)
 
     def ask(self, now: float, cost: Cost, most: int) -> float | Turn:
-        """A turn for a call that may leave now, or the seconds until it is worth asking again.
+        """Return a permit for a call that may be sent now, or the seconds until the next attempt.
 
-        ``most`` bounds the calls under way at once. Endless where another call must end first.
+        ``most`` bounds the concurrent calls. The wait is infinite if another call must end first.
         """
         with self._lock:
             if self.under_way + 1 > min(most, self.window):
@@ -147,7 +148,7 @@ class Pace:
         input_tokens: int | None = None,
         output_tokens: int | None = None,
     ) -> None:
-        """A call has ended with an answer of the API; the tokens are those that it counted."""
+        """Record a call that ended with an answer of the API, and the tokens that it counted."""
         with self._lock:
             if output_tokens is not None:
                 mean = self._output_mean
@@ -160,7 +161,7 @@ class Pace:
             told = turn.cost.output_tokens if output_tokens is None else float(output_tokens)
             self._correct(turn.cost, Cost(1.0, given, told, given + told))
             if turn.era == self._era:
-                # An answer to a call that left before a pause says nothing of what holds now.
+                # Only for a call of the current era: an answer to an older call is no evidence.
                 self.refusals = 0
                 grown = 1.0 if self.window < self._threshold else 1.0 / self.window
                 self.window += grown
@@ -171,7 +172,7 @@ class Pace:
     def refused(
         self, now: float, turn: Turn, headers: Mapping[str, str], retry_after: float | None
     ) -> None:
-        """A call was refused for its rate, or for the API's own load: everybody pauses."""
+        """Record a refusal for the rate, or for the API's own load: all calls pause."""
         with self._lock:
             self._correct(turn.cost, Cost(0.0))
             self._learn(now, headers)
@@ -188,25 +189,25 @@ class Pace:
         self._tell()
 
     def failed(self) -> None:
-        """A call has ended in any other way; it counts as having taken what was guessed."""
+        """Record a call that ended in any other way; its estimated cost counts as used."""
         with self._lock:
             self._end()
         self._tell()
 
     def unused(self, turn: Turn) -> None:
-        """A call did not leave after all."""
+        """Return a permit whose call is not sent."""
         with self._lock:
             self._correct(turn.cost, Cost(0.0))
             self._end()
         self._tell()
 
     def listen(self, listener: Callable[[], None]) -> None:
-        """Call a function whenever a call ends, on whatever thread it ends."""
+        """Call a function whenever a call ends, on the thread on which it ends."""
         with self._lock:
             self._listeners.add(listener)
 
     def unlisten(self, listener: Callable[[], None]) -> None:
-        """Call it no more."""
+        """Remove a listener."""
         with self._lock:
             self._listeners.discard(listener)
 
@@ -228,26 +229,26 @@ class Pace:
         for name in Cost._fields:
             limit = _number(headers, name, "limit")
             left = _number(headers, name, "remaining")
-            # Anything else is no limit of calls: one below 1 a minute would hold them up for ever.
+            # Other values are no limits of calls; one below 1 a minute would block them for ever.
             if limit is None or limit < 1:
                 continue
             bucket = self._buckets.get(name)
             if bucket is None:
                 bucket = self._buckets[name] = _Bucket(limit, limit, now)
                 if name == "requests" and left is not None:
-                    # Those that left before the limit was known may not be counted in this yet.
+                    # This number may not count calls yet that were sent before the limit was known.
                     left -= self.under_way - 1
             bucket.refill(now)
             bucket.limit = limit
             if left is None:
                 continue
-            # Others may use the same limits, so that less is left than our own calls took; more
-            # than we think is left too, where calls are under way that it has not counted.
+            # Other clients may share the limits, so less may be left than our own calls used. More
+            # may be left than we count, if the answer does not include calls in progress.
             bucket.level = min(bucket.level, left, limit)
             reset = _reset(headers, name)
             bucket.full_at = math.inf if reset is None else now + reset
         if "input_tokens" in self._buckets:
-            # The limit of both together repeats whichever of the two is the tighter.
+            # The combined limit repeats the tighter of the two.
             self._buckets.pop("tokens", None)
 
 
@@ -261,11 +262,11 @@ def _number(headers: Mapping[str, str], name: str, what: str) -> float | None:
 
 
 def _reset(headers: Mapping[str, str], name: str) -> float | None:
-    """Seconds until a limit is wholly free again, by the server's clock."""
+    """Return the seconds until a limit is full again, by the server's clock."""
     value = headers.get(f"{_HEADER}{name.replace('_', '-')}-reset")
     now = server_time(headers)
     reset = iso_time(value)
     if reset is None or now is None:
         return None
-    # ``Date`` and this are whole seconds: one more, so that it is not taken for sooner.
+    # ``Date`` and this header are whole seconds; one more avoids a time that is too early.
     return max(0.0, reset - now) + 1.0

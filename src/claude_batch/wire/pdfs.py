@@ -1,16 +1,16 @@
-"""What a PDF can come to in tokens at most, by its pages and by the text that they show.
+"""Upper bounds on the tokens of a PDF, from its pages and the text that they show.
 
 The API gives the model each page twice: as an image, and as its extracted text
 (https://platform.claude.com/docs/en/build-with-claude/pdf-support: "1,500 to 3,000 tokens per page
-depending on content density", and the image on top of it). The documented figure is what pages
-usually have, not a limit, so it is only the floor here. The text itself is bounded by what the page
-shows: text is shown by the strings of its content streams, a code in them is a byte or more, and no
-token is shorter than a byte of the text's UTF-8.
+depending on content density", and the image on top of it). The documented figure is typical, not a
+limit, so here it is only the minimum. The text itself is bounded by what the page shows. Text is
+shown by the strings of its content streams, a code in them is a byte or more, and no token is
+shorter than a byte of the text's UTF-8.
 
-pypdf finds the pages, because what a page shows follows from the whole file (inherited resources,
-object streams, shared forms). It runs in a process of its own (`claude_batch.core.limited`), which
-the first PDF starts. Streams are unpacked one by one and within limits; a file that passes a limit,
-or cannot be read, has no known bound.
+pypdf finds the pages, because their content depends on the whole file (inherited resources, object
+streams, shared forms). It runs in a process of its own (`claude_batch.core.limited`), which the
+first PDF starts. Streams are unpacked one by one and within limits. A file that exceeds a limit, or
+cannot be read, has no known bound.
 """
 
 from __future__ import annotations
@@ -28,25 +28,29 @@ from claude_batch.core.limited import run_limited
 __all__ = ["PAGE_IMAGE_TOKENS", "PAGE_TEXT_TOKENS", "count_tokens", "pdf_tokens"]
 
 PAGE_IMAGE_TOKENS: Final = 5_000
-"""The image of one page: models with high resolution take at most 4,784 tokens for an image, others
-at most 1,600 (https://platform.claude.com/docs/en/build-with-claude/vision)."""
+"""Most tokens of the image of one page.
+
+Models with high resolution use at most 4,784 tokens for an image, others at most 1,600
+(https://platform.claude.com/docs/en/build-with-claude/vision)."""
 PAGE_TEXT_TOKENS: Final = 4_500
-"""The least that is reserved for the text of a page: the documented 3,000, and half as much again
-for what no content stream shows (labels of images, comments)."""
+"""Fewest tokens that are reserved for the text of a page.
+
+This is the documented 3,000, and half as much again for text outside of content streams (labels of
+images, comments)."""
 
 MOST_UNPACKED: Final = 64_000_000
-"""Bytes of all streams together that are looked at."""
+"""Most bytes of all unpacked streams together."""
 MOST_OF_A_STREAM: Final = 16_000_000
-"""Bytes of one stream, unpacked."""
+"""Most bytes of one unpacked stream."""
 SECONDS: Final = 10.0
-"""Of processor time that a PDF may take."""
+"""Most seconds of processor time for a PDF."""
 _DEEPEST: Final = 20
-"""How deep forms may be nested in each other."""
+"""Deepest nesting of forms."""
 
 _BYTES_PER_UNIT: Final = 3
-"""UTF-8 bytes that a UTF-16 unit of text has at most."""
+"""Most UTF-8 bytes of a UTF-16 unit of text."""
 _BETWEEN: Final = 2
-"""Bytes that an extractor may put between two strings: a space, or the end of a line."""
+"""Bytes that an extractor may put between two strings: a space, or a line break."""
 
 _SPECIAL: Final = re.compile(rb"[()]|<(?!<)[^<>()]*>")
 _ESCAPED: Final = re.compile(rb"\\[\s\S]")
@@ -58,7 +62,7 @@ _MAPPED: Final = re.compile(rb"<([0-9A-Fa-f\s]+)>")
 _REPLACED: Final = re.compile(rb"/ActualText\s*(?:\((?:[^()\\]|\\[\s\S])*\)|<[0-9A-Fa-f\s]*>)")
 _GLYPH: Final = re.compile(r"/uni((?:[0-9A-Fa-f]{4})+)")
 
-# A PDF may be wrong in any place, and pypdf reports that by whatever its code runs into.
+# Any part of a PDF may be invalid, and pypdf then raises whatever its code runs into.
 _UNREADABLE = (
     *(ArithmeticError, AssertionError, AttributeError, LookupError, NotImplementedError),
     *(OSError, RecursionError, TypeError, ValueError, zlib.error),
@@ -66,15 +70,15 @@ _UNREADABLE = (
 
 
 class _TooMuch(Exception):
-    """The PDF holds more than is looked at."""
+    """The PDF has more content than is examined."""
 
 
 def pdf_tokens(data: bytes) -> int | None:
-    """Return the most input tokens that a PDF can come to; `None` if that is not known.
+    """Return the most input tokens that a PDF can have; `None` if that is not known.
 
-    It is not known of a file that is encrypted or cannot be read, or that holds more than is
-    looked at. It is read in a process whose time and memory are bounded, because a small file can
-    keep a parser busy for hours.
+    It is unknown for a file that is encrypted or unreadable, or has more content than is examined.
+    The file is read in a process with bounded time and memory, because a small file can keep a
+    parser busy for hours.
     """
     try:
         told = run_limited(f"{__name__}:count_tokens", data, seconds=SECONDS)
@@ -84,7 +88,7 @@ def pdf_tokens(data: bytes) -> int | None:
 
 
 def count_tokens(data: bytes) -> bytes:
-    """`pdf_tokens` as digits, without bounds; nothing for `None`."""
+    """Return `pdf_tokens` as digits, without process limits; empty for `None`."""
     found = _tokens_of(data)
     return b"" if found is None else b"%d" % found
 
@@ -93,7 +97,7 @@ def _tokens_of(data: bytes) -> int | None:
     from pypdf import apply_configuration
     from pypdf.errors import DependencyError, PyPdfError
 
-    # Its warnings are about what it could mend, which nobody here can change.
+    # Its warnings are about repairs, which are irrelevant here.
     logging.getLogger("pypdf").addHandler(logging.NullHandler())
     limits = dict.fromkeys(
         (
@@ -113,7 +117,7 @@ def _tokens_of(data: bytes) -> int | None:
 
 
 class _Document:
-    """One PDF, as far as it is unpacked."""
+    """One PDF, unpacked as far as needed."""
 
     def __init__(self, data: bytes) -> None:
         from pypdf import PdfReader
@@ -121,7 +125,7 @@ class _Document:
         self._data = data
         self._reader = PdfReader(io.BytesIO(data))
         self._unpacked = 0
-        # With the objects themselves, so that their ids cannot become another's.
+        # With the objects themselves, so that their `id()` values are not reused.
         self._forms: dict[tuple[int, int, float], tuple[Any, Any, int]] = {}
         self._fonts: dict[int, tuple[Any, float]] = {}
 
@@ -140,7 +144,7 @@ class _Document:
         return images + sum(texts) + unseen * PAGE_TEXT_TOKENS + self._replacements()
 
     def _replacements(self) -> int:
-        """UTF-8 bytes of the texts that the document's structure gives in the place of others."""
+        """Return the UTF-8 bytes of the document structure's replacement texts."""
         from pypdf.generic import IndirectObject
 
         reader, total = self._reader, 0
@@ -152,11 +156,11 @@ class _Document:
                 total += len(found[0]) * _BYTES_PER_UNIT
                 marks -= 1
             if marks > 0:
-                raise _TooMuch  # it stands elsewhere
+                raise _TooMuch  # it is in another place
         return total
 
     def _page(self, page: dict[str, Any]) -> int:
-        """UTF-8 bytes of the text that a page shows, at most."""
+        """Return the most UTF-8 bytes of the text that a page shows."""
         resources = _dictionary(_inherited(page, "/Resources"))
         contents = _resolved(page.get("/Contents"))
         parts = _items(contents) or [contents]
@@ -168,7 +172,7 @@ class _Document:
         return total
 
     def _annotation(self, annotation: dict[str, Any]) -> int:
-        """What a comment or a field of a form shows: its own texts, and its appearance."""
+        """Return the text bytes of a comment or form field: its own texts and its appearance."""
         total = 0
         for holder in (annotation, _dictionary(annotation.get("/Parent"))):
             for name in ("/Contents", "/V", "/RC", "/DV"):
@@ -180,7 +184,7 @@ class _Document:
         return total
 
     def _form(self, form: Any, outer: dict[str, Any], factor: float, depth: int) -> int:
-        """What a form shows each time that it is drawn."""
+        """Return the text bytes that a form shows each time that it is drawn."""
         if depth > _DEEPEST:
             raise _TooMuch
         resources = _dictionary(form.get("/Resources")) or outer
@@ -192,7 +196,7 @@ class _Document:
         return known[2]
 
     def _shown(self, content: bytes, resources: dict[str, Any], factor: float, depth: int) -> int:
-        """What a content stream shows; ``factor`` as `_font`, where no font is named in it."""
+        """Return the text bytes of a content stream; ``factor`` as `_font`, if it names no font."""
         fonts = [_dictionary(font) for font in _values(resources.get("/Font"))]
         factor = max([factor if not fonts else 0.0, *(self._font(font) for font in fonts)])
         codes, strings = _strings(content)
@@ -208,7 +212,7 @@ class _Document:
         return total
 
     def _font(self, font: dict[str, Any]) -> float:
-        """UTF-8 bytes of text for each byte of a string in this font, at most."""
+        """Return the most UTF-8 bytes of text for each byte of a string in this font."""
         known = self._fonts.get(id(font))
         if known is None:
             known = self._fonts[id(font)] = (font, self._look_at_font(font))
@@ -217,7 +221,7 @@ class _Document:
     def _look_at_font(self, font: dict[str, Any]) -> float:
         for glyph in _values(font.get("/CharProcs")):
             if _strings(self._unpack(glyph))[1]:
-                raise _TooMuch  # a letter that is a text itself
+                raise _TooMuch  # a glyph that contains text itself
         encoding = _resolved(font.get("/Encoding"))
         wide = font.get("/Subtype") == "/Type0" and encoding in ("/Identity-H", "/Identity-V")
         units = 1
@@ -241,10 +245,10 @@ class _Document:
 
 
 def _strings(content: bytes) -> tuple[int, int]:
-    """Bytes of the strings in a content stream, at most, and how many strings there are.
+    """Return the most bytes of the strings in a content stream, and the number of strings.
 
-    Where something else looks like a string (the data of an inline image), it is counted too; a
-    string is never left out.
+    Other content that looks like a string (the data of an inline image) is counted too; a string is
+    never left out.
     """
     text = _ESCAPED.sub(b"..", content)
     codes = strings = depth = start = 0
@@ -275,12 +279,12 @@ def _names(pattern: re.Pattern[bytes], content: bytes) -> Iterator[str]:
 
 
 def _resolved(given: Any) -> Any:
-    """The object that a reference stands for, or what is no reference itself."""
+    """Return the object of a reference, or the value itself if it is no reference."""
     return given.get_object() if hasattr(given, "get_object") else given
 
 
 def _dictionary(given: Any) -> dict[str, Any]:
-    """A dictionary, or a stream's; an empty one if there is none."""
+    """Return a dictionary, or a stream's; empty if there is none."""
     found = _resolved(given)
     return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
 
@@ -295,7 +299,7 @@ def _values(given: Any) -> list[Any]:
 
 
 def _inherited(page: dict[str, Any], name: str) -> Any:
-    """What a page has, or one of the nodes above it."""
+    """Return an attribute of a page, or of the nearest node above it."""
     for _ in range(_DEEPEST):
         if name in page:
             return page[name]
@@ -304,7 +308,7 @@ def _inherited(page: dict[str, Any], name: str) -> Any:
 
 
 def _length(text: object) -> int:
-    """UTF-8 bytes of a text; 0 of what is none."""
+    """Return the UTF-8 bytes of a text; 0 for other values."""
     if isinstance(text, bytes):
         return len(text) * _BYTES_PER_UNIT
     return len(text.encode("utf-8", "replace")) if isinstance(text, str) else 0

@@ -1,4 +1,4 @@
-"""What of Messages params is marked for the prompt cache."""
+"""The part of Messages params that is marked for the prompt cache."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ _MARK = "cache_control"
 
 
 class MarkedPrefix(NamedTuple):
-    """The longest prefix that is marked."""
+    """The longest marked prefix."""
 
     digest: bytes
     """Equal for equal prefixes."""
     size: int
     """Bytes of its JSON."""
     hour: bool
-    """Whether some mark asks for an hour, and not for five minutes."""
+    """Whether any mark asks for an hour instead of five minutes."""
 
 
 def marked_prefix(params: bytes) -> MarkedPrefix | None:
-    """The longest prefix of encoded params that a ``cache_control`` marks; None without a mark."""
+    """Return the longest prefix of encoded params with a ``cache_control`` mark, or `None`."""
     if b'"cache_control"' not in params:
-        return None  # inside of texts its quotes would be escaped
+        return None  # quotes inside texts are escaped
     read = cast("dict[str, Any]", msgspec.json.decode(params))
     parts = list(_parts(read))
     marks = [(at, part[_MARK]) for at, part in enumerate(parts) if part.get(_MARK)]
@@ -42,7 +42,7 @@ def marked_prefix(params: bytes) -> MarkedPrefix | None:
 
 
 def _parts(params: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Tools, system and content blocks, in the order in which they form the prefix."""
+    """Yield tools, system and content blocks in the order of the prefix."""
     yield from params.get("tools") or ()
     yield from _blocks(params.get("system"))
     for message in params.get("messages") or ():

@@ -1,4 +1,4 @@
-"""Credentials are replaced in everything that was received, before it is kept or shown.
+"""Redaction: replace credentials in everything received, before it is stored or shown.
 
 A server can echo what it was sent: in an error body, in a header, in a page of a proxy.
 """
@@ -21,10 +21,14 @@ __all__ = ["MASK", "Redaction", "without_userinfo"]
 MASK = "[credential]"
 
 SHORTEST = 6
-"""Characters of a credential that is masked in messages. A shorter one would be found by chance."""
+"""Fewest characters of a credential that is masked in messages.
+
+A shorter one would match by chance."""
 
 SHORTEST_IN_ANSWERS = 20
-"""Characters of a credential that is masked in answers, which hold any text. Real keys have 100."""
+"""Fewest characters of a credential that is masked in answers, which contain any text.
+
+Real keys have 100."""
 
 _userinfo = re.compile(r"(?<=://)[^/\s@'\"<>]+@")
 
@@ -40,8 +44,8 @@ class Redaction:
     """Replaces a client's credentials in text and bytes."""
 
     def __init__(self, secrets: Iterable[str]) -> None:
-        """``secrets`` are credentials; short ones are left out, see `SHORTEST`."""
-        # The longest first, since one can be a part of another.
+        """Set up with credentials; short ones are left out, see `SHORTEST`."""
+        # The longest first, because one can be a part of another.
         known = sorted({each for each in secrets if len(each) >= SHORTEST}, key=len, reverse=True)
         self._words = known
         self._in_answers = [
@@ -50,9 +54,9 @@ class Redaction:
 
     @classmethod
     def of(cls, sdk: anthropic.AsyncAnthropic) -> Redaction:
-        """The credentials that a client of the SDK sends, and those of the environment's proxies.
+        """Return the redaction for a client of the SDK, and for the environment's proxies.
 
-        A profile's short-lived tokens are not known; the server that they are sent to gave them.
+        A profile's short-lived tokens are unknown; the server that receives them has issued them.
         """
         found = [sdk.api_key or "", sdk.auth_token or ""]
         for url in (str(sdk.base_url), *getproxies().values()):
@@ -72,16 +76,16 @@ class Redaction:
     def reason(self, error: Exception) -> str:
         """Return why a call failed: the type and message of an error of the HTTP client.
 
-        The SDK wraps it in its own error, which says only that the connection failed.
+        The SDK wraps it in its own error, which reports only that the connection failed.
         """
         own = isinstance(error, httpx2.HTTPError | httpx2.StreamError)
         cause = error if own else error.__cause__ or error
-        # A header that cannot be sent is quoted in the error of who refuses it, and may be the key.
+        # The error for an invalid header quotes the header, which may be the key.
         text = "" if isinstance(cause, httpx2.LocalProtocolError) else str(cause)
         return self.text(f"{type(cause).__name__}: {text}" if text else type(cause).__name__)
 
     def first_words(self, body: bytes) -> str:
-        """Return the beginning of a body that cannot be read, on one line of 200 characters."""
+        """Return the beginning of an unreadable body, as one line of 200 characters."""
         start = body[:2000].decode("utf-8", "replace")
         return self.text(" ".join(start.split()))[:200]
 

@@ -1,11 +1,11 @@
-"""JSON schemas that mean harm: remote references, patterns that backtrack, parts without end.
+"""Safety of JSON schemas: remote references, patterns that backtrack, unbounded expansion.
 
 A schema may come from a file, an input line or a ledger that somebody else wrote. Answers are
 validated against it, so it must neither reach the network nor hang the process.
 
-Patterns are matched by the Rust engine that `pydantic_core` brings. Its time grows linearly with
-the text, whatever the pattern is, so that a verdict never depends on a time-out. It has no
-look-around and no backreferences, which the API refuses in schemas too.
+Patterns are matched by the Rust engine in `pydantic_core`. Its time grows linearly with the text
+for every pattern, so that a verdict never depends on a timeout. It has no look-around and no
+backreferences, which the API refuses in schemas too.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ from pydantic_core import core_schema
 __all__ = ["UnusableSchema", "unsafe_part", "validator_of"]
 
 MOST_PARTS = 10_000
-"""Parts of a schema, those behind references included, that may be applied along one path."""
+"""Most parts of a schema that may be applied along one path, including those behind references."""
 
 MOST_LEVELS = 150
-"""Levels of a schema, those behind references included."""
+"""Most levels of a schema, including those behind references."""
 
 _REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 _DATA = frozenset(("const", "default", "enum", "example", "examples"))
-# Values, and no schemas, whatever they look like.
+# Values, and never schemas, whatever they look like.
 _NAMED = frozenset(("properties", "$defs", "definitions", "dependentSchemas"))
 # Mappings of names to schemas: a property may be called `pattern`.
 _REFUSED = {
     "patternProperties": "keys that are not known beforehand are not supported",
-    # To find what was evaluated, a validator evaluates it again, at every level.
+    # To find the evaluated parts, a validator evaluates them again at every level.
     "unevaluatedItems": "`unevaluatedItems` is not supported",
     "unevaluatedProperties": "`unevaluatedProperties` is not supported",
 }
 
 
 class UnusableSchema(ValueError):
-    """No answer can be judged by this schema; the message says why."""
+    """This schema cannot validate any answer; the message contains the reason."""
 
 
 class _Unsafe(Exception):
@@ -50,10 +50,10 @@ class _Unsafe(Exception):
 
 
 def unsafe_part(schema: object, *, patterns: bool = True) -> str | None:
-    """The first part of a schema that must not be used for validation, or None.
+    """Return the first part of a schema that must not be used for validation, or `None`.
 
-    Every keyword is looked at, at any depth, also those that the API does not know. ``patterns``:
-    also refuse each `pattern` that the matcher does not take.
+    Every keyword is checked at any depth, including those that the API does not define.
+    ``patterns`` also refuses each `pattern` that the matcher does not accept.
     """
     try:
         _Survey(schema, patterns).visit(schema, "", 0)
@@ -63,7 +63,7 @@ def unsafe_part(schema: object, *, patterns: bool = True) -> str | None:
 
 
 class _Survey:
-    """Visits every part of a schema once, and counts the parts behind its references."""
+    """Visitor of every part of a schema, once; it counts the parts behind references."""
 
     def __init__(self, root: object, patterns: bool) -> None:
         self._root = root
@@ -72,7 +72,10 @@ class _Survey:
         self._known: dict[str, int] = {}
 
     def visit(self, node: object, path: str, level: int) -> int:
-        """How many parts may be applied along one path through a value. Raises `_Unsafe`."""
+        """Return the number of parts that may be applied along one path through a value.
+
+        Raises `_Unsafe`.
+        """
         if level > MOST_LEVELS:
             raise _Unsafe(path, f"the schema is nested more than {MOST_LEVELS} levels deep")
         parts = 1
@@ -106,7 +109,7 @@ class _Survey:
                 self.visit(inner, f"{path}.{name}" if path else str(name), level + 1)
                 for name, inner in cast("Mapping[object, object]", value).items()
             ]
-            # Each value of an object has one name; a definition is applied where it is named.
+            # Each value of an object has one name; a definition is applied where it is referenced.
             largest = max(parts, default=0)
             return sum(parts) if word == "dependentSchemas" else largest
         if isinstance(value, Mapping | list | tuple):
@@ -178,7 +181,7 @@ def _validator_class() -> Any:
 
 @lru_cache(maxsize=64)
 def validator_of(schema: bytes) -> Any:
-    """What validates values by a schema, from its JSON; it reaches no network.
+    """Return a validator for a schema, given as JSON; it never uses the network.
 
     Raises `UnusableSchema`.
     """
@@ -190,9 +193,9 @@ def validator_of(schema: bytes) -> Any:
         raise UnusableSchema(fault)
     kind, nothing = _validator_class(), cast("Any", Registry)()
     try:
-        # Keywords of the wrong kind would fail in the middle of a validation.
+        # Keywords of a wrong type would fail in the middle of a validation.
         kind.check_schema(decoded)
     except SchemaError as error:
         raise UnusableSchema(str(error.message)) from None
-    # A registry that holds nothing, and retrieves nothing.
+    # An empty registry, which retrieves nothing.
     return kind(decoded, registry=nothing)

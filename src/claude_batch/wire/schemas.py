@@ -1,7 +1,7 @@
-"""Which JSON schemas the API takes for `output_config.format`, known before anything is sent.
+"""Checks of JSON schemas for `output_config.format`, before anything is sent.
 
 Source: https://platform.claude.com/docs/en/build-with-claude/structured-outputs ("JSON Schema
-limitations"), and `anthropic.transform_schema` of the SDK, which writes what is not supported into
+limitations"), and `anthropic.transform_schema` of the SDK, which moves unsupported keywords into
 descriptions.
 """
 
@@ -29,7 +29,7 @@ _NEVER = {
     "not": "`not` is not supported",
     "if": "`if` is not supported",
 }
-# What no rewriting saves.
+# Keywords that no rewriting can replace.
 
 _BOUNDS = frozenset(
     (
@@ -38,20 +38,20 @@ _BOUNDS = frozenset(
         *("minProperties", "maxProperties", "propertyNames", "dependentRequired"),
     )
 )
-# What a rewriting can turn into words.
+# Keywords that a rewriting can turn into descriptions.
 
 
 def schema_fault(schema: object, *, rewritten: bool = False) -> str | None:
-    """What the API would refuse in a schema, with the field that it stands at; None for nothing.
+    """Return what the API would refuse in a schema, with the field's path; `None` if nothing.
 
-    ``rewritten``: the schema goes through `anthropic.transform_schema` afterwards, so that bounds
-    are no faults. A field is named by its path: ``lines[].price``.
+    ``rewritten``: the schema will pass through `anthropic.transform_schema`, so bounds are allowed.
+    A path has the form ``lines[].price``.
     """
     try:
-        # Every request of a run has its actor's schema: it is looked at once.
+        # Every request of a run has its actor's schema, so it is checked once.
         return _fault_in(msgspec.json.encode(schema), rewritten)
     except (TypeError, ValueError, RecursionError):
-        return _fault_of(schema, rewritten)  # it is no JSON, and its fault is named
+        return _fault_of(schema, rewritten)  # it is no JSON, and its fault is reported
 
 
 @lru_cache(maxsize=64)
@@ -60,18 +60,18 @@ def _fault_in(schema: bytes, rewritten: bool) -> str | None:
 
 
 def _fault_of(schema: object, rewritten: bool) -> str | None:
-    root = cast("Mapping[str, Any]", schema)  # of one that is none, no reference is followed
+    root = cast("Mapping[str, Any]", schema)  # if it is no mapping, no reference is followed
     try:
         for path, fault in _faults(schema, "", _Root(root, set()), (), rewritten):
             return f"field `{path}`: {fault}" if path else fault
     except RecursionError:
         return "the schema is nested too deeply"
-    # Patterns that are rewritten are not sent, and not matched here.
+    # Rewritten patterns are not sent, and not matched here.
     return unsafe_part(schema, patterns=not rewritten)
 
 
 def close_objects(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """The schema with ``additionalProperties: false``, which the API requires, where it is missing.
+    """Return the schema with ``additionalProperties: false``, which the API requires, added.
 
     Nothing else is changed.
     """
@@ -96,7 +96,7 @@ _Faults = Iterator[tuple[str, str]]
 
 
 class _Root(NamedTuple):
-    """What references point into, and those that were found to be right."""
+    """The schema that references point into, and the references that were found valid."""
 
     schema: Mapping[str, Any]
     right: set[str]
@@ -151,7 +151,7 @@ def _reference_faults(
         yield path, f"`$ref: {reference}` points to nothing"
         return
     yield from _faults(found, path, root, (*above, reference), rewritten)
-    root.right.add(reference)  # only the first fault is asked for: here there was none
+    root.right.add(reference)  # callers stop at the first fault, so here there was none
 
 
 def _own_faults(node: Mapping[str, Any], rewritten: bool) -> Iterator[str]:

@@ -1,7 +1,7 @@
-"""The official SDK's client as claude-batch opens it: bounded responses, and no retry of its own.
+"""The official SDK's client for claude-batch: bounded responses, and no retries of its own.
 
-The SDK brings authentication, base URL, proxies and TLS. Its retries are off, because it would send
-a request again whose answer was lost, each time for money.
+The SDK provides authentication, base URL, proxies and TLS. Its retries are off, because it would
+send a request again whose answer was lost, and each attempt may be billed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _warned: set[str] = set()
 
 
 class CredentialFault(Exception):
-    """The credential cannot be read, or cannot be one; the message never holds it."""
+    """The credential cannot be read, or is invalid; the message never contains it."""
 
 
 def open_sdk(
@@ -53,7 +53,7 @@ def open_sdk(
     except anthropic.AnthropicError as error:
         raise CredentialFault(f"the credentials cannot be used: {error}") from None
     secret = sdk.api_key or sdk.auth_token or ""
-    # Found here, because the HTTP library quotes a header that it cannot send.
+    # Checked here, because the HTTP library quotes a header that it cannot send.
     if not secret.isprintable() or " " in secret:
         raise CredentialFault(
             "the API key holds characters that no key has, such as a space or a line break; set it "
@@ -64,7 +64,7 @@ def open_sdk(
 
 
 def _warn_of_plain_http(url: httpx2.URL) -> None:
-    """Warn once per host that the key travels in plain text."""
+    """Warn once per host that the key is sent unencrypted."""
     if url.scheme != "http" or _is_loopback(url.host) or url.host in _warned:
         return
     _warned.add(url.host)

@@ -1,6 +1,6 @@
-"""The shape of a request: what it shares with others, and what the API can be asked of it for free.
+"""The shape of a request: what it shares with others, and what the API checks for free.
 
-Two requests of one shape differ in their texts alone. So where the API takes one of them, it takes
+Two requests of one shape differ only in their texts. So if the API accepts one of them, it accepts
 the model, the tools and the schema of all.
 """
 
@@ -17,7 +17,7 @@ __all__ = ["counted_params", "decode_fields", "model_of", "shape_digest"]
 _OF_ONE = frozenset(
     ("messages", "system", "max_tokens", "metadata", "stop_sequences", "user_profile_id")
 )
-"""What is a request's own: texts and numbers, of which the API takes any."""
+"""Fields that belong to one request: texts and numbers, of which the API accepts any."""
 
 _COUNTED = frozenset(
     (
@@ -35,7 +35,7 @@ _COUNTED = frozenset(
         "tools",
     )
 )
-"""What ``count_tokens`` takes: `MessageCountTokensParams` and its beta twin in anthropic 2.11."""
+"""Fields of ``count_tokens``: `MessageCountTokensParams` and its beta twin in anthropic 2.11."""
 
 _decode = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
@@ -48,19 +48,20 @@ _decode_model = msgspec.json.Decoder(_Model).decode
 
 
 def model_of(params: bytes) -> str:
-    """The model that encoded params ask."""
+    """Return the model that encoded params name."""
     return _decode_model(params).model
 
 
 def decode_fields(params: bytes) -> dict[str, msgspec.Raw]:
-    """The fields of encoded params, their values as bytes."""
+    """Return the fields of encoded params, with their values as bytes."""
     return _decode(params)
 
 
 def shape_digest(request: EncodedRequest, fields: dict[str, msgspec.Raw]) -> bytes:
-    """16 bytes that are the same for all requests of a shape; ``fields`` are those of its params.
+    """Return 16 bytes that are equal for all requests of a shape.
 
-    Model, tools, output format and whatever else is no text of its own, and the headers.
+    ``fields`` are those of the request's params. The digest covers the headers, the model, the
+    tools, the output format and every other field that is not the request's own text.
     """
     digest = hashlib.blake2b(repr(request.headers).encode(), digest_size=16)
     for name, value in fields.items():
@@ -71,6 +72,6 @@ def shape_digest(request: EncodedRequest, fields: dict[str, msgspec.Raw]) -> byt
 
 
 def counted_params(params: bytes) -> bytes:
-    """The same params as far as ``count_tokens`` takes them."""
+    """Return the fields of the params that ``count_tokens`` accepts."""
     fields = decode_fields(params)
     return msgspec.json.encode({name: fields[name] for name in fields if name in _COUNTED})

@@ -1,7 +1,7 @@
-"""Conversations on the wire: from params and the answer to them to the params of the next turn.
+"""Conversations on the wire: the params of the next turn, from the params and their answer.
 
-What is there stays as it is, byte for byte, and stands in front: the next turn begins with the same
-prefix, which the API's prompt cache knows.
+The existing bytes stay unchanged and come first. So the next turn begins with the same prefix,
+which is in the API's prompt cache.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _log = logging.getLogger(__name__)
 
 
 class ToolUse(msgspec.Struct, frozen=True):
-    """One call that an answer makes of a tool of the client's."""
+    """One call of a client tool in an answer."""
 
     id: str
     name: str
@@ -41,16 +41,16 @@ class ToolUse(msgspec.Struct, frozen=True):
 
 
 class Outcome(NamedTuple):
-    """What came of a call of a tool."""
+    """The result of a tool call."""
 
     tool_use_id: str
     content: bytes
-    """The result's content, as JSON: a text, or a list of blocks."""
+    """Content of the result as JSON: a text, or a list of blocks."""
     is_error: bool
 
 
 class _Block(msgspec.Struct):
-    # Checked when the answer came. Where a key stands twice only the last one was.
+    # Checked when the answer arrived. Of duplicate keys, only the last was checked.
     type: Any = ""
     id: Any = None
     name: Any = None
@@ -112,24 +112,24 @@ _shaped = msgspec.json.Decoder(_Shaped)
 
 
 def tool_uses(message: bytes) -> list[ToolUse]:
-    """The calls that an answer makes of the client's tools, in its order."""
+    """Return the calls of client tools in an answer, in its order."""
     blocks = _blocks.decode(_message.decode(message).content)
     return [ToolUse(b.id or "", b.name or "", b.input) for b in blocks if b.type == "tool_use"]
 
 
 def declared_tools(params: bytes) -> frozenset[str]:
-    """The names of the tools that a request offers."""
+    """Return the names of the tools that a request offers."""
     return frozenset(tool.name for tool in _tools.decode(params).tools or ())
 
 
 def after_pause(params: bytes, message: bytes) -> bytes:
-    """The params that go on with a long turn which paused."""
+    """Return the params that continue a paused turn."""
     answer = _message.decode(message)
     return _extended(params, [_MessageParam("assistant", answer.content)], answer.container)
 
 
 def after_tools(params: bytes, message: bytes, outcomes: Iterable[Outcome]) -> bytes:
-    """The params that tell what came of each call of an answer, in its order."""
+    """Return the params with the result of each call of an answer, in its order."""
     answer = _message.decode(message)
     results = [
         _ToolResult("tool_result", each.tool_use_id, msgspec.Raw(each.content), each.is_error)
@@ -143,9 +143,9 @@ def after_tools(params: bytes, message: bytes, outcomes: Iterable[Outcome]) -> b
 
 
 def after_rejection(params: bytes, message: bytes, words: str) -> bytes:
-    """The params that tell the model what was wrong with its answer, and ask again."""
+    """Return the params that report the problem of an answer to the model, and ask again."""
     answer = _message.decode(message)
-    # A call that was cut off in its middle can never be answered, and the API wants that it is.
+    # A truncated call can never be answered, but the API requires an answer to each call.
     kept = [
         raw
         for raw, block in zip(
@@ -159,7 +159,7 @@ def after_rejection(params: bytes, message: bytes, words: str) -> bytes:
 
 
 def correction(problem: str) -> str:
-    """What the model is told of an answer that is not of the shape that was asked for."""
+    """Return the message to the model about an answer that does not have the requested form."""
     return (
         f"That answer cannot be used: {problem}. Answer again, in full and in the form that was "
         "asked for."
@@ -173,7 +173,7 @@ def _extended(params: bytes, new: list[_MessageParam], container: bytes) -> byte
         _encode([*messages, *(msgspec.Raw(_encode(message)) for message in new)])
     )
     if (name := _container_id(container)) is not None:
-        # What the model's code has made lies there.
+        # The files that the model's code has made are in this container.
         own: object = msgspec.json.decode(fields.get("container", b"null"))
         place: object = name
         if isinstance(own, dict):
@@ -183,7 +183,7 @@ def _extended(params: bytes, new: list[_MessageParam], container: bytes) -> byte
 
 
 def _container_id(container: bytes) -> str | None:
-    """The id of an answer's container; None if there is none, or none that can be read."""
+    """Return the id of an answer's container; `None` if it is missing or unreadable."""
     try:
         return _container.decode(container).id
     except (msgspec.DecodeError, RecursionError):
@@ -200,9 +200,10 @@ def _tell_once(schema: bytes, why: str) -> None:
 
 
 def schema_problem(params: bytes, message: bytes) -> str | None:
-    """What is wrong with an answer, by the JSON schema that its params ask for; None for nothing.
+    """Return what is wrong with an answer by the JSON schema of its params; `None` if nothing.
 
-    None, too, where they ask for none, or for a schema that cannot be used: the answer is paid for.
+    Also `None` if the params have no schema, or one that cannot be used, because the answer is
+    billed.
     """
     config = _shaped.decode(params).output_config
     if config is None or config.format is None:
@@ -215,7 +216,7 @@ def schema_problem(params: bytes, message: bytes) -> str | None:
         value: Any = msgspec.json.decode("".join(texts))
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
         try:
-            # What a model says before it uses a server's tool is no part of the answer.
+            # The text before a call of a server tool is not part of the answer.
             value = msgspec.json.decode(texts[-1] if len(texts) > 1 else "")
         except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
             return f"it is no JSON: {error}"
