@@ -394,9 +394,8 @@ def forgotten(tx: Connection, workspace_id: int, now: float) -> int:
 
 
 def _may_take_turns() -> ColumnElement[bool]:
-    """Return the condition for requests that may take several calls, while params hold the first's.
-
-    Only tools, and answers whose format is checked, ask for another turn.
+    """Return the condition for requests that may need more calls than the first, which params
+    hold.
     """
     offers_tools = exists().where(
         params.c.request_seq == requests.c.seq, func.instr(params.c.body, b'"tools":') > 0

@@ -408,7 +408,7 @@ def unfinished(tx: Connection, run_id: str) -> int:
 
 
 def unsent(tx: Connection, run_id: str) -> int:
-    """Return the number of a run's requests for which no POST has led to an answer yet."""
+    """Return how many of a run's requests are queued, or in a batch that is not submitted yet."""
     waiting = select(batches.c.id).where(
         batches.c.state.in_((BatchState.PACKED, BatchState.SUBMITTING))
     )

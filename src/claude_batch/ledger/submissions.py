@@ -36,7 +36,9 @@ _IS_BEHIND = exists().where(
     workspaces.c.id == lanes.c.workspace_id,
     workspaces.c.behind.is_not(None),
 )
-"""Rejects every intent of a ledger that is behind its mark, even if the driver fails to check."""
+"""Condition of a workspace behind its high-water mark; it stops every intent, whatever the driver
+does.
+"""
 
 
 def take_seat(tx: Connection, workspace_id: int) -> int:

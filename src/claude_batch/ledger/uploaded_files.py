@@ -53,7 +53,7 @@ def file_tokens(tx: Connection, file_id: str) -> int | None:
 
 
 def note_tokens(tx: Connection, file: int, tokens: int) -> None:
-    """Store the token bound of a file that was uploaded without one."""
+    """Store the token bound of a file that was uploaded before bounds were recorded."""
     tx.execute(update(files).where(files.c.id == file).values(tokens=tokens))
 
 
