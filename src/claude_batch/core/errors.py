@@ -278,7 +278,7 @@ class AnswerError(ActorError):
         self.batch_id = batch_id
         """The API's id of the batch that it came from; None for a live answer."""
         self.response = response
-        """The answer itself, an `ActorResponse`, if no more specific description exists."""
+        """The whole answer, an `ActorResponse`; None if the error does not carry it."""
 
 
 class OutputValidationError(AnswerError):

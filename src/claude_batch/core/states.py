@@ -15,14 +15,12 @@ class RequestState(StrEnum):
     PACKED = "packed"  # belongs to a batch that has no outcome for it yet
     CONTINUING = "continuing"  # answered, and its next turn is being prepared
     SUCCEEDED = "succeeded"  # the API answered with a message
-    ERRORED = "errored"  # the API (or a check before sending) rejected it
+    ERRORED = "errored"  # permanently rejected by the API or by a check before sending
     CANCELED = "canceled"  # withdrawn before sending, or canceled at the API
     EXPIRED = "expired"  # did not run within the batch's 24 hours, or before its run's deadline
     LOST = "lost"  # may have been billed, and has no answer
     REFUSED = "refused"  # the model declined to answer
-    WINDOW_EXCEEDED = (
-        "window_exceeded"  # the answer ends at the limit of the model's context window
-    )
+    WINDOW_EXCEEDED = "window_exceeded"  # the answer filled the model's context window
     STOPPED = "stopped"  # was answered, but its conversation cannot continue to its end
     MALFORMED = "malformed"  # was answered and billed, in an undocumented format
 
