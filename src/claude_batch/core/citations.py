@@ -41,8 +41,8 @@ class Citation:
 
     @property
     def place(self) -> str:
-        """Return text for people: ``page 3``, ``pages 3 to 4``, ``characters 0 to 50``, or the
-        address.
+        """Return text for people: ``page 3``, ``pages 3 to 4``, ``characters 0 to 50``, or a
+        URL.
         """
         if self.start is None or self.end is None:
             return self.url or ""

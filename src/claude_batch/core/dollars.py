@@ -40,9 +40,7 @@ def usd(nano: int) -> Decimal:
 
 
 def write_usd(nano: int) -> str:
-    """Format as ``$20``, ``$0.50`` or ``$0.000145``: exact, with as many decimal places as
-    needed.
-    """
+    """Format as ``$20``, ``$0.50`` or ``$0.000145``: exact, with as many decimals as needed."""
     text = f"{usd(nano):,f}".rstrip("0").rstrip(".")
     whole, dot, rest = text.partition(".")
     return f"${whole}.{rest:0<2}" if dot else f"${whole}"

@@ -328,10 +328,10 @@ class MalformedAnswerError(AnswerError):
 
 
 class AnswerRefusedError(AnswerError):
-    """The model declined to answer (``stop_reason`` ``refusal``); ``text`` is the output before
-    that.
+    """The model declined to answer (``stop_reason`` ``refusal``).
 
-    It is not retried automatically, because the model would decline the same prompt again.
+    ``text`` is the output before the refusal. The request is not retried automatically, because the
+    model would decline the same prompt again.
     """
 
 

@@ -91,8 +91,9 @@ class BatchSubmitted(_OfBatch):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchUnknown(_OfBatch):
-    """It is unknown whether the API accepted a batch. It is searched for, and not sent again
-    before.
+    """It is unknown whether the API accepted a batch.
+
+    The batch is searched for, and not sent again before its outcome is decided.
     """
 
     requests: int

@@ -8,7 +8,7 @@ __all__ = ["count_of", "tally"]
 
 
 def count_of(count: int, noun: str, plural: str | None = None) -> str:
-    """Return ``1 request``, ``1,200 requests``; ``plural`` is for plurals without a simple
+    """Return ``1 request`` or ``1,200 requests``; ``plural`` is for nouns without a simple
     ``s``.
     """
     return f"{count:,} {noun if count == 1 else plural or noun + 's'}"

@@ -78,8 +78,9 @@ class Setting:
 
     @property
     def flags(self) -> tuple[str, ...]:
-        """Its flag, and the one that turns it off. ``_usd`` is omitted: ``--budget USD`` shows the
-        unit.
+        """Its flag, and the one that turns it off.
+
+        ``_usd`` is omitted, because ``--budget USD`` shows the unit.
         """
         if self.flag is None:
             return ()

@@ -122,8 +122,9 @@ def queued_primers(tx: Connection, lane_id: int, alone: str = "") -> list[tuple[
 
 
 def queue_totals(tx: Connection, lane_id: int, alone: str = "") -> tuple[int, int, int]:
-    """Return the number of a lane's queued requests, their params' bytes, and the last row
-    number.
+    """Return the number of a lane's queued requests, their bytes, and the last row number.
+
+    The bytes are those of their params.
     """
     count, size, last = tx.execute(
         select(

@@ -170,8 +170,9 @@ def _sums(*of: Any) -> Any:
 
 
 def _concerned(scope: str, name: str, day: int) -> Any:
-    """Return the condition for the `batch_runs` rows, joined to their batches, that a budget
-    covers.
+    """Return the condition for the rows that a budget covers.
+
+    The rows are those of `batch_runs`, joined to their batches.
     """
     if scope == "run":
         return batch_runs.c.run_id == name
@@ -193,8 +194,9 @@ def _rows(tx: Connection, run_id: str | None, actor: str) -> Sequence[Record]:
 
 
 def amounts(tx: Connection, run_id: str | None, actor: str) -> dict[BudgetScope, int]:
-    """Return the budget amounts of a run, its actor and the day. Scopes without one are left
-    out.
+    """Return the budget amounts of a run, its actor and the day, by scope.
+
+    Scopes without a budget are left out.
     """
     return {row.scope: row.amount for row in _rows(tx, run_id, actor)}
 
@@ -210,8 +212,9 @@ def _removed(tx: Connection, scope: str, name: str, day: int) -> int:
 
 
 def remember_run(tx: Connection, run_id: str) -> None:
-    """Keep the cost of a run that is about to be removed, in the budgets of its actor and the
-    day.
+    """Keep the cost of a run that is about to be removed in the other budgets.
+
+    These are the budgets of its actor and of the day.
     """
     set_amount(tx, "run", run_id, None)
     actor: str = tx.execute(select(runs.c.actor).where(runs.c.id == run_id)).scalar_one()
@@ -266,8 +269,9 @@ def all_budgets(tx: Connection, day: int) -> list[Budget]:
 
 
 def reserved_sum(reserve: Any, counts: Any) -> Any:
-    """Return the SQL sum of reservations over rows that match ``counts``; None if one is
-    unknown.
+    """Return the SQL sum of reservations over rows that match ``counts``.
+
+    The sum is None if one of the reservations is unknown.
     """
     unknown = func.sum(case((and_(counts, reserve.is_(None)), 1), else_=0))
     total = func.sum(case((and_(counts, reserve < 0), UNBOUNDED), (counts, reserve), else_=0))
@@ -286,8 +290,7 @@ def _members(batch_id: int) -> Any:
 
 
 def _everybody(batch_id: int) -> Any:
-    """Select the requests of `_members` and those that have a result of the batch and left it
-    since.
+    """Select the requests of `_members`, and those that left the batch with a result of it.
 
     The reservation of the latter is unknown: the column may already hold that of another turn.
     """
@@ -312,8 +315,9 @@ _OWN_RESULT = results.c.sending > 0
 
 
 def _answered(batch_id: int) -> Any:
-    """Select the requests that have a result of a batch, wherever they are now. Columns:
-    `_members`.
+    """Select the requests that have a result of a batch, wherever they are now.
+
+    The columns are those of `_members`.
     """
     return (
         select(requests.c.seq, requests.c.run_id, requests.c.reserve)

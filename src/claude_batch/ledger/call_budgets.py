@@ -35,8 +35,9 @@ def _reserve_of(seq: int) -> Any:
 
 
 def call_left(tx: Connection, batch_id: int, seq: int) -> None:
-    """Reserve the amount of a live call that is about to be made and whose ``reserve`` is
-    stored.
+    """Reserve the amount of a live call that is about to be made.
+
+    Its ``reserve`` must be stored already.
     """
     tx.execute(
         update(batch_runs)

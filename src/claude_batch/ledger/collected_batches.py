@@ -117,9 +117,7 @@ def _of_workspace(workspace_id: int) -> Any:
 
 
 def at_the_api(tx: Connection, workspace_id: int) -> list[Record]:
-    """Return the batches that the API has accepted and not yet ended, as far as the ledger
-    records.
-    """
+    """Return the batches that the API has accepted and, as far as known, not yet ended."""
     return list(
         tx.execute(
             select(batches)
@@ -322,8 +320,9 @@ def _upsert_results() -> Any:
 
 
 def add_results(tx: Connection, batch_id: int, new: Sequence[NewResult]) -> None:
-    """Store result lines. A stored line stays, unless it is a failure and the new line a
-    success.
+    """Store result lines.
+
+    A stored line stays, unless it is a failure and the new line is a success.
     """
     if not new:
         return
@@ -500,8 +499,9 @@ def _given_before(tx: Connection, batch_id: int) -> int:
 
 
 def cancel_run(tx: Connection, run_id: str, now: float) -> None:
-    """Cancel a run. Unsent requests end as ``canceled`` at once, the others when their batch
-    ends.
+    """Cancel a run.
+
+    Unsent requests end as ``canceled`` at once, the others when their batch ends.
     """
     tx.execute(
         update(runs).where(runs.c.id == run_id, runs.c.cancelled.is_(None)).values(cancelled=now)
@@ -565,8 +565,9 @@ def to_cancel(tx: Connection, workspace_id: int) -> list[Record]:
 
 
 def mark_lost(tx: Connection, batch_id: int, *, note: str, now: float) -> Collected:
-    """Mark a batch as gone from the API. Its open requests become lost: they may have been
-    billed.
+    """Mark a batch as gone from the API.
+
+    Its open requests become lost, because they may have been billed.
     """
     stored = stored_counts(tx, batch_id)
     collected = finish_collection(tx, batch_id, stored, missing=RequestState.LOST, now=now)

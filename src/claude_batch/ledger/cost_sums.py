@@ -166,9 +166,7 @@ def collected_batches(tx: Connection, run_id: str) -> list[int]:
 
 
 def live_holders(tx: Connection, run_id: str) -> list[int]:
-    """Return the `live` batches that group a run's live calls; some calls may still be under
-    way.
-    """
+    """Return the `live` batches of a run's live calls; some may still be under way."""
     return list(
         tx.scalars(
             select(batches.c.id)
@@ -179,9 +177,7 @@ def live_holders(tx: Connection, run_id: str) -> list[int]:
 
 
 def cost_in_batch(tx: Connection, run_id: str, batch_id: int) -> tuple[int, int]:
-    """Return the cost of a run's results in one batch (nano-dollars), and how many have no
-    price.
-    """
+    """Return a run's cost in one batch (nano-dollars), and its number of unpriced results."""
     row = tx.execute(
         select(_sum(results.c.cost), _count(_SUCCEEDED & results.c.cost.is_(None)))
         .join(requests, requests.c.seq == results.c.request_seq)

@@ -96,8 +96,9 @@ def _told(row: Any) -> Outstanding:
 
 
 def mark_delivered(tx: Connection, run_id: str, now: float) -> None:
-    """Mark a run as delivered: its output was renamed into place and flushed, or read by its
-    caller.
+    """Mark a run as delivered.
+
+    Its output was renamed into place and flushed, or read by its caller.
     """
     tx.execute(update(runs).where(runs.c.id == run_id).values(delivered=now))
 

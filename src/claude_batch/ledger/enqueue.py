@@ -108,8 +108,9 @@ class NewRequest(NamedTuple):
 
 
 def ensure_workspace(tx: Connection, base_url: str, fingerprint: str) -> int:
-    """Return the workspace of a credential. Until the API names it, the credential has a separate
-    row.
+    """Return the workspace of a credential.
+
+    Until the API names the workspace, the credential has a separate row.
     """
     known = tx.scalar(
         select(credentials.c.workspace_id).where(

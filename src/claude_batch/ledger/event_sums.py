@@ -162,8 +162,9 @@ _AT_API = (
 
 
 def queue_of(tx: Connection, workspace_id: int) -> Queue:
-    """Return the number of waiting requests of a workspace, and of batches the API has or may
-    have.
+    """Return the number of waiting requests and of open batches of a workspace.
+
+    Open batches are those that the API has, or may have.
     """
     queued = tx.scalar(
         select(func.count())

@@ -85,8 +85,9 @@ def clear_halt(tx: Connection, workspace_id: int) -> None:
 
 
 def ask_probe(tx: Connection, workspace_id: int) -> None:
-    """Make a probe of a halted workspace due now: after a new process, a new key, or a user's
-    order.
+    """Make a probe of a halted workspace due now.
+
+    The cause is a new process, a new key, or a user's order.
     """
     tx.execute(
         update(workspaces)

@@ -76,8 +76,9 @@ def any_held(tx: Connection, workspace_id: int) -> bool:
 
 
 def stamp_of(tx: Connection) -> tuple[int, int]:
-    """Return values that change whenever a held request may go on: a request became final or
-    unknown.
+    """Return values that change whenever a held request may go on.
+
+    They change when a request becomes final or unknown.
     """
     stamp = tx.execute(select(meta.c.value).where(meta.c.name == "stamp")).scalar_one()
     unknown = tx.execute(

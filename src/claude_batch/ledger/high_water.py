@@ -88,10 +88,9 @@ class HighWater:
             raise self._unusable("read", error) from None
 
     def look(self) -> Mark | None:
-        """Return the mark before anything is sent. If there is none, create it to prove that it can
-        be.
+        """Return the mark before anything is sent; create a missing one.
 
-        Raises `LedgerError`.
+        Creating it proves that it can be written. Raises `LedgerError`.
         """
         mark = self.read()
         if mark is None:
@@ -126,10 +125,10 @@ class HighWater:
         return True
 
     def renew(self, posts: int) -> None:
-        """Overwrite the mark after recovery, whatever its count: the ledger's own count is now
-        right.
+        """Overwrite the mark after recovery, whatever its count.
 
-        Raises `LedgerError`. The ledger is then ahead of its mark, which is harmless.
+        The ledger's own count is right again. Raises `LedgerError`; the ledger is then ahead of its
+        mark, which is harmless.
         """
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -71,11 +71,10 @@ def remember_former(tx: Connection, left: Select[Any, Any, Any]) -> None:
 
 
 def give_answers(tx: Connection, batch_id: int) -> int:
-    """End requests that left a batch with its late lines, if they are unanswered and not sent
-    again.
+    """End requests that left a batch with its late lines; return their number.
 
-    Returns the number of requests that ended. For the others, the line is kept and its cost
-    counted.
+    Only requests that have no answer and are not sent end this way. For the others, the line is
+    kept and its cost counted.
     """
     if tx.scalar(select(former_members.c.request_seq).limit(1)) is None:
         return 0  # no request has ever left a batch

@@ -394,8 +394,10 @@ def forgotten(tx: Connection, workspace_id: int, now: float) -> int:
 
 
 def _may_take_turns() -> ColumnElement[bool]:
-    """Return the condition for requests that may need more calls than the first, which params
-    hold.
+    """Return the condition for requests that may need more than one call.
+
+    Applies while params hold those of the first call. Only tools, and answers whose format is
+    checked, ask for another turn.
     """
     offers_tools = exists().where(
         params.c.request_seq == requests.c.seq, func.instr(params.c.body, b'"tools":') > 0

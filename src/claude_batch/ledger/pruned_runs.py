@@ -47,8 +47,9 @@ class Removed(NamedTuple):
 
 
 def delivered_runs(tx: Connection, before: float) -> list[str]:
-    """Return runs that were delivered before a time, oldest first; not yet checked by
-    `why_kept`.
+    """Return runs that were delivered before a time, oldest first.
+
+    They are not yet checked by `why_kept`.
     """
     query = select(runs.c.id).where(
         runs.c.kind == "run", runs.c.stored.is_not(None), runs.c.delivered < before

@@ -73,9 +73,7 @@ class Retried(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rerun:
-    """The requests that a run already held when it was requested again, and those that are
-    retried.
-    """
+    """A run that was requested again: the requests that it held, and those that are retried."""
 
     answered: int
     """Number of requests that have their answer."""
@@ -139,8 +137,9 @@ def retry_failed(
 
 
 def _ask_again(tx: Connection, run_id: str, failed: Any, *, due: float) -> tuple[int, int]:
-    """Queue failed requests of an ended run; return how many are queued, and how many were
-    answered.
+    """Queue failed requests of an ended run.
+
+    Returns how many were queued, and how many had been answered after all.
     """
     answered = _give_known_answers(tx, failed)
     queued = _queue(tx, failed, due)
@@ -335,8 +334,9 @@ def _count_canceled(tx: Connection, run_id: str) -> int:
 
 
 def _give_known_answers(tx: Connection, failed: Any) -> int:
-    """Apply known answers of other sendings, so that these requests are not sent and billed
-    again.
+    """Apply known answers of other sendings to failed requests.
+
+    These requests are then not sent and billed again.
     """
     known = results.alias()
     first = (

@@ -105,10 +105,10 @@ def other_processes(tx: Connection, own: str) -> list[str | None]:
 def orphans(
     tx: Connection, digests: Collection[bytes], dead: Collection[str], *, let_go: bool
 ) -> list[Orphan]:
-    """Return untaken calls of these digests whose process is dead, or that were let go; oldest
-    first.
+    """Return untaken calls of these digests that no process waits for; oldest first.
 
-    Cancelled calls are excluded, because their caller does not want them any more.
+    Their process is dead, or let them go. Cancelled calls are excluded, because their caller does
+    not want them any more.
     """
     found: list[Orphan] = []
     listed = list(digests)
@@ -208,8 +208,9 @@ def mark_taken(tx: Connection, seqs: Sequence[int], now: float) -> None:
 
 
 def find_call(tx: Connection, actor: str, key: str) -> Record | None:
-    """Return the call of that actor and key: ``seq``, ``run_id`` and ``body``; None if it is
-    new.
+    """Return the call of that actor and key; None if it is new.
+
+    Columns: ``seq``, ``run_id`` and ``body``.
     """
     return tx.execute(
         select(

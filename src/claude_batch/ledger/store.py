@@ -228,9 +228,7 @@ class Ledger:
         return int(version)
 
     def _check_empty(self) -> None:
-        """Raise `LedgerError` if a file without tables replaced a ledger that was driven here
-        before.
-        """
+        """Raise `LedgerError` if an empty file replaced a ledger that was driven here before."""
         if not self._is_new and seat_files(self.path):
             raise self._emptied(self.path)
 
@@ -324,8 +322,7 @@ class Ledger:
         return hashlib.blake2b(bytes.fromhex(self._salt), digest_size=16).hexdigest()
 
     def renew_incarnation(self, tx: Connection) -> None:
-        """Start a new incarnation, so that new requests differ from all earlier ones and from a
-        copy's.
+        """Start a new incarnation, which separates new requests from earlier ones and a copy's.
 
         Every process that has the ledger open must open it again. This process calls `reopen` after
         the transaction has ended.
@@ -374,8 +371,9 @@ class Ledger:
 
 
 class Watch:
-    """`PRAGMA data_version` on a separate connection; it changes when another connection
-    commits.
+    """`PRAGMA data_version` on a separate connection.
+
+    The value changes when another connection commits.
     """
 
     def __init__(self, ledger: Ledger) -> None:
@@ -393,8 +391,9 @@ class Watch:
             cursor.close()
 
     def changed(self) -> bool:
-        """Return True if another connection has committed since the last call. Raises
-        `LedgerError`.
+        """Return True if another connection has committed since the last call.
+
+        Raises `LedgerError`.
         """
         with self._ledger._told("read"):  # pyright: ignore[reportPrivateUsage]
             version = self._version()

@@ -143,8 +143,9 @@ def mark_definite_no(
 
 
 def mark_unknown(tx: Connection, batch_id: int, *, note: str, now: float) -> None:
-    """Record that the API may have accepted the batch. It is not sent again until that is
-    disproved.
+    """Record that the API may have accepted the batch.
+
+    The batch is not sent again until that is disproved.
     """
     tx.execute(
         update(batches)
@@ -175,7 +176,7 @@ def sending_workspaces(tx: Connection) -> list[int]:
 def settle_interrupted(
     tx: Connection, workspace_id: int, *, now: float, note: str = INTERRUPTED
 ) -> list[Record]:
-    """Settle the POSTs that the last driver left: either never completed, or unknown.
+    """Settle the POSTs that the last driver left: never completed, or of unknown outcome.
 
     A POST that was not armed never sent its tail. Call this only with the leader lock held. Returns
     the unknown batches: id, armed, request_count.

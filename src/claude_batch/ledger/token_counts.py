@@ -30,9 +30,7 @@ def add_token_counts(tx: Connection, counts: Sequence[TokenCount], now: float) -
 
 
 def tokens_per_byte(tx: Connection, model: str) -> float | None:
-    """Return a model's input tokens per byte of params, by the newest counts; None without
-    counts.
-    """
+    """Return a model's input tokens per byte of params by its newest counts; None without any."""
     newest = (
         select(token_counts.c.size, token_counts.c.tokens)
         .where(token_counts.c.model == model)

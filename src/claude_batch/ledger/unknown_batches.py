@@ -308,8 +308,9 @@ def give_up(tx: Connection, batch_id: int, *, run_id: str | None = None) -> int:
 def _undecided(
     tx: Connection, batch_id: int, run_id: str | None
 ) -> tuple[ColumnElement[bool], ColumnElement[int]]:
-    """Return the conditions for requests waiting in a batch, and their sendings including its
-    POSTs.
+    """Return the condition for the requests that wait in a batch, and their sendings.
+
+    The sendings include those of the batch.
     """
     mine = and_(requests.c.batch_id == batch_id, requests.c.state == RequestState.PACKED)
     if run_id is not None:
@@ -389,8 +390,9 @@ def lost(tx: Connection, run_id: str | None = None) -> list[Record]:
 
 
 def open_candidates(tx: Connection, batch_ids: Sequence[int]) -> dict[int, int]:
-    """Return the number of open candidates of each of these batches; batches without any are left
-    out.
+    """Return the number of open candidates of each of these batches.
+
+    Batches without any are left out.
     """
     rows = tx.execute(
         select(candidates.c.batch_id, func.count())
@@ -404,8 +406,9 @@ def open_candidates(tx: Connection, batch_ids: Sequence[int]) -> dict[int, int]:
 
 
 def explained_until(tx: Connection, workspace_id: int, server_now: float) -> float:
-    """Under ``exclusive_workspace``: return the server time before which batches existed
-    already.
+    """Return the server time before which batches existed already.
+
+    Used under ``exclusive_workspace``.
     """
     known: float | None = tx.scalar(
         select(workspaces.c.explained_until).where(workspaces.c.id == workspace_id)

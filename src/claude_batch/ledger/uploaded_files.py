@@ -123,8 +123,9 @@ def drop_run_files(tx: Connection, run_id: str) -> None:
 
 
 def move_files(tx: Connection, source: int, target: int) -> None:
-    """Move files to the workspace that theirs turned out to be; files it already has stay
-    behind.
+    """Move files between two rows that turned out to be one workspace.
+
+    Files whose content the target already has stay behind.
     """
     there = select(files.c.digest).where(files.c.workspace_id == target)
     tx.execute(

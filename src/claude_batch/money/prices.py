@@ -46,10 +46,9 @@ class Prices:
         return None if tariff is None else tariff.charge(usage, batch=batch)
 
     def tariff(self, model: str, *, at: float, speed: str | None = None) -> Tariff | None:
-        """Return all prices of a model at a time (seconds since the epoch); None if they are
-        unknown.
+        """Return all prices of a model at a time; None if they are unknown.
 
-        ``speed`` is the value in `Usage`.
+        ``at`` is in seconds since the epoch. ``speed`` is the value in `Usage`.
         """
         key = (model, speed, int(at // DAY))
         try:
@@ -74,8 +73,9 @@ def _undated(model: str) -> str:
 
 
 def _listed(model: str, speed: str | None, at: float) -> Tariff | None:
-    """Return the prices of genai-prices. It is imported here because that takes a quarter of a
-    second.
+    """Return the prices of genai-prices.
+
+    It is imported here, because the import takes a quarter of a second.
     """
     from genai_prices import Usage as Counted
     from genai_prices import calc_price

@@ -120,9 +120,7 @@ class Tariff:
 
     @classmethod
     def of(cls, base: Rates, tiers: Mapping[int, Rates], search: Decimal | None = None) -> Tariff:
-        """Return a tariff from rates by prompt length; ``search`` is dollars per 1,000 web
-        searches.
-        """
+        """Return a tariff from rates by prompt length; ``search`` is dollars per 1,000 searches."""
         fee = WEB_SEARCH_USD if search is None else search
         ordered = tuple(sorted(tiers.items(), reverse=True))
         return cls(base, ordered, round(fee * _FEMTO_PER_SEARCH))
