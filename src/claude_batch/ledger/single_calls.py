@@ -155,7 +155,7 @@ def let_go(tx: Connection, seqs: Sequence[int]) -> None:
 
 
 def withdraw(tx: Connection, seqs: Collection[int], own: str) -> int:
-    """End calls whose callers have left as ``canceled``, if none of them can have been sent.
+    """End calls whose callers have left as ``canceled``, provided they cannot have been sent.
 
     That holds while a call is queued, or in a batch that is still ``packed``. The content of a
     batch is frozen when it becomes ``submitting``, and this transaction and that one exclude each
