@@ -1,1 +1,1 @@
-"""What every other room shares: errors, states, durations, settings, ids and usage."""
+"""Shared parts of all packages: errors, states, durations, settings, ids and usage."""

@@ -1,4 +1,4 @@
-"""`Citation`: what an answer rests on, and where that stands."""
+"""`Citation`: a passage that an answer cites, and its place in the document."""
 
 from __future__ import annotations
 
@@ -8,39 +8,42 @@ from typing import Literal
 __all__ = ["Citation", "CitedPlace"]
 
 CitedPlace = Literal["characters", "pages", "blocks", "search_result", "web"]
-"""What a citation's place is counted in."""
+"""The unit or kind of a citation's place."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Citation:
-    """A passage of a document that the model cites for something it says.
+    """A passage of a document that the model cites for a statement.
 
     Source: https://platform.claude.com/docs/en/build-with-claude/citations
     """
 
     text: str
-    """The passage, as it stands in the document."""
+    """The passage, verbatim from the document."""
     claim: str
-    """The part of the answer that rests on it."""
+    """The part of the answer that the passage supports."""
     kind: CitedPlace
-    """``characters`` of a text, ``pages`` of a PDF, ``blocks`` of a document made of them, or of a
-    ``search_result``; ``web`` for a page that the API's own search found."""
+    """``characters`` of a text, ``pages`` of a PDF, ``blocks`` of a document made of blocks, or of
+    a ``search_result``; ``web`` for a page that the API's own search found.
+    """
     document: int | None = None
-    """Which document (or search result) of the request, from 0; None on the web."""
+    """Index of the document (or search result) in the request, from 0; None on the web."""
     title: str | None = None
-    """The document's title, where it has one."""
+    """The document's title, if it has one."""
     start: int | None = None
-    """Where it begins: characters and blocks from 0, pages from 1. None on the web."""
+    """Start of the passage: characters and blocks from 0, pages from 1. None on the web."""
     end: int | None = None
-    """Where it has ended: the first character, page or block that is no part of it."""
+    """End of the passage, exclusive: the first character, page or block after it."""
     file_id: str | None = None
-    """The API's id of the document's file, where it was uploaded."""
+    """The API's id of the document's file, if it was uploaded."""
     url: str | None = None
-    """The address of a web page; the source of a search result, as it was given."""
+    """The address of a web page, or the source of a search result as the caller gave it."""
 
     @property
     def place(self) -> str:
-        """For people: ``page 3``, ``pages 3 to 4``, ``characters 0 to 50``, or the address."""
+        """Return text for people: ``page 3``, ``pages 3 to 4``, ``characters 0 to 50``, or a
+        URL.
+        """
         if self.start is None or self.end is None:
             return self.url or ""
         if self.kind == "characters":

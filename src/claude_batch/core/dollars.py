@@ -1,4 +1,4 @@
-"""Sums of money as people write them, and as the ledger keeps them: integer nano-dollars."""
+"""Amounts of money: as people write them, and as integer nano-dollars in the ledger."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ __all__ = ["MOST_USD", "nano_dollars", "usd", "write_usd"]
 
 _NANO_DIGITS: Final = 9
 MOST_USD: Final = 1_000_000_000
-"""The highest sum in dollars that is taken for meant; nano-dollars of it fit into 64 bits."""
+"""The highest accepted amount in dollars; its nano-dollars fit into 64 bits."""
 
 
 def nano_dollars(value: object) -> int:
-    """Dollars (``20``, ``"0.50"``, ``"$20"``, a ``Decimal`` or a ``float``) as nano-dollars.
+    """Convert dollars (``20``, ``"0.50"``, ``"$20"``, ``Decimal``, ``float``) to nano-dollars.
 
-    Exactly: a float counts as the shortest number that it prints as. Raises ``ValueError`` for what
-    is no sum of 0 to `MOST_USD` dollars, and for more than nine decimal places.
+    The conversion is exact: a float stands for the shortest number that it prints as. Raises
+    ``ValueError`` for values that are no amount of 0 to `MOST_USD` dollars, and for more than nine
+    decimal places.
     """
     if isinstance(value, bool) or not isinstance(value, int | float | str | Decimal):
         raise ValueError(f"{value!r} is no sum of dollars; write for example 20 or 0.50")
@@ -34,12 +35,12 @@ def nano_dollars(value: object) -> int:
 
 
 def usd(nano: int) -> Decimal:
-    """Nano-dollars as dollars, exactly."""
+    """Convert nano-dollars to dollars, exactly."""
     return Decimal(nano).scaleb(-_NANO_DIGITS)
 
 
 def write_usd(nano: int) -> str:
-    """``$20``, ``$0.50`` or ``$0.000145``: exactly, with as many decimal places as it needs."""
+    """Format as ``$20``, ``$0.50`` or ``$0.000145``: exact, with as many decimals as needed."""
     text = f"{usd(nano):,f}".rstrip("0").rstrip(".")
     whole, dot, rest = text.partition(".")
     return f"${whole}.{rest:0<2}" if dot else f"${whole}"

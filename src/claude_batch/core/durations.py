@@ -24,14 +24,14 @@ def parse_duration(value: object) -> float:
     """Return seconds for a duration as a person writes it.
 
     Accepts ``50ms``, ``30s``, ``1h30m``, ISO 8601 (``PT1H30M``), a ``timedelta``, or a number of
-    seconds (also as text). Raises ``ValueError`` for anything else, and for negative or endless
+    seconds (also as text). Raises ``ValueError`` for anything else, and for negative or infinite
     durations.
     """
     seconds: float | None = None
     if isinstance(value, timedelta):
         seconds = value.total_seconds()
     elif isinstance(value, int | float) and not isinstance(value, bool):
-        with suppress(OverflowError):  # a whole number of hundreds of digits
+        with suppress(OverflowError):  # an integer of hundreds of digits
             seconds = float(value)
     elif isinstance(value, str):
         seconds = _parse_text(value.strip())
@@ -47,7 +47,7 @@ def _parse_text(text: str) -> float | None:
         return float(text)
     parts = _SHORT.findall(text)
     if parts and re.sub(r"\s+", "", text) == "".join(number + unit for number, unit in parts):
-        # Divided, since 0.001 has no exact float and a written duration must read back equal.
+        # Divided, because 0.001 has no exact float and a written duration must read back equal.
         return sum(
             float(number) / 1000 if unit == "ms" else float(number) * _UNITS[unit]
             for number, unit in parts
@@ -63,7 +63,7 @@ def _parse_text(text: str) -> float | None:
 
 
 def roughly(seconds: float) -> str:
-    """Seconds as people say them: ``45s``, ``12m``, ``3h 20m``, ``2d 4h``."""
+    """Format seconds in short form: ``45s``, ``12m``, ``3h 20m``, ``2d 4h``."""
     seconds = max(0.0, seconds)
     if seconds < 90:
         return f"{round(seconds)}s"
@@ -77,7 +77,7 @@ def roughly(seconds: float) -> str:
 
 
 def format_duration(seconds: float) -> str:
-    """Write seconds so that `parse_duration` reads the same number back, in the largest unit."""
+    """Format seconds in the largest unit that `parse_duration` reads back as the same number."""
     if seconds and seconds < 1 and round(seconds * 1000, 6).is_integer():
         return f"{round(seconds * 1000)}ms"
     for unit in ("d", "h", "m"):
@@ -88,10 +88,10 @@ def format_duration(seconds: float) -> str:
 
 
 def parse_deadline(value: object) -> float | datetime:
-    """Return seconds for a duration, as `parse_duration` reads it, or the time that is meant.
+    """Return seconds for a duration, as `parse_duration` reads it, or a point in time.
 
-    A time is ISO 8601 (``2026-11-22T08:00:00Z``, ``2026-11-22 08:00``) or a ``datetime``; without
-    an offset it is this machine's local time. Raises ``ValueError`` for anything else.
+    A point in time is ISO 8601 (``2026-11-22T08:00:00Z``, ``2026-11-22 08:00``) or a ``datetime``.
+    Without an offset it is this machine's local time. Raises ``ValueError`` for anything else.
     """
     moment: datetime | None = None
     if isinstance(value, datetime):
@@ -105,7 +105,7 @@ def parse_deadline(value: object) -> float | datetime:
             moment = datetime.fromisoformat(value.strip())
         except ValueError:
             moment = None
-        # A day without an hour could mean its beginning or its end.
+        # A date without a time could mean the beginning or the end of the day.
         if moment is not None and len(value.strip()) <= len("2026-11-22"):
             moment = None
     else:
@@ -122,5 +122,5 @@ def parse_deadline(value: object) -> float | datetime:
 
 
 def format_deadline(value: float | datetime) -> str:
-    """Write a deadline so that `parse_deadline` reads the same back."""
+    """Format a deadline so that `parse_deadline` reads the same value back."""
     return value.isoformat() if isinstance(value, datetime) else format_duration(value)

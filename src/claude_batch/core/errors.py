@@ -79,10 +79,11 @@ HaltReason = Literal[
     "ledger_behind",
     "other_key",
 ]
-"""Why sending stopped. ``refused``: the API refuses whole batches and names no request.
-``unexplained``: a workspace that is said to be exclusive holds a batch of somebody else.
-``ledger_behind``: the ledger was restored or copied, and has forgotten what was sent from it.
-``other_key``: a run waits in the workspace of another key."""
+"""Why sending stopped. ``refused``: the API refuses whole batches without naming a request.
+``unexplained``: a workspace declared exclusive holds another client's batch. ``ledger_behind``: the
+ledger was restored or copied, and lacks POSTs that were sent from it. ``other_key``: a run waits in
+the workspace of another key.
+"""
 
 _E = TypeVar("_E", bound="ActorError")
 
@@ -95,12 +96,12 @@ def _restore(cls: type[_E], message: str, fields: dict[str, Any]) -> _E:
 
 
 def request_name(key: str | None, position: int) -> str:
-    """How messages name a request: by its key, else by its 0-based ``position``."""
+    """Return the name of a request in messages: its key, else its 0-based ``position``."""
     return f"request {key!r}" if key is not None else f"request at position {position}"
 
 
 class ActorError(Exception):
-    """The root of the tree: catch this to catch everything that claude-batch raises."""
+    """Base class of every exception that claude-batch raises."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Exceptions with keyword-only fields cannot be rebuilt by ``cls(*args)``.
@@ -116,13 +117,13 @@ class ActorConfigurationError(ActorError):
             place = f"{place}:{line}" if place else f"line {line}"
         super().__init__(f"{place}: {message}" if place else message)
         self.source = source
-        """The file (or ``<string>``) that the fault stands in, where known."""
+        """The file (or ``<string>``) that contains the error, if known."""
         self.line = line
-        """The 1-based line of the fault, where known."""
+        """The 1-based line of the error, if known."""
 
 
 class ProviderNotFoundError(ActorError):
-    """No provider of that name is registered; ``known`` lists those that are."""
+    """No provider of that name is registered; ``known`` lists the registered ones."""
 
     def __init__(self, name: str, known: tuple[str, ...]) -> None:
         super().__init__(
@@ -133,24 +134,24 @@ class ProviderNotFoundError(ActorError):
 
 
 class InvalidRequestError(ActorError):
-    """A request was refused before anything was sent; nothing was paid for it."""
+    """A request was refused before anything was sent; it was not billed."""
 
     def __init__(self, message: str, *, key: str | None = None) -> None:
         super().__init__(f"request {key!r}: {message}" if key is not None else message)
         self.reason = message
-        """What is wrong, without the key before it."""
+        """The problem, without the key before it."""
         self.key = key
-        """The caller's key of the refused request, where it has one."""
+        """The caller's key of the refused request, if it has one."""
 
 
 class KeyConflictError(InvalidRequestError):
-    """The key is already taken by a request with other params."""
+    """The key is already used by a request with other params."""
 
 
 class PreflightError(InvalidRequestError):
-    """The API refused a request of a run when it was asked to count its tokens, which is free.
+    """The API refused a request of a run when it counted the request's tokens, which is free.
 
-    Nothing of the run was kept or sent: every request like it would have failed, hours later.
+    Nothing of the run was kept or sent. Every similar request would have failed, hours later.
     """
 
     def __init__(self, message: str, *, key: str | None = None, error_type: str | None) -> None:
@@ -162,8 +163,8 @@ class PreflightError(InvalidRequestError):
 class AccountHaltedError(ActorError):
     """Sending stopped for a reason of the account; the request stays queued.
 
-    Nothing is marked failed for it: once the cause is gone, ``claude-batch resume`` (or the same
-    call again) goes on.
+    No request is marked as failed for it. Once the cause is removed, ``claude-batch resume`` (or
+    the same call again) continues.
     """
 
     def __init__(self, message: str, *, reason: HaltReason, error_type: str | None = None) -> None:
@@ -174,14 +175,14 @@ class AccountHaltedError(ActorError):
 
 
 BudgetScope = Literal["run", "actor", "day"]
-"""Whose spending a budget bounds: one run's, all runs' of an actor, or a day's (UTC) of all."""
+"""Scope of a budget: one run, all runs of an actor, or all runs on a day (UTC)."""
 
 
 class BudgetExceededError(ActorError):
-    """What was asked does not fit into a budget; nothing of it was sent.
+    """A request does not fit into a budget; it was not sent.
 
-    For a single call: it alone can cost more than the whole budget, and was not stored. For a run:
-    it is held, everything is kept, and ``claude-batch budget`` with a higher sum goes on with it.
+    A single call: it alone can cost more than the whole budget, and was not stored. A run: it is
+    held and everything is kept. Raise the amount with ``claude-batch budget`` to continue it.
     """
 
     def __init__(
@@ -198,13 +199,13 @@ class BudgetExceededError(ActorError):
         self.budget_usd = budget_usd
         """The whole budget, in dollars."""
         self.needed_usd = needed_usd
-        """What must be set aside for the smallest request that waits, in dollars."""
+        """The reservation of the smallest waiting request, in dollars."""
         self.run_id = run_id
         """The run that is held; None for a single call."""
 
 
 class BatchTimeoutError(ActorError):
-    """``max_wait`` passed before the answer came."""
+    """``max_wait`` passed before the answer arrived."""
 
     def __init__(self, message: str, *, run_id: str, batch_ids: tuple[str, ...]) -> None:
         super().__init__(message)
@@ -229,7 +230,9 @@ class BatchRequestError(ActorError):
         super().__init__(message)
         self.outcome: Literal["errored", "expired", "canceled"] = outcome
         self.error_type = error_type
-        """The API's own type, for example ``overloaded_error``; None for expired and canceled."""
+        """The API's own error type, for example ``overloaded_error``; None for expired and
+        canceled.
+        """
         self.error_message = error_message
         """The API's own message; None for expired and canceled."""
         self.request_id = request_id
@@ -240,7 +243,7 @@ class BatchRequestError(ActorError):
 class MissingResultError(ActorError):
     """The batch ended and its results hold no readable line for this request.
 
-    It may have been paid for, so it is sent again only on explicit order.
+    The request may have been billed, so it is sent again only on explicit order.
     """
 
     def __init__(self, message: str, *, batch_id: str | None = None) -> None:
@@ -249,14 +252,14 @@ class MissingResultError(ActorError):
 
 
 class SubmissionUnknownError(ActorError):
-    """Whether the API accepted the batch that carries this request cannot be known.
+    """It is unknown whether the API accepted the batch that carries this request.
 
-    It may have been paid for, so it is sent again only on explicit order.
+    The request may have been billed, so it is sent again only on explicit order.
     """
 
 
 class AnswerError(ActorError):
-    """An answer came, and was paid for, but it is none to rely on."""
+    """An answer arrived and was billed, but is not reliable."""
 
     def __init__(
         self,
@@ -269,19 +272,19 @@ class AnswerError(ActorError):
     ) -> None:
         super().__init__(message)
         self.text = text
-        """The answer's text, as far as it came."""
+        """The answer's text, possibly incomplete."""
         self.stop_reason = stop_reason
         """Why the model stopped: ``end_turn``, ``max_tokens``, ``refusal``, …"""
         self.batch_id = batch_id
         """The API's id of the batch that it came from; None for a live answer."""
         self.response = response
-        """The answer itself, an `ActorResponse`, where there is no more to say of it."""
+        """The whole answer, an `ActorResponse`; None if the error does not carry it."""
 
 
 class OutputValidationError(AnswerError):
-    """An answer came, and was paid for, but is not of the shape that was asked for.
+    """An answer arrived and was billed, but does not match the requested format.
 
-    It was cut by ``max_tokens``, or does not validate; the message says which, and where.
+    It was cut by ``max_tokens``, or does not validate. The message names the reason and the place.
     """
 
     def __init__(
@@ -298,13 +301,13 @@ class OutputValidationError(AnswerError):
             message, text=text, stop_reason=stop_reason, batch_id=batch_id, response=response
         )
         self.problem = problem
-        """What is wrong, without the rest of the message."""
+        """The problem, without the rest of the message."""
 
 
 class MalformedAnswerError(AnswerError):
-    """The server answered with success, so it was paid for, but in no form that the API documents.
+    """The server reported success, so it billed the answer, but the format is not documented.
 
-    Its ``text`` is empty. The same request may succeed if it is asked again, for money.
+    ``text`` is empty. The same request may succeed if it is sent again, and is billed again.
     """
 
     def __init__(
@@ -317,15 +320,18 @@ class MalformedAnswerError(AnswerError):
     ) -> None:
         super().__init__(message, text="", batch_id=batch_id)
         self.raw = raw
-        """The result line as it came: JSON, as far as it is any. `ClaudeProvider` has the body."""
+        """The result line as received, which may not be valid JSON. `ClaudeProvider` sets the
+        body.
+        """
         self.problem = problem
-        """What is wrong with it, without the rest of the message."""
+        """The problem, without the rest of the message."""
 
 
 class AnswerRefusedError(AnswerError):
-    """The model declined to answer (``stop_reason`` ``refusal``); ``text`` is what it said first.
+    """The model declined to answer (``stop_reason`` ``refusal``).
 
-    The same prompt would be declined again: it is not sent again by itself.
+    ``text`` is the output before the refusal. The request is not retried automatically, because the
+    model would decline the same prompt again.
     """
 
 
@@ -334,7 +340,7 @@ class ContextWindowExceededError(AnswerError):
 
 
 class ConversationStoppedError(AnswerError):
-    """A conversation could not go on to its end; ``response`` is the last answer."""
+    """A conversation stopped before its end; ``response`` is the last answer."""
 
 
 class TurnLimitError(ConversationStoppedError):
@@ -344,14 +350,14 @@ class TurnLimitError(ConversationStoppedError):
 class ToolInterruptedError(ConversationStoppedError):
     """A tool had started when its process ended, and is not marked ``repeatable``.
 
-    It may have done its work, so it was not run again.
+    The tool may have completed its work, so it was not run again.
     """
 
 
 class MiddlewareError(ActorError):
-    """A middleware failed at one request or its response; all others are untouched.
+    """A middleware failed at one request or its response; other requests are not affected.
 
-    What it raised is the ``__cause__``.
+    The middleware's exception is the ``__cause__``.
     """
 
     def __init__(
@@ -364,10 +370,10 @@ class MiddlewareError(ActorError):
     ) -> None:
         super().__init__(f"request {key!r}: {message}" if key is not None else message)
         self.middleware = middleware
-        """The name of its class."""
+        """The name of the middleware's class."""
         self.stage: Literal["before_request", "after_response"] = stage
         self.key = key
-        """The caller's key of the request, where it has one."""
+        """The caller's key of the request, if it has one."""
 
 
 class LiveRequestError(ActorError):
@@ -384,12 +390,13 @@ class LiveRequestError(ActorError):
     ) -> None:
         super().__init__(message)
         self.status = status
-        """The HTTP status, None where no answer came."""
+        """The HTTP status; None if no response arrived."""
         self.error_type = error_type
         self.request_id = request_id
         self.may_be_billed = may_be_billed
-        """True if the API may have processed the call, and billed it, without an answer that
-        arrived. Ask again only if paying twice is acceptable."""
+        """True if the API may have processed and billed the call, although no answer arrived. Retry
+        only if paying twice is acceptable.
+        """
 
 
 class RunNotFoundError(ActorError):
@@ -397,13 +404,15 @@ class RunNotFoundError(ActorError):
 
 
 LedgerFault = Literal["unusable", "full", "busy", "damaged", "version", "conflict"]
-"""What is wrong with a ledger. ``full`` and ``busy`` pass: the disk is full or fails, or another
-process holds it. ``damaged``: the file is. ``version``: another claude-batch wrote it.
-``conflict``: a value contradicts what the ledger holds, which no repetition mends."""
+"""The problem with a ledger. ``full`` and ``busy`` are temporary: the disk is full or fails, or
+another process holds the ledger. ``damaged``: the file is damaged. ``version``: another
+claude-batch wrote it. ``conflict``: a value contradicts the ledger's content, which no retry
+repairs.
+"""
 
 
 class LedgerError(ActorError):
-    """The ledger cannot be opened, read or written; what it holds is untouched."""
+    """The ledger cannot be opened, read or written; its content is unchanged."""
 
     def __init__(self, message: str, *, fault: LedgerFault = "unusable") -> None:
         super().__init__(message)
@@ -411,9 +420,9 @@ class LedgerError(ActorError):
 
     @property
     def passes(self) -> bool:
-        """True where the same call goes on once room is made, or the other process has ended."""
+        """True if the same call works once the disk has space, or the other process has ended."""
         return self.fault in ("full", "busy")
 
 
 class EngineStoppedError(ActorError):
-    """The engine ended while a caller waited; what was queued stays in the ledger."""
+    """The engine ended while a caller waited; queued requests stay in the ledger."""

@@ -1,11 +1,12 @@
-"""Events: what happens between asking and answering, told to whoever observes.
+"""Events: what happens between request and answer, reported to observers.
 
-A closed set of frozen records. Most are of a batch or a run, however many requests it has, so that
-a million requests make a few dozen events. Those that are of single requests, or that must be
-measured, are made only for an observer that says it wants them (`Observer.wants`).
+A closed set of frozen records. Most events are about a batch or a run of any size, so that a
+million requests make a few dozen events. Events about single requests, and measurements, are
+created only for an observer that requests them (`Observer.wants`).
 
-Events are news, not the truth: that is the ledger's. Each is told after the transaction that it
-tells of, at most once, by the process that made it; a process that dies in between tells nothing.
+Events are notifications; the ledger is the source of truth. An event is sent after the transaction
+that it reports, at most once, by the process that made the transaction. If that process dies in
+between, the event is lost.
 """
 
 from __future__ import annotations
@@ -44,20 +45,20 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """Something that has happened. Times are seconds since the epoch (UTC)."""
+    """Base class of all events. Times are seconds since the epoch (UTC)."""
 
     ledger: str
     """The ledger's path or URL."""
     workspace: str | None = None
-    """The API's id of the workspace, as far as the API has told it."""
+    """The API's id of the workspace; None until the API has sent it."""
     at: float = field(default_factory=time.time)
-    """When it was told."""
+    """When the event was created."""
 
     on_request: ClassVar[bool] = False
-    """True for what is made only for an observer whose ``wants`` asks for it."""
+    """True for events that are created only for an observer whose ``wants`` requests them."""
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields as they are, with the name of the event first."""
+        """Return the fields unchanged, with the name of the event first."""
         own = {each.name: getattr(self, each.name) for each in fields(self)}
         return {"event": type(self).__name__, **own}
 
@@ -70,13 +71,13 @@ class RequestsQueued(Event):
     actor: str
     requests: int
     kind: Literal["run", "calls"]
-    """``calls``: single calls of this process, which are kept together in a run of their own."""
+    """``calls``: single calls of this process, which share a separate run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _OfBatch(Event):
     batch: int
-    """The ledger's own number of the batch: the API's id is not known before it has accepted."""
+    """The ledger's own number of the batch, because the API's id is unknown until acceptance."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,26 +91,30 @@ class BatchSubmitted(_OfBatch):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchUnknown(_OfBatch):
-    """It is unknown whether the API took a batch; it is looked for, and not sent again before."""
+    """It is unknown whether the API accepted a batch.
+
+    The batch is searched for, and not sent again before its outcome is decided.
+    """
 
     requests: int
     reason: str
 
 
 UnknownOutcome = Literal["found", "assumed", "not_accepted", "unresolved", "resubmitted"]
-"""``found`` by a custom_id in its results; ``assumed``, since nobody else makes batches there;
-``not_accepted``: sent again; ``unresolved``: it cannot be learned any more; ``resubmitted``: it
-took too long, and may be paid for twice (``on_unknown: resubmit``)."""
+"""``found`` by a custom_id in its results. ``assumed``, because no other client creates batches
+there. ``not_accepted``: sent again. ``unresolved``: the outcome can no longer be learned.
+``resubmitted``: certainty took too long, so it may be billed twice (``on_unknown: resubmit``).
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnknownDecided(_OfBatch):
-    """What became of an unknown batch."""
+    """The outcome of an unknown batch was decided."""
 
     requests: int
     outcome: UnknownOutcome
     batch_id: str | None = None
-    """The API's id, where it was found."""
+    """The API's id, if the batch was found."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,54 +124,58 @@ class BatchEnded(_OfBatch):
     batch_id: str
     requests: int
     counts: Mapping[str, int]
-    """The API's own: ``succeeded``, ``errored``, ``canceled``, ``expired``, ``processing``."""
+    """The API's own counts: ``succeeded``, ``errored``, ``canceled``, ``expired``,
+    ``processing``.
+    """
     submitted: float | None
     ended: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResultsCollected(_OfBatch):
-    """Everything that can be had of a batch is in the ledger, and its requests are judged."""
+    """All available results of a batch are in the ledger, and its requests are judged."""
 
     batch_id: str
     requests: int
     run_ids: tuple[str, ...]
     outcomes: Mapping[str, int]
-    """Results by outcome: ``succeeded``, ``errored``, ``expired``, ``canceled``; none left out."""
+    """Results by outcome, all included: ``succeeded``, ``errored``, ``expired``, ``canceled``."""
     errors: Mapping[str, int]
-    """Those that are no success, by the API's type of error, else by their outcome."""
+    """Results without success, by the API's error type, else by their outcome."""
     final: int
-    """Requests that have their final state now, of those with a result."""
+    """Number of requests with a result that are final now."""
     missing: int
-    """Requests without any result."""
+    """Number of requests without any result."""
     models: Mapping[str, int]
-    """Answers by the model that gave them."""
+    """Number of answers by the model that produced them."""
     input_tokens: int
-    """Read at the full input price, cached ones not counted; likewise the next, by category."""
+    """Tokens at the full input price, without cached ones. The next fields count other
+    categories.
+    """
     output_tokens: int
     cache_read_tokens: int
     cache_write_tokens: int
     cost: int
     """Nano-dollars (10⁻⁹ USD) of the answers whose price is known."""
     unpriced: int
-    """Answers that are in no sum, since the price of their model is not known."""
+    """Number of answers that no sum includes, because the price of their model is unknown."""
     submitted: float | None
     ended: float | None
     traces: tuple[str, ...] = ()
-    """The W3C ``traceparent`` of those who asked, as far as an observer carried one."""
+    """The W3C ``traceparent`` values of the callers, if an observer carried any."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallsAnswered(Event):
-    """Live calls have come to an end, a few at a time, and what came of them is in the ledger.
+    """Live calls have ended, a few at a time, and their outcomes are in the ledger.
 
-    Only for an observer whose ``wants`` asks for it.
+    Created only for an observer whose ``wants`` requests it.
     """
 
     requests: int
     run_ids: tuple[str, ...]
     outcomes: Mapping[str, int]
-    """As in `ResultsCollected`, likewise what follows; ``lost`` is what has no answer."""
+    """As in `ResultsCollected`, like the fields below; ``lost`` counts calls without an answer."""
     errors: Mapping[str, int]
     models: Mapping[str, int]
     input_tokens: int
@@ -181,21 +190,22 @@ class CallsAnswered(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestsRetried(Event):
-    """Requests wait to be sent once more."""
+    """Requests wait to be sent again."""
 
     requests: int
     reason: Literal["passing", "account", "missing", "order"]
-    """A ``passing`` failure; a fault of the ``account``, which counts for no attempt; a result that
-    is ``missing`` and was not paid for; the user's ``order``."""
+    """A transient (``passing``) failure; a problem of the ``account``, which does not count as an
+    attempt; a result that is ``missing`` and was not billed; the user's ``order``.
+    """
     run_id: str | None = None
-    """The run, where all are of one."""
+    """The run, if all requests belong to one."""
     batch_id: str | None = None
-    """The batch that they come from, where they come from one."""
+    """The batch that the requests come from, if any."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SendingHalted(Event):
-    """Nothing is sent for a reason of the account; nothing is marked failed for it."""
+    """Sending stopped for a reason of the account; no request is marked as failed for it."""
 
     reason: str
     error_type: str | None
@@ -208,29 +218,29 @@ class SendingResumed(Event):
     """A halt is over."""
 
     reason: str
-    """Why it was halted."""
+    """The reason of the halt."""
     since: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunHeld(Event):
-    """Nothing of a run is under way, and what waits does not fit into a budget.
+    """Nothing of a run is under way, and its waiting requests do not fit into a budget.
 
-    Told once for each budget that holds it, and anew where that one was changed and holds it again.
+    Sent once for each budget that holds the run, and again if a changed budget still holds it.
     """
 
     run_id: str
     scope: BudgetScope
-    """Whose budget it is: the ``run``'s, its ``actor``'s, or that of the ``day``."""
+    """The budget's scope: the ``run``, its ``actor``, or the ``day``."""
     requests: int
-    """How many wait."""
+    """Number of waiting requests."""
     reason: str
-    """What holds them and what would change it, in words."""
+    """In words: the budget that holds them, and a change that would release them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunCancelled(Event):
-    """A run was cancelled; what the API already has may still be answered."""
+    """A run was cancelled; requests that the API already has may still be answered."""
 
     run_id: str
 
@@ -245,9 +255,9 @@ class RunFinished(Event):
     actor: str
     requests: int
     counts: Mapping[str, int]
-    """Requests by state; states without any are left out."""
+    """Number of requests by state; empty states are left out."""
     asked: float
-    """When the run was begun."""
+    """When the run was created."""
 
 
 class AnsweredRequest(NamedTuple):
@@ -260,7 +270,7 @@ class AnsweredRequest(NamedTuple):
     outcome: str
     error_type: str | None
     request_model: str | None
-    """The model that was asked, where it is easily told."""
+    """The requested model, if it is easy to determine."""
     model: str | None
     """The model that answered."""
     input_tokens: int
@@ -268,23 +278,23 @@ class AnsweredRequest(NamedTuple):
     cache_read_tokens: int
     cache_write_tokens: int
     cost: int | None
-    """Nano-dollars; None where there is no answer, or no price."""
+    """Nano-dollars; None without an answer or a price."""
     asked: float
-    """When it was stored."""
+    """When the request was stored."""
     trace: str | None
-    """The W3C ``traceparent`` of who asked, where an observer carried one."""
+    """The caller's W3C ``traceparent``, if an observer carried one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestsAnswered(_OfBatch):
     """Some results of a collected batch, one by one; follows its `ResultsCollected`.
 
-    Likewise those of live calls, with `CallsAnswered`. Only for an observer whose ``wants`` asks
-    for it.
+    Also results of live calls, with `CallsAnswered`. Created only for an observer whose ``wants``
+    requests it.
     """
 
     batch_id: str | None
-    """The API's id of the batch; None for live calls, which are of none."""
+    """The API's id of the batch; None for live calls."""
     actor: str
     answers: tuple[AnsweredRequest, ...]
     submitted: float | None
@@ -295,37 +305,39 @@ class RequestsAnswered(_OfBatch):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueMeasured(Event):
-    """How much waits in a workspace; told by who drives it, every few seconds while it drives.
+    """Queue length of a workspace, sent by its driver every few seconds while it drives.
 
-    Only for an observer whose ``wants`` asks for it.
+    Created only for an observer whose ``wants`` requests it.
     """
 
     queued: int
-    """Requests that no batch at the API holds yet."""
+    """Number of requests that are not in a batch at the API yet."""
     at_api: int
-    """Requests in batches that the API has, or may have."""
+    """Number of requests in batches that the API has, or may have."""
     batches: int
-    """Batches that the API has, or may have."""
+    """Number of batches that the API has, or may have."""
     oldest_batch: float
-    """Age of the oldest of them in seconds; 0 where there is none."""
+    """Age of the oldest of these batches in seconds; 0 if there is none."""
 
     on_request: ClassVar[bool] = True
 
 
 class Observer(Protocol):
-    """What observes. A callable that takes an `Event` serves as well.
+    """Interface of an observer. A callable that takes an `Event` works as well.
 
-    Two methods are looked for besides. ``wants(kind) -> bool``, where ``kind`` is a class of
-    events: without it an observer gets every event that is not made on request. ``carry() -> str |
-    None`` is called where a call or a run begins, in its caller's own context: the ``traceparent``
-    that it returns is kept with the requests and comes back in their events. Both are plain
-    methods that return at once; ``on_event`` may take its time, and may be an ``async def``.
+    Two more methods are optional. ``wants(kind) -> bool`` gets a class of events. Without it, an
+    observer receives every event except those created on request. ``carry() -> str | None`` is
+    called when a call or a run begins, in its caller's context. The ``traceparent`` that it returns
+    is stored with the requests and is part of their events.
+
+    Both are plain methods that must return at once. ``on_event`` may take its time, and may be an
+    ``async def``.
     """
 
     def on_event(self, event: Event, /) -> Awaitable[None] | None:
-        """Called on a thread of the observer's own, one event after the other.
+        """Handle one event. Called on the observer's own thread, one event after the other.
 
-        What it returns is awaited there, on an event loop that only this observer has.
+        A returned awaitable is awaited there, on an event loop that only this observer uses.
         """
         ...
 

@@ -1,9 +1,10 @@
-"""`run_limited`: a function of bytes, run in a process that may use only so much time and memory.
+"""`run_limited`: run a function of bytes in a process with limited time and memory.
 
-A document of a few kilobytes can keep a parser busy for hours, or fill the memory of the machine.
-Python cannot stop a thread, so such parsers run in a process of their own. It is started by the
-first call, serves all later ones, and is killed by a call that passes a bound; the next call starts
-another one. It does not get the API key: the variables that hold secrets stay behind.
+A document of a few kilobytes can keep a parser busy for hours, or fill the machine's memory. Python
+cannot stop a thread, so such parsers run in a separate process. The first call starts it, and later
+calls reuse it. A call that exceeds a limit kills it; the next call starts another one.
+
+The process does not get the API key: variables that hold secrets are not passed on.
 """
 
 from __future__ import annotations
@@ -24,20 +25,21 @@ from typing import IO, Final
 __all__ = ["PassedBound", "run_limited"]
 
 MOST_MEMORY: Final = 1_500_000_000
-"""Bytes of address space of the process, Python's own included."""
+"""Bytes of address space of the process, including Python's own."""
 START_SECONDS: Final = 60.0
-"""How long the process may take to start, on a machine that is busy."""
+"""Timeout for the start of the process on a busy machine, in seconds."""
 
 _SECRETS: Final = ("ANTHROPIC_", "CLAUDE_BATCH_", "AWS_", "GOOGLE_")
 _HEADER: Final = struct.Struct("<BQQ")
-"""Of a call: its seconds, and the bytes of the function's name and of the data. Of an answer: its
-kind, the bytes of what is told, and 0."""
+"""For a call: its seconds, and the bytes of the function's name and of the data. For an answer: its
+kind, the bytes of the content, and 0.
+"""
 _DONE, _REFUSED, _NO_MEMORY = range(3)
 _BLOCK: Final = 1 << 20
 
 
 class PassedBound(ValueError):
-    """The function used more time or memory than it may."""
+    """The function exceeded its limit of time or memory."""
 
 
 class _Gone(Exception):
@@ -53,7 +55,7 @@ class _Process:
         environment = {
             name: value for name, value in os.environ.items() if not name.startswith(_SECRETS)
         }
-        # Only what is on the path here is on the path there, also for a program that changed it.
+        # The process gets the present import path, even if the program changed it.
         environment["PYTHONPATH"] = os.pathsep.join(sys.path)
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", __name__],
@@ -61,7 +63,7 @@ class _Process:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             env=environment,
-            # Ctrl-C in a terminal is the caller's, who closes this process in its own time.
+            # Ctrl-C in a terminal goes to the caller only, which then closes this process.
             start_new_session=True,
         )
         assert self._process.stdin is not None and self._process.stdout is not None
@@ -72,7 +74,7 @@ class _Process:
 
     @property
     def ended(self) -> bool:
-        """Whether it has ended between two calls."""
+        """Return whether the process has ended between two calls."""
         return self._process.poll() is not None
 
     def call(self, function: str, data: bytes, seconds: float) -> tuple[int, bytes]:
@@ -110,7 +112,7 @@ class _Process:
         return bytes(held)
 
     def close(self, *, kill: bool) -> int:
-        """End the process; returns its exit code."""
+        """End the process; return its exit code."""
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
                 pipe.close()
@@ -136,12 +138,12 @@ _process: _Process | None = None
 
 
 def run_limited(function: str, data: bytes, *, seconds: float) -> bytes:
-    """Run ``module:function``, which takes and gives bytes, on ``data`` in a limited process.
+    """Run ``module:function``, which takes and returns bytes, on ``data`` in a limited process.
 
-    One call at a time; ``seconds`` (at most 255) bounds its processor time, and twice that its
-    waiting. Raises `PassedBound` if it needs more time or memory, and ``ValueError`` with the
-    function's own words if that raises a ``ValueError``. If there is no Python to start
-    (a frozen program), the function runs here, without bounds.
+    One call runs at a time. ``seconds`` (at most 255) limits its CPU time, and twice that its
+    wall-clock time. Raises `PassedBound` if it exceeds its time or memory. Raises ``ValueError``
+    with the function's own message if the function does. If no Python can be started (a frozen
+    program), the function runs in this process, without limits.
     """
     global _process
     if not sys.executable or getattr(sys, "frozen", False):
@@ -160,7 +162,7 @@ def run_limited(function: str, data: bytes, *, seconds: float) -> bytes:
                 raise PassedBound(f"takes more than {seconds:g} seconds to read") from None
             raise PassedBound("makes the library that reads it crash") from None
         except BaseException:
-            _process = None  # a call that was broken off has an answer still to come
+            _process = None  # the answer of an interrupted call would arrive later
             process.close(kill=True)
             raise
         if kind == _NO_MEMORY:
@@ -192,7 +194,7 @@ atexit.register(_close)
 
 
 def _after_fork() -> None:
-    # A lock that another thread of the parent held is never released here.
+    # A lock that another thread of the parent held is never released in the child.
     global _lock, _process
     _lock, _process = threading.Lock(), None
 
@@ -204,7 +206,7 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 def _serve(source: IO[bytes], sink: IO[bytes]) -> None:
-    """Answer calls until the caller is gone."""
+    """Answer calls until the caller has gone."""
     import resource
 
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -213,7 +215,7 @@ def _serve(source: IO[bytes], sink: IO[bytes]) -> None:
     try:
         resource.setrlimit(resource.RLIMIT_AS, (wanted, most))
     except (ValueError, OSError):
-        pass  # macOS does not bound it
+        pass  # macOS does not limit it
     while len(header := source.read(_HEADER.size)) == _HEADER.size:
         seconds, name_size, size = _HEADER.unpack(header)
         name = source.read(name_size).decode()
@@ -238,14 +240,14 @@ def _answer(name: str, data: bytes) -> tuple[int, bytes]:
     except ValueError as error:
         return _REFUSED, str(error).encode("utf-8", "replace")
     except Exception as error:
-        # Whatever a library raises for a document that is wrong in some place of its own.
+        # A library may raise any exception for a malformed document.
         words = f"cannot be read: {type(error).__name__}: {error}"
         return _REFUSED, words.encode("utf-8", "replace")
 
 
 def _main() -> None:
     source, sink = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
-    # What a library prints must not get among the answers.
+    # A library's output to stdout must not mix with the answers.
     os.dup2(2, 1)
     _serve(source, sink)
 

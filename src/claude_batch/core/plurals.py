@@ -1,4 +1,4 @@
-"""Numbers of things in words: the one place that knows a plural."""
+"""Counted nouns: the one place that forms plurals."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ __all__ = ["count_of", "tally"]
 
 
 def count_of(count: int, noun: str, plural: str | None = None) -> str:
-    """``1 request``, ``1,200 requests``; ``plural`` if an ``s`` does not make it."""
+    """Return ``1 request`` or ``1,200 requests``; ``plural`` is for nouns without a simple
+    ``s``.
+    """
     return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
 
 
 def tally(counts: Mapping[str, int]) -> str:
-    """``2 overloaded_error, 1 expired``: counts by a word that stays as it is."""
+    """Return ``2 overloaded_error, 1 expired``: counts by a word that has no plural."""
     return ", ".join(f"{count:,} {word}" for word, count in counts.items())

@@ -1,6 +1,6 @@
 """`Setting`: one row of the table of settings, read from a field of a class.
 
-The fields stand in `claude_batch.core.settings`, so that type checkers know the type of each value.
+The fields are in `claude_batch.core.settings`, so that type checkers see the type of each value.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ ENVIRONMENT_PREFIX = "CLAUDE_BATCH_"
 
 
 class Kind(enum.Enum):
-    """What the values of a setting are."""
+    """The type of a setting's values."""
 
     DURATION = enum.auto()
     DEADLINE = enum.auto()
@@ -44,13 +44,13 @@ class Flag:
     """The flag of a setting, as far as its name, type and default do not determine it."""
 
     help: str
-    """The words of ``--help``, without the default and the full stop."""
+    """The text of ``--help``, without the default and the full stop."""
     commands: Commands = "all"
     """Which commands take it."""
     off: str = ""
     """The flag that turns a switch off, such as ``--no-prime``."""
     metavar: str | None = None
-    """What ``--help`` shows for the value; None: the name of its kind."""
+    """The placeholder of the value in ``--help``; None: the name of its kind."""
     bounded: bool = False
     """Whether the command line itself checks the least value, and ``--help`` shows it."""
 
@@ -65,7 +65,7 @@ class Setting:
     kind: Kind
     default: Any
     flag: Flag | None
-    """How the command line takes it; None if it does not."""
+    """Its flag on the command line; None if it has none."""
     choices: tuple[str, ...]
     """The words that it accepts, apart from true and false."""
     least: int | None
@@ -78,7 +78,10 @@ class Setting:
 
     @property
     def flags(self) -> tuple[str, ...]:
-        """Its flag, and the one that turns it off. ``--budget USD`` shows the unit by itself."""
+        """Its flag, and the one that turns it off.
+
+        ``_usd`` is omitted, because ``--budget USD`` shows the unit.
+        """
         if self.flag is None:
             return ()
         on = "--" + self.name.removesuffix("_usd").replace("_", "-")
@@ -96,14 +99,14 @@ class Setting:
 
     @property
     def help(self) -> str:
-        """What ``--help`` prints for its flag. Switches explain their default in their words."""
+        """The text of ``--help`` for its flag. The text of a switch includes its default."""
         words = self.flag.help if self.flag is not None else ""
         if self.kind is Kind.SWITCH or not self.written_default:
             return f"{words}."
         return f"{words} ({self.written_default})."
 
     def read(self, value: Any) -> Any:
-        """Convert a value as people write it. Raises ``ValueError`` if it is not a valid one."""
+        """Convert a value as people write it. Raises ``ValueError`` if it is not valid."""
         if self.kind is Kind.DURATION:
             return parse_duration(value)
         if self.kind is Kind.DOLLARS:
@@ -130,14 +133,14 @@ def _read_switch(value: Any) -> bool:
 
 def _annotations(settings: type[Any]) -> Mapping[str, Any]:
     if issubclass(settings, BaseModel):
-        # pydantic has taken them apart, and cannot read the hints of its own base class.
+        # pydantic has already resolved the annotations, and cannot read its own base class's hints.
         fields = settings.model_fields.items()
         return {name: Annotated[field.annotation, None, *field.metadata] for name, field in fields}
     return get_type_hints(settings, include_extras=True)
 
 
 def _parts(annotation: Any) -> Iterator[Any]:
-    """The types, the words and the metadata that an annotation consists of."""
+    """Yield the types, the words and the metadata of an annotation."""
     if not (arguments := get_args(annotation)):
         yield annotation
     for argument in arguments:
@@ -148,7 +151,7 @@ _KINDS = {bool: Kind.SWITCH, int: Kind.COUNT, str: Kind.TEXT}
 
 
 def rows(scope: Scope, settings: type[Any]) -> Iterator[Setting]:
-    """The fields of a pydantic model or a dataclass, each with its `Flag` among its annotations."""
+    """Yield the fields of a pydantic model or a dataclass with a `Flag` among their annotations."""
     defaults = settings()
     for name, annotation in _annotations(settings).items():
         parts = list(_parts(annotation))
@@ -167,6 +170,6 @@ def rows(scope: Scope, settings: type[Any]) -> Iterator[Setting]:
 
 
 def from_environment(name: str, environ: Mapping[str, str] | None = None) -> str | None:
-    """The value of ``CLAUDE_BATCH_<NAME>``; None where it is unset or empty."""
+    """Return the value of ``CLAUDE_BATCH_<NAME>``; None if it is unset or empty."""
     value = (os.environ if environ is None else environ).get(ENVIRONMENT_PREFIX + name.upper())
     return value or None

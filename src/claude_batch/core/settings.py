@@ -56,7 +56,7 @@ Duration = Annotated[
     PlainSerializer(format_duration, return_type=str, when_used="json"),
     WithJsonSchema({"type": ["string", "number"], "examples": ["30s", "10m", "24h", "PT10M"]}),
 ]
-"""Seconds, written as `claude_batch.core.durations` says."""
+"""Seconds, in the notation of `claude_batch.core.durations`."""
 
 Deadline = Annotated[
     float | datetime,
@@ -65,7 +65,7 @@ Deadline = Annotated[
     PlainSerializer(format_deadline, return_type=str, when_used="json"),
     WithJsonSchema({"type": ["string", "number"], "examples": ["2h", "2026-11-22T08:00:00Z"]}),
 ]
-"""Seconds from the submission on, or a time with its offset."""
+"""Seconds from the submission, or a time with its offset."""
 
 Dollars = Annotated[
     Decimal,
@@ -77,7 +77,7 @@ Dollars = Annotated[
 """Dollars, as `claude_batch.core.dollars` reads them."""
 
 SHORTEST_INTERVAL = 0.05
-"""Seconds; intervals below 50 ms would only load the server."""
+"""Seconds. Intervals below 50 ms would only load the server."""
 
 
 # The rows
@@ -85,7 +85,7 @@ SHORTEST_INTERVAL = 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderSettings:
-    """Where a provider finds its ledger, the API and the key."""
+    """Locations of a provider's ledger, API and key."""
 
     ledger: Annotated[
         str | None, Flag("The ledger; by default in your data directory", metavar="PATH|URL")
@@ -100,8 +100,9 @@ class ProviderSettings:
     )
     """The environment variable that holds the API key."""
     state_dir: str | None = None
-    """The directory for each ledger's high-water mark, which must not be lost with the ledger.
-    Default: the user's state directory."""
+    """The directory of each ledger's high-water mark, which must not be lost with the ledger.
+    Default: the user's state directory.
+    """
 
 
 class BatchProcessingMode(BaseModel):
@@ -163,7 +164,7 @@ class BatchProcessingMode(BaseModel):
     deadline: Annotated[
         Deadline | None, Flag("When all is wanted: 2h, or 2026-11-22T08:00Z", metavar="TIME")
     ] = None
-    """When all answers are wanted: a time, or a duration from the submission."""
+    """The time at which all answers are required, or a duration from the submission."""
     deadline_margin: Annotated[
         Duration | None,
         Flag("How long before the deadline batches are cancelled; by default learned"),
@@ -261,7 +262,7 @@ class BatchProcessingMode(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _raise_unset_maximum(cls, data: Any) -> Any:
-        # A poll_interval above the default maximum means "poll that seldom", not a contradiction.
+        # A poll_interval above the default maximum raises the maximum; it is not a contradiction.
         if not isinstance(data, dict):
             return data
         values = cast("dict[str, Any]", data)
@@ -270,13 +271,13 @@ class BatchProcessingMode(BaseModel):
         try:
             seconds = parse_duration(values["poll_interval"])
         except ValueError:
-            return values  # the field's own validation says what is wrong
+            return values  # the field's own validation reports the error
         if seconds > cls.model_fields["max_poll_interval"].default:
             return {**values, "max_poll_interval": seconds}
         return values
 
     def deadline_after(self, submitted: float) -> float | None:
-        """The time of the deadline, as seconds since the epoch; None where there is none."""
+        """Return the deadline as seconds since the epoch; None if there is none."""
         if isinstance(self.deadline, datetime):
             return self.deadline.timestamp()
         return None if self.deadline is None else submitted + self.deadline
@@ -290,7 +291,7 @@ class BatchProcessingMode(BaseModel):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerSettings:
-    """Settings of a ledger; requests in one batch cannot differ in them. Durations in seconds."""
+    """Settings of a ledger. All requests in one batch share them. Durations are in seconds."""
 
     settling: Annotated[
         Duration, Flag("How long a batch whose sending had no answer may take to appear")
@@ -330,10 +331,11 @@ class LedgerSettings:
     allow_tools_from_ledger: Annotated[
         bool, Flag("Import the tools that runs of the ledger name: code that its writer chose")
     ] = False
-    """Whether functions are imported because a run of the ledger names them. Whoever wrote the
-    ledger then chooses code that this process runs."""
+    """Whether functions are imported because a run in the ledger names them. Anyone who can write
+    the ledger can then choose code that this process runs.
+    """
     prices: Annotated[str, Flag("Own prices of models, before the known ones", metavar="FILE")] = ""
-    """A file with prices of models, which rank before the built-in prices."""
+    """A file with prices of models, which take precedence over the built-in prices."""
     daily_budget_usd: Annotated[
         Dollars | None, Flag("What all that is sent on a day (UTC) may cost")
     ] = None
@@ -366,7 +368,7 @@ def resolve_mode(
     """Merge keywords, environment and YAML into one mode.
 
     ``overrides`` are keywords or flags (None: not given). Raises `ActorConfigurationError` that
-    names where the wrong value came from.
+    names the source of the wrong value.
     """
     values: dict[str, Any] = {}
     sources: dict[str, str] = {}
@@ -381,7 +383,7 @@ def resolve_mode(
             values[name], sources[name] = variable, ENVIRONMENT_PREFIX + name.upper()
     asked, bound = sources.get("poll_interval"), sources.get("max_poll_interval")
     if asked is not None and bound == "batch_processing" and asked != bound:
-        # A higher-ranking poll_interval pushes a lower-ranking maximum up, it does not contradict.
+        # A higher-ranking poll_interval raises a lower-ranking maximum; it is not a contradiction.
         values["max_poll_interval"] = _longer(values["max_poll_interval"], values)
     try:
         return BatchProcessingMode.model_validate(values)
@@ -408,7 +410,7 @@ def resolve_ledger_settings(
 ) -> LedgerSettings:
     """Merge keywords and environment into the settings of a ledger.
 
-    Raises `ActorConfigurationError` that names where the wrong value came from.
+    Raises `ActorConfigurationError` that names the source of the wrong value.
     """
     settings = LedgerSettings()
     for row in SETTINGS.values():
@@ -426,9 +428,9 @@ def resolve_ledger_settings(
 
 
 def default_ledger(explicit: str | os.PathLike[str] | None = None) -> str:
-    """The ledger to use: the argument, ``CLAUDE_BATCH_LEDGER``, or the user's data directory.
+    """Return the ledger to use: the argument, ``CLAUDE_BATCH_LEDGER``, or the default path.
 
-    A path, or a URL with ``://`` in it, as text.
+    The default is in the user's data directory. The result is text: a path, or a URL with ``://``.
     """
     if explicit is not None:
         return os.fspath(explicit)
@@ -440,7 +442,10 @@ def default_ledger(explicit: str | os.PathLike[str] | None = None) -> str:
 
 
 def default_state_dir() -> Path:
-    """Where what must not be lost together with the ledger lies: ``CLAUDE_BATCH_STATE_DIR``."""
+    """Return the directory for files that must not be lost with the ledger.
+
+    This is ``CLAUDE_BATCH_STATE_DIR``, or the default directory.
+    """
     if (variable := from_environment("state_dir")) is not None:
         return Path(variable)
     from platformdirs import user_state_path

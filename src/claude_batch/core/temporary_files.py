@@ -1,7 +1,7 @@
-"""Files that are written under another name first, in folders where others may write too.
+"""Temporary files that are written beside their target, in folders that other users may write to.
 
-A name that can be foretold lets a neighbour put a link or a file in its place. So the names are
-random, the files are new and the owner's alone, and no link is followed.
+If a name is predictable, another user can put a link or a file in its place. The names are
+therefore random, the files are new and private to the owner, and no link is followed.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from typing import IO
 __all__ = ["create_beside", "flush_folder", "replacing"]
 
 _LONGEST_STEM = 150
-"""Bytes of a file's name that become part of the temporary one's; 255 are the most in all."""
+"""Bytes of the target's name in the temporary file's name; a file name has at most 255 bytes."""
 
 
 def create_beside(target: Path, ending: str = "partial") -> tuple[int, Path]:
-    """Create a file with mode 0600 in the target's folder; its open descriptor, and its path.
+    """Create a file with mode 0600 in the target's folder; return its open descriptor and path.
 
     Raises `OSError`.
     """
@@ -42,12 +42,11 @@ def _stem(target: Path) -> str:
 def replacing(
     target: Path, *, mode: int = 0o600, durable: bool = True, sweep: bool = False
 ) -> Generator[IO[bytes]]:
-    """A stream whose content takes the target's place, whole, when the block succeeds.
+    """Yield a stream whose content replaces the target as a whole when the block succeeds.
 
-    The target then has ``mode``; a link there is replaced, and not followed. ``durable``: it is on
-    the disk afterwards, its name included. ``sweep``: what processes have left behind that were
-    killed while they wrote the same target is removed first. Raises `OSError`, and leaves nothing
-    behind.
+    The target then has ``mode``. A link at the target is replaced, not followed. ``durable``: the
+    content and the name are on disk afterwards. ``sweep``: first remove files that killed processes
+    left while they wrote the same target. Raises `OSError`, and leaves no file behind.
     """
     if sweep:
         _sweep(target)
@@ -70,7 +69,7 @@ def replacing(
 
 
 def flush_folder(folder: Path) -> None:
-    """Wait until a folder's new names are on the disk, also after a power cut."""
+    """Wait until a folder's new names are on disk, so that they survive a power cut."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -79,18 +78,18 @@ def flush_folder(folder: Path) -> None:
 
 
 def _create_locked(target: Path) -> tuple[int, Path]:
-    """A new file that no sweeper takes for a dead process's, as long as it is open."""
+    """Create a file that no sweeping process takes for a dead process's while it is open."""
     while True:
         descriptor, path = create_beside(target)
-        with suppress(OSError):  # a file system without locks, where nobody sweeps either
+        with suppress(OSError):  # a file system without locks, on which no process sweeps
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         if os.fstat(descriptor).st_nlink:
             return descriptor, path
-        os.close(descriptor)  # swept in the moment before it was locked
+        os.close(descriptor)  # swept just before it was locked
 
 
 def _sweep(target: Path) -> None:
-    """Remove the files beside a target that were ours, and that no process has open any more."""
+    """Remove our files beside a target that no process has open any more."""
     pattern = re.compile(re.escape(_stem(target)) + r"[0-9a-f]{16}\.partial")
     with os.scandir(target.parent) as entries:
         found = [entry.path for entry in entries if pattern.fullmatch(entry.name)]

@@ -1,4 +1,4 @@
-"""What one answer used, in tokens, as the API's ``usage`` object reports it."""
+"""Token usage of one answer, as the API's ``usage`` object reports it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Tokens of one answer, under the API's own names."""
 
     input_tokens: int = 0
-    """Tokens read at the full input price, cached ones not counted."""
+    """Tokens read at the full input price, without cached ones."""
     output_tokens: int = 0
     """Tokens written."""
     cache_creation_input_tokens: int = 0
@@ -23,10 +23,10 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     cache_creation_1h_input_tokens: int = 0
     """The part of ``cache_creation_input_tokens`` with a lifetime of one hour."""
     web_search_requests: int = 0
-    """Searches made by the API's web search tool, which cost a fee of their own."""
+    """Searches by the API's web search tool, which have a separate fee."""
     service_tier: str | None = None
-    """``batch`` for an answer that came at the batch price."""
+    """``batch`` for an answer at the batch price."""
     inference_geo: str | None = None
-    """Where the model ran; ``us`` has a price of its own. None where the API does not tell."""
+    """Where the model ran; ``us`` has a separate price. None if the API does not report it."""
     speed: str | None = None
-    """``fast`` where a live answer was asked for at a higher speed and price."""
+    """``fast`` for a live answer requested at a higher speed and price."""

@@ -1,7 +1,8 @@
-"""YAML with bounds on what a file may expand to, and a line for every fault.
+"""YAML reader with limits on expansion, which reports every error with its line.
 
-PyYAML follows aliases and merge keys without end, recurses once a level, and multiplies the places
-of a sexagesimal number one by one. A file of a kilobyte can so take hours or all memory.
+PyYAML follows aliases and merge keys without limit, recurses once per level, and multiplies the
+places of a sexagesimal number one by one. A file of a kilobyte can therefore take hours or all
+memory.
 """
 
 from __future__ import annotations
@@ -18,19 +19,19 @@ from yaml.reader import ReaderError
 __all__ = ["BoundedLoader", "YamlFault", "yaml_faults"]
 
 MOST_LEVELS = 100
-"""Levels of nesting, those that aliases add included."""
+"""Most levels of nesting, including those that aliases add."""
 
 MOST_REPEATED = 100_000
-"""Values that the aliases of a file may stand for, all together."""
+"""Most values that the aliases of a file may expand to in total."""
 
 LONGEST_NUMBER = 1000
-"""Characters of a number."""
+"""Most characters of a number."""
 
 _NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
 
 
 class YamlFault(Exception):
-    """Invalid YAML: ``words`` say why, ``line`` (from 1) where, if that is known."""
+    """Invalid YAML: ``words`` is the reason, ``line`` (from 1) the place, if known."""
 
     def __init__(self, words: str, line: int | None) -> None:
         super().__init__(words)
@@ -40,7 +41,7 @@ class YamlFault(Exception):
 
 @contextmanager
 def yaml_faults(text: str) -> Generator[None]:
-    """Turn whatever PyYAML raises about ``text`` within the block into `YamlFault`."""
+    """Convert any exception of PyYAML about ``text`` within the block to `YamlFault`."""
     try:
         yield
     except yaml.MarkedYAMLError as error:
@@ -59,16 +60,16 @@ def yaml_faults(text: str) -> Generator[None]:
 
 
 class _Extent(NamedTuple):
-    """How much a value is once its aliases are written out."""
+    """The size of a value after its aliases are expanded."""
 
     values: int
     levels: int
 
 
 class BoundedLoader(yaml.SafeLoader):
-    """`yaml.SafeLoader` that refuses what would expand, nest or count without end.
+    """`yaml.SafeLoader` that rejects unlimited expansion, nesting and numbers.
 
-    An anchor that holds itself is refused too: it has no end, and cannot be sent.
+    An anchor that contains itself is rejected too: it is infinite, and cannot be sent.
     """
 
     def __init__(self, stream: str) -> None:
@@ -100,9 +101,9 @@ class BoundedLoader(yaml.SafeLoader):
     def _count_alias(self, event: yaml.Event, anchor: str) -> None:
         extent = self._extents.get(anchor)
         if extent is None:
-            if anchor in self.anchors:  # it is not whole yet
+            if anchor in self.anchors:  # it is not complete
                 raise _fault("an anchor holds itself; write the value out", event.start_mark)
-            return  # PyYAML names it
+            return  # PyYAML reports it
         self._values += extent.values
         self._repeated += extent.values
         if self._repeated > MOST_REPEATED:
@@ -136,7 +137,7 @@ class BoundedLoader(yaml.SafeLoader):
         try:
             return super().construct_object(node, deep=deep)  # pyright: ignore[reportUnknownMemberType]
         except (ValueError, LookupError, AttributeError, OverflowError):
-            # What PyYAML lets through where a scalar does not fit its tag.
+            # Errors that PyYAML does not catch when a scalar does not fit its tag.
             if not isinstance(node, yaml.ScalarNode):
                 raise
             kind = node.tag.rpartition(":")[2]

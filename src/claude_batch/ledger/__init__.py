@@ -1,1 +1,1 @@
-"""What is remembered: tables, and the few transactions that the lifecycle needs. No HTTP here."""
+"""The ledger: tables, and the few transactions that the lifecycle needs. No HTTP here."""

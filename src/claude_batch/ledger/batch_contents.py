@@ -1,4 +1,4 @@
-"""Transactions of packing: which requests travel in which batch, and how batches are parted."""
+"""Transactions of packing: which requests go into which batch, and how batches are split."""
 
 from __future__ import annotations
 
@@ -49,23 +49,23 @@ __all__ = [
 ]
 
 _QUEUED = requests.c.state == RequestState.QUEUED
-# What goes to the live API, and what came too near to its deadline, is in no batch any more.
+# Excludes runs that go to the live API and runs within the margin of their deadline.
 _PACKABLE = (runs.c.stored.is_not(None), runs.c.live.is_(None), runs.c.past_margin.is_(None))
 ELIGIBLE: tuple[Any, ...] = (_QUEUED, requests.c.live.is_(None), *_PACKABLE)
-"""What may be packed at all, of requests joined to their runs."""
-# A batch that is shared cannot be cancelled for one of its runs alone: a run with a deadline gets
-# batches of its own.
+"""Conditions for requests that may be packed, for a query of requests joined to their runs."""
+# A shared batch cannot be cancelled for one of its runs alone, so a run with a deadline gets
+# separate batches.
 ALONE: Any = case((runs.c.deadline.is_not(None), runs.c.id), else_="")
-"""The run whose requests travel alone; "" for those without a deadline."""
+"""The run whose requests are packed alone; "" for runs without a deadline."""
 
 
 def due_lanes(tx: Connection, workspace_id: int, now: float) -> list[tuple[int, str, float]]:
-    """Lanes with queued requests, each with the earliest time that one asks to be packed at.
+    """Return the lanes with queued requests, each with the earliest time to pack one.
 
-    A lane stands there once for its requests without a deadline (run ""), and once for each run
-    that has one.
+    A lane has one entry for its requests without a deadline (run ""), and one for each run with a
+    deadline.
     """
-    # One that is due later than its linger lasts was queued before the clock jumped back.
+    # A request due later than its linger was queued before the clock jumped back.
     due = case((requests.c.due > now + runs.c.linger + 1, now), else_=requests.c.due)
     rows = tx.execute(
         select(requests.c.lane_id, ALONE, func.min(due))
@@ -86,9 +86,9 @@ _QUEUED_OF_LANE = (
 
 
 def queued_of_lane(tx: Connection, lane_id: int, alone: str = "") -> Iterator[tuple[int, int, str]]:
-    """Queued requests of a lane in the order they came: row number, size and run id.
+    """Yield the queued requests of a lane in order of arrival: row number, size and run id.
 
-    ``alone`` is the run with a deadline that they are of; "" for those without one.
+    ``alone`` is the run with a deadline; "" selects requests without one.
     """
     yield from plain_rows(tx, _QUEUED_OF_LANE, {"lane": lane_id, "alone": alone})
 
@@ -105,12 +105,12 @@ _QUEUED_BY_PREFIX = (
 def queued_by_prefix(
     tx: Connection, lane_id: int, alone: str = ""
 ) -> Iterator[tuple[int, int, str]]:
-    """`queued_of_lane`, but those that share a prefix follow each other."""
+    """Yield like `queued_of_lane`, with requests that share a prefix next to each other."""
     yield from plain_rows(tx, _QUEUED_BY_PREFIX, {"lane": lane_id, "alone": alone})
 
 
 def queued_primers(tx: Connection, lane_id: int, alone: str = "") -> list[tuple[int, int, str]]:
-    """The queued requests of a lane that go ahead of others for the first time."""
+    """Return the queued primers of a lane: requests sent ahead of others for the first time."""
     rows = tx.execute(
         select(requests.c.seq, requests.c.size, requests.c.run_id)
         .join(runs, runs.c.id == requests.c.run_id)
@@ -122,7 +122,10 @@ def queued_primers(tx: Connection, lane_id: int, alone: str = "") -> list[tuple[
 
 
 def queue_totals(tx: Connection, lane_id: int, alone: str = "") -> tuple[int, int, int]:
-    """Of a lane's queued requests: their number, the bytes of their params, the last row number."""
+    """Return the number of a lane's queued requests, their bytes, and the last row number.
+
+    The bytes are those of their params.
+    """
     count, size, last = tx.execute(
         select(
             func.count(),
@@ -137,7 +140,7 @@ def queue_totals(tx: Connection, lane_id: int, alone: str = "") -> tuple[int, in
 
 
 def policies(tx: Connection, lane_id: int, alone: str = "") -> dict[str, Record]:
-    """The runs that have queued requests in a lane, with their policies, by run id."""
+    """Return the runs that have queued requests in a lane, with their policies, by run id."""
     queued = exists().where(
         requests.c.run_id == runs.c.id,
         _QUEUED,
@@ -149,7 +152,7 @@ def policies(tx: Connection, lane_id: int, alone: str = "") -> dict[str, Record]
 
 
 def batch(tx: Connection, batch_id: int) -> Record:
-    """One batch with its lane's headers and workspace."""
+    """Return one batch with its lane's headers and workspace."""
     return tx.execute(
         select(
             batches, lanes.c.workspace_id, lanes.c.api_version, lanes.c.betas, lanes.c.user_profile
@@ -173,10 +176,11 @@ def pack(
     which: Literal["first", "by_prefix", "primers"] = "first",
     only: Sequence[int] | None = None,
 ) -> int:
-    """Bind a lane's queued requests up to ``last_seq`` to a new batch; returns its id.
+    """Bind a lane's queued requests up to ``last_seq`` to a new batch; return its id.
 
-    ``which``: ``by_prefix`` means the first ``count`` in the order of `queued_by_prefix` instead,
-    ``primers`` those of `queued_primers` alone. ``only``: these row numbers, and no others.
+    ``which`` changes the selection. ``by_prefix``: the first ``count`` requests in the order of
+    `queued_by_prefix`. ``primers``: only those of `queued_primers`. ``only``: these row numbers,
+    and no others.
     """
     batch_id = _insert_batch(
         tx, lane_id, count, params_bytes, poll_interval, max_poll_interval, now, int(now // DAY)
@@ -256,9 +260,9 @@ def _packed_of(workspace_id: int) -> Any:
 
 
 def next_packed(tx: Connection, workspace_id: int) -> int | None:
-    """The oldest batch of a workspace that waits to be sent; None where none does.
+    """Return the oldest batch of a workspace that waits to be sent; None if none does.
 
-    A half that was refused waits until its other half tells whether the API takes anything.
+    A refused half waits until the outcome of its other half shows whether the API accepts anything.
     """
     return tx.scalar(
         _packed_of(workspace_id).where(batches.c.refusal.is_(None)).order_by(batches.c.id).limit(1)
@@ -266,7 +270,7 @@ def next_packed(tx: Connection, workspace_id: int) -> int | None:
 
 
 def refused_halves(tx: Connection, workspace_id: int) -> list[Record]:
-    """Packed batches that the API refused without naming a request, each with its other half.
+    """Return packed batches that the API refused without naming a request, with their other halves.
 
     The other half's state and refusal are ``other_state`` and ``other_refusal``.
     """
@@ -293,7 +297,7 @@ def refused_halves(tx: Connection, workspace_id: int) -> list[Record]:
 
 
 def other_half(tx: Connection, batch_id: int) -> Record | None:
-    """The batch that was parted from the same one; None for a batch that is no half."""
+    """Return the other half of the batch that was split; None if this batch is not a half."""
     mine = batches.alias("mine")
     return tx.execute(
         select(batches)
@@ -303,19 +307,19 @@ def other_half(tx: Connection, batch_id: int) -> Record | None:
 
 
 def note_refusal(tx: Connection, batch_id: int, refusal: str) -> None:
-    """Keep what was said of a batch without naming a request of it."""
+    """Store the API's refusal of a batch that named no request."""
     tx.execute(update(batches).where(batches.c.id == batch_id).values(refusal=refusal))
 
 
 def forget_refusal(tx: Connection, batch_id: int) -> None:
-    """Send a refused half again, as a batch of its own."""
+    """Send a refused half again, as an independent batch."""
     tx.execute(update(batches).where(batches.c.id == batch_id).values(refusal=None, half_of=None))
 
 
 def probe(tx: Connection, workspace_id: int, now: float) -> int | None:
-    """Prepare the smallest batch that can be sent: a single request; None where nothing waits.
+    """Prepare the smallest batch that can be sent: a single request. None if no request waits.
 
-    Where it is in company it gets a batch of its own. What was refused before comes last.
+    A request that shares a batch moves to a new one. Requests that were refused before come last.
     """
     batch_id: int | None = tx.scalar(
         _packed_of(workspace_id)
@@ -334,23 +338,23 @@ def probe(tx: Connection, workspace_id: int, now: float) -> int | None:
 
 
 def part_off(tx: Connection, batch_id: int, seq: int, now: float) -> int:
-    """Give one request of a batch that was not taken a batch of its own; returns that one's id."""
+    """Move one request of a batch that was not accepted to a new batch; return that batch's id."""
     old = batch(tx, batch_id)
     if old.request_count < 2:
         return batch_id
     mine = requests.c.seq == seq
     size = tx.execute(select(requests.c.size).where(mine)).scalar_one()
     part = _part(tx, old, mine, 1, size, now)
-    # It was sent with the others so far, and they go on without it.
+    # Earlier POSTs carried it with the others, which stay in their batch without it.
     recount(tx, batch_id)
     return part
 
 
 def withdraw_cancelled(tx: Connection, batch_id: int) -> bool:
-    """Take out of a batch that was not sent what shall not be; False where nothing is left.
+    """Remove requests that must not be sent from an unsent batch; return False if none is left.
 
-    Cancelled requests end; those whose deadline is too near are queued again, for what becomes of
-    them there. Count and bytes of the batch are counted again.
+    Cancelled requests end. Requests too near to their deadline are queued again, and the queue
+    decides what happens to them. The batch's request count and bytes are updated.
     """
     mine = requests.c.batch_id == batch_id
     cancelled = select(runs.c.id).where(runs.c.cancelled.is_not(None))
@@ -362,7 +366,7 @@ def withdraw_cancelled(tx: Connection, batch_id: int) -> bool:
         runs.c.id.in_(select(batch_runs.c.run_id).where(batch_runs.c.batch_id == batch_id)),
     )
     left = 0
-    # Mostly there is none, and a hundred thousand requests need not be looked at for it.
+    # Usually there is none, so this avoids a scan of up to a hundred thousand requests.
     if tx.scalar(late.limit(1)) is not None:
         posts = select(batches.c.posts).where(batches.c.id == batch_id).scalar_subquery()
         sent = requests.c.sendings + posts
@@ -373,7 +377,7 @@ def withdraw_cancelled(tx: Connection, batch_id: int) -> bool:
 
 
 def recount(tx: Connection, batch_id: int) -> bool:
-    """Count what a batch that was not taken still holds; False, and dissolved, where nothing."""
+    """Update the counts of a batch that was not accepted; dissolve it and return False if empty."""
     count, size = tx.execute(
         select(func.count(), func.coalesce(func.sum(requests.c.size), 0)).where(
             requests.c.batch_id == batch_id, requests.c.state == RequestState.PACKED
@@ -388,7 +392,7 @@ def recount(tx: Connection, batch_id: int) -> bool:
 
 
 def split(tx: Connection, batch_id: int, now: float) -> tuple[int, int] | None:
-    """Part a batch that was not taken into two halves by bytes; None for a single request."""
+    """Split a batch that was not accepted into halves by bytes; None for a single request."""
     old = batch(tx, batch_id)
     rows = tx.execute(
         select(requests.c.seq, requests.c.size)
@@ -412,7 +416,7 @@ def split(tx: Connection, batch_id: int, now: float) -> tuple[int, int] | None:
 
 
 def _part(tx: Connection, old: Record, which: Any, count: int, size: int, now: float) -> int:
-    """Move some requests of a batch that was not taken to a new batch; returns its id."""
+    """Move some requests of a batch that was not accepted to a new batch; return its id."""
     part = _insert_batch(
         tx, old.lane_id, count, size, old.poll_interval, old.max_poll_interval, now, old.day
     )

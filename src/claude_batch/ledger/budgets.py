@@ -1,17 +1,18 @@
-"""Budgets: what may be spent, what is, and what is set aside for requests that are under way.
+"""Budgets: amounts, spent costs, and reservations for requests under way.
 
-Money is counted by batch and run, in the row of `batch_runs`: its ``reserved`` is the most that the
-run's requests in the batch can still cost. It is set when they are packed, and goes only when it is
-known what became of the sending: once the batch is collected, ``spent`` is what the run's results
-cost, and ``reserved`` keeps what may have been paid without being known (a lost line, an answer
-without a price). What is packed again is reserved again, in its new batch.
+Money is counted per batch and run, in one row of `batch_runs`. ``reserved`` is the most that the
+run's requests in the batch can still cost. Packing sets it, and it stays until the outcome of the
+POST is known. Collecting a batch sets ``spent`` to the cost of the run's results. ``reserved`` then
+keeps what may have been billed without proof: a lost line, or an answer without a price.
 
-So what a budget has left is its amount less two sums over a few rows, which are read in the very
-transaction that packs. Both columns are None where no budget has asked yet.
+Requests that are packed again reserve again, in their new batch.
 
-The live calls of a run and a day have such a row too (of a batch that is ``live``), which changes
-with each call: what it reserves when it leaves, at the live price, goes when it has ended, for what
-its answer cost; ``kept`` is what lost calls may have cost.
+What a budget has left is its amount less two sums over a few rows. The transaction that packs also
+reads these sums. Both columns are None until a budget asks for them.
+
+The live calls of a run and a day share one such row, of a batch in state ``live``. It changes with
+each call. A call reserves its live price when it is sent; when it ends, the cost of its answer
+replaces the reservation. ``kept`` is what lost calls may have cost.
 """
 
 from __future__ import annotations
@@ -69,10 +70,10 @@ __all__ = [
 ]
 
 DAY = 86400.0
-"""Seconds; a sending belongs to the day on which its batch was packed."""
+"""Seconds in a day. A request's cost belongs to the day on which its batch was packed."""
 
 UNBOUNDED = 10**12
-"""Nano-dollars set aside for a request that was packed before a budget, and has no known bound."""
+"""Nano-dollars reserved for a request that was packed before a budget and has no known bound."""
 
 _UNDER_WAY = (
     BatchState.PACKED,
@@ -89,33 +90,33 @@ _ORDER = {"run": 0, "actor": 1, "day": 2}
 
 
 class Budget(NamedTuple):
-    """A budget and where it stands, in nano-dollars."""
+    """A budget with its current sums, in nano-dollars."""
 
     scope: BudgetScope
     name: str
-    """The run's id, the actor's name, or "" for the day's."""
+    """The run's id, the actor's name, or "" for the budget of the day."""
     amount: int
     spent: int
-    """What known answers have cost."""
+    """Cost of the answers whose price is known."""
     kept: int
-    """What may have been paid without being known: it comes back only where it is disproved."""
+    """Amount that may have been billed without proof. It is released only if that is disproved."""
     reserved: int
     """The most that requests under way can cost."""
     warned: int = 0
 
     @property
     def left(self) -> int:
-        """What may be reserved now; below 0 where the budget was lowered."""
+        """Amount that can be reserved now; negative if the budget was lowered."""
         return self.amount - self.spent - self.kept - self.reserved
 
 
 def any_budget(tx: Connection) -> bool:
-    """Whether the ledger has a budget at all; mostly it has none, and nothing is counted."""
+    """Return whether the ledger has any budget. Most have none, and then nothing is counted."""
     return tx.scalar(select(budgets.c.scope).limit(1)) is not None
 
 
 def set_amount(tx: Connection, scope: BudgetScope, name: str, amount: int | None) -> None:
-    """Set, raise or lower a budget (nano-dollars); None removes it."""
+    """Set, raise or lower a budget in nano-dollars; None removes it."""
     mine = and_(budgets.c.scope == scope, budgets.c.name == name)
     if amount is None:
         tx.execute(delete(budgets).where(mine))
@@ -124,9 +125,10 @@ def set_amount(tx: Connection, scope: BudgetScope, name: str, amount: int | None
 
 
 def declare(tx: Connection, scope: BudgetScope, name: str, amount: int | None) -> None:
-    """A flag, a keyword or an actor's YAML asks for a budget; None: it says nothing.
+    """Declare a budget from a flag, a keyword or an actor's YAML; None declares nothing.
 
-    Who says the same as the last time changes nothing: it may have been raised since.
+    Declaring the same amount as last time changes nothing, because the budget may have been raised
+    since.
     """
     mine = and_(budgets.c.scope == scope, budgets.c.name == name)
     if amount is None or tx.scalar(select(budgets.c.declared).where(mine)) == amount:
@@ -142,7 +144,8 @@ def _sums(*of: Any) -> Any:
     reserved, spent = func.coalesce(batch_runs.c.reserved, 0), func.coalesce(batch_runs.c.spent, 0)
     return (
         select(
-            # Before a batch is collected only what is known of an incomplete one is spent.
+            # Before a batch is collected, `spent` holds only the known results of an incomplete
+            # batch.
             func.coalesce(func.sum(spent), 0),
             func.coalesce(
                 func.sum(
@@ -167,7 +170,10 @@ def _sums(*of: Any) -> Any:
 
 
 def _concerned(scope: str, name: str, day: int) -> Any:
-    """Of the rows of `batch_runs` and their batches, those that a budget has to pay for."""
+    """Return the condition for the rows that a budget covers.
+
+    The rows are those of `batch_runs`, joined to their batches.
+    """
     if scope == "run":
         return batch_runs.c.run_id == name
     if scope == "actor":
@@ -188,12 +194,15 @@ def _rows(tx: Connection, run_id: str | None, actor: str) -> Sequence[Record]:
 
 
 def amounts(tx: Connection, run_id: str | None, actor: str) -> dict[BudgetScope, int]:
-    """What a run, its actor and a day may cost in all; those without a budget are left out."""
+    """Return the budget amounts of a run, its actor and the day, by scope.
+
+    Scopes without a budget are left out.
+    """
     return {row.scope: row.amount for row in _rows(tx, run_id, actor)}
 
 
 def _removed(tx: Connection, scope: str, name: str, day: int) -> int:
-    """What runs have cost that are no longer there."""
+    """Return the cost of runs that were removed from the ledger."""
     if scope == "run":
         return 0
     mine = removed_costs.c.actor == name if scope == "actor" else removed_costs.c.day == day
@@ -203,7 +212,10 @@ def _removed(tx: Connection, scope: str, name: str, day: int) -> int:
 
 
 def remember_run(tx: Connection, run_id: str) -> None:
-    """A run is about to be removed: what it has cost stays spent, in the budgets of others."""
+    """Keep the cost of a run that is about to be removed in the other budgets.
+
+    These are the budgets of its actor and of the day.
+    """
     set_amount(tx, "run", run_id, None)
     actor: str = tx.execute(select(runs.c.actor).where(runs.c.id == run_id)).scalar_one()
     day = func.coalesce(batches.c.day, cast(batches.c.created / DAY, Integer))
@@ -242,13 +254,13 @@ def _stand(tx: Connection, row: Record, day: int) -> Budget:
 
 
 def budgets_of(tx: Connection, run_id: str, actor: str, day: int) -> list[Budget]:
-    """The budgets that a run's requests have to fit into; mostly none."""
+    """Return the budgets that apply to a run's requests; usually none."""
     rows = _rows(tx, run_id, actor)
     return [_stand(tx, row, day) for row in sorted(rows, key=lambda row: _ORDER[row.scope])]
 
 
 def all_budgets(tx: Connection, day: int) -> list[Budget]:
-    """Every budget of the ledger."""
+    """Return every budget of the ledger."""
     rows = tx.execute(select(budgets).order_by(budgets.c.scope, budgets.c.name)).all()
     return [_stand(tx, row, day) for row in rows]
 
@@ -257,14 +269,17 @@ def all_budgets(tx: Connection, day: int) -> list[Budget]:
 
 
 def reserved_sum(reserve: Any, counts: Any) -> Any:
-    """The sum of reservations where ``counts``; None as long as one of them is not known."""
+    """Return the SQL sum of reservations over rows that match ``counts``.
+
+    The sum is None if one of the reservations is unknown.
+    """
     unknown = func.sum(case((and_(counts, reserve.is_(None)), 1), else_=0))
     total = func.sum(case((and_(counts, reserve < 0), UNBOUNDED), (counts, reserve), else_=0))
     return case((unknown > 0, None), else_=total)
 
 
 def _members(batch_id: int) -> Any:
-    """The requests of a batch, those included that left it undecided: seq, run and reserve."""
+    """Select seq, run and reserve of a batch's requests, including those that left it undecided."""
     columns = (requests.c.seq, requests.c.run_id, requests.c.reserve)
     return union(
         select(*columns).where(requests.c.batch_id == batch_id),
@@ -275,9 +290,9 @@ def _members(batch_id: int) -> Any:
 
 
 def _everybody(batch_id: int) -> Any:
-    """As `_members`, and those that have a result of the batch and have left it since.
+    """Select the requests of `_members`, and those that left the batch with a result of it.
 
-    What these reserved in it is not known any more: it may be another turn's by now.
+    The reservation of the latter is unknown: the column may already hold that of another turn.
     """
     former = exists().where(
         former_members.c.batch_id == batch_id, former_members.c.request_seq == requests.c.seq
@@ -296,11 +311,14 @@ def _everybody(batch_id: int) -> Any:
 
 
 _OWN_RESULT = results.c.sending > 0
-"""Not the copy that a double has of another request's."""
+"""Excludes the copy of another request's answer that a double holds."""
 
 
 def _answered(batch_id: int) -> Any:
-    """As `_members`: the requests that have a result of a batch, wherever they are now."""
+    """Select the requests that have a result of a batch, wherever they are now.
+
+    The columns are those of `_members`.
+    """
     return (
         select(requests.c.seq, requests.c.run_id, requests.c.reserve)
         .join(results, results.c.request_seq == requests.c.seq)
@@ -313,12 +331,13 @@ def _answered(batch_id: int) -> Any:
 def settle(
     tx: Connection, batch_id: int, *, lost: bool, contradicted: bool, left: bool = False
 ) -> None:
-    """All is known of a batch that can be: its results' cost is spent, what is in doubt is kept.
+    """Settle a batch: its results' cost becomes spent, and doubtful amounts are kept.
 
-    ``lost``: a request without a line may have been paid for. ``contradicted``: so may one whose
-    line tells of a failure. Called before the requests leave the batch, unless ``left``: then
-    those that have left it with a result are looked for. Costs nothing where no budget has asked
-    for the batch's reservations.
+    ``lost``: a request without a result line may have been billed. ``contradicted``: a request
+    whose line reports a failure may have been billed too.
+
+    Call this before the requests leave the batch, or pass ``left`` to include requests that left it
+    with a result. Does nothing if no budget has asked for the batch's reservations.
     """
     mine = _everybody(batch_id) if left else _members(batch_id)
     _settle(tx, batch_id, mine, lost=lost, contradicted=contradicted)
@@ -353,8 +372,8 @@ def _settle(tx: Connection, batch_id: int, mine: Any, *, lost: bool, contradicte
     )
     tx.execute(update(batch_runs).where(*asked).values(reserved=0, spent=0))
     for row in rows:
-        # A conversation that has gone on is about to reserve anew, and nothing tells any more what
-        # its turn here could cost: then all that the run had reserved is kept.
+        # A conversation that went on is about to reserve again, and its old reservation is gone.
+        # The run's whole reservation is kept instead.
         kept = max(row.kept, before.get(row.run_id, 0)) if row.anew else row.kept
         tx.execute(
             update(batch_runs)
@@ -364,9 +383,9 @@ def _settle(tx: Connection, batch_id: int, mine: Any, *, lost: bool, contradicte
 
 
 def price_later(tx: Connection, priced: Sequence[tuple[int, int, int]]) -> None:
-    """Answers that were collected without a price have one now: request, sending, nano-dollars.
+    """Price answers that were collected without a price: request, sending, nano-dollars.
 
-    What was kept for them is spent. Called before their rows have the price.
+    The amount kept for them becomes spent. Call this before the price is written to their rows.
     """
     if tx.scalar(select(batch_runs.c.run_id).where(batch_runs.c.spent.is_not(None)).limit(1)):
         tx.execute(
@@ -384,7 +403,7 @@ _OF_SEQ = requests.c.seq == bindparam("of_seq")
 _WAS_KEPT = (
     select(
         case(
-            # A conversation that has gone on has reserved anew: what was kept stays kept.
+            # A conversation that went on has reserved again, so what was kept stays kept.
             (requests.c.answered_by.is_distinct_from(bindparam("of_sending")), 0),
             (requests.c.reserve < 0, UNBOUNDED),
             else_=func.coalesce(requests.c.reserve, 0),
@@ -409,7 +428,7 @@ _PRICE_LATER = (
 
 
 def members_of(tx: Connection, batch_id: int) -> list[tuple[str, str]]:
-    """The runs, each with its actor, for which a batch has counted what it reserved."""
+    """Return the runs, each with its actor, whose reservations are counted for a batch."""
     rows = tx.execute(
         select(runs.c.id, runs.c.actor)
         .join(batch_runs, batch_runs.c.run_id == runs.c.id)
@@ -419,17 +438,17 @@ def members_of(tx: Connection, batch_id: int) -> list[tuple[str, str]]:
 
 
 def note_warned(tx: Connection, budget: Budget, percent: int) -> None:
-    """It was said that so much of a budget is gone."""
+    """Record the percentage of a budget that the last warning reported."""
     mine = and_(budgets.c.scope == budget.scope, budgets.c.name == budget.name)
     tx.execute(update(budgets).where(mine).values(warned=percent))
 
 
 def recount(tx: Connection, batch_id: int) -> None:
-    """Sum up anew what a batch has reserved that is not collected, those included that left it."""
+    """Sum the reservations of a batch that is not collected. Requests that left it are included."""
     of = select(batches.c.state, batches.c.missing_since).where(batches.c.id == batch_id)
     row = tx.execute(of).first()
     if row is None or row.state not in _OPEN:
-        return  # it was collected, or parted, since somebody looked
+        return  # collected or split by another process meanwhile
     incomplete = row.missing_since is not None
     former = and_(
         former_members.c.request_seq == requests.c.seq, former_members.c.batch_id == batch_id
@@ -457,14 +476,14 @@ def recount(tx: Connection, batch_id: int) -> None:
             [{"batch_id": batch_id, "run_id": each.run_id, "reserved": each[1]} for each in rows],
         )
     if incomplete:
-        # Successes of it were given already, and their cost is known.
+        # Its successes are already final, and their cost is known.
         settle(tx, batch_id, lost=True, contradicted=True, left=True)
 
 
 def uncounted(tx: Connection, of: Sequence[tuple[str, str]], day: int) -> list[tuple[int, str]]:
-    """Batches that these budgets (scope, name) have to pay for, and that no budget has asked about.
+    """Return the batches that these budgets (scope, name) cover but have not counted yet.
 
-    Each with its state.
+    Each batch comes with its state.
     """
     concerned = or_(*(_concerned(scope, name, day) for scope, name in of))
     rows = tx.execute(
@@ -486,15 +505,15 @@ def uncounted(tx: Connection, of: Sequence[tuple[str, str]], day: int) -> list[t
 
 
 def count_collected(tx: Connection, batch_id: int) -> None:
-    """Sum up what a batch has cost that was collected before a budget asked."""
+    """Sum the cost of a batch that was collected before a budget asked."""
     tx.execute(
         update(batch_runs)
         .where(batch_runs.c.batch_id == batch_id, batch_runs.c.reserved.is_(None))
         .values(reserved=0)
     )
-    # A conversation has left the batch that a turn of it was answered in.
+    # A conversation leaves the batch that answered one of its turns.
     _settle(tx, batch_id, _answered(batch_id), lost=False, contradicted=False)
-    # What was lost in it may have been paid for, also where it was sent again on order.
+    # Lost requests may have been billed, even if the user ordered them to be sent again.
     reserve = case((requests.c.reserve < 0, UNBOUNDED), else_=func.coalesce(requests.c.reserve, 0))
     former = requests.c.seq.in_(
         select(former_members.c.request_seq).where(former_members.c.batch_id == batch_id)

@@ -1,7 +1,7 @@
-"""What live calls take of budgets: each by itself, in the row of what holds a run's calls of a day.
+"""Reservations of live calls in budgets. Each call reserves alone, in its run's row for the day.
 
-A call's reservation, at the live price, is in ``requests.reserve`` from its claim on. Rows of
-`batch_runs` are changed with each call, and only where a budget has asked for them.
+From its claim on, a call's reservation at the live price is in ``requests.reserve``. Rows of
+`batch_runs` change with each call, and only if a budget has asked for them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _RESERVE = case((requests.c.reserve < 0, UNBOUNDED), else_=func.coalesce(request
 
 
 def _row(batch_id: int, seq: int) -> Any:
-    """The row that counts a live call; none where no budget has asked for it."""
+    """Return the condition for the row that counts a live call; no row matches without a budget."""
     run_id = select(requests.c.run_id).where(requests.c.seq == seq).scalar_subquery()
     return and_(
         batch_runs.c.batch_id == batch_id,
@@ -35,7 +35,10 @@ def _reserve_of(seq: int) -> Any:
 
 
 def call_left(tx: Connection, batch_id: int, seq: int) -> None:
-    """A live call is about to be made, whose ``reserve`` is noted: it is set aside."""
+    """Reserve the amount of a live call that is about to be made.
+
+    Its ``reserve`` must be stored already.
+    """
     tx.execute(
         update(batch_runs)
         .where(_row(batch_id, seq))
@@ -46,9 +49,9 @@ def call_left(tx: Connection, batch_id: int, seq: int) -> None:
 def call_ended(
     tx: Connection, batch_id: int, seq: int, *, cost: int | None, answered: bool, lost: bool
 ) -> None:
-    """A live call has ended: what it had set aside is spent, kept, or free again.
+    """Settle a live call that has ended: its reservation is spent, kept or released.
 
-    An answer without a price may have cost as much as it had reserved, a ``lost`` call too.
+    An answer without a price may have cost as much as its reservation; so may a ``lost`` call.
     """
     reserve = _reserve_of(seq)
     doubt = lost or (answered and cost is None)
@@ -64,7 +67,7 @@ def call_ended(
 
 
 def calls_lost(tx: Connection, seqs: Sequence[int]) -> None:
-    """Live calls were under way when their driver ended: what they had set aside is kept."""
+    """Keep the reservations of live calls that were under way when their driver ended."""
     if any_budget(tx):
         for seq in seqs:
             batch_id = tx.execute(
@@ -74,7 +77,7 @@ def calls_lost(tx: Connection, seqs: Sequence[int]) -> None:
 
 
 def count_calls(tx: Connection, batch_id: int) -> None:
-    """Sum up what live calls have cost, and may cost, that were made before a budget asked."""
+    """Sum what live calls made before a budget asked have cost, and may still cost."""
     mine = requests.c.batch_id == batch_id, requests.c.run_id == batch_runs.c.run_id
 
     def reserved(*of: Any) -> Any:

@@ -71,7 +71,7 @@ _OPEN_AT_API = (BatchState.IN_PROGRESS, BatchState.CANCELING)
 
 
 class NewResult(NamedTuple):
-    """A result line as it is stored."""
+    """A result line as the ledger stores it."""
 
     request_seq: int
     sending: int
@@ -82,32 +82,34 @@ class NewResult(NamedTuple):
     usage: Usage | None
     model: str | None
     cost: int | None
-    """Nano-dollars; None where the price is not known. Likewise the two below."""
+    """Nano-dollars; None if the price is unknown. The two fields below work the same way."""
     live_cost: int | None
     uncached_cost: int | None
 
 
 class Gap(NamedTuple):
-    """Results of an ended batch that a complete fetch did not bring. Times are the server's."""
+    """Results of an ended batch that a complete fetch lacked. Times are server times."""
 
     missing: int
-    """How many; where every request has a line, how many successes the lines hide."""
+    """Number of missing lines. If every request has a line: the number of successes the lines
+    hide.
+    """
     since: float
-    """The first complete fetch that lacked some."""
+    """Time of the first complete fetch that lacked results."""
     seen: float
-    """The last one."""
+    """Time of the last complete fetch that lacked results."""
     until: float
-    """From when on they are lost if they are still missing."""
+    """Time after which results that are still missing count as lost."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """What of a batch's results is in the ledger."""
+    """Counts of a batch's results in the ledger."""
 
     total: int
     succeeded: int
     dispositions: frozenset[str] = frozenset()
-    """What is to be done about them, as far as any of them asks for it."""
+    """The dispositions that occur among the results."""
 
 
 def _of_workspace(workspace_id: int) -> Any:
@@ -115,7 +117,7 @@ def _of_workspace(workspace_id: int) -> Any:
 
 
 def at_the_api(tx: Connection, workspace_id: int) -> list[Record]:
-    """Batches that the API has and has not ended, as far as is known."""
+    """Return the batches that the API has accepted and, as far as known, not yet ended."""
     return list(
         tx.execute(
             select(batches)
@@ -127,7 +129,7 @@ def at_the_api(tx: Connection, workspace_id: int) -> list[Record]:
 
 
 def ended_batches(tx: Connection, workspace_id: int, now: float) -> list[int]:
-    """Batches whose results wait to be collected, and may be fetched by now."""
+    """Return the ended batches whose results are due to be fetched."""
     return list(
         tx.scalars(
             select(batches.c.id)
@@ -147,7 +149,7 @@ def ended_batches(tx: Connection, workspace_id: int, now: float) -> list[int]:
 
 
 def next_check_of(tx: Connection, workspace_id: int) -> float | None:
-    """When the next batch of a workspace is to be checked or fetched; None where none is."""
+    """Return when the next batch of a workspace is due for a check or a fetch; None if none is."""
     return tx.scalar(
         select(func.min(func.coalesce(batches.c.next_check, 0.0)))
         .join(lanes, _of_workspace(workspace_id))
@@ -164,7 +166,7 @@ def checked(
     not_found_since: float | None = None,
     note: str | None = None,
 ) -> None:
-    """Note what a check has seen, and when to check again."""
+    """Record the result of a check, and the time of the next one."""
     tx.execute(
         update(batches)
         .where(batches.c.id == batch_id)
@@ -173,7 +175,7 @@ def checked(
 
 
 def mark_ended(tx: Connection, batch_id: int, *, counts: str, ended: float) -> None:
-    """The API has finished with a batch; ``counts`` is its request_counts as JSON."""
+    """Mark a batch as ended by the API. ``counts`` is its request_counts as JSON."""
     tx.execute(
         update(batches)
         .where(batches.c.id == batch_id)
@@ -197,9 +199,10 @@ def note_fetch(
     note: str,
     not_found_since: float | None,
 ) -> None:
-    """Note that a fetch of results did not bring everything; it is repeated at ``next_check``.
+    """Record an incomplete fetch of results, which is repeated at ``next_check``.
 
-    ``gap`` is what was missing, or None where the fetch broke and shows nothing.
+    ``gap`` describes the missing results. It is None if the fetch broke off, because then nothing
+    is proved missing.
     """
     seen: dict[str, Any] = {}
     if gap is not None:
@@ -218,10 +221,10 @@ def note_fetch(
 
 
 def give_successes(tx: Connection, batch_id: int) -> int:
-    """End the requests of an ended batch whose success is stored; returns how many.
+    """Finish the requests of an ended batch whose success is stored; return their number.
 
-    The batch still lacks results, so its failures are not judged: a missing line may contradict
-    them. Nothing contradicts a success.
+    The batch still lacks results. Its failures are not judged yet, because a missing line may
+    contradict them. Nothing contradicts a success.
     """
     posts = select(batches.c.posts).where(batches.c.id == batch_id).scalar_subquery()
     given = transitions.conclude(
@@ -235,12 +238,12 @@ def give_successes(tx: Connection, batch_id: int) -> int:
 
 
 def settle_again(tx: Connection, batch_id: int, *, lost: bool, contradicted: bool) -> None:
-    """Count anew what a collected batch has cost, now that more of its results are stored."""
+    """Recompute the cost of a collected batch after more of its results were stored."""
     settle(tx, batch_id, lost=lost, contradicted=contradicted, left=True)
 
 
 def fetch_soon(tx: Connection, batch_id: int, now: float) -> None:
-    """Have the driver fetch an ended batch without waiting for its turn."""
+    """Make an ended batch due for a fetch now."""
     tx.execute(
         update(batches)
         .where(batches.c.id == batch_id, batches.c.state == BatchState.ENDED)
@@ -249,7 +252,7 @@ def fetch_soon(tx: Connection, batch_id: int, now: float) -> None:
 
 
 def without_result(tx: Connection, batch_id: int) -> int:
-    """How many requests wait in an ended batch without a stored result of it."""
+    """Return how many requests wait in an ended batch without a stored result of it."""
     return (
         tx.scalar(
             select(func.count())
@@ -265,7 +268,7 @@ def without_result(tx: Connection, batch_id: int) -> int:
 
 
 def has_no_result(batch_id: int) -> Any:
-    """Of a request: whether no result of a batch is stored for it."""
+    """Return the condition for requests that have no stored result of a batch."""
     return ~exists().where(results.c.request_seq == requests.c.seq, results.c.batch_id == batch_id)
 
 
@@ -273,16 +276,16 @@ _MEMBERS = select(requests.c.id, requests.c.seq).where(requests.c.batch_id == bi
 
 
 def members(tx: Connection, batch_id: int) -> dict[str, int]:
-    """The row number of each request of a batch, by the request's id."""
-    # All at once: a batch has at most 100,000 (15 MB), and to walk it costs a quarter of what
-    # it costs to look each of its lines up in the index of ids.
+    """Return the row numbers of a batch's requests by request id."""
+    # Read all at once: a batch has at most 100,000 requests (15 MB). Reading them in sequence costs
+    # a quarter of one index lookup per line.
     return dict(plain_rows(tx, _MEMBERS, {"batch": batch_id}))
 
 
 def gone_on(tx: Connection, batch_id: int) -> dict[str, int]:
-    """The requests that have a result of a batch and have left it since: row numbers by id.
+    """Return row numbers by id of requests that have a result of a batch and have left it since.
 
-    Those are conversations in a later turn, and requests that were tried again.
+    These are conversations in a later turn, and requests that were retried.
     """
     rows = tx.execute(
         select(requests.c.id, requests.c.seq)
@@ -298,7 +301,7 @@ def gone_on(tx: Connection, batch_id: int) -> dict[str, int]:
 
 @lru_cache
 def _upsert_results() -> Any:
-    # A batch's lines were answered when it ended; only live calls have a time of their own.
+    # The lines of a batch were answered when it ended; only live calls have a time of their own.
     statement = insert(results).values(answered=null())
     replaced = {
         name: statement.excluded[name]
@@ -309,7 +312,7 @@ def _upsert_results() -> Any:
         index_elements=["request_seq", "sending"],
         set_=replaced,
         where=and_(
-            # Written out, since `insert_many` gives values for columns only.
+            # Literal, because `insert_many` binds values for columns only.
             statement.excluded.outcome == literal_column("'succeeded'"),
             results.c.outcome != literal_column("'succeeded'"),
         ),
@@ -317,7 +320,10 @@ def _upsert_results() -> Any:
 
 
 def add_results(tx: Connection, batch_id: int, new: Sequence[NewResult]) -> None:
-    """Store result lines. A line stored before stays, unless a succeeded one contradicts it."""
+    """Store result lines.
+
+    A stored line stays, unless it is a failure and the new line is a success.
+    """
     if not new:
         return
     rows: list[tuple[Any, ...]] = []
@@ -348,16 +354,16 @@ def add_results(tx: Connection, batch_id: int, new: Sequence[NewResult]) -> None
 
 
 MOST_STRANGE_LINES = 1000
-"""Lines of a batch that are kept although they are no results of it."""
+"""Most unexpected lines that are kept for one batch."""
 MOST_STRANGE_BYTES = 1 << 20
-"""Bytes that are kept of each of them."""
+"""Most bytes that are kept of each unexpected line."""
 
 
 def add_strange_lines(tx: Connection, batch_id: int, lines: Iterable[tuple[bytes, str]]) -> None:
     """Keep lines that are no results of this batch, each once, with the reason.
 
-    What is beyond `MOST_STRANGE_LINES` or `MOST_STRANGE_BYTES` is dropped: a server could fill the
-    disk with it.
+    Anything beyond `MOST_STRANGE_LINES` or `MOST_STRANGE_BYTES` is dropped, so that a faulty server
+    cannot fill the disk.
     """
     mine = strange_lines.c.batch_id == batch_id
     count = tx.scalar(select(func.count()).select_from(strange_lines).where(mine)) or 0
@@ -373,10 +379,10 @@ def add_strange_lines(tx: Connection, batch_id: int, lines: Iterable[tuple[bytes
 
 
 def stored_counts(tx: Connection, batch_id: int) -> Stored:
-    """How many requests of a batch have a stored result, and how many a succeeded one."""
+    """Return how many requests of a batch have a stored result, and how many have succeeded."""
     counts = tx.execute(
         select(results.c.outcome, results.c.disposition, func.count())
-        # A double's copy of an answer is no result of the batch.
+        # A double's copy of an answer is not a result of the batch.
         .where(results.c.batch_id == batch_id, results.c.sending > REUSED)
         .group_by(results.c.outcome, results.c.disposition)
     ).all()
@@ -392,26 +398,26 @@ class Collected:
     """What happened to a batch's requests when it was collected."""
 
     given: int
-    """Requests that had their answers before."""
+    """Requests that were final before the batch was complete."""
     steps: Counter[Next]
-    """The others, by what followed."""
+    """The other requests, counted by the next step."""
     account_line: bytes | None
-    """One raw line with an error of the account, if there is any."""
+    """One raw line with an account error; None if there is none."""
 
     @property
     def final(self) -> int:
-        """Requests with a result that are final."""
+        """Number of requests with a result that are final."""
         ended = (count for step, count in self.steps.items() if step.state.is_final)
         return self.given + sum(ended) - self.lost
 
     @property
     def lost(self) -> int:
-        """Requests that are lost."""
+        """Number of lost requests."""
         return sum(count for step, count in self.steps.items() if step.state is RequestState.LOST)
 
     @property
     def retried(self) -> Counter[Reason]:
-        """Requests that are queued again, by the reason."""
+        """Requests that were queued again, counted by reason."""
         reasons: Counter[Reason] = Counter()
         for step, count in self.steps.items():
             if step.retried is not None:
@@ -429,12 +435,14 @@ def finish_collection(
     contradicted: bool = False,
     left: bool = False,
 ) -> Collected:
-    """Give every request of a batch its final state, or queue it again.
+    """Move every request of a batch to its final state, or queue it again.
 
-    ``stored`` is what `stored_counts` says of the batch. ``missing`` says what becomes of requests
-    without a line: ``lost``, or ``queued`` again. ``contradicted``: some line hides a success, so
-    a failure that would be tried again may be one that was paid for, and is ``lost``. ``left``:
-    successes of it were given before, so some of its requests may have left it.
+    ``stored`` is the result of `stored_counts`. ``missing`` is the state for requests without a
+    line: ``lost``, or ``queued`` to send them again.
+
+    ``contradicted``: some line hides a success. A failure that would be retried may then have been
+    billed, so it becomes ``lost``. ``left``: successes of the batch were finished earlier, so some
+    of its requests may have left it.
     """
     may_be_paid = missing is RequestState.LOST
     settle(tx, batch_id, lost=may_be_paid, contradicted=contradicted, left=left)
@@ -489,7 +497,7 @@ def _waiting(batch_id: int) -> Any:
 
 
 def _given_before(tx: Connection, batch_id: int) -> int:
-    """How many requests of a batch had their answers before it was complete."""
+    """Return how many requests of a batch were final before it was complete."""
     had = and_(
         requests.c.batch_id == batch_id,
         requests.c.finished.is_not(None),
@@ -499,7 +507,10 @@ def _given_before(tx: Connection, batch_id: int) -> int:
 
 
 def cancel_run(tx: Connection, run_id: str, now: float) -> None:
-    """Cancel a run: what was not sent ends ``canceled`` at once, the rest when its batch ends."""
+    """Cancel a run.
+
+    Unsent requests end as ``canceled`` at once, the others when their batch ends.
+    """
     tx.execute(
         update(runs).where(runs.c.id == run_id, runs.c.cancelled.is_(None)).values(cancelled=now)
     )
@@ -509,7 +520,7 @@ def cancel_run(tx: Connection, run_id: str, now: float) -> None:
 
 
 def cancel_request(tx: Connection, seq: int, now: float) -> None:
-    """Cancel a single call, like `cancel_run`."""
+    """Cancel a single call, as `cancel_run` does for a run."""
     mine = requests.c.seq == seq
     transitions.mark_cancelled(tx, mine)
     transitions.cancel(tx, and_(mine, requests.c.state == RequestState.QUEUED))
@@ -517,7 +528,7 @@ def cancel_request(tx: Connection, seq: int, now: float) -> None:
 
 
 def request_cancels(tx: Connection, of: Any, now: float) -> None:
-    """Have batches cancelled at the API in which nobody waits any more; ``of`` selects ids."""
+    """Request the cancellation of batches in which no caller waits any more; ``of`` selects ids."""
     others = exists().where(
         requests.c.batch_id == batches.c.id,
         requests.c.state == RequestState.PACKED,
@@ -546,7 +557,7 @@ def request_cancels(tx: Connection, of: Any, now: float) -> None:
 
 
 def to_cancel(tx: Connection, workspace_id: int) -> list[Record]:
-    """Batches in progress whose cancellation was asked for: ``id`` and ``remote_id``."""
+    """Return ``id`` and ``remote_id`` of batches in progress that are to be cancelled."""
     return list(
         tx.execute(
             select(batches.c.id, batches.c.remote_id)
@@ -554,7 +565,7 @@ def to_cancel(tx: Connection, workspace_id: int) -> list[Record]:
             .where(
                 batches.c.state == BatchState.IN_PROGRESS,
                 batches.c.cancel_requested.is_not(None),
-                # One that was adopted without proof may be somebody else's.
+                # A batch adopted without proof may belong to another client.
                 func.coalesce(batches.c.adopted, "") != "assumed",
             )
         )
@@ -562,7 +573,10 @@ def to_cancel(tx: Connection, workspace_id: int) -> list[Record]:
 
 
 def mark_lost(tx: Connection, batch_id: int, *, note: str, now: float) -> Collected:
-    """A batch is gone from the API: what it held may have been paid for, and has no answer."""
+    """Mark a batch as gone from the API.
+
+    Its open requests become lost, because they may have been billed.
+    """
     stored = stored_counts(tx, batch_id)
     collected = finish_collection(tx, batch_id, stored, missing=RequestState.LOST, now=now)
     tx.execute(update(batches).where(batches.c.id == batch_id).values(note=note))

@@ -1,9 +1,9 @@
 """Transactions of conversations: requests whose answer asks for another turn.
 
-A request that was answered with a pause, with calls of tools, or in the wrong shape is *continuing*
-until its next turn is queued, or it ends. Its params then hold the whole conversation, and go out
-under a sending of their own. Only runs that converse have such requests: in others every answer is
-final.
+A request becomes *continuing* if its answer is a pause, calls tools, or has the wrong format. It
+stays so until its next turn is queued, or it ends. Its params then hold the whole conversation and
+are sent under a new sending number. Only runs that converse have such requests; in other runs every
+answer is final.
 """
 
 from __future__ import annotations
@@ -58,28 +58,28 @@ __all__ = [
 
 
 class Stop(StrEnum):
-    """Why a conversation cannot go on."""
+    """Why a conversation cannot continue."""
 
-    MAX_TURNS = "max_turns"  # the last answer that it may have asks for another turn
-    TOOL_INTERRUPTED = "tool_interrupted"  # a tool may have done its work, and told nobody
-    INVALID_OUTPUT = "invalid_output"  # no answer was of the shape that was asked for
-    TOO_LARGE = "too_large"  # it has outgrown what a batch can carry
+    MAX_TURNS = "max_turns"  # the last answer allowed asks for another turn
+    TOOL_INTERRUPTED = "tool_interrupted"  # a tool may have run without recording its result
+    INVALID_OUTPUT = "invalid_output"  # no answer matched the response format
+    TOO_LARGE = "too_large"  # it exceeds what a batch can carry
 
 
 class NextTurn(NamedTuple):
-    """What a conversation goes on with."""
+    """The next turn of a conversation."""
 
     seq: int
     answered_by: int
-    """The sending that it goes on from: nothing is done where it has gone on already."""
+    """The sending that it continues. Nothing is done if the conversation has already continued."""
     body: bytes
     """The params of the next turn."""
     rejected: bool
-    """Whether the answer was not of the shape that was asked for, and no turn of its own."""
+    """Whether the answer did not match the response format, and so is not a turn."""
 
 
 class ToolResult(NamedTuple):
-    """What came of a call."""
+    """The result of a tool call."""
 
     seq: int
     sending: int
@@ -93,12 +93,12 @@ class ToolResult(NamedTuple):
 
 
 def is_usable(answer: Any = results) -> Any:
-    """Whether the joined line is an answer that a request can end with instead of being sent."""
+    """Return the condition for a joined line that a request can end with instead of being sent."""
     return and_(answer.c.outcome == RequestState.SUCCEEDED, answer.c.disposition != "malformed")
 
 
 def of_this_turn(answer: Any = results) -> Any:
-    """Whether the joined answer is one that its conversation has not gone on from."""
+    """Return the condition for a joined answer that its conversation has not continued from."""
     consumed = (
         select(conversations.c.consumed)
         .where(conversations.c.request_seq == requests.c.seq)
@@ -111,7 +111,7 @@ def of_this_turn(answer: Any = results) -> Any:
 
 
 def is_continuing(tx: Connection, workspace_id: int) -> bool:
-    """Whether any request of a workspace is between two turns."""
+    """Return whether any request of a workspace is between two turns."""
     return bool(
         tx.scalar(
             select(requests.c.seq)
@@ -127,11 +127,11 @@ def is_continuing(tx: Connection, workspace_id: int) -> bool:
 def continuing(
     tx: Connection, workspace_id: int, *, after: int = 0, limit: int = 1000
 ) -> list[Record]:
-    """Requests of a workspace that are between two turns, in order, without their texts.
+    """Return the requests of a workspace that are between two turns, in order, without texts.
 
-    Its ``seq``, ``run_id``, ``answered_by``, ``disposition``, ``turns``, ``rejected``,
-    ``goes_live`` (its next turn is asked live) and ``cancelled``; its run's ``tools``,
-    ``max_turns``, ``turn_linger``, ``linger`` and ``validation_attempts``.
+    Columns of the request: ``seq``, ``run_id``, ``answered_by``, ``disposition``, ``turns``,
+    ``rejected``, ``goes_live`` (its next turn is a live call) and ``cancelled``. Columns of its
+    run: ``tools``, ``max_turns``, ``turn_linger``, ``linger`` and ``validation_attempts``.
     """
     return list(
         tx.execute(
@@ -172,7 +172,7 @@ def continuing(
 
 
 def turn_of(tx: Connection, seq: int, sending: int) -> tuple[bytes, bytes]:
-    """A request's params as they are now, and the result line that it was answered with."""
+    """Return a request's present params, and the result line that answered it."""
     row = tx.execute(
         select(params.c.body, results.c.raw)
         .join(results, results.c.request_seq == params.c.request_seq)
@@ -182,7 +182,7 @@ def turn_of(tx: Connection, seq: int, sending: int) -> tuple[bytes, bytes]:
 
 
 def continuing_counts(tx: Connection, run_id: str) -> tuple[int, int]:
-    """Of a run's requests between two turns: how many, and how many of them wait for tools."""
+    """Return how many of a run's requests are between two turns, and how many wait for tools."""
     count, tools = tx.execute(
         select(
             func.count(),
@@ -202,7 +202,7 @@ def continuing_counts(tx: Connection, run_id: str) -> tuple[int, int]:
 
 
 def next_turns(tx: Connection, turns: Sequence[NextTurn], *, due: float) -> int:
-    """Queue the next turn of conversations; returns how many there still were to be queued."""
+    """Queue the next turn of conversations; return how many were still to be queued."""
     queued = 0
     for turn in turns:
         row = tx.execute(
@@ -252,7 +252,7 @@ def next_turns(tx: Connection, turns: Sequence[NextTurn], *, due: float) -> int:
 
 
 def stop(tx: Connection, seq: int, sending: int, why: Stop, note: str) -> None:
-    """End a conversation that cannot go on; its last answer is kept."""
+    """End a conversation that cannot continue; its last answer is kept."""
     if not transitions.stop_conversation(tx, seq, sending):
         return
     values: dict[str, Any] = {"stopped": why, "note": note}
@@ -271,7 +271,7 @@ def stop(tx: Connection, seq: int, sending: int, why: Stop, note: str) -> None:
 
 
 def calls_of(tx: Connection, seq: int, sending: int) -> dict[str, Record]:
-    """The calls of an answer that have started, by their ids."""
+    """Return the started tool calls of an answer, by their ids."""
     rows = tx.execute(
         select(tool_calls).where(tool_calls.c.request_seq == seq, tool_calls.c.sending == sending)
     )
@@ -289,9 +289,9 @@ def start_call(
     now: float,
     instead_of: str | None = None,
 ) -> bool:
-    """Note that a call starts here; False where it must not.
+    """Record that a tool call starts here; return False if it must not start.
 
-    ``instead_of``: the process that had started it, and has gone.
+    ``instead_of``: the ended process that had started it.
     """
     if tx.execute(select(requests.c.seq).where(stands_at(seq, sending))).first() is None:
         return False
@@ -337,7 +337,7 @@ _FINISH = (
 
 
 def finish_calls(tx: Connection, done: Sequence[ToolResult], *, process: str, now: float) -> None:
-    """Note what came of calls, one at least, that this process has started."""
+    """Record the results of at least one tool call that this process has started."""
     tx.execute(
         _FINISH,
         [

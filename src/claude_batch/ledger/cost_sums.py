@@ -1,6 +1,7 @@
-"""What runs have used and cost: sums over the rows of `results`.
+"""Usage and cost of runs: sums over the rows of `results`.
 
-Every row counts, those of sendings that were sent again included: what was paid twice costs twice.
+Every row counts, including those of requests that were sent again: an answer that was billed twice
+costs twice.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ Grouping = Literal["actor", "model", "day"]
 
 DAY = 86400.0
 PAGE = 1000
-"""Answers that are read at once."""
+"""Answers per page."""
 
 _FAILED = (
     RequestState.ERRORED,
@@ -62,10 +63,12 @@ _SUCCEEDED = results.c.outcome == RequestState.SUCCEEDED
 
 
 class Sums(NamedTuple):
-    """Sums over results; costs are nano-dollars, of the answers whose price is known."""
+    """Sums over results. Costs are in nano-dollars, for answers whose price is known."""
 
     group: str | int | None
-    """An actor, a model or a day (counted since the epoch); None for no model, and for all."""
+    """An actor, a model or a day (counted since the epoch). None for no model, and for the
+    total.
+    """
     succeeded: int
     errored: int
     expired: int
@@ -77,12 +80,12 @@ class Sums(NamedTuple):
     cache_1h_tokens: int
     web_searches: int
     unpriced: int
-    """Answers whose price is not known."""
+    """Number of answers whose price is unknown."""
     cost: int
     live_cost: int
     uncached_cost: int
     reused: int
-    """Answers that were another request's; they are in no other number here."""
+    """Number of answers reused from another request; no other number here includes them."""
 
 
 def _count(condition: Any) -> Any:
@@ -113,7 +116,7 @@ _SUMS = (
 
 
 def sums(tx: Connection, run_id: str | None = None, by: Grouping | None = None) -> list[Sums]:
-    """What a run, or the whole ledger, has used and cost: in all, or by groups in their order."""
+    """Return the usage and cost of a run or the whole ledger: one total, or groups in order."""
     key: Any = None
     query = select(*_SUMS)
     if by is not None:
@@ -137,7 +140,7 @@ def sums(tx: Connection, run_id: str | None = None, by: Grouping | None = None) 
 
 
 def unpriced_models(tx: Connection, run_id: str | None = None) -> dict[str, int]:
-    """How many answers of each model have no price."""
+    """Return the number of answers without a price, by model."""
     query = (
         select(func.coalesce(results.c.model, ""), func.count())
         .where(_SUCCEEDED, results.c.cost.is_(None))
@@ -152,7 +155,7 @@ def unpriced_models(tx: Connection, run_id: str | None = None) -> dict[str, int]
 
 
 def collected_batches(tx: Connection, run_id: str) -> list[int]:
-    """The batches of a run whose results are all in the ledger."""
+    """Return the batches of a run whose results are all in the ledger."""
     return list(
         tx.scalars(
             select(batches.c.id)
@@ -163,7 +166,7 @@ def collected_batches(tx: Connection, run_id: str) -> list[int]:
 
 
 def live_holders(tx: Connection, run_id: str) -> list[int]:
-    """What holds a run's live calls, some of which may be answered still."""
+    """Return the `live` batches of a run's live calls; some may still be under way."""
     return list(
         tx.scalars(
             select(batches.c.id)
@@ -174,7 +177,7 @@ def live_holders(tx: Connection, run_id: str) -> list[int]:
 
 
 def cost_in_batch(tx: Connection, run_id: str, batch_id: int) -> tuple[int, int]:
-    """What a run's results in one batch have cost (nano-dollars), and how many have no price."""
+    """Return a run's cost in one batch (nano-dollars), and its number of unpriced results."""
     row = tx.execute(
         select(_sum(results.c.cost), _count(_SUCCEEDED & results.c.cost.is_(None)))
         .join(requests, requests.c.seq == results.c.request_seq)
@@ -188,7 +191,7 @@ def cost_in_batch(tx: Connection, run_id: str, batch_id: int) -> tuple[int, int]
 
 
 def failures(tx: Connection, run_id: str) -> dict[str, int]:
-    """A run's failed requests by type of error, else by state; the most frequent first."""
+    """Return a run's failed requests by error type, else by state; the most frequent first."""
     kind = func.coalesce(results.c.error_type, requests.c.state)
     number = func.count()
     rows = tx.execute(
@@ -207,7 +210,7 @@ def failures(tx: Connection, run_id: str) -> dict[str, int]:
 
 
 def answer_times(tx: Connection, run_id: str) -> tuple[float | None, float | None]:
-    """When the first and the last results of a run were in the ledger (seconds since the epoch)."""
+    """Return when a run's first and last results reached the ledger (seconds since the epoch)."""
     answered = (
         select(results.c.request_seq)
         .join(requests, requests.c.seq == results.c.request_seq)
@@ -251,8 +254,11 @@ _UNPRICED_OF_RUN = _unpriced(requests.c.run_id == bindparam("run"))
 
 
 def unpriced_answers(ledger: Ledger, run_id: str | None = None) -> Iterator[list[Record]]:
-    """Pages of answers without a price: request, sending, raw line, when its batch ended, and
-    whether it is of a batch (and not of a live call)."""
+    """Yield pages of answers without a price.
+
+    Columns: request, sending, raw line, when its batch ended, and whether it came from a batch
+    rather than a live call.
+    """
     values: dict[str, Any] = {"seq": 0, "sending": 0}
     if run_id is not None:
         values["run"] = run_id
@@ -286,21 +292,21 @@ Priced = tuple[int, int, str | None, int, int, int]
 
 
 def put_costs(tx: Connection, priced: Sequence[Priced]) -> None:
-    """Note prices, one at least, that were not known when the answers were collected."""
+    """Store at least one price that was unknown when the answer was collected."""
     names = ("seq", "sent", "of_model", "of_cost", "of_live", "of_uncached")
     price_later(tx, [(seq, sending, cost) for seq, sending, _, cost, _, _ in priced])
     tx.execute(_PUT, [dict(zip(names, row, strict=True)) for row in priced])
 
 
 class Seen(NamedTuple):
-    """What one answer used."""
+    """The usage of one answer."""
 
     model: str
     actor: str
     size: int
     """Bytes of the request's params."""
     input_tokens: int
-    """Of the prompt, cached ones included."""
+    """Tokens of the prompt, including cached ones."""
     output_tokens: int
 
 
@@ -309,11 +315,11 @@ _USAGE = (
     *("cache_read_tokens", "cache_5m_tokens", "cache_1h_tokens"),
 )
 _RECENT = 2000
-"""Answers that say how long the next ones will be."""
+"""Number of recent answers from which the length of the next ones is estimated."""
 
 
 def recent_usage(tx: Connection) -> list[Seen]:
-    """What the newest answers used."""
+    """Return the usage of the newest answers."""
     newest = (
         select(results.c.request_seq, *(results.c[name] for name in _USAGE))
         .where(_SUCCEEDED, results.c.sending != REUSED)
@@ -342,7 +348,7 @@ def recent_usage(tx: Connection) -> list[Seen]:
 
 
 def params_at(tx: Connection, run_id: str, positions: Sequence[int]) -> list[bytes]:
-    """The params of some of a run's requests, by their 0-based positions."""
+    """Return the params of some of a run's requests, by their 0-based positions."""
     return list(
         tx.scalars(
             select(params.c.body)

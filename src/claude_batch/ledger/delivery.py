@@ -32,18 +32,18 @@ _WITH_OPEN_REQUESTS = (
 
 
 class Outstanding(NamedTuple):
-    """A run as whoever goes on with it needs to know it."""
+    """A run with the fields that a process needs to continue it."""
 
     id: str
     kind: str
     output: str | None
     finished: bool
-    """True where every request has its final state."""
+    """True if every request has its final state."""
     base_url: str
-    """Where it was asked: no other server knows its batches."""
+    """The API that the run uses; no other server has its batches."""
 
 
-# Counted in their index alone.
+# Counted from their index alone.
 _finished = (
     select(func.count())
     .where(requests.c.run_id == runs.c.id, requests.c.finished.is_not(None))
@@ -59,8 +59,8 @@ _RUNS = select(
 
 
 def _outstanding() -> Any:
-    # Runs that may have open requests are found by what is queued or between two turns, and
-    # which batches are open, all in an index: whatever has been finished before costs nothing.
+    # Runs that may have open requests are found through indexes: queued requests, requests between
+    # two turns, and open batches. Finished requests cost nothing.
     queued = select(requests.c.run_id).where(requests.c.state == RequestState.QUEUED)
     turning = select(requests.c.run_id).where(requests.c.state == RequestState.CONTINUING)
     held = select(requests.c.run_id).where(is_held())
@@ -73,7 +73,7 @@ def _outstanding() -> Any:
     unfinished = and_(runs.c.id.in_(at_work), _finished < runs.c.request_count)
     somewhere = or_(runs.c.output.is_not(None), runs.c.results_dir.is_not(None))
     unwritten = and_(somewhere, runs.c.delivered.is_(None))
-    # One that is still being stored is its process's affair, or nobody's.
+    # A run that is still being stored belongs to the process that stores it, or is abandoned.
     whole = and_(runs.c.stored.is_not(None), runs.c.request_count > 0)
     return _RUNS.where(whole, or_(unfinished, unwritten)).order_by(runs.c.created, runs.c.id)
 
@@ -82,12 +82,12 @@ _OUTSTANDING = _outstanding()
 
 
 def outstanding_runs(tx: Connection) -> list[Outstanding]:
-    """The runs that are unfinished, or whose output is not written yet; oldest first."""
+    """Return the runs that are unfinished, or whose output is not written yet; oldest first."""
     return [_told(row) for row in tx.execute(_OUTSTANDING)]
 
 
 def outstanding_run(tx: Connection, run_id: str) -> Outstanding:
-    """One run that is known to exist, whether it is outstanding or not."""
+    """Return one run that is known to exist, whether it is outstanding or not."""
     return _told(tx.execute(_RUNS.where(runs.c.id == run_id)).one())
 
 
@@ -96,30 +96,33 @@ def _told(row: Any) -> Outstanding:
 
 
 def mark_delivered(tx: Connection, run_id: str, now: float) -> None:
-    """The run's output has been renamed into place and flushed, or was read by its caller."""
+    """Mark a run as delivered.
+
+    Its output was renamed into place and flushed, or read by its caller.
+    """
     tx.execute(update(runs).where(runs.c.id == run_id).values(delivered=now))
 
 
 class Forms(NamedTuple):
-    """How a run's output is written, and where else."""
+    """How a run's output is written, and where the extra files go."""
 
     output_format: Literal["jsonl", "csv", "csv-safe"] | None = None
-    """None where the name of the output tells."""
+    """None if the output's file name decides."""
     results_dir: str | None = None
-    """The folder for one file a result; None for none."""
+    """The folder for one file per result; None for no such files."""
 
 
 def forms_of(tx: Connection, run_id: str) -> Forms:
-    """How a run that is known to exist was asked to be written."""
+    """Return the output forms of a run that is known to exist."""
     query = select(runs.c.output_format, runs.c.results_dir).where(runs.c.id == run_id)
     return Forms(*tx.execute(query).one())
 
 
 def set_forms(tx: Connection, run_id: str, forms: Forms) -> None:
-    """How the command that goes on with the run was told to write."""
+    """Store the output forms that the command continuing the run was given."""
     tx.execute(update(runs).where(runs.c.id == run_id).values(**forms._asdict()))
 
 
 def set_output(tx: Connection, run_id: str, output: str | None) -> None:
-    """Where the command that goes on with the run was told to write."""
+    """Store the output path that the command continuing the run was given."""
     tx.execute(update(runs).where(runs.c.id == run_id).values(output=output))

@@ -1,6 +1,7 @@
-"""Digests of params, by which equal requests are found: those of one run, and answered ones.
+"""Digests of params, which find equal requests: within one run, and among answered requests.
 
-They are kept only for who asks for them: a ledger that nobody reuses answers of has none.
+Digests are kept only for runs and calls that ask for them. A ledger without reuse of answers has
+none.
 """
 
 from __future__ import annotations
@@ -37,25 +38,25 @@ __all__ = [
 ]
 
 Pair = tuple[int, int]
-"""A request, and the one whose answer is its own too; row numbers."""
+"""A request, and the request whose answer it shares; row numbers."""
 
 _PAGE = 500
 """Requests whose params are read at a time."""
 
 _INDEXED = "digested"
-"""The meta row that says up to which stamp answers have their digests."""
+"""The meta row with the stamp up to which answers have digests."""
 
 _INSERT = insert(digests)
 
 
 def add_digests(tx: Connection, new: Sequence[tuple[int, bytes]]) -> None:
-    """Remember the digests of requests that were just stored: row number and digest."""
+    """Store the digests of requests that were just stored: row number and digest."""
     if new:
         insert_many(tx, _INSERT, list(new))
 
 
 def digest_in(tx: Connection, seq: int) -> bytes | None:
-    """The digest of a request; None where it is known by its params alone."""
+    """Return the stored digest of a request; None if only its params are stored."""
     return tx.scalar(select(digests.c.digest).where(digests.c.request_seq == seq))
 
 
@@ -80,14 +81,15 @@ _DOUBLED = (
 
 
 def doubled(tx: Connection, run_id: str) -> Iterator[Pair]:
-    """The queued requests of a run that equal an earlier one of it."""
+    """Yield the queued requests of a run that equal an earlier one of the same run."""
     yield from plain_rows(tx, _DOUBLED, {"run": run_id})
 
 
 def _serves(answer: Any, run_id: Any) -> Any:
-    """Whether an answer is one that another run's request may have too.
+    """Return the condition for answers that another run's request may reuse.
 
-    Whoever converses wants none that asks for another turn; whoever does not, none that took one.
+    A run that converses reuses no answer that asks for another turn. A run that does not converse
+    reuses no answer that took one.
     """
     converses = exists().where(runs.c.id == run_id, runs.c.converses)
     is_last = exists().where(
@@ -123,12 +125,12 @@ _ANSWERED = (
 
 
 def answered_before(tx: Connection, run_id: str) -> Iterator[Pair]:
-    """The queued requests of a run whose params, in the same lane, were answered before."""
+    """Yield the queued requests of a run whose params were answered before in the same lane."""
     yield from plain_rows(tx, _ANSWERED, {"run": run_id})
 
 
 def answered_calls(tx: Connection, calls: Sequence[tuple[int, int, bytes]]) -> list[Pair]:
-    """Those of some single calls (row number, lane, digest) that were answered before."""
+    """Return those of some single calls (row number, lane, digest) that were answered before."""
     found: list[Pair] = []
     for seq, lane_id, digest in calls:
         run_id = select(requests.c.run_id).where(requests.c.seq == seq)
@@ -149,9 +151,9 @@ def answered_calls(tx: Connection, calls: Sequence[tuple[int, int, bytes]]) -> l
 
 
 def index_answers(ledger: Ledger) -> None:
-    """Give every answered request of the ledger that has no digest one. Raises `LedgerError`.
+    """Store a digest for every answered request of the ledger that lacks one. Raises `LedgerError`.
 
-    What was indexed is not looked at again; each transaction is short.
+    Indexed answers are not read again, and each transaction is short.
     """
     with ledger.read() as tx:
         stamp = _number(tx, "stamp")
@@ -184,7 +186,7 @@ def _number(tx: Connection, name: str) -> int:
 def _unindexed(run_id: str, after: tuple[int, int]) -> Any:
     known = exists().where(digests.c.request_seq == requests.c.seq)
     stamp, seq = after
-    # Of a conversation: what was asked first.
+    # For a conversation: the params of the first turn.
     asked = func.coalesce(conversations.c.first_params, params.c.body)
     return (
         select(requests.c.seq, requests.c.finished, asked.label("body"), known.label("known"))
@@ -202,7 +204,7 @@ def _unindexed(run_id: str, after: tuple[int, int]) -> Any:
 
 
 def _known(tx: Connection, seqs: Sequence[int]) -> set[int]:
-    """Those that another process has given a digest meanwhile."""
+    """Return the requests that another process has given a digest meanwhile."""
     return set(
         tx.scalars(select(digests.c.request_seq).where(digests.c.request_seq.in_(list(seqs))))
     )

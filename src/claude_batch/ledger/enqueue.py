@@ -1,4 +1,4 @@
-"""Transactions that bring requests in: workspaces, lanes, runs, calls and their keys."""
+"""Transactions that store requests: workspaces, lanes, runs, calls and their keys."""
 
 from __future__ import annotations
 
@@ -48,7 +48,8 @@ __all__ = [
 ]
 
 
-# What is the same for every new request stands in the SQL: to bind it costs as much as to store it.
+# Values equal for every new request are literals in the SQL, because binding them costs as much as
+# storing them.
 _INSERT_ALL = insert(requests).values(
     state=literal_column("'queued'"),
     cancelled=literal_column("0"),
@@ -67,13 +68,13 @@ _INSERTS = {
     (False, True): _INSERT_ALL.values(prefix=null()),
     (False, False): _INSERT_ALL.values(prefix=null(), reserve=null()),
 }
-"""By whether requests have a prefix, and a reservation."""
+"""Insert statements, by whether requests have a prefix and a reservation."""
 _INSERT_PARAMS = insert(params)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewRun:
-    """What a run is made of before its requests."""
+    """A new run without its requests."""
 
     kind: str
     """``run``, or ``calls`` for the single calls of one process."""
@@ -84,17 +85,17 @@ class NewRun:
     label: str | None = None
     output: str | None = None
     trace: str | None = None
-    """The W3C ``traceparent`` of who asks, where an observer carries one."""
+    """The caller's W3C ``traceparent``, if an observer carries one."""
     process: str | None = None
-    """The process that makes it, as `claude_batch.ledger.processes` knows it."""
+    """The process that creates the run, as in `claude_batch.ledger.processes`."""
     converses: bool = False
-    """Whether its conversations go on by themselves."""
+    """Whether its conversations continue automatically."""
     tools: str | None = None
-    """The functions that they may call, as JSON."""
+    """The functions that its conversations may call, as JSON."""
 
 
 class NewRequest(NamedTuple):
-    """One request as it is stored."""
+    """One request as the ledger stores it."""
 
     id: str
     position: int
@@ -103,11 +104,14 @@ class NewRequest(NamedTuple):
     params: bytes
     prefix: int | None = None
     reserve: int | None = None
-    """The most that it can cost, in nano-dollars; None where no budget asks."""
+    """The most that it can cost, in nano-dollars; None if no budget asks."""
 
 
 def ensure_workspace(tx: Connection, base_url: str, fingerprint: str) -> int:
-    """The workspace that a credential belongs to; until the API names it, one of its own."""
+    """Return the workspace of a credential.
+
+    Until the API names the workspace, the credential has a separate row.
+    """
     known = tx.scalar(
         select(credentials.c.workspace_id).where(
             credentials.c.base_url == base_url, credentials.c.fingerprint == fingerprint
@@ -126,10 +130,10 @@ def ensure_workspace(tx: Connection, base_url: str, fingerprint: str) -> int:
 
 
 def name_workspace(tx: Connection, workspace_id: int, fingerprint: str, name: str) -> int:
-    """Note the API's name of a credential's workspace; returns the id that it has from now on.
+    """Store the API's name of a credential's workspace; return the workspace id from now on.
 
-    A credential whose workspace is known already under another row (a rotated key) joins that
-    row, with all that waits in its own.
+    If the workspace already has another row (after a key rotation), the credential joins that row
+    with everything that waits in its present row.
     """
     row = tx.execute(select(workspaces).where(workspaces.c.id == workspace_id)).one()
     if row.name == name:
@@ -143,7 +147,8 @@ def name_workspace(tx: Connection, workspace_id: int, fingerprint: str, name: st
         tx.execute(update(workspaces).where(workspaces.c.id == workspace_id).values(name=name))
         return workspace_id
     if other is None:
-        # The same credential now speaks for another workspace: what it sent before stays there.
+        # The same credential now belongs to another workspace. What it sent before stays in the old
+        # one.
         other = _new_key(
             tx.execute(insert(workspaces).values(base_url=row.base_url, name=name, epoch=0))
         )
@@ -158,10 +163,10 @@ def name_workspace(tx: Connection, workspace_id: int, fingerprint: str, name: st
 
 
 def adopt_refused(tx: Connection, workspace_id: int) -> None:
-    """Bring along what was stored under keys that the API never accepted.
+    """Move what was stored under keys that the API never accepted to this workspace.
 
-    A key that is refused from the start learns no workspace, so what was stored under it waits in
-    a row of its own. Nothing of it was ever sent: the first key that works may send it.
+    A key that is refused from the start never learns its workspace, so its requests wait in a
+    separate row. None of them was ever sent, so the first key that works may send them.
     """
     here = tx.execute(select(workspaces).where(workspaces.c.id == workspace_id)).one()
     untouched = ("packed", "rejected")
@@ -181,17 +186,17 @@ def adopt_refused(tx: Connection, workspace_id: int) -> None:
     ).all()
     for source in refused:
         _move_lanes(tx, source, workspace_id)
-        # Whoever still sits there, with the refused key, writes no more.
+        # Deposes a driver that still holds the leader lock with the refused key.
         tx.execute(
             update(workspaces).where(workspaces.c.id == source).values(epoch=workspaces.c.epoch + 1)
         )
 
 
 def join_workspaces(tx: Connection, *, source: int, target: int, name: str | None) -> None:
-    """Two rows are one workspace, as the user says: all of ``source`` goes to ``target``.
+    """Merge two rows that are one workspace, on the user's order: ``source`` moves into ``target``.
 
-    ``name`` is what the API calls it, where it is known of ``source``. Whoever drives either, or
-    thinks to, writes no more.
+    ``name`` is the API's name of the workspace, if it is known for ``source``. Any driver of either
+    row is deposed.
     """
     _move_lanes(tx, source, target)
     tx.execute(
@@ -200,7 +205,7 @@ def join_workspaces(tx: Connection, *, source: int, target: int, name: str | Non
     both = workspaces.c.id.in_((source, target))
     tx.execute(update(workspaces).where(both).values(epoch=workspaces.c.epoch + 1))
     if name is not None:
-        # The emptied row gives its name up first: a name leads to one row.
+        # The emptied row loses its name first, because a name must lead to one row.
         tx.execute(update(workspaces).where(workspaces.c.id == source).values(name=None))
         tx.execute(update(workspaces).where(workspaces.c.id == target).values(name=name))
 
@@ -228,7 +233,7 @@ def _move_lanes(tx: Connection, source: int, target: int) -> None:
 def ensure_lane(
     tx: Connection, workspace_id: int, api_version: str, betas: str, user_profile: str
 ) -> int:
-    """The lane of these headers in this workspace, made where it is new."""
+    """Return the lane of these headers in this workspace; create it if it is new."""
     where = (
         lanes.c.workspace_id == workspace_id,
         lanes.c.api_version == api_version,
@@ -251,7 +256,7 @@ def ensure_lane(
 
 
 def begin_run(tx: Connection, run: NewRun) -> str:
-    """Make a run; returns its id. A run of kind ``calls`` can be packed from the start."""
+    """Create a run; return its id. A run of kind ``calls`` can be packed from the start."""
     run_id = new_run_id()
     tx.execute(
         insert(runs).values(
@@ -268,7 +273,7 @@ def begin_run(tx: Connection, run: NewRun) -> str:
             created=run.created,
             stored=run.created if run.kind == "calls" else None,
             request_count=0,
-            # What matters while it is stored alone is not remembered.
+            # Excludes settings that matter only while the run is stored.
             **{
                 name: value
                 for name, value in run.mode.model_dump(mode="python").items()
@@ -283,7 +288,7 @@ def begin_run(tx: Connection, run: NewRun) -> str:
 
 
 def declare_budgets(tx: Connection, run_id: str, run: NewRun) -> None:
-    """The budgets that a mode asks for, of a run that was just made or was asked for again."""
+    """Declare the budgets of a mode for a run that was just created or requested again."""
     budgets.declare(tx, "run", run_id, run.mode.budget)
     budgets.declare(tx, "actor", run.actor, run.mode.actor_budget)
 
@@ -297,12 +302,13 @@ def add_requests(
     due: float,
     prefixed: bool = False,
 ) -> int:
-    """Store one request or more of a run, queued, in order of position.
+    """Store at least one request of a run, queued, in order of position.
 
-    ``prefixed``: their prefixes are stored too. Returns the row number of the first; the others
-    follow it.
+    ``prefixed``: their prefixes are stored too. Returns the row number of the first request; the
+    others follow it.
     """
-    # Only writers give out row numbers and this transaction is one, so they can be given here.
+    # Row numbers are assigned here. That is safe because only writers assign them, and this
+    # transaction is the only writer.
     first = int(tx.scalar(select(func.max(requests.c.seq))) or 0) + 1
     rows: list[tuple[Any, ...]] = [
         (seq, identifier, run_id, position, key, lane_id, len(body), due, created)
@@ -310,7 +316,7 @@ def add_requests(
     ]
     reserved = new[0].reserve is not None
     if prefixed or reserved:
-        # Each row has a value more, or two.
+        # Each row has one or two more values.
         extra = [
             (*((each.prefix,) if prefixed else ()), *((each.reserve,) if reserved else ()))
             for each in new
@@ -327,14 +333,14 @@ def add_requests(
 
 
 def set_trace(tx: Connection, seq: int, trace: str) -> None:
-    """Note the ``traceparent`` of who makes a single call."""
+    """Store the ``traceparent`` of a single call's caller."""
     tx.execute(update(requests).where(requests.c.seq == seq).values(trace=trace))
 
 
 def run_by_digest(tx: Connection, digest: str) -> Any | None:
-    """The newest wholly stored run of that digest; None if there is none.
+    """Return the newest fully stored run with that digest; None if there is none.
 
-    A cancelled run is returned only if no other has that digest.
+    A cancelled run is returned only if no other run has that digest.
     """
     return tx.execute(
         select(runs)
@@ -347,7 +353,7 @@ def run_by_digest(tx: Connection, digest: str) -> Any | None:
 def finish_storing(
     tx: Connection, run_id: str, *, digest: str, stored: float, prefixed: bool = False
 ) -> None:
-    """Say that a run is wholly stored, from when on it may be packed.
+    """Mark a run as fully stored; from then on it may be packed.
 
     ``prefixed``: some of its requests have a prefix.
     """
@@ -359,7 +365,7 @@ def finish_storing(
 
 
 def drop_run(tx: Connection, run_id: str) -> None:
-    """Forget a run that was never wholly stored, and so never sent; any other stays."""
+    """Remove a run that was never fully stored, and so never sent; any other run stays."""
     stored = tx.scalar(select(runs.c.stored).where(runs.c.id == run_id))
     if stored is not None:
         return
@@ -372,13 +378,13 @@ def drop_run(tx: Connection, run_id: str) -> None:
 
 
 def _forget(tx: Connection, mine: Any) -> None:
-    """Remove what belongs to requests that were never sent; some may have another one's answer."""
+    """Remove the rows of requests that were never sent. Some may hold another request's answer."""
     for table in (params, digests, doubles, primers, results):
         tx.execute(delete(table).where(table.c.request_seq.in_(mine)))
 
 
 def half_stored(tx: Connection, own: str) -> list[tuple[str, str]]:
-    """Runs that other processes have not wholly stored: run id and process."""
+    """Return the runs that other processes have not fully stored: run id and process."""
     rows = tx.execute(
         select(runs.c.id, runs.c.process).where(
             runs.c.stored.is_(None), runs.c.process.is_not(None), runs.c.process != own
@@ -388,9 +394,9 @@ def half_stored(tx: Connection, own: str) -> list[tuple[str, str]]:
 
 
 def remove_half_stored(tx: Connection, run_id: str, *, limit: int = 5000) -> bool:
-    """Remove some requests of a run that will never be whole; False when the run is gone too.
+    """Remove some requests of an incomplete run; return False once the run itself is removed.
 
-    Also of one that a dead process was removing, which has answers.
+    This also continues the removal of a run, with answers, that a dead process had begun.
     """
     return remove_some(tx, run_id, limit=limit).more
 

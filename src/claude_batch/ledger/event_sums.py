@@ -1,4 +1,4 @@
-"""What observers are told of a collected batch: its sums, and its results one by one."""
+"""Data for observers about a collected batch: its sums, and its results one by one."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from claude_batch.ledger.transitions import REUSED
 __all__ = ["BatchSums", "Queue", "Told", "queue_of", "results_of_batch", "sums_of_batch"]
 
 PAGE = 1000
-"""Results that are read at once."""
+"""Results per page."""
 
 BEGINNING = 200
-"""Bytes of a request's params that are read: enough to tell the model, which stands first."""
+"""Bytes of a request's params that are read: enough for the model, which comes first."""
 
 
 class BatchSums(NamedTuple):
-    """Results of a batch that are alike, and what they have used; costs are nano-dollars."""
+    """Sums over results of a batch that are alike. Costs are in nano-dollars."""
 
     outcome: str
     error_type: str | None
@@ -33,12 +33,12 @@ class BatchSums(NamedTuple):
     cache_read_tokens: int
     cache_write_tokens: int
     priced: int
-    """How many of them have a price."""
+    """Number of these results that have a price."""
     cost: int
 
 
 def sums_of_batch(tx: Connection, batch_id: int) -> list[BatchSums]:
-    """What a batch's results have used, by outcome, error type and model."""
+    """Return the usage of a batch's results, by outcome, error type and model."""
     alike = (results.c.outcome, results.c.error_type, results.c.model)
     rows = tx.execute(
         select(
@@ -71,7 +71,7 @@ class Told(NamedTuple):
     outcome: str
     error_type: str | None
     beginning: bytes
-    """How the request's params begin."""
+    """The first bytes of the request's params."""
     model: str | None
     input_tokens: int
     output_tokens: int
@@ -107,7 +107,8 @@ _RESULTS = (
     .join(runs, runs.c.id == requests.c.run_id)
     .join(params, params.c.request_seq == results.c.request_seq)
     .where(
-        # In the order of the primary key: by the batch's index each page would sort all of it.
+        # Forces the order of the primary key. Through the batch's index, each page would sort all
+        # rows.
         literal_column("+results.batch_id") == bindparam("batch"),
         results.c.sending > REUSED,
         results.c.request_seq > bindparam("after"),
@@ -119,9 +120,9 @@ _RESULTS = (
 
 
 def results_of_batch(ledger: Ledger, batch_id: int) -> Iterator[list[Told]]:
-    """Pages of a batch's results in the order of their requests, each read by itself.
+    """Yield pages of a batch's results in request order, each in a separate transaction.
 
-    Nobody else's transaction waits for who takes them.
+    No other transaction waits while the consumer processes a page.
     """
     with ledger.read() as tx:
         first, last = tx.execute(
@@ -134,15 +135,15 @@ def results_of_batch(ledger: Ledger, batch_id: int) -> Iterator[list[Told]]:
         values = {"batch": batch_id, "after": after, "last": last}
         with ledger.read() as tx:
             page = [Told(*row) for row in plain_rows(tx, _RESULTS, values)]
-        if not page:  # the end, or what was there when it began has been removed meanwhile
+        if not page:  # the end, or the remaining rows were removed meanwhile
             return
         yield page
-        # A request has two results in one batch only where its former sending was found late.
+        # A request has two results in one batch only if its former sending was found late.
         after = page[-1].seq
 
 
 class Queue(NamedTuple):
-    """How much waits in a workspace."""
+    """The queue of a workspace in numbers."""
 
     queued: int
     at_api: int
@@ -161,7 +162,10 @@ _AT_API = (
 
 
 def queue_of(tx: Connection, workspace_id: int) -> Queue:
-    """Requests of a workspace that wait, and batches that the API has or may have."""
+    """Return the number of waiting requests and of open batches of a workspace.
+
+    Open batches are those that the API has, or may have.
+    """
     queued = tx.scalar(
         select(func.count())
         .select_from(requests)

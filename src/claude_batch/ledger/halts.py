@@ -1,4 +1,4 @@
-"""Transactions of halting: when a workspace stops sending, and what makes it send again."""
+"""Transactions of halting: when a workspace stops sending, and when it resumes."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ __all__ = [
 ]
 
 LONGEST_PROBE_WAIT = 3600.0
-"""Seconds; a halted workspace is probed at least this often while somebody drives it."""
+"""Seconds. A halted workspace with a driver is probed at least this often."""
 
 LONGEST_WAIT = 86400.0
-"""Seconds; whoever waits longer than this does so because the clock jumped."""
+"""Seconds. A planned time further ahead than this was set before the clock jumped back."""
 
 
 UNPROBED = ("unexplained", "ledger_behind")
-"""Reasons of a halt that no probe can test: only the user's word lifts them."""
+"""Halt reasons that no probe can test; only the user can lift them."""
 
 
 def halt(
@@ -39,9 +39,9 @@ def halt(
     now: float,
     interval: float,
 ) -> None:
-    """Stop sending for a workspace, say why, and plan the next probe.
+    """Halt sending for a workspace, store the reason, and plan the next probe.
 
-    ``interval`` is the wait before the first probe in seconds; each refused one doubles it.
+    ``interval`` is the wait before the first probe in seconds; each refused probe doubles it.
     """
     row = halt_of(tx, workspace_id)
     probes = 0 if row.halted is None else row.probes + 1
@@ -61,10 +61,10 @@ def halt(
 
 
 def halt_stands(row: Record, now: float) -> bool:
-    """Whether a workspace is halted and no probe of it is due, from its row."""
+    """Return whether a workspace is halted and no probe of it is due, from its row."""
     if row.halted is None:
         return False
-    # One planned further ahead than any wait was planned before the clock jumped back.
+    # A probe planned further ahead than any wait was planned before the clock jumped back.
     return row.next_probe is None or now < row.next_probe <= now + LONGEST_WAIT
 
 
@@ -85,7 +85,10 @@ def clear_halt(tx: Connection, workspace_id: int) -> None:
 
 
 def ask_probe(tx: Connection, workspace_id: int) -> None:
-    """Probe a halted workspace at once: there is a new process, a new key, or the user's word."""
+    """Make a probe of a halted workspace due now.
+
+    The cause is a new process, a new key, or a user's order.
+    """
     tx.execute(
         update(workspaces)
         .where(
@@ -98,7 +101,7 @@ def ask_probe(tx: Connection, workspace_id: int) -> None:
 
 
 def put_off_probe(tx: Connection, workspace_id: int, *, now: float, interval: float) -> None:
-    """A probe ended without telling anything of the account: the next one comes later."""
+    """Postpone the next probe, because the last one ended without information about the account."""
     row = halt_of(tx, workspace_id)
     if row.halted is not None and row.halt_reason not in UNPROBED:
         halt(
@@ -113,7 +116,7 @@ def put_off_probe(tx: Connection, workspace_id: int, *, now: float, interval: fl
 
 
 def accept_unexplained(tx: Connection, workspace_id: int) -> None:
-    """The user says that the batches which nobody could explain are in order."""
+    """Accept the batches that could not be explained, on the user's order."""
     row = halt_of(tx, workspace_id)
     if row.halt_reason == "unexplained":
         clear_halt(tx, workspace_id)
@@ -123,12 +126,12 @@ def accept_unexplained(tx: Connection, workspace_id: int) -> None:
 
 
 def halt_of(tx: Connection, workspace_id: int) -> Record:
-    """The workspace's row: halt and wait columns included."""
+    """Return the workspace's row, including its halt and wait columns."""
     return tx.execute(select(workspaces).where(workspaces.c.id == workspace_id)).one()
 
 
 def wait_until(tx: Connection, workspace_id: int, until: float | None, reason: str | None) -> None:
-    """Upload nothing for a workspace before a time; None lifts it."""
+    """Block uploads for a workspace until a time; None lifts the block."""
     tx.execute(
         update(workspaces)
         .where(workspaces.c.id == workspace_id)

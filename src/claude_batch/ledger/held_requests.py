@@ -1,7 +1,8 @@
-"""Requests that are held: each waits for another one, and has its answer or its turn from it.
+"""Held requests: each waits for another request, for its answer or for its turn to be sent.
 
-A double of a request is never sent: it ends as that one ends, with the same answer, at no cost.
-Whatever becomes of the other one, a held request goes on: what is looked at is its state alone.
+A double (duplicate request) is never sent. It ends with the other request, with the same answer, at
+no cost. Whatever happens to the other request, a held request goes on, because only the other's
+state decides.
 """
 
 from __future__ import annotations
@@ -57,25 +58,28 @@ _MOST = 50_000
 
 _CHUNK = 2000
 _HELD_AT_ONCE = 20_000
-"""Requests of a run that one transaction looks at, so that nobody else waits long."""
+"""Requests of a run that one transaction reads, so that other writers do not wait long."""
 
 _INSERT = insert(doubles)
 
 
 def is_held() -> Any:
-    """Of a request: whether it waits for another one."""
-    # Written out, so that the index of held requests alone is seen to hold all of them.
+    """Return the condition for requests that wait for another request."""
+    # A literal, so that SQLite can use the partial index of held requests.
     return requests.c.state == literal_column("'held'")
 
 
 def any_held(tx: Connection, workspace_id: int) -> bool:
-    """Whether a workspace has held requests; costs next to nothing where it has none."""
+    """Return whether a workspace has held requests; almost free if it has none."""
     held = select(requests.c.seq).where(is_held(), _of(workspace_id))
     return tx.scalar(held.limit(1)) is not None
 
 
 def stamp_of(tx: Connection) -> tuple[int, int]:
-    """What changes whenever a held request may go on: something became final, or unknown."""
+    """Return values that change whenever a held request may go on.
+
+    They change when a request becomes final or unknown.
+    """
     stamp = tx.execute(select(meta.c.value).where(meta.c.name == "stamp")).scalar_one()
     unknown = tx.execute(
         select(func.count()).select_from(batches).where(batches.c.state == BatchState.UNKNOWN)
@@ -90,7 +94,7 @@ def _of(workspace_id: int) -> Any:
 
 
 def hold_doubles(ledger: Ledger, pairs: Iterable[Pair]) -> int:
-    """Have requests of a run that is not stored yet wait for those that they equal; how many."""
+    """Hold duplicate requests of a run that is not stored yet; return their number."""
     count = 0
     for chunk in _chunks(pairs):
         count += len(chunk)
@@ -101,14 +105,14 @@ def hold_doubles(ledger: Ledger, pairs: Iterable[Pair]) -> int:
 
 
 def take_answers(tx: Connection, pairs: Sequence[Pair]) -> None:
-    """Give requests that were just stored the answers that others have: they are final then."""
+    """Copy other requests' answers to requests that were just stored, which makes these final."""
     if pairs:
         _remember(tx, pairs)
         _answer(tx, requests.c.seq.in_([seq for seq, _ in pairs]))
 
 
 def take_all_answers(ledger: Ledger, pairs: Iterable[Pair]) -> int:
-    """`take_answers` for a run, in short transactions; returns how many."""
+    """Run `take_answers` for a run in short transactions; return the number of requests."""
     count = 0
     for chunk in _chunks(pairs):
         count += len(chunk)
@@ -128,9 +132,9 @@ def _remember(tx: Connection, pairs: Sequence[Pair]) -> None:
 
 
 def hold_back(ledger: Ledger, run_id: str) -> int:
-    """Send one request of each prefix of a run ahead, and hold the others; returns how many go.
+    """Queue one primer for each prefix of a run and hold the others; return the number of primers.
 
-    The run is not stored yet, so none of it can be packed; each transaction is short.
+    The run is not stored yet, so none of it can be packed. Each transaction is short.
     """
     mine = and_(requests.c.run_id == run_id, requests.c.state == RequestState.QUEUED)
     with ledger.write() as tx:
@@ -158,9 +162,9 @@ def hold_back(ledger: Ledger, run_id: str) -> int:
 
 
 def release(tx: Connection, workspace_id: int, now: float) -> bool:
-    """Answer doubles whose others are final, and queue what has waited for a primer.
+    """Answer doubles whose originals are final, and queue requests that waited for a primer.
 
-    True where something has changed.
+    Returns True if something has changed.
     """
     held = and_(is_held(), _of(workspace_id))
     answered = _answer(tx, held)
@@ -168,9 +172,9 @@ def release(tx: Connection, workspace_id: int, now: float) -> bool:
 
 
 def _let_go(tx: Connection, held: Any, now: float) -> bool:
-    """Queue what no primer holds back any more, whatever became of it."""
+    """Queue the requests that no primer holds back any more, whatever its outcome."""
     primer = requests.alias("primer")
-    # One that is tried again has had its chance; one whose sending is unknown may take a day.
+    # A retried primer had its chance. A primer whose sending is unknown may take a day.
     unknown = select(batches.c.id).where(batches.c.state == BatchState.UNKNOWN).scalar_subquery()
     still_ahead = (
         exists()
@@ -195,7 +199,7 @@ _talked = conversations.alias("talked")
 
 
 def _answer(tx: Connection, waiting: Any) -> bool:
-    """End doubles as their others have ended, where these have; False where none has."""
+    """End doubles with the state of their originals; return False if none could end."""
     ready = (
         select(requests.c.seq)
         .join(doubles, doubles.c.request_seq == requests.c.seq)
@@ -239,7 +243,7 @@ def _answer(tx: Connection, waiting: Any) -> bool:
             .where(doubles.c.request_seq.in_(of_these)),
         )
     )
-    # How many turns it took, and why it stopped if it did, is the double's too.
+    # The double also copies the number of turns, and the reason if the conversation stopped.
     tx.execute(delete(conversations).where(conversations.c.request_seq.in_(of_these)))
     tx.execute(
         insert(conversations).from_select(
@@ -266,7 +270,7 @@ def _answer(tx: Connection, waiting: Any) -> bool:
 
 
 def answer_lost_doubles(tx: Connection, batch_id: int) -> None:
-    """Answer the doubles that were lost with a request which has a line of a batch by now."""
+    """Answer doubles that were lost with a request which now has a line of a batch."""
     held = (
         select(requests.c.seq)
         .join(doubles, doubles.c.request_seq == requests.c.seq)

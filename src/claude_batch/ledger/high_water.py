@@ -1,8 +1,8 @@
-"""The high-water mark: how many POSTs a ledger has armed, written where a backup does not reach.
+"""The high-water mark: how many POSTs a ledger has armed, stored outside the reach of a backup.
 
-A ledger that was restored, or copied without its log, has forgotten sendings, and would send their
-requests again. The mark lies in another directory and only ever rises; a ledger that does not know
-what its mark knows is *behind*, and sends nothing.
+A ledger that was restored, or copied without its log, has forgotten POSTs and would send their
+requests again. The mark is in another directory and only ever rises. If its count exceeds the
+ledger's, the ledger is *behind* and sends nothing.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ __all__ = ["HighWater", "Mark", "count_post", "is_known", "note_behind", "posts_
 
 
 _LOCK_SECONDS = 60.0
-"""How long the mark's lock is waited for; whoever has it only writes a small file."""
+"""Timeout for the mark's lock, in seconds. Its holder only writes a small file."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """What was written last."""
+    """The content of the mark's file."""
 
     incarnation: str
     posts: int
@@ -43,13 +43,13 @@ class Mark:
 
 
 def posts_of(tx: Connection) -> int:
-    """How many POSTs the ledger has armed, as far as it remembers."""
+    """Return how many POSTs the ledger has armed, by its own record."""
     value = tx.scalar(select(meta.c.value).where(meta.c.name == "posts"))
     return int(value or 0)
 
 
 def count_post(tx: Connection, *, at_least: int = 0) -> int:
-    """Count one POST more, in the transaction that arms it; returns their number."""
+    """Count one more POST in the transaction that arms it; return the new number."""
     posts = max(posts_of(tx) + 1, at_least)
     tx.execute(delete(meta).where(meta.c.name == "posts"))
     tx.execute(insert(meta).values(name="posts", value=str(posts)))
@@ -57,28 +57,28 @@ def count_post(tx: Connection, *, at_least: int = 0) -> int:
 
 
 def is_known(mark: Mark | None, incarnations: frozenset[str], posts: int) -> bool:
-    """Whether a ledger knows all that its mark knows.
+    """Return whether a ledger has all the POSTs that its mark counts.
 
-    ``posts`` must be read after the mark: the ledger is ahead of it for a moment at every sending.
+    Read ``posts`` after the mark, because the ledger is briefly ahead of it at every POST.
     """
     return mark is None or (mark.incarnation in incarnations and mark.posts <= posts)
 
 
 def note_behind(tx: Connection, now: float) -> None:
-    """The ledger is behind its mark: no workspace sends until it is recovered."""
+    """Record that the ledger is behind its mark: no workspace sends until it is recovered."""
     tx.execute(update(workspaces).where(workspaces.c.behind.is_(None)).values(behind=now))
 
 
 class HighWater:
-    """The mark of one ledger, whatever path it lies at."""
+    """The mark of one ledger, independent of the ledger's path."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
         self.path: Path = default_state_dir() / f"high-water-{ledger.identity}.json"
-        """Where it lies: `CLAUDE_BATCH_STATE_DIR`."""
+        """The mark's file, in `CLAUDE_BATCH_STATE_DIR`."""
 
     def read(self) -> Mark | None:
-        """The mark; None where there is none. Raises `LedgerError` where it cannot be read."""
+        """Return the mark; None if there is none. Raises `LedgerError` if it cannot be read."""
         try:
             found: Any = json.loads(self.path.read_text("utf-8"))
             return Mark(str(found["incarnation"]), int(found["posts"]), float(found["written"]))
@@ -88,9 +88,9 @@ class HighWater:
             raise self._unusable("read", error) from None
 
     def look(self) -> Mark | None:
-        """The mark before anything is sent; makes one where there is none, to see that it can be.
+        """Return the mark before anything is sent; create a missing one.
 
-        Raises `LedgerError`.
+        Creating it proves that it can be written. Raises `LedgerError`.
         """
         mark = self.read()
         if mark is None:
@@ -102,15 +102,15 @@ class HighWater:
         return mark
 
     def raise_to(self, posts: int, *, sending: bool = False) -> bool:
-        """Write the mark, durably; False where the ledger is behind it, which is then left alone.
+        """Write the mark durably; return False, and keep it, if the ledger is behind it.
 
-        ``sending``: for a POST that this process has just counted, whose number is nobody else's.
-        Raises `LedgerError` where it cannot be written.
+        ``sending``: for a POST that this process has just counted, whose number no other process
+        uses. Raises `LedgerError` if the mark cannot be written.
         """
         folder = self.path.parent
         try:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            # Two workspaces of a ledger may be driven by two processes.
+            # Two processes may drive two workspaces of one ledger.
             with self._locked():
                 mark = self.read()
                 with self._ledger.read() as tx:
@@ -125,9 +125,10 @@ class HighWater:
         return True
 
     def renew(self, posts: int) -> None:
-        """Write the mark anew after recovery, whatever it was: the ledger knows what it counted.
+        """Overwrite the mark after recovery, whatever its count.
 
-        Raises `LedgerError`; the ledger is then ahead of its mark, which is no fault.
+        The ledger's own count is right again. Raises `LedgerError`; the ledger is then ahead of its
+        mark, which is harmless.
         """
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -1,7 +1,8 @@
-"""Answers of earlier sendings, to requests that have left their batch undecided.
+"""Late answers to requests that left their batch while its outcome was undecided.
 
-Whatever is sent again on order, or was given up, may still be answered by its first sending.
-`former_members` remembers who left which batch, so that such a line finds its request.
+The first POST of a request may still be answered after the request was sent again on order, or
+given up. `former_members` records which request left which batch, so that a late line finds its
+request.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ _FAILED = (RequestState.ERRORED, RequestState.EXPIRED, RequestState.CANCELED)
 
 
 def former(tx: Connection, batch_id: int) -> dict[str, int]:
-    """The requests that have left a batch undecided: row numbers by request id."""
+    """Return the requests that left a batch undecided: row numbers by request id."""
     rows = tx.execute(
         select(requests.c.id, requests.c.seq)
         .join(former_members, former_members.c.request_seq == requests.c.seq)
@@ -61,7 +62,7 @@ def former(tx: Connection, batch_id: int) -> dict[str, int]:
 
 
 def remember_former(tx: Connection, left: Select[Any, Any, Any]) -> None:
-    """Note requests that leave a batch undecided; ``left`` selects batch, row number, sending."""
+    """Record requests that leave a batch undecided; ``left`` selects batch, row number, sending."""
     tx.execute(
         insert(former_members)
         .from_select(["batch_id", "request_seq", "sending"], left)
@@ -70,12 +71,13 @@ def remember_former(tx: Connection, left: Select[Any, Any, Any]) -> None:
 
 
 def give_answers(tx: Connection, batch_id: int) -> int:
-    """Late lines of a batch end those who left it, where they have no answer and are not sent.
+    """End requests that left a batch with its late lines; return their number.
 
-    Returns how many got one. The others keep the line, and its cost is counted.
+    Only requests that have no answer and are not sent end this way. For the others, the line is
+    kept and its cost counted.
     """
     if tx.scalar(select(former_members.c.request_seq).limit(1)) is None:
-        return 0  # nobody has ever left a batch
+        return 0  # no request has ever left a batch
     line = and_(
         results.c.request_seq == requests.c.seq,
         results.c.batch_id == batch_id,
@@ -84,7 +86,8 @@ def give_answers(tx: Connection, batch_id: int) -> int:
             former_members.c.request_seq == requests.c.seq,
         ),
     )
-    # One that is queued again would rather be asked again than end with a failure.
+    # A request that is queued again takes only a usable answer; instead of a failure it is sent
+    # again.
     was_lost = requests.c.state == RequestState.LOST
     queued = and_(requests.c.state == RequestState.QUEUED, is_usable())
     answered = and_(line, or_(was_lost, queued), of_this_turn())
@@ -94,7 +97,7 @@ def give_answers(tx: Connection, batch_id: int) -> int:
 
 
 def lacks_result() -> ColumnElement[bool]:
-    """Of a request: whether its batch has ended, and no result of it is stored."""
+    """Return the condition for requests whose batch has ended without a stored result of theirs."""
     lost = and_(
         requests.c.state == RequestState.LOST,
         exists().where(
@@ -119,13 +122,13 @@ def lacks_result() -> ColumnElement[bool]:
 
 
 def missing_requests(tx: Connection, run_id: str) -> int:
-    """How many requests of a run lack the result of their batch: lost, or still fetched."""
+    """Return how many requests of a run lack the result of their batch: lost, or still fetched."""
     mine = and_(requests.c.run_id == run_id, lacks_result())
     return tx.scalar(select(func.count()).select_from(requests).where(mine)) or 0
 
 
 def missing_sendings(tx: Connection, run_id: str) -> int:
-    """As `missing_requests`, with those earlier sendings whose results would be kept as well."""
+    """Count like `missing_requests`, plus earlier sendings whose results would be kept as well."""
     former = select(func.count()).select_from(former_members)
     former = former.join(requests, requests.c.seq == former_members.c.request_seq)
     former = former.join(batches, batches.c.id == former_members.c.batch_id)
@@ -151,9 +154,9 @@ def _has_left_undecided() -> ColumnElement[bool]:
 
 
 def incomplete_batches(tx: Connection, run_id: str) -> list[Record]:
-    """The ended batches that lack results of a run, oldest first.
+    """Return the ended batches that lack results of a run, oldest first.
 
-    Also those whose missing results are of requests that were sent again on order since.
+    Includes batches whose missing results belong to requests that were sent again on order since.
     """
     lacking = select(requests.c.batch_id).where(requests.c.run_id == run_id, lacks_result())
     left = (
@@ -171,10 +174,10 @@ def incomplete_batches(tx: Connection, run_id: str) -> list[Record]:
 
 
 def fill(tx: Connection, batch_id: int, *, contradicted: bool, now: float) -> None:
-    """Give what was lost in a collected batch, or left it undecided, the line that came late.
+    """Apply late lines to requests that were lost in a collected batch, or left it undecided.
 
-    A success also replaces a failure that another line told of the same sending. ``contradicted``:
-    some line still hides a success, so failures that would be tried again stay lost.
+    A success also replaces a failure from another line of the same sending. ``contradicted``: some
+    line still hides a success, so failures that would be retried stay lost.
     """
     former = requests.c.seq.in_(
         select(former_members.c.request_seq).where(former_members.c.batch_id == batch_id)
@@ -198,7 +201,7 @@ def fill(tx: Connection, batch_id: int, *, contradicted: bool, now: float) -> No
     transitions.conclude(tx, and_(line, answered), is_late=True, attempts=counted)
     transitions.conclude(tx, and_(line, failed), is_late=True, attempts=0)
     answer_lost_doubles(tx, batch_id)
-    # What was delivered says "lost"; what is there now is worth another delivery.
+    # The delivered output shows "lost"; the new answers require another delivery.
     tx.execute(update(runs).where(runs.c.id.in_(concerned)).values(delivered=None))
     for run_id in concerned:
         if continuing_counts(tx, run_id)[0]:
@@ -206,12 +209,13 @@ def fill(tx: Connection, batch_id: int, *, contradicted: bool, now: float) -> No
 
 
 def _answered_earlier(tx: Connection, batch_id: int) -> ColumnElement[bool] | None:
-    """The condition for a batch's requests of which an earlier sending has succeeded.
+    """Return the condition for a batch's requests of which an earlier sending has succeeded.
 
-    Only what has left another batch undecided can have been sent before; None where nothing has.
+    Only requests that left another batch undecided can have been sent before. None if there are
+    none.
     """
     if tx.scalar(select(former_members.c.request_seq).limit(1)) is None:
-        return None  # as nearly always, at no cost
+        return None  # the usual case, at no cost
     sent_before = (
         select(former_members.c.request_seq)
         .join(requests, requests.c.seq == former_members.c.request_seq)
@@ -226,13 +230,13 @@ def _answered_earlier(tx: Connection, batch_id: int) -> ColumnElement[bool] | No
 
 
 def has_earlier_answers(tx: Connection, batch_id: int) -> bool:
-    """Whether an earlier sending of any of a batch's requests has succeeded."""
+    """Return whether an earlier sending of any of a batch's requests has succeeded."""
     answered = _answered_earlier(tx, batch_id)
     return answered is not None and tx.scalar(select(requests.c.seq).where(answered)) is not None
 
 
 def take_earlier_answers(tx: Connection, batch_id: int) -> int:
-    """End a batch's requests of which an earlier sending has succeeded; returns how many."""
+    """End a batch's requests of which an earlier sending has succeeded; return their number."""
     answered = _answered_earlier(tx, batch_id)
     if answered is None:
         return 0

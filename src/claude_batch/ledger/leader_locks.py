@@ -1,4 +1,4 @@
-"""The files beside a ledger that say who drives its workspaces: one lock for each."""
+"""Leader lock files beside a ledger: one lock for the driver of each workspace."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ __all__ = ["every_seat", "seat_file", "seat_files"]
 
 
 def seat_file(ledger: Path, workspace_id: int) -> Path:
-    """Where the lock of a workspace's seat lies."""
+    """Return the path of a workspace's leader lock."""
     return ledger.with_name(f"{ledger.name}.seat-{workspace_id}")
 
 
 def seat_files(ledger: Path) -> list[Path]:
-    """The seats that somebody has sat in since a ledger was first made at this path."""
+    """Return the leader locks taken since a ledger was first created at this path."""
     path = ledger.expanduser().resolve()
     prefix = f"{path.name}.seat-"
     return sorted(found for found in path.parent.iterdir() if found.name.startswith(prefix))
@@ -26,9 +26,9 @@ def seat_files(ledger: Path) -> list[Path]:
 
 @contextmanager
 def every_seat(ledger: Path, workspace_ids: Iterable[int], why: str) -> Generator[None]:
-    """Hold every seat while the block lasts, so that nobody drives meanwhile.
+    """Hold every leader lock while the block runs, so that no process drives meanwhile.
 
-    Raises `LedgerError`, that ends in ``why``, where a process drives.
+    Raises `LedgerError` with a message that ends in ``why`` if a process drives.
     """
     with ExitStack() as stack:
         for workspace_id in workspace_ids:

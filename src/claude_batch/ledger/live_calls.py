@@ -1,8 +1,8 @@
-"""Transactions of live calls: which requests go to the live API, and what became of each call.
+"""Transactions of live calls: which requests go to the live API, and the outcome of each call.
 
-A call that is under way is on disk before it leaves: its request is ``packed``, in a batch of state
-``live`` that holds the calls of a run and a day together and is none of the API's. Whoever takes
-the driver's seat and finds one there knows that it may have been answered, and paid for.
+A call is on disk before it is sent: its request is ``packed`` in a batch of state ``live``. That
+row groups the calls of a run and a day; it is not an API batch. If a new driver finds a request
+there, the call may have been answered and billed.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ __all__ = [
 
 DAY = 86400.0
 
-# Written out, so that the index of what is queued can be used.
+# Literals, so that SQLite can use the index of queued requests.
 _QUEUED = literal_column("requests.state") == literal_column("'queued'")
 
 
@@ -79,10 +79,10 @@ class Waiting(NamedTuple):
     max_attempts: int
     concurrency: int
     retry: str
-    """``safe`` or ``always``: its run's ``live_retry``."""
+    """The run's ``live_retry``: ``safe`` or ``always``."""
     body: bytes
     kind: str
-    """Of its run: ``run``, or ``calls``."""
+    """Kind of its run: ``run`` or ``calls``."""
     actor: str
     key: str | None
     position: int
@@ -91,7 +91,7 @@ class Waiting(NamedTuple):
 
 
 def choose(tx: Connection, lane_id: int, run_ids: Collection[str]) -> int:
-    """Send what is queued of these runs in a lane to the live API; returns how many."""
+    """Send the queued requests of these runs in a lane to the live API; return their number."""
     queued = and_(
         requests.c.lane_id == lane_id,
         requests.c.state == RequestState.QUEUED,
@@ -108,10 +108,10 @@ _ANY_RUN = _LIVE_RUNS.limit(1)
 
 
 def waiting(tx: Connection, workspace_id: int, limit: int, *, room: Mapping[str, int]) -> list[int]:
-    """The row numbers of requests that wait for a live call, oldest first.
+    """Return the row numbers of requests that wait for a live call, oldest first.
 
-    ``room`` has the runs that budgets hold, and what these leave, in nano-dollars. Of those runs
-    only requests are returned that are known to fit.
+    ``room`` maps runs with a budget to their remaining amount, in nano-dollars. Of those runs, only
+    requests that are known to fit are returned.
     """
     of_lanes = requests.c.lane_id.in_(select(lanes.c.id).where(_OF_WORKSPACE))
     chosen = requests.c.live == 1
@@ -135,7 +135,7 @@ def waiting(tx: Connection, workspace_id: int, limit: int, *, room: Mapping[str,
 
 
 def waiting_runs(tx: Connection, seqs: Collection[int]) -> list[tuple[str, str]]:
-    """The runs, each with its actor, of requests by their row numbers."""
+    """Return the runs, each with its actor, of requests by row number."""
     rows = tx.execute(
         select(runs.c.id, runs.c.actor).where(
             runs.c.id.in_(select(requests.c.run_id).where(requests.c.seq.in_(seqs)))
@@ -145,7 +145,7 @@ def waiting_runs(tx: Connection, seqs: Collection[int]) -> list[tuple[str, str]]
 
 
 def request(tx: Connection, seq: int) -> Waiting | None:
-    """One that waits, with its params; None where it does not wait any more."""
+    """Return a waiting request with its params; None if it does not wait any more."""
     row = tx.execute(
         select(
             requests.c.seq,
@@ -182,7 +182,7 @@ def request(tx: Connection, seq: int) -> Waiting | None:
 
 
 def _holder(tx: Connection, lane_id: int, run_id: str, now: float) -> int:
-    """The batch that holds a run's live calls of a lane and a day (by which costs are told)."""
+    """Return the batch that groups a run's live calls by lane and day, for the cost sums."""
     found = tx.scalar(
         select(batches.c.id)
         .join(batch_runs, batch_runs.c.batch_id == batches.c.id)
@@ -205,7 +205,7 @@ def _holder(tx: Connection, lane_id: int, run_id: str, now: float) -> int:
 
 
 def _new_holder(tx: Connection, lane_id: int, run_id: str, now: float, count: int = 0) -> int:
-    """A batch that holds calls, which no budget has asked about yet."""
+    """Insert a batch that groups live calls. No budget has asked about it yet."""
     key = tx.execute(
         insert(batches).values(
             lane_id=lane_id,
@@ -227,10 +227,10 @@ def _new_holder(tx: Connection, lane_id: int, run_id: str, now: float, count: in
 
 
 def claim(tx: Connection, found: Waiting, now: float, reserve: int | None) -> tuple[int, int]:
-    """Note that a call is about to leave: returns its sending, and the batch that holds it.
+    """Record a call that is about to be sent; return its sending and the batch that groups it.
 
-    ``reserve``: what it sets aside of budgets, in nano-dollars (-1: no bound is known of it); None
-    where there is none.
+    ``reserve`` is the amount to reserve in the budgets, in nano-dollars. -1: no bound is known.
+    None: no budget applies.
     """
     seq = found.seq
     batch_id = _holder(tx, found.lane_id, found.run_id, now)
@@ -277,21 +277,21 @@ def put_back(
 
 
 class Ended(NamedTuple):
-    """The end of a call that stands."""
+    """The end of a call that is not retried."""
 
     batch_id: int
     state: RequestState
     result: NewResult | None
-    """None if no answer came. A lost call has one if the API answered with an error."""
+    """None if no answer came. A lost call has a result if the API answered with an error."""
     seq: int
     may_be_paid: bool = False
-    """Whether it may be billed although it has no answer: budgets keep what it may have cost."""
+    """Whether it may be billed without an answer; budgets then keep what it may have cost."""
 
 
 def finish(tx: Connection, ended: Sequence[Ended], now: float) -> None:
-    """Give requests the state that follows from their answers, as those of a batch get it.
+    """Set the states of requests from their answers, as for the requests of a batch.
 
-    One whose answer asks for another turn is *continuing*; any other is final.
+    A request whose answer asks for another turn becomes *continuing*; any other becomes final.
     """
     if not ended:
         return
@@ -310,7 +310,7 @@ def finish(tx: Connection, ended: Sequence[Ended], now: float) -> None:
         if end.result is not None:
             by_batch.setdefault(end.batch_id, []).append(end.result)
         if end.state is RequestState.LOST:
-            # An error with which the API may have answered a call that it billed stays beside it.
+            # An error response to a call that may be billed is kept with the request.
             sending = None if end.result is None else end.result.sending
             transitions.lose(tx, _under_way(end.seq, end.batch_id), answered_by=sending)
     for batch_id, answers in by_batch.items():
@@ -327,7 +327,7 @@ def finish(tx: Connection, ended: Sequence[Ended], now: float) -> None:
             requests.c.state == RequestState.PACKED,
             results.c.request_seq == requests.c.seq,
             results.c.batch_id == batch_id,
-            # An earlier call may have failed, and have left its line here.
+            # An earlier call may have failed and left its line here.
             results.c.sending == requests.c.sendings,
         )
         # What is tried again was put back: these results are the last ones.
@@ -340,15 +340,15 @@ def finish(tx: Connection, ended: Sequence[Ended], now: float) -> None:
 
 
 def keep_attempt(tx: Connection, batch_id: int, result: NewResult) -> None:
-    """Keep an outcome after which the request is tried again."""
+    """Store an outcome after which the request is tried again."""
     add_results(tx, batch_id, [result])
 
 
 def forgotten(tx: Connection, workspace_id: int, now: float) -> int:
-    """End as lost what a restored ledger may have asked live since; returns how many.
+    """End as lost the requests that a restored ledger may have sent live; return their number.
 
-    The API keeps no list of live calls, by which it could be learned. Each is counted as a call of
-    today that was lost, so that budgets keep what it may have cost.
+    The API keeps no list of live calls, so their outcome cannot be looked up. Each request counts
+    as a lost call of today, so that budgets keep what it may have cost.
     """
     of_lanes = requests.c.lane_id.in_(
         select(lanes.c.id).where(lanes.c.workspace_id == workspace_id)
@@ -357,7 +357,7 @@ def forgotten(tx: Connection, workspace_id: int, now: float) -> int:
     may_be_live = select(runs.c.id).where(
         or_(runs.c.mode != "batch", runs.c.live.is_not(None), near)
     )
-    # The next turn of one that stands between two may have been asked.
+    # The next turn of a conversation between two turns may have been sent.
     between = requests.c.state == RequestState.CONTINUING
     unsent = list(
         tx.scalars(
@@ -386,7 +386,7 @@ def forgotten(tx: Connection, workspace_id: int, now: float) -> int:
             counts=False,
             batch_id=_new_holder(tx, lane_id, run_id, now, members),
             answered_by=None,
-            # Computed anew, at the live price, if it can have been no more than one call.
+            # Computed again at the live price if it can have been only one call.
             reserve=case((_may_take_turns(), -1), else_=None),
         )
     for batch_id in unsent if found else ():
@@ -395,9 +395,10 @@ def forgotten(tx: Connection, workspace_id: int, now: float) -> int:
 
 
 def _may_take_turns() -> ColumnElement[bool]:
-    """Whether a request may be asked more than once to be answered, whose params are the first's.
+    """Return the condition for requests that may need more than one call.
 
-    Only tools, and an answer of a form that is checked, ask for another turn.
+    Applies while params hold those of the first call. Only tools, and answers whose format is
+    checked, ask for another turn.
     """
     offers_tools = exists().where(
         params.c.request_seq == requests.c.seq, func.instr(params.c.body, b'"tools":') > 0
@@ -410,9 +411,9 @@ def _may_take_turns() -> ColumnElement[bool]:
 
 
 def under_way(tx: Connection) -> list[Record]:
-    """The live calls that are under way, or were when their process ended, by run.
+    """Return the live calls under way, including those of ended processes, by run.
 
-    Each row: ``workspace_id``, ``run_id``, ``members`` (how many calls).
+    Each row: ``workspace_id``, ``run_id``, ``members`` (number of calls).
     """
     return list(
         tx.execute(
@@ -427,7 +428,7 @@ def under_way(tx: Connection) -> list[Record]:
 
 
 def interrupted(tx: Connection, workspace_id: int) -> int:
-    """End the calls that were under way when their driver ended as lost; returns how many."""
+    """End calls that were under way when their driver ended as lost; return their number."""
     held = (
         select(batches.c.id)
         .join(lanes, lanes.c.id == batches.c.lane_id)

@@ -1,4 +1,4 @@
-"""Lock files beside a ledger: the owner's alone, and of nobody else's making."""
+"""Lock files beside a ledger, created by their owner and accessible to no other user."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ __all__ = ["file_lock", "owner_of", "take"]
 
 
 def file_lock(path: Path) -> FileLock:
-    """A lock, not taken yet, whose file others can neither read nor hold."""
+    """Return a lock, not taken yet, whose file other users can neither read nor lock."""
     return FileLock(path, mode=0o600)
 
 
 def take(lock: FileLock, beside: Path, *, timeout: float = 0) -> bool:
-    """Take a lock; False where another process holds it.
+    """Take a lock; return False if another process holds it.
 
-    The file may belong to this process's user, to root, or to the owner of what lies at ``beside``.
-    Raises `LedgerError`, which names the owner, for a file of anybody else, and where the file
+    The file may belong to this process's user, to root, or to the owner of ``beside``. Raises
+    `LedgerError`, which names the owner, for a file of any other user. Also raises it if the file
     cannot be opened.
     """
     path = Path(lock.lock_file)
@@ -42,7 +42,7 @@ def take(lock: FileLock, beside: Path, *, timeout: float = 0) -> bool:
         _require_ours(path, beside)
         about = path.lstat()
         if about.st_uid == os.geteuid() and stat.S_IMODE(about.st_mode) & 0o077:
-            path.chmod(0o600)  # made by an older version: others could hold it
+            path.chmod(0o600)  # created by an older version: other users could lock it
     except BaseException:
         lock.release()
         raise
@@ -59,7 +59,7 @@ def _require_ours(path: Path, beside: Path) -> None:
         uid = path.lstat().st_uid
         ours = {0, os.geteuid(), beside.stat().st_uid}
     except OSError:
-        return  # it has just gone, with its holder
+        return  # just removed by its holder
     if uid not in ours:
         raise LedgerError(
             f"the lock file {path} belongs to {_name(uid)}, and the ledger does not: that user can "
@@ -68,7 +68,7 @@ def _require_ours(path: Path, beside: Path) -> None:
 
 
 def owner_of(path: Path) -> str:
-    """Whose a file is, as ``user name (uid 1000)``; "" where there is none."""
+    """Return the owner of a file as ``user name (uid 1000)``; "" if there is no file."""
     try:
         return _name(path.lstat().st_uid)
     except OSError:

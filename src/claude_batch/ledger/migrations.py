@@ -1,4 +1,4 @@
-"""Bringing an older ledger to this version's schema, in one transaction and after a copy."""
+"""Migration of an older ledger to this version's schema, in one transaction and after a copy."""
 
 from __future__ import annotations
 
@@ -23,10 +23,9 @@ _log = logging.getLogger(__name__)
 
 
 def add_what_is_missing(tx: Connection) -> None:
-    """Add the tables, columns and indexes that the schema has and the ledger has not.
+    """Add the tables, columns and indexes of the schema that the ledger lacks.
 
-    What is there stays as it is, every row included. This is the whole step where a version only
-    adds.
+    Existing tables and rows stay as they are. If a version only adds, this is the whole step.
     """
     there = inspect(tx)
     tables = set(there.get_table_names())
@@ -46,22 +45,22 @@ def add_what_is_missing(tx: Connection) -> None:
 
 def _add_column(tx: Connection, table: Table, column: Column[object]) -> str:
     words = str(CreateColumn(column).compile(dialect=tx.dialect))
-    # The schema writes foreign keys below the columns, where ALTER TABLE cannot.
+    # The schema writes foreign keys below the columns, which ALTER TABLE does not allow.
     for key in column.foreign_keys:
         words += f" REFERENCES {key.column.table.name} ({key.column.name})"
     return f"ALTER TABLE {table.name} ADD COLUMN {words}"
 
 
 def from_1_to_2(tx: Connection) -> None:
-    """The second version adds, and leaves those requests out of an index that are in no batch."""
+    """Add what version 2 adds, and exclude requests in no batch from an index."""
     tx.exec_driver_sql("DROP INDEX ix_requests_batch")
     add_what_is_missing(tx)
 
 
 def from_2_to_3(tx: Connection) -> None:
-    """The third version adds, and lets batches of two workspaces have the same id."""
+    """Add what version 3 adds, and allow batches of two workspaces to have the same id."""
     add_what_is_missing(tx)
-    # SQLite drops no constraint, so the table is made again. Tables that refer to it do so by its
+    # SQLite cannot drop a constraint, so the table is created again. Other tables refer to it by
     # name (https://www.sqlite.org/lang_altertable.html#otheralter).
     names = ", ".join(column.name for column in batches.columns)
     words = str(CreateTable(batches).compile(dialect=tx.dialect))
@@ -74,7 +73,7 @@ def from_2_to_3(tx: Connection) -> None:
 
 
 STEPS: dict[int, Callable[[Connection], None]] = {1: from_1_to_2, 2: from_2_to_3}
-"""What brings a ledger from each version to the next."""
+"""The step from each version to the next."""
 
 
 def migrate(
@@ -83,11 +82,11 @@ def migrate(
     writing: Callable[[], AbstractContextManager[Connection]],
     version: int,
 ) -> None:
-    """Bring a ledger to `SCHEMA_VERSION`, or leave it as it was.
+    """Migrate a ledger to `SCHEMA_VERSION`, or leave it unchanged.
 
     ``path`` is its file, which ``engine`` opens, and ``version`` its present schema version.
-    ``writing`` begins a write transaction without asking for the version. Raises `LedgerError`
-    where a process drives it, where the copy cannot be made, and where no step is known.
+    ``writing`` begins a write transaction without the version check. Raises `LedgerError` if a
+    process drives the ledger, if the copy fails, or if no step is known.
     """
     if not all(step in STEPS for step in range(version, SCHEMA_VERSION)):
         raise LedgerError(
@@ -95,7 +94,8 @@ def migrate(
             "bring to its own; it was not changed. Name another ledger",
             fault="version",
         )
-    # The transaction comes first: from here on nobody writes, so nobody takes a new seat either.
+    # The transaction comes first: no other process writes from here on, so none takes a new leader
+    # lock.
     with writing() as tx:
         if tx.scalar(select(meta.c.value).where(meta.c.name == "schema_version")) != str(version):
             return  # another process was faster

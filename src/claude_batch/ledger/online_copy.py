@@ -1,4 +1,4 @@
-"""A copy of a ledger while others write to it, by SQLite's own online backup."""
+"""A copy of a ledger while other processes write to it, by SQLite's online backup."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ __all__ = ["copy_ledger", "taking_its_place"]
 
 
 def copy_ledger(engine: Engine, target: Path) -> None:
-    """Copy what is committed by now to a new file, which appears whole and flushed.
+    """Copy all committed data to a new file, which appears complete and flushed.
 
-    Raises `FileExistsError` rather than overwriting, `OSError`, and `sqlite3.Error`.
+    Raises `FileExistsError` if the target exists, `OSError`, and `sqlite3.Error`.
     """
     with taking_its_place(target) as temporary, closing(engine.raw_connection()) as source:
         driver: Any = source.driver_connection
@@ -29,20 +29,20 @@ def copy_ledger(engine: Engine, target: Path) -> None:
 
 @contextmanager
 def taking_its_place(target: Path) -> Generator[Path]:
-    """A temporary file, the owner's alone, that becomes ``target`` when the block has ended.
+    """Yield a temporary file, private to the owner, that becomes ``target`` when the block ends.
 
-    Raises `FileExistsError` where the target exists, and leaves nothing behind.
+    Raises `FileExistsError` if the target exists, and leaves no file behind.
     """
     if os.path.lexists(target):
         raise FileExistsError(f"{target} exists")
-    # Of an ending of its own: SQLite opens it by itself, so that it cannot be locked here.
+    # It has a separate suffix because SQLite opens the file itself, so it cannot be locked here.
     descriptor, temporary = create_beside(Path(os.path.abspath(target)), "copy.partial")
     os.close(descriptor)
     try:
         yield temporary
         flush(temporary)
         try:
-            os.link(temporary, target)  # which never overwrites what appeared meanwhile
+            os.link(temporary, target)  # never overwrites a file that appeared meanwhile
         except FileExistsError:
             raise
         except OSError:  # a file system without links

@@ -1,7 +1,7 @@
-"""Which processes live: each holds a file lock of its own beside the ledger while it works.
+"""Liveness of processes: each holds a lock file beside the ledger while it works.
 
-An operating system frees a lock when its holder dies, whatever it dies of. So a free lock proves
-that nobody waits any more for what its process was waiting for.
+The operating system frees a lock when its holder dies, whatever the cause. A free lock therefore
+proves that no caller waits in that process any more.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ def _path(ledger: Ledger, process: str) -> Path:
 
 
 class ProcessLock:
-    """This process's lock on a ledger, held from its making until `release` or death."""
+    """This process's lock on a ledger, held from construction until `release` or death."""
 
     def __init__(self, ledger: Ledger) -> None:
-        """Raises `LedgerError` where no file can be made beside the ledger."""
+        """Take the lock. Raises `LedgerError` if no file can be created beside the ledger."""
         self.process: str = secrets.token_hex(8)
-        """What the ledger knows this process by; never used again by another."""
+        """This process's name in the ledger; no other process ever uses it."""
         self._path = _path(ledger, self.process)
         self._lock = file_lock(self._path)
-        # Somebody who sweeps may look at the file before it is locked: that takes no time.
+        # A sweeping process may hold the new file's lock for a moment.
         if not take(self._lock, ledger.sibling(""), timeout=10):
             raise LedgerError(f"another process holds the lock file {self._path}", fault="busy")
 
     def release(self) -> None:
-        """Nobody waits here any more."""
-        # Unlinked first: until the lock is free, whoever finds the file finds a living process.
+        """Release the lock, because no caller waits in this process any more."""
+        # Unlinked first: while the file can be found, its lock must show a living process.
         self._path.unlink(missing_ok=True)
         self._lock.release()
 
 
 def is_alive(ledger: Ledger, process: str) -> bool:
-    """Whether a process still holds its lock; the file of a dead one is removed."""
+    """Return whether a process still holds its lock. The file of a dead process is removed."""
     path = _path(ledger, process)
     if not path.exists():
         return False
@@ -52,14 +52,14 @@ def is_alive(ledger: Ledger, process: str) -> bool:
         if not take(lock, ledger.sibling("")):
             return True
     except LedgerError:
-        return True  # one that cannot be opened proves nothing
+        return True  # a file that cannot be opened proves nothing
     path.unlink(missing_ok=True)
     lock.release()
     return False
 
 
 def sweep_locks(ledger: Ledger) -> None:
-    """Remove the files of processes that are dead."""
+    """Remove the files of dead processes."""
     stem = ledger.sibling(_SUFFIX)
     for path in stem.parent.glob(stem.name + "*"):
         is_alive(ledger, path.name.removeprefix(stem.name))

@@ -1,8 +1,9 @@
-"""Transactions that remove finished runs, in small steps that may end anywhere.
+"""Transactions that remove finished runs, in small steps that may be interrupted at any point.
 
-A run that goes is first made what a dead process leaves: one that is not wholly stored. So nobody
-finds or packs it any more, and where the removal breaks off, sweeping goes on with it. A batch's
-row stays, without what is long: reconciliation must know every batch that was ever ours.
+A run that is removed is first put into the state that a dead process leaves: not fully stored. No
+query then finds or packs it any more, and if the removal is interrupted, a sweep continues it. A
+batch's row stays, without its long columns, because reconciliation needs every batch that was ever
+ours.
 """
 
 from __future__ import annotations
@@ -36,17 +37,20 @@ _CLOSED = (BatchState.COLLECTED, BatchState.REJECTED, BatchState.LIVE)
 
 
 class Removed(NamedTuple):
-    """What one step has removed."""
+    """The result of one removal step."""
 
     requests: int
     size: int
-    """Bytes of their params and answers."""
+    """Bytes of the removed params and answers."""
     more: bool
-    """Whether something of the run is left."""
+    """Whether some rows of the run are left."""
 
 
 def delivered_runs(tx: Connection, before: float) -> list[str]:
-    """Runs that were delivered before a time, oldest first; not yet judged by `why_kept`."""
+    """Return runs that were delivered before a time, oldest first.
+
+    They are not yet checked by `why_kept`.
+    """
     query = select(runs.c.id).where(
         runs.c.kind == "run", runs.c.stored.is_not(None), runs.c.delivered < before
     )
@@ -54,7 +58,7 @@ def delivered_runs(tx: Connection, before: float) -> list[str]:
 
 
 def why_kept(tx: Connection, run_id: str) -> str | None:
-    """Why a run cannot be removed, in words; None where it can."""
+    """Return the reason why a run cannot be removed, in words; None if it can."""
     run: Any = tx.execute(select(runs).where(runs.c.id == run_id)).one()
     if run.kind != "run":
         return "it holds single calls, which are kept for whoever asks them again"
@@ -88,9 +92,9 @@ def _count(tx: Connection, run_id: str, where: Any) -> int:
 
 
 def begin_pruning(tx: Connection, run_id: str, process: str) -> str | None:
-    """Take a run away from everybody, or say why it is kept.
+    """Withdraw a run from all other processes; return the reason if it is kept.
 
-    ``process`` is the one that removes it now; another one goes on where that has died.
+    ``process`` is the one that removes it now. If that process dies, another one continues.
     """
     why = why_kept(tx, run_id)
     if why is None:
@@ -101,7 +105,7 @@ def begin_pruning(tx: Connection, run_id: str, process: str) -> str | None:
 
 
 def remove_some(tx: Connection, run_id: str, *, limit: int = 2000) -> Removed:
-    """Remove some requests of a run that is not wholly stored, and at last the run itself."""
+    """Remove some requests of a run that is not fully stored, and finally the run itself."""
     mine = (
         select(requests.c.seq)
         .join(runs, runs.c.id == requests.c.run_id)
@@ -113,7 +117,7 @@ def remove_some(tx: Connection, run_id: str, *, limit: int = 2000) -> Removed:
         _remove_run(tx, run_id)
         return Removed(0, 0, False)
     size = _size(tx, chosen)
-    # Row numbers are given out again: nothing may be left under one.
+    # Row numbers are reused, so no row may remain under an old number.
     of_requests = (results, former_members, params, digests, doubles, primers)
     for table in (*of_requests, conversations, tool_calls):
         tx.execute(delete(table).where(table.c.request_seq.in_(chosen)))

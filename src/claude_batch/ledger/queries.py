@@ -1,4 +1,4 @@
-"""What the ledger tells: answers, counts, and what runs and batches are doing."""
+"""Read queries: answers, counts, and the state of runs and batches."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ __all__ = [
 
 
 class Answer(NamedTuple):
-    """A request as its caller sees it: where it stands and, once final, its raw result line."""
+    """A request as its caller sees it: its state and, once final, its raw result line."""
 
     seq: int
     run_id: str
@@ -60,40 +60,41 @@ class Answer(NamedTuple):
     attempt: int
     finished: int | None
     raw: bytes | None
-    """The result line as the API sent it; None where there is none."""
+    """The result line as the API sent it; None without a result."""
     batch_id: str | None
     """The API's id of the batch that answered."""
     cost: int | None = None
-    """Nano-dollars, of all its turns; None where there is no answer, or no price."""
+    """Nano-dollars for all its turns; None without an answer or a price."""
     via: str = "batch"
-    """``live`` where it is of a live call, and of no batch."""
+    """``live`` for a live call, ``batch`` for a batch."""
     reused: int | None = None
-    """1 where the answer was another request's, or was in the ledger before its caller asked."""
+    """1 if the answer is another request's, or was in the ledger before the caller asked."""
     answered: float | None = None
     """When its batch ended, or the live call was answered; seconds since the epoch."""
     turns: int = 1
-    """How many answers it took, those that were not of the shape that was asked for included."""
+    """Number of answers it took, including those that did not match the response format."""
     stopped: str | None = None
-    """Why its conversation could not go on: `claude_batch.ledger.conversations.Stop`."""
+    """Why its conversation could not continue: `claude_batch.ledger.conversations.Stop`."""
     note: str | None = None
-    """The same in words."""
+    """The same reason in words."""
     outcome: str | None = None
-    """The outcome that the result line tells; None where there is no line."""
+    """The outcome in the result line; None without a line."""
     canceler: str | None = None
-    """Of a canceled request: ``user`` (its run or call was cancelled here), ``deadline`` (its run
-    was withdrawn for its deadline) or ``api`` (somebody else cancelled its batch at the API)."""
+    """Who cancelled a canceled request. ``user``: its run or call was cancelled here. ``deadline``:
+    its run was withdrawn for its deadline. ``api``: another client cancelled its batch at the API.
+    """
     kind: str | None = None
-    """Of a canceled request: the kind of its run, ``run`` or ``calls``."""
+    """For a canceled request: the kind of its run, ``run`` or ``calls``."""
 
 
 WAITING = (RequestState.QUEUED, RequestState.HELD)
 """States of requests that are in no batch."""
 
-# The state's members, looked up without the cost of the enum's call for every row.
+# The state's members by value; a lookup is cheaper than calling the enum for every row.
 _STATES = {state.value: state for state in RequestState}
 
 
-# A request without a line has no answer, though its batch has ended.
+# A request without a line has no answer, although its batch has ended.
 _ANSWERED_AT = case(
     (results.c.batch_id.is_(None), null()), else_=func.coalesce(results.c.answered, batches.c.ended)
 )
@@ -104,7 +105,7 @@ def _of_its_run(value: Any) -> Any:
 
 
 def _only_if_canceled(value: Any) -> Any:
-    # SQLite evaluates no branch that it does not take: other requests pay nothing for this.
+    # SQLite evaluates only the branch that it takes, so other requests pay nothing for this.
     return case((requests.c.state == literal_column("'canceled'"), value), else_=None)
 
 
@@ -181,7 +182,7 @@ _BY_POSITION = (
 def answers_by_position(
     ledger: Ledger, run_id: str, *, start: int = 0, page_bytes: int = 1 << 20
 ) -> Iterator[Answer]:
-    """A run's requests from a position on, in order, whatever their state."""
+    """Return a run's requests from a position on, in order, whatever their state."""
     after = start - 1
     while True:
         page: list[Answer] = []
@@ -202,7 +203,7 @@ def answers_by_position(
 
 
 def waiting_by_position(tx: Connection, run_id: str, *, start: int, limit: int) -> list[Answer]:
-    """A run's requests that are in no batch, from a position on, in order."""
+    """Return a run's requests that are in no batch, from a position on, in order."""
     rows = tx.execute(
         _answers()
         .where(
@@ -223,7 +224,7 @@ def answers_since(
     after: tuple[int, int] = (0, 0),
     limit: int = 500,
 ) -> list[Answer]:
-    """Finished requests of runs in the order of completion, after ``(finished, seq)``."""
+    """Return finished requests of runs in order of completion, after ``(finished, seq)``."""
     stamp, seq = after
     rows = tx.execute(
         _answers()
@@ -242,12 +243,12 @@ def answers_since(
 
 
 def answer_of(tx: Connection, seq: int) -> Answer:
-    """One request by its row number."""
+    """Return one request by its row number."""
     return _answer(tx.execute(_answers().where(requests.c.seq == seq)).one())
 
 
 def find_run(tx: Connection, run_id: str) -> Record | None:
-    """A run by its id, or by a beginning of it that only one run has."""
+    """Return a run by its id, or by a prefix of the id that only one run has."""
     exact = tx.execute(select(runs).where(runs.c.id == run_id)).first()
     if exact is not None:
         return exact
@@ -258,12 +259,12 @@ def find_run(tx: Connection, run_id: str) -> Record | None:
 
 
 def run_row(tx: Connection, run_id: str) -> Record:
-    """A run that is known to exist."""
+    """Return a run that is known to exist."""
     return tx.execute(select(runs).where(runs.c.id == run_id)).one()
 
 
 def recent_runs(tx: Connection, limit: int = 50) -> list[Record]:
-    """The newest runs that hold at least one request, newest first."""
+    """Return the newest runs that hold at least one request, newest first."""
     return list(
         tx.execute(
             select(runs)
@@ -275,7 +276,7 @@ def recent_runs(tx: Connection, limit: int = 50) -> list[Record]:
 
 
 def request_counts(tx: Connection, run_id: str) -> dict[RequestState, int]:
-    """How many requests of a run are in each state; states without any are left out."""
+    """Return the number of a run's requests in each state; empty states are left out."""
     rows = tx.execute(
         select(requests.c.state, func.count())
         .where(requests.c.run_id == run_id)
@@ -285,7 +286,7 @@ def request_counts(tx: Connection, run_id: str) -> dict[RequestState, int]:
 
 
 def batches_of_run(tx: Connection, run_id: str) -> list[Record]:
-    """The batches that carried requests of a run, oldest first."""
+    """Return the batches that carried requests of a run, oldest first."""
     return list(
         tx.execute(
             select(batches)
@@ -297,7 +298,7 @@ def batches_of_run(tx: Connection, run_id: str) -> list[Record]:
 
 
 def runs_of_batch(tx: Connection, batch_id: int) -> list[Record]:
-    """The runs that have requests in a batch: id, kind, actor and trace."""
+    """Return the runs that have requests in a batch: id, kind, actor and trace."""
     return list(
         tx.execute(
             select(runs.c.id, runs.c.kind, runs.c.actor, runs.c.trace)
@@ -309,7 +310,7 @@ def runs_of_batch(tx: Connection, batch_id: int) -> list[Record]:
 
 
 def past_durations(tx: Connection, workspace_id: int, limit: int) -> list[float]:
-    """Seconds that the newest batches of a workspace took at the API."""
+    """Return the seconds that the newest batches of a workspace took at the API."""
     took = batches.c.ended - batches.c.submitted
     return list(
         tx.scalars(
@@ -327,12 +328,12 @@ def past_durations(tx: Connection, workspace_id: int, limit: int) -> list[float]
 
 
 def last_stamp(tx: Connection) -> int:
-    """The stamp of the last transaction that finished requests, of any run."""
+    """Return the stamp of the last transaction that finished requests, of any run."""
     return int(tx.execute(select(meta.c.value).where(meta.c.name == "stamp")).scalar_one())
 
 
 def finished_at(tx: Connection, run_id: str) -> int:
-    """The stamp of the last request of a run that got its final state; 0 where none has."""
+    """Return the stamp of the last request of a run that became final; 0 if none has."""
     return (
         tx.scalar(
             select(func.max(requests.c.finished)).where(
@@ -344,7 +345,7 @@ def finished_at(tx: Connection, run_id: str) -> int:
 
 
 def strange_count(tx: Connection, run_id: str) -> int:
-    """Lines of the run's batches that are no results."""
+    """Return the number of lines of the run's batches that are no results."""
     return (
         tx.scalar(
             select(func.count())
@@ -357,7 +358,7 @@ def strange_count(tx: Connection, run_id: str) -> int:
 
 
 def batch_of(tx: Connection, seq: int) -> str | None:
-    """The API's id of the batch that carries a request now; None where none does."""
+    """Return the API's id of the batch that carries a request now; None if none does."""
     return tx.scalar(
         select(batches.c.remote_id)
         .join(requests, requests.c.batch_id == batches.c.id)
@@ -366,17 +367,17 @@ def batch_of(tx: Connection, seq: int) -> str | None:
 
 
 def workspace_row(tx: Connection, workspace_id: int) -> Record:
-    """A workspace: base URL, name, epoch, halt and wait columns."""
+    """Return a workspace: base URL, name, epoch, halt and wait columns."""
     return tx.execute(select(workspaces).where(workspaces.c.id == workspace_id)).one()
 
 
 def workspace_ids(tx: Connection) -> list[int]:
-    """Every workspace of the ledger."""
+    """Return the ids of all workspaces of the ledger."""
     return list(tx.scalars(select(workspaces.c.id).order_by(workspaces.c.id)))
 
 
 def counts_by_state(tx: Connection) -> tuple[dict[str, int], dict[str, int]]:
-    """How many requests and how many batches are in each state, of all runs."""
+    """Return the number of requests and the number of batches in each state, over all runs."""
     requests_by, batches_by = (
         {
             str(state): int(count)
@@ -390,13 +391,13 @@ def counts_by_state(tx: Connection) -> tuple[dict[str, int], dict[str, int]]:
 
 
 def behind(tx: Connection) -> list[str]:
-    """The base URL of each workspace that sends nothing until the ledger is recovered."""
+    """Return the base URL of each workspace that sends nothing until the ledger is recovered."""
     return list(tx.scalars(select(workspaces.c.base_url).where(workspaces.c.behind.is_not(None))))
 
 
 def unfinished(tx: Connection, run_id: str) -> int:
-    """Requests of a run without a final state."""
-    # Finished ones are counted in their index alone, open ones would be looked up row by row.
+    """Return the number of a run's requests without a final state."""
+    # Finished requests are counted in their index alone; open ones would need a row lookup each.
     finished = tx.scalar(
         select(func.count())
         .select_from(requests)
@@ -407,7 +408,7 @@ def unfinished(tx: Connection, run_id: str) -> int:
 
 
 def unsent(tx: Connection, run_id: str) -> int:
-    """Requests of a run that no POST has carried to an answer yet."""
+    """Return how many of a run's requests are queued, or in a batch that is not submitted yet."""
     waiting = select(batches.c.id).where(
         batches.c.state.in_((BatchState.PACKED, BatchState.SUBMITTING))
     )

@@ -25,11 +25,11 @@ class Claim:
         self.batch_id = batch_id
         self.known = known
         self.strangers = strangers
-        """Answers to requests that the ledger does not know."""
+        """Number of answers to requests that are not in the ledger."""
 
 
 def begin(tx: Connection, workspace_id: int, now: float) -> float:
-    """Nothing is sent for a workspace until recovery has ended; returns since when that is so."""
+    """Block sending for a workspace until recovery has ended; return when the block began."""
     tx.execute(
         update(workspaces)
         .where(workspaces.c.id == workspace_id, workspaces.c.behind.is_(None))
@@ -41,13 +41,13 @@ def begin(tx: Connection, workspace_id: int, now: float) -> float:
 
 
 def end(tx: Connection, workspace_id: int, mark: Mark | None) -> int:
-    """The workspace may send again; returns what the high-water mark is to be raised to."""
+    """End the recovery of a workspace; return the new value for the high-water mark."""
     tx.execute(update(workspaces).where(workspaces.c.id == workspace_id).values(behind=None))
     return count_post(tx, at_least=0 if mark is None else mark.posts + 1)
 
 
 def last_server_time(tx: Connection, workspace_id: int) -> float | None:
-    """The server's time at the last sending that the ledger remembers; None where there is none."""
+    """Return the server time of the last POST that the ledger records; None if there is none."""
     return tx.scalar(
         select(func.max(batches.c.server_time))
         .join(lanes, lanes.c.id == batches.c.lane_id)
@@ -65,11 +65,11 @@ def adopt_forgotten(
     created: float,
     ended: float,
 ) -> Claim | None:
-    """Make a batch at the API the ledger's own again; its results are then collected as always.
+    """Adopt a forgotten batch at the API; its results are then collected as usual.
 
-    ``sendings`` are the request ids and numbers of sending that its lines bear. Requests that wait
-    to be sent move into it. Those that have their answer, or are in another batch, stay, and their
-    lines are kept. None where the workspace has no lane, and so no request at all.
+    ``sendings`` maps the request ids in its lines to their sending numbers. Requests that wait to
+    be sent move into the batch. Requests that have an answer, or are in another batch, stay, and
+    their lines are kept. Returns None if the workspace has no lane, and so no request.
     """
     lane_id = tx.scalar(
         select(lanes.c.id).where(lanes.c.workspace_id == workspace_id).order_by(lanes.c.id).limit(1)
@@ -98,7 +98,7 @@ def adopt_forgotten(
     )
     batch_id = int(result.inserted_primary_key[0])
     for identifier, seq in waiting.items():
-        # The number of a sending is this plus the batch's own POST.
+        # The sending number is this value plus the batch's own POST.
         transitions.adopt(tx, seq, batch_id, sendings=sendings[identifier] - 1)
     for identifier, seq in others.items():
         tx.execute(
@@ -122,7 +122,7 @@ def adopt_forgotten(
 def _sorted_out(
     tx: Connection, sendings: Mapping[str, int]
 ) -> tuple[dict[str, int], dict[str, int], set[int]]:
-    """Known requests that wait to be sent, known ones that do not, and batches that lose some."""
+    """Sort known requests into waiting ones and others; also return the batches that lose some."""
     waiting: dict[str, int] = {}
     others: dict[str, int] = {}
     sources: set[int] = set()
@@ -145,7 +145,7 @@ def _sorted_out(
             .where(requests.c.id.in_(identifiers[start : start + _MANY]))
         )
         for row in rows:
-            # Of a conversation that the ledger knows between two turns, a later turn was sent.
+            # The ledger has the conversation between two turns, but a later turn was already sent.
             later = row.state == RequestState.CONTINUING and sendings[row.id] > row.answered_by
             (waiting if row.waits or later else others)[row.id] = row.seq
             if row.waits and row.batch_id is not None:

@@ -1,4 +1,4 @@
-"""Reservations of single requests: learned where nobody has asked before, and those that wait."""
+"""Reservations of single requests: computed on first demand, and summed for queued requests."""
 
 from __future__ import annotations
 
@@ -47,8 +47,9 @@ _CALLED = _OF_BATCH.where(
 )
 
 Source = Literal["batch", "former", "lost", "lane", "calls"]
-"""Of a batch, those that left it, those lost in it, those queued in a lane, or live calls under way
-or lost."""
+"""Requests of a batch, requests that left it, requests lost in it, requests queued in a lane, or
+live calls under way or lost.
+"""
 
 _SOURCES: dict[str, Any] = {
     "batch": _OF_BATCH,
@@ -62,9 +63,9 @@ _SOURCES: dict[str, Any] = {
 def unreserved(
     tx: Connection, source: Source, identifier: int, after: int
 ) -> list[tuple[int, bytes]]:
-    """A page of the requests of a source whose reservations nobody knows.
+    """Return a page of a source's requests whose reservations are not computed yet.
 
-    Row numbers above ``after``, and params; empty at the end.
+    Each has its row number, above ``after``, and its params. The page is empty at the end.
     """
     values = {"of": identifier, "after": after}
     return [(seq, body) for seq, body in plain_rows(tx, _SOURCES[source], values)]
@@ -78,7 +79,7 @@ _PUT = (
 
 
 def put_reserves(tx: Connection, reserves: Sequence[tuple[int, int]]) -> None:
-    """Note reservations (nano-dollars; -1 where there is no bound) of requests by row number."""
+    """Store reservations of requests by row number (nano-dollars; -1 if there is no bound)."""
     if reserves:
         tx.execute(_PUT, [{"of_seq": seq, "of_reserve": amount} for seq, amount in reserves])
 
@@ -102,7 +103,10 @@ _NEW_CALLS = _WAITING_CALLS.where(requests.c.reserve.is_(None))
 def waiting_calls(
     tx: Connection, run_id: str, after: int, *, anew: bool
 ) -> list[tuple[int, bytes]]:
-    """As `unreserved`: those of a run that wait for a live call; ``anew``: the known ones too."""
+    """Return a page like `unreserved`, of a run's requests that wait for a live call.
+
+    ``anew`` includes requests with a known reservation.
+    """
     query = _WAITING_CALLS if anew else _NEW_CALLS
     return [(seq, body) for seq, body in plain_rows(tx, query, {"of": run_id, "after": after})]
 
@@ -115,7 +119,7 @@ _PUT_ANEW = (
 
 
 def put_call_reserves(tx: Connection, reserves: Sequence[tuple[int, int]]) -> None:
-    """`put_reserves` of those that wait, in the place of what they reserved for a batch."""
+    """Store reservations of waiting calls, replacing what they reserved for a batch."""
     if reserves:
         tx.execute(_PUT_ANEW, [{"of_seq": seq, "of_reserve": amount} for seq, amount in reserves])
 
@@ -129,11 +133,11 @@ class Waiting(NamedTuple):
     requests: int
     total: int
     smallest: int | None
-    """The smallest known one; None where none is known."""
+    """The smallest known reservation; None if none is known."""
     unknown: int
-    """Requests whose reservation nobody has asked for yet."""
+    """Number of requests whose reservation is not computed yet."""
     unbounded: int
-    """Requests of which nothing tells what they can cost."""
+    """Number of requests without a known upper bound of their cost."""
 
 
 _KNOWN = requests.c.reserve >= 0
@@ -147,7 +151,7 @@ _TOTALS = (
 
 
 def lane_totals(tx: Connection, lane_id: int, alone: str) -> dict[str, Waiting]:
-    """What waits in a lane to be packed, by run; ``alone`` as in `packing.queued_of_lane`."""
+    """Return the queued requests of a lane by run; ``alone`` as in `packing.queued_of_lane`."""
     rows = tx.execute(
         select(requests.c.run_id, *_TOTALS)
         .join(runs, runs.c.id == requests.c.run_id)
@@ -158,7 +162,7 @@ def lane_totals(tx: Connection, lane_id: int, alone: str) -> dict[str, Waiting]:
 
 
 def waiting_of(tx: Connection, run_id: str) -> Waiting:
-    """What of a run waits."""
+    """Return the queued requests of one run."""
     return Waiting(
         *tx.execute(
             select(*_TOTALS).where(
@@ -171,9 +175,10 @@ def waiting_of(tx: Connection, run_id: str) -> Waiting:
 def reserved_of_lane(
     tx: Connection, lane_id: int, alone: str, bounded: Sequence[str], most: int, free: Sequence[str]
 ) -> Iterator[tuple[int, int, str, int]]:
-    """Queued requests of a lane, in order: row number, size, run and reservation.
+    """Return queued requests of a lane, in order: row number, size, run and reservation.
 
-    Those of the runs ``bounded`` that reserve ``most`` at most, and all of the runs ``free``.
+    Includes requests of the runs ``bounded`` that reserve at most ``most``, and all of the runs
+    ``free``.
     """
     rows = tx.execute(
         select(

@@ -1,8 +1,8 @@
-"""New attempts of failed requests: one transaction, after which they are queued again.
+"""New attempts of failed requests: one transaction queues them again.
 
-`retry_failed` obeys an order, and may choose any failure. `rerun` and `retry_call` are for a run or
-a call that is asked for again: they choose the failures that may pass, by the disposition that is
-stored with each result line.
+`retry_failed` follows a user's order and may select any failure. `rerun` and `retry_call` handle a
+run or a call that is requested again. They select transient failures only, by the disposition that
+is stored with each result line.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ __all__ = [
 ]
 
 FAILED = (RequestState.ERRORED, RequestState.EXPIRED, RequestState.CANCELED)
-"""States that may be tried again: the API says for sure that nothing was billed for them."""
+"""States that may be retried, because the API guarantees that nothing was billed."""
 
 ON_ORDER = (*FAILED, RequestState.MALFORMED)
-"""States that an order may name. A malformed answer was paid for, so nothing else asks again."""
+"""States that an order may name. A malformed answer was billed, so only an order retries it."""
 
 
 _STANDS = (RequestState.REFUSED, RequestState.WINDOW_EXCEEDED, RequestState.STOPPED)
-"""States of requests whose answer was paid for and is no answer: asking again would pay again."""
+"""States of requests with a billed but unusable answer. A retry would be billed again."""
 
 
 class StillCancelling(Exception):
@@ -53,45 +53,49 @@ class StillCancelling(Exception):
 
 
 class Retried(NamedTuple):
-    """What became of the failed requests of a run."""
+    """The result of retrying a run's failed requests."""
 
     queued: int
-    """Requests that are asked again."""
+    """Number of requests that are sent again."""
     answered: int
-    """Requests of which another sending had been answered after all: they succeeded."""
+    """Number of requests for which another sending turned out to be answered: they succeeded."""
     cancelled: int
-    """Requests that were left alone, since they were cancelled with their run."""
+    """Number of requests that were left alone because they were cancelled with their run."""
     missing: int = 0
-    """Of ``queued``: those whose result stayed missing, and which may be paid for twice."""
+    """Number of ``queued`` requests whose result stayed missing, and which may be billed twice."""
     found: int = 0
-    """Requests whose missing result was fetched after all."""
+    """Number of requests whose missing result was fetched after all."""
     refused: Mapping[str, str] = MappingProxyType({})
-    """The API's ids of batches whose results it does not give, and why: nothing of them is sent."""
+    """API ids of batches whose results the API refuses, with the reason. Their requests are not
+    sent.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rerun:
-    """What a run already held when it was asked for again, and what is asked anew."""
+    """A run that was requested again: the requests that it held, and those that are retried."""
 
     answered: int
-    """Requests that have their answer."""
+    """Number of requests that have their answer."""
     first: float | None
     last: float | None
     """When the first and the last batch of the run ended, in seconds since the epoch."""
     queued: Mapping[str, int]
-    """Requests that are asked again, by ``expired``, ``canceled`` or the type of their error."""
+    """Requests that are sent again, by ``expired``, ``canceled`` or the type of their error."""
     failed: Mapping[str, int]
-    """Requests whose failure stands, by the same words."""
+    """Requests whose failure is final, by the same words."""
     lost: int
-    """Requests that may have been paid for and have no answer. Only an order asks them again."""
+    """Requests that may have been billed and have no answer. Only a user's order sends them
+    again.
+    """
     unknown: int
-    """Requests in a batch of which it is unknown whether the API took it."""
+    """Requests in a batch whose acceptance by the API is unknown."""
     unfinished: int
     """Requests without a final state, apart from ``queued``."""
     cancelling: bool
-    """True while batches of a cancelled run have not ended: nothing can be asked again yet."""
+    """True while batches of a cancelled run have not ended: no request can be retried yet."""
     stamp: int
-    """The ledger-wide stamp: a request that finished later was answered after the rerun."""
+    """The ledger-wide stamp. A request with a later one was answered after the rerun."""
 
 
 def retry_failed(
@@ -102,11 +106,11 @@ def retry_failed(
     error_types: Collection[str],
     now: float,
 ) -> Retried:
-    """Queue a run's failed requests again; each has all its attempts once more.
+    """Queue a run's failed requests again; each has its full number of attempts once more.
 
-    ``states`` and ``error_types`` choose them; where ``states`` is None, all that failed are meant
-    but those that were cancelled with their run. What succeeded, is under way or was lost stays as
-    it is. Raises `StillCancelling`.
+    ``states`` and ``error_types`` select them. If ``states`` is None, all failed requests are
+    selected except those that were cancelled with their run. Requests that succeeded, are under way
+    or were lost stay unchanged. Raises `StillCancelling`.
     """
     was_cancelled = tx.scalar(select(runs.c.cancelled).where(runs.c.id == run_id)) is not None
     if was_cancelled and unfinished(tx, run_id):
@@ -133,7 +137,10 @@ def retry_failed(
 
 
 def _ask_again(tx: Connection, run_id: str, failed: Any, *, due: float) -> tuple[int, int]:
-    """Queue the failed requests of a run that has ended; how many are queued, and were answered."""
+    """Queue failed requests of an ended run.
+
+    Returns how many were queued, and how many had been answered after all.
+    """
     answered = _give_known_answers(tx, failed)
     queued = _queue(tx, failed, due)
     if queued or answered:
@@ -142,7 +149,7 @@ def _ask_again(tx: Connection, run_id: str, failed: Any, *, due: float) -> tuple
 
 
 def _reopen(tx: Connection, run_id: str) -> None:
-    """A run that had ended has new attempts, or answers that its delivery did not have."""
+    """Reopen a run that had ended, because it has new attempts or undelivered answers."""
     tx.execute(update(runs).where(runs.c.id == run_id).values(delivered=None, cancelled=None))
     run_deadlines.forget(tx, run_id)
 
@@ -156,7 +163,7 @@ _PASSING = ("retry", "account")
 
 
 def _passes() -> Any:
-    """Whether a failed request failed for a reason that passes, by its joined result line."""
+    """Return the condition for transient failures, on a request's joined result line."""
     return or_(
         requests.c.state.in_((RequestState.EXPIRED, RequestState.CANCELED)),
         and_(requests.c.state == RequestState.ERRORED, results.c.disposition.in_(_PASSING)),
@@ -164,7 +171,7 @@ def _passes() -> Any:
 
 
 def _failed_in_passing() -> Any:
-    """Whether a request failed for a reason that passes."""
+    """Return the condition for requests with a transient failure."""
     line = exists().where(
         results.c.request_seq == requests.c.seq,
         results.c.sending == requests.c.answered_by,
@@ -174,9 +181,9 @@ def _failed_in_passing() -> Any:
 
 
 def rerun(tx: Connection, run_id: str, now: float) -> Rerun:
-    """A run is asked for again: queue what failed for a passing reason; report what is there.
+    """Queue a requested run's transient failures again, and report its present requests.
 
-    A run that has not ended goes on as it is, and nothing more of it is queued.
+    A run that has not ended continues as it is, and nothing more of it is queued.
     """
     cancelled = tx.scalar(select(runs.c.cancelled).where(runs.c.id == run_id)) is not None
     left = unfinished(tx, run_id)
@@ -209,7 +216,7 @@ def rerun(tx: Connection, run_id: str, now: float) -> Rerun:
 
 
 def _failures(tx: Connection, run_id: str) -> tuple[dict[str, int], dict[str, int]]:
-    """The failed requests of a run, counted by what they failed of: those that pass, and others."""
+    """Return the failed requests of a run by reason: transient failures, and others."""
     passing: dict[str, int] = {}
     final: dict[str, int] = {}
     kind = case(
@@ -227,7 +234,7 @@ def _failures(tx: Connection, run_id: str) -> tuple[dict[str, int], dict[str, in
 
 
 def _with_lines(query: Any) -> Any:
-    """A query of requests, joined with the result line that each has its state from."""
+    """Join a query of requests with the result line that set each request's state."""
     line = and_(
         results.c.request_seq == requests.c.seq,
         results.c.sending == requests.c.answered_by,
@@ -260,10 +267,10 @@ def _unknown(tx: Connection, run_id: str) -> int:
 
 
 def retry_call(tx: Connection, seq: int, *, due: float) -> str | None:
-    """Queue a single call again that failed for a passing reason; what it had failed of.
+    """Queue a single call again after a transient failure; return the reason of the failure.
 
-    None if it has not failed so, or if its run is past a deadline or cancelled and other calls of
-    it have not ended.
+    Returns None if the call has no transient failure. Also returns None if its run is past a
+    deadline or cancelled and other calls of the run have not ended.
     """
     query = select(
         requests.c.run_id,
@@ -283,10 +290,9 @@ def retry_call(tx: Connection, seq: int, *, due: float) -> str | None:
 
 
 def send_missing(tx: Connection, run_id: str, batch_ids: Collection[int], *, now: float) -> int:
-    """Queue the requests of a run that lack the result of one of these batches; returns how many.
+    """Queue a run's requests that lack the result of one of these batches; return their number.
 
-    They may have been paid for, so a late line of theirs still finds them. Raises
-    `StillCancelling`.
+    They may have been billed, so a late line still finds them. Raises `StillCancelling`.
     """
     if not batch_ids:
         return 0
@@ -299,7 +305,7 @@ def send_missing(tx: Connection, run_id: str, batch_ids: Collection[int], *, now
         or_(~requests.c.cancelled, requests.c.state == RequestState.LOST),
         lacks_result(),
     )
-    # Of a lost one its last sending is counted already.
+    # The last sending of a lost request is counted already.
     posts = select(batches.c.posts).where(batches.c.id == requests.c.batch_id).scalar_subquery()
     sent = requests.c.sendings + case((requests.c.state == RequestState.LOST, 0), else_=posts)
     remember_former(tx, select(requests.c.batch_id, requests.c.seq, sent).where(mine))
@@ -328,7 +334,10 @@ def _count_canceled(tx: Connection, run_id: str) -> int:
 
 
 def _give_known_answers(tx: Connection, failed: Any) -> int:
-    """What another sending of a request has answered is not asked (and paid for) once more."""
+    """Apply known answers of other sendings to failed requests.
+
+    These requests are then not sent and billed again.
+    """
     known = results.alias()
     first = (
         select(func.min(known.c.sending))

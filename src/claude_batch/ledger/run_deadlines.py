@@ -1,4 +1,4 @@
-"""Transactions of deadlines: which runs have one, and what is written when it comes near."""
+"""Transactions of deadlines: which runs have one, and what is stored when it approaches."""
 
 from __future__ import annotations
 
@@ -28,21 +28,23 @@ __all__ = [
 ]
 
 _RECENT = 20
-"""Batches from which it is learned how long they take."""
+"""Number of recent batches from which durations are learned."""
 
 
 @dataclass(frozen=True, slots=True)
 class Experience:
-    """What the ledger has seen of a workspace; None where it has seen nothing of the kind."""
+    """Durations observed in a workspace; None if nothing was observed."""
 
     cancel_seconds: float | None
-    """The longest that a batch took lately from its cancellation until it was collected."""
+    """The longest recent time from a batch's cancellation to its collection, in seconds."""
     live_seconds: float | None
-    """How long one live call after another took lately, all those under way at once considered."""
+    """Recent seconds per live call, one after another, with their concurrency taken into
+    account.
+    """
 
 
 def open_deadlines(tx: Connection, workspace_id: int) -> list[Record]:
-    """The stored runs of a workspace that have a deadline and are not known to have ended."""
+    """Return the stored runs of a workspace with a deadline that are not known to have ended."""
     return list(
         tx.execute(
             select(runs)
@@ -59,7 +61,7 @@ def open_deadlines(tx: Connection, workspace_id: int) -> list[Record]:
 
 
 def experience(tx: Connection, workspace_id: int) -> Experience:
-    """What is known of how long things take."""
+    """Return the durations observed in a workspace."""
     of_workspace = batches.c.lane_id.in_(
         select(lanes.c.id).where(lanes.c.workspace_id == workspace_id)
     )
@@ -87,10 +89,10 @@ def experience(tx: Connection, workspace_id: int) -> Experience:
 
 
 def pass_margin(tx: Connection, run: Record, *, margin: float, now: float) -> None:
-    """Pack nothing more of a run, and have what is unfinished of it cancelled at the API.
+    """Stop packing a run, and request the cancellation of its unfinished batches at the API.
 
-    Its batches hold no other run, so each of them is cancelled whole. One that may not have been
-    accepted is cancelled when that is known.
+    Its batches hold no other run, so each is cancelled as a whole. A batch whose POST may not have
+    been accepted is cancelled once the outcome is known.
     """
     live = now if run.live is None and run.fallback == "live" else run.live
     tx.execute(
@@ -100,12 +102,12 @@ def pass_margin(tx: Connection, run: Record, *, margin: float, now: float) -> No
 
 
 def withdraw(tx: Connection, run_id: str, now: float) -> bool:
-    """Take what was not sent of a run that is past its margin out of its batches; cancel the rest.
+    """Remove unsent requests of a run past its margin from their batches; cancel the rest.
 
-    Returns whether something was left to do. Safe to repeat: an unknown sending that proves not to
-    have been accepted is found here later.
+    Returns whether something was left to do. Safe to repeat: a POST with an unknown outcome may
+    later prove not accepted, and is handled then.
     """
-    # Nobody goes ahead of others any more. Doubles still end as those that they equal.
+    # No primer is sent ahead any more. Doubles still end with their originals.
     transitions.release(tx, and_(requests.c.run_id == run_id, is_held(), ~is_double()))
     mine = select(batch_runs.c.batch_id).where(batch_runs.c.run_id == run_id)
     packed = list(
@@ -120,15 +122,15 @@ def withdraw(tx: Connection, run_id: str, now: float) -> bool:
 
 
 def end_queued(tx: Connection, run_id: str) -> int:
-    """End what waits of a run as ``expired``: it did not run before the deadline."""
+    """End a run's waiting requests as ``expired``: they did not run before the deadline."""
     queued = requests.c.state == RequestState.QUEUED
     return transitions.expire(tx, and_(requests.c.run_id == run_id, queued))
 
 
 def conclude(tx: Connection, run_id: str, outcome: str, *, closed: float | None = None) -> None:
-    """Note that a deadline was ``met``, or why it was missed; the first word stands.
+    """Record that a deadline was ``met``, or why it was missed; the first record stays.
 
-    ``closed`` is when every request of the run had ended, after which nobody looks again.
+    ``closed`` is when every request of the run had ended; after that the run is not checked again.
     """
     tx.execute(
         update(runs)
@@ -141,7 +143,7 @@ def conclude(tx: Connection, run_id: str, outcome: str, *, closed: float | None 
 
 
 def reopen(tx: Connection, run_id: str) -> None:
-    """Look at a run again, to which requests were added."""
+    """Check a run's deadline again after requests were added."""
     tx.execute(
         update(runs)
         .where(runs.c.id == run_id, runs.c.deadline_closed.is_not(None))
@@ -150,7 +152,7 @@ def reopen(tx: Connection, run_id: str) -> None:
 
 
 def forget(tx: Connection, run_id: str) -> None:
-    """What is asked again on order after its run was withdrawn is asked without a deadline."""
+    """Remove the deadline of a withdrawn run whose requests are sent again on order."""
     tx.execute(
         update(runs)
         .where(runs.c.id == run_id, runs.c.past_margin.is_not(None))
@@ -163,7 +165,7 @@ def forget(tx: Connection, run_id: str) -> None:
 
 
 def standing(tx: Connection, run_id: str) -> dict[tuple[str, str], int]:
-    """How many unfinished requests of a run there are, by their state and their batch's ("")."""
+    """Return the number of a run's unfinished requests by their state and their batch's ("")."""
     state = func.coalesce(batches.c.state, "")
     rows = tx.execute(
         select(requests.c.state, state, func.count())

@@ -1,7 +1,7 @@
 """The ledger's tables. Times are seconds since the epoch (UTC); sizes are bytes.
 
-A request's row is narrow and changes a few times; its params and its raw result line are written
-once, in tables of their own, so that a change of state never rewrites them.
+A request's row is narrow and changes a few times. Its params and its raw result line are written
+once, in separate tables, so that a state change never rewrites them.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from sqlalchemy import (
 )
 
 SCHEMA_VERSION = 3
-"""Raised with every change of a table; a ledger of another version is not written to."""
+"""Schema version, raised with every table change. Ledgers of other versions are not written to."""
 
 metadata: MetaData = MetaData()
 
 
 def _only(condition: str) -> dict[str, Any]:
-    """What makes an index one of some rows alone."""
-    # To name a dialect is to import it: that of a database that is not used costs every command
-    # a third of what the whole of SQLAlchemy does.
+    """Return the options that make an index partial."""
+    # Naming a dialect imports it. An unused dialect would cost every command a third of the import
+    # time of the whole of SQLAlchemy.
     return {"sqlite_where": text(condition)}
 
 
-# SQLite's own row number needs the type INTEGER exactly; other databases want 64 bits.
+# SQLite's row number needs the type INTEGER exactly; other databases need 64 bits.
 _Serial = BigInteger().with_variant(Integer, "sqlite")
 
 meta: Table = Table(
@@ -47,8 +47,9 @@ meta: Table = Table(
     Column("name", String, primary_key=True),
     Column("value", String, nullable=False),
 )
-"""``schema_version``; ``incarnation``, which tells this ledger from its copies, and
-``former_incarnations``; ``salt``; ``stamp``; ``posts``, which the high-water mark counts too."""
+"""Names: ``schema_version``; ``incarnation``, which distinguishes this ledger from its copies, and
+``former_incarnations``; ``salt``; ``stamp``; ``posts``, which the high-water mark counts too.
+"""
 
 workspaces: Table = Table(
     "workspaces",
@@ -57,21 +58,21 @@ workspaces: Table = Table(
     Column("base_url", String, nullable=False),
     # ``anthropic-workspace-id``; None until the API has sent it.
     Column("name", String),
-    # Rises whenever the driver's seat changes hands.
+    # Incremented whenever the leader lock changes hands.
     Column("epoch", Integer, nullable=False, default=0),
-    # Why and since when sending is halted; None where it is not.
+    # Reason and start of a halt of sending; None while there is no halt.
     Column("halt_reason", String),
     Column("halt_type", String),
     Column("halt_message", Text),
     Column("halted", Float),
-    # Probes since then that were refused too, and when the next one may leave.
+    # Refused probes since then, and the time of the next probe.
     Column("probes", Integer, nullable=False, default=0, server_default=text("0")),
     Column("next_probe", Float),
-    # Under ``exclusive_workspace``: batches made before this server time were here already.
+    # Under ``exclusive_workspace``: batches created before this server time existed already.
     Column("explained_until", Float),
-    # Since when the ledger is known to be behind its high-water mark: nothing is sent.
+    # Time since which the ledger is known to be behind its high-water mark; it sends nothing.
     Column("behind", Float),
-    # Nothing is uploaded before this time (a 429 or 529 asked to wait).
+    # Nothing is uploaded before this time (a 429 or 529 response asked to wait).
     Column("wait_until", Float),
     Column("wait_reason", Text),
 )
@@ -80,7 +81,7 @@ credentials: Table = Table(
     "credentials",
     metadata,
     Column("base_url", String, primary_key=True),
-    # A salted hash; the key itself is nowhere in the ledger.
+    # A salted hash; the key itself is never stored.
     Column("fingerprint", String, primary_key=True),
     Column("workspace_id", _Serial, ForeignKey("workspaces.id"), nullable=False),
 )
@@ -105,19 +106,19 @@ runs: Table = Table(
     Column("label", String),
     Column("actor", String, nullable=False),
     Column("workspace_id", _Serial, ForeignKey("workspaces.id"), nullable=False),
-    Column("output", String),  # where the command line was told to write
-    Column("output_format", String),  # and how; None where the name of the output tells
-    Column("results_dir", String),  # the folder for one file a result, where one was named
-    # The process that makes it: what a dead one had not wholly stored is removed.
+    Column("output", String),  # output path of the command line
+    Column("output_format", String),  # None: the output's name decides
+    Column("results_dir", String),  # folder for one file per result, if set
+    # The process that stores the run. If it dies, an incomplete run is removed.
     Column("process", String),
     Column("created", Float, nullable=False),
-    Column("stored", Float),  # when it was wholly stored; nothing is packed before
+    Column("stored", Float),  # when fully stored; nothing is packed before
     Column("cancelled", Float),
     Column("delivered", Float),
-    # The W3C ``traceparent`` of who asked; None where nobody observes.
+    # The caller's W3C ``traceparent``; None without an observer.
     Column("trace", String),
     Column("request_count", Integer, nullable=False, default=0),
-    # The run's batch_processing, as `BatchProcessingMode` has it.
+    # The run's batch_processing settings, as in `BatchProcessingMode`.
     Column("linger", Float, nullable=False),
     Column("max_requests", Integer, nullable=False),
     Column("poll_interval", Float, nullable=False),
@@ -128,27 +129,29 @@ runs: Table = Table(
     Column("max_turns", Integer, nullable=False, default=10, server_default=text("10")),
     Column("turn_linger", Float, nullable=False, default=30.0, server_default=text("30")),
     Column("validation_attempts", Integer, nullable=False, default=1, server_default=text("1")),
-    # Whether its conversations go on by themselves, and the functions that its tools are, as JSON.
+    # Whether its conversations continue automatically, and its tools' Python functions as JSON.
     Column("converses", Boolean, nullable=False, default=False, server_default=text("0")),
     Column("tools", Text),
     # Whether some of its requests have a prefix.
     Column("prefixed", Boolean, nullable=False, default=False, server_default=text("0")),
     Index("ix_runs_digest", "digest"),
-    # How and until when it is to be answered.
+    # How its requests are answered, and the deadline.
     Column("mode", String, nullable=False, server_default=text("'batch'")),
     Column("auto_threshold", Integer, nullable=False, server_default=text("0")),
     Column("live_concurrency", Integer, nullable=False, server_default=text("8")),
     Column("live_retry", String, nullable=False, server_default=text("'safe'")),
     Column("fallback", String, nullable=False, server_default=text("'live'")),
     Column("deadline", Float),
-    Column("deadline_margin", Float),  # as it was set; None where it is learned
-    # Since when its requests are packed no more, since the deadline is near; and the margin then.
+    Column("deadline_margin", Float),  # as configured; None: learned
+    # Time since which its requests are no longer packed because the deadline is near, and the
+    # margin at that time.
     Column("past_margin", Float),
     Column("margin", Float),
-    # Once it is known: "met", or why the deadline was missed; and when all had ended.
+    # Outcome of the deadline once known ("met", or why it was missed), and when all requests had
+    # ended.
     Column("deadline_outcome", Text),
     Column("deadline_closed", Float),
-    # Since when what is queued of it goes to the live API; None where it goes into batches.
+    # Time since which its queued requests go to the live API; None while they go into batches.
     Column("live", Float),
     Index("ix_runs_live", "live", **_only("live IS NOT NULL")),
     Index(
@@ -167,29 +170,29 @@ requests: Table = Table(
     Column("lane_id", _Serial, ForeignKey("lanes.id"), nullable=False),
     Column("size", Integer, nullable=False),  # bytes of its params
     Column("state", String, nullable=False),
-    Column("due", Float, nullable=False),  # when it asks to be packed at the latest
+    Column("due", Float, nullable=False),  # latest time at which it should be packed
     Column("created", Float, nullable=False),
     Column("cancelled", Boolean, nullable=False, default=False),
     Column("attempts", Integer, nullable=False, default=0),  # outcomes so far
-    # Outcomes that were there when it was last retried on order: they exhaust no attempts.
+    # Outcomes before the last manual retry; they do not count as attempts.
     Column("forgiven", Integer, nullable=False, default=0, server_default=text("0")),
-    # POSTs that carried it in batches before the present one; those of the present one are
+    # POSTs that carried it in batches before the present one. The present batch counts its own in
     # ``batches.posts``, so that a POST changes one row and not a hundred thousand.
     Column("sendings", Integer, nullable=False, default=0),
     Column("batch_id", _Serial, ForeignKey("batches.id")),
     Column("answered_by", Integer),  # the sending whose result is final
-    # The W3C ``traceparent`` of a single call; what is asked together has it on its run.
+    # The W3C ``traceparent`` of a single call; requests of a run have it on the run.
     Column("trace", String),
-    # The ledger-wide stamp of the transaction that made it final: the order of completion.
+    # Ledger-wide stamp of the transaction that made the request final: the order of completion.
     Column("finished", Integer),
-    # 1 where it goes to the live API while its run's others go into batches.
+    # 1 if it goes to the live API while the other requests of its run go into batches.
     Column("live", Integer),
-    # With ``live`` in front, so that it is chosen before the index of all that is queued.
+    # ``live`` comes first, so that SQLite prefers this index to the one of all queued requests.
     Index("ix_requests_live", "live", "lane_id", **_only("live IS NOT NULL AND state = 'queued'")),
-    # The same number for all that bear the same marks for the prompt cache; None for no marks.
+    # Equal for all requests with the same prompt cache marks; None for no marks.
     Column("prefix", BigInteger),
-    # The most that one sending of it can cost, in nano-dollars; None as long as no budget has
-    # asked for it, -1 where nothing tells.
+    # The most that one sending of it can cost, in nano-dollars. None until a budget asks for it, -1
+    # if no bound is known.
     Column("reserve", BigInteger),
     UniqueConstraint("run_id", "position"),
     Index("ix_requests_batch", "batch_id", **_only("batch_id IS NOT NULL")),
@@ -210,12 +213,12 @@ conversations: Table = Table(
     "conversations",
     metadata,
     Column("request_seq", _Serial, primary_key=True, autoincrement=False),
-    Column("turns", Integer, nullable=False),  # answers that another turn has followed
-    Column("rejected", Integer, nullable=False),  # answers that were not of the shape asked for
-    Column("consumed", Integer, nullable=False),  # the last sending whose answer was gone on from
-    Column("cost", BigInteger),  # of those answers, in nano-dollars; None where not known
-    Column("first_params", LargeBinary),  # what the caller asked, once ``params`` say more
-    Column("stopped", String),  # why it cannot go on: `claude_batch.ledger.conversations`
+    Column("turns", Integer, nullable=False),  # answers followed by another turn
+    Column("rejected", Integer, nullable=False),  # answers that did not match the response format
+    Column("consumed", Integer, nullable=False),  # last sending whose answer was continued
+    Column("cost", BigInteger),  # of those answers, in nano-dollars; None if unknown
+    Column("first_params", LargeBinary),  # the caller's params, once ``params`` holds more
+    Column("stopped", String),  # why it stopped: `claude_batch.ledger.conversations`
     Column("note", Text),  # the same in words
 )
 """Requests that took more than one answer, or stopped between two."""
@@ -228,13 +231,13 @@ tool_calls: Table = Table(
     Column("sending", Integer, primary_key=True, autoincrement=False),
     Column("tool_use_id", String, primary_key=True),
     Column("name", String, nullable=False),
-    Column("process", String, nullable=False),  # that runs it, or ran it
+    Column("process", String, nullable=False),  # the process that runs it, or ran it
     Column("started", Float, nullable=False),
     Column("finished", Float),
     Column("output", LargeBinary),  # content of the tool's result, as JSON
     Column("is_error", Boolean),
 )
-"""Calls of Python functions: a row says that one has started, and then what came of it."""
+"""Calls of Python functions. A row records the start of a call, then its result."""
 
 call_keys: Table = Table(
     "call_keys",
@@ -250,13 +253,13 @@ calls: Table = Table(
     metadata,
     Column("request_seq", _Serial, primary_key=True, autoincrement=False),
     Column("digest", LargeBinary, nullable=False),  # of the params
-    # The process whose caller waits; None where the caller has gone.
+    # The process whose caller waits; None if no caller waits any more.
     Column("process", String),
     Column("taken", Float),  # when the answer reached its caller
     Index("ix_calls_digest", "digest", **_only("taken IS NULL")),
     Index("ix_calls_process", "process", **_only("taken IS NULL")),
 )
-"""Single calls without a key: who waits for them, and whether their answers were taken."""
+"""Single calls without a key: the waiting process, and whether the answer was taken."""
 
 batches: Table = Table(
     "batches",
@@ -264,7 +267,7 @@ batches: Table = Table(
     Column("id", _Serial, primary_key=True),
     Column("lane_id", _Serial, ForeignKey("lanes.id"), nullable=False),
     Column("state", String, nullable=False),
-    # Unique in its workspace: two servers may use the same ids. `mark_submitted` sees to it.
+    # Unique in its workspace, which `mark_submitted` enforces: two servers may use the same ids.
     Column("remote_id", String),
     Column("request_count", Integer, nullable=False),
     Column("params_bytes", BigInteger, nullable=False),
@@ -273,7 +276,7 @@ batches: Table = Table(
     Column("created", Float, nullable=False),
     Column("posts", Integer, nullable=False, default=0),
     Column("broken_uploads", Integer, nullable=False, default=0),  # in a row, before ``armed``
-    # The intent: what the API's list held before the POST, and when.
+    # The intent: the ids in the API's list before the POST, and the time.
     Column("snapshot", Text),
     Column("intended", Float),
     Column("server_time", Float),
@@ -286,27 +289,29 @@ batches: Table = Table(
     Column("cancel_requested", Float),
     Column("fetches", Integer, nullable=False, default=0),
     # Results that the last complete fetch lacked; the first and the last such fetch, and when the
-    # gap is given up, by the server's clock. None if no fetch has lacked any.
+    # gap is given up, in server time. None if no fetch has lacked any.
     Column("missing", Integer),
     Column("missing_since", Float),
     Column("missing_seen", Float),
     Column("missing_until", Float),
     Column("counts", Text),  # the API's request_counts once ended, as JSON
-    # While it is unknown whether a POST was accepted. Settling counts in server time, from the
-    # first list after the POST ended; ``settled`` is the first complete walk of the list after it.
+    # Set while it is unknown whether a POST was accepted. The settling window is in server time and
+    # starts at the first list after the POST ended; ``settled`` is the first complete walk of the
+    # list after it.
     Column("unknown_since", Float),
     Column("settling_from", Float),
     Column("settled", Float),
-    # POSTs in a row without an answer that the list then proved not to have been accepted.
+    # POSTs in a row without a response that the list later proved not accepted.
     Column("silent", Integer, nullable=False, default=0, server_default=text("0")),
-    # How the API's id was found where no answer told it: ``proved`` by a custom_id of its results,
-    # or ``assumed`` under ``exclusive_workspace``.
+    # How the API's id was found without a response: ``proved`` by a custom_id in its results, or
+    # ``assumed`` under ``exclusive_workspace``.
     Column("adopted", String),
-    # A 400 that names no request: the batch that this one is a half of, and what was said of it.
+    # After a 400 that names no request: the batch that this one is a half of, and the API's
+    # message.
     Column("half_of", _Serial),
     Column("refusal", Text),
-    Column("note", Text),  # the last thing that went wrong, in words
-    # The day (UTC, counted since the epoch) on which it was packed: whose budget pays for it.
+    Column("note", Text),  # the last problem, in words
+    # The day (UTC, counted since the epoch) on which it was packed; that day's budget pays for it.
     Column("day", Integer),
     Index("ix_batches_state", "state"),
     Index("ix_batches_remote", "remote_id", **_only("remote_id IS NOT NULL")),
@@ -318,10 +323,10 @@ batch_runs: Table = Table(
     metadata,
     Column("batch_id", _Serial, ForeignKey("batches.id"), primary_key=True),
     Column("run_id", String, ForeignKey("runs.id"), primary_key=True),
-    # Nano-dollars, of this run's requests in this batch; see `claude_batch.ledger.budgets`.
+    # Nano-dollars of this run's requests in this batch; see `claude_batch.ledger.budgets`.
     Column("reserved", BigInteger),
     Column("spent", BigInteger),
-    # Of live calls: what may have been paid without being known.
+    # Live calls only: what may have been billed without proof.
     Column("kept", BigInteger),
     Index("ix_batch_runs_run", "run_id"),
 )
@@ -332,21 +337,21 @@ budgets: Table = Table(
     Column("scope", String, primary_key=True),  # "run", "actor" or "day"
     Column("name", String, primary_key=True),  # the run's id, the actor's name, or ""
     Column("amount", BigInteger, nullable=False),  # nano-dollars
-    # What a flag, a keyword or an actor's YAML last asked for: who asks for the same again does
-    # not take back what was set by hand since.
+    # The amount last declared by a flag, a keyword or an actor's YAML. Declaring it again does not
+    # undo a manual change made since.
     Column("declared", BigInteger),
     Column("warned", Integer, nullable=False, default=0),  # the percentage last warned at
 )
-"""What may be spent. No row, no budget."""
+"""Spending limits. Without a row there is no limit."""
 
 removed_costs: Table = Table(
     "removed_costs",
     metadata,
     Column("actor", String, primary_key=True),
     Column("day", Integer, primary_key=True),  # as in ``batches``
-    Column("spent", BigInteger, nullable=False),  # nano-dollars, doubtful ones included
+    Column("spent", BigInteger, nullable=False),  # nano-dollars, including doubtful amounts
 )
-"""What runs have cost that are no longer in the ledger: budgets remember it."""
+"""Cost of runs that were removed from the ledger, which budgets still count."""
 
 candidates: Table = Table(
     "candidates",
@@ -359,7 +364,7 @@ candidates: Table = Table(
     Column("fetches", Integer, nullable=False, default=0),
     Column("note", Text),
 )
-"""Batches at the API that may be what became of an unknown sending."""
+"""Batches at the API that may be the result of a POST with an unknown outcome."""
 
 former_members: Table = Table(
     "former_members",
@@ -368,7 +373,7 @@ former_members: Table = Table(
     Column("request_seq", _Serial, primary_key=True),
     Column("sending", Integer, nullable=False),
 )
-"""Requests that left a batch although its POST may have been accepted: late lines are theirs."""
+"""Requests that left a batch whose POST may have been accepted. Late lines belong to them."""
 
 results: Table = Table(
     "results",
@@ -387,12 +392,13 @@ results: Table = Table(
     Column("cache_1h_tokens", Integer, nullable=False, default=0),
     Column("web_searches", Integer, nullable=False, default=0),
     Column("model", String),  # the model that answered
-    # Nano-dollars; None where the model's price is not known. What it cost, what the same would
-    # have cost live, and what it would have cost without a prompt cache.
+    # Nano-dollars; None if the model's price is unknown. The actual cost, the cost of the same
+    # answer live, and its cost without a prompt cache.
     Column("cost", BigInteger),
     Column("live_cost", BigInteger),
     Column("uncached_cost", BigInteger),
-    # When a live call was answered. None for a line of a batch, which was answered when it ended.
+    # When a live call was answered. None for a batch's line, which was answered when the batch
+    # ended.
     Column("answered", Float),
     Index("ix_results_batch", "batch_id"),
 )
@@ -401,10 +407,10 @@ digests: Table = Table(
     "digests",
     metadata,
     Column("request_seq", _Serial, primary_key=True, autoincrement=False),
-    Column("digest", LargeBinary, nullable=False),  # of the params, without marks for the cache
+    Column("digest", LargeBinary, nullable=False),  # of the params, without cache marks
     Index("ix_digests_digest", "digest"),
 )
-"""By which equal requests are found, where a run or a call asks for it."""
+"""Digests that find equal requests, for runs and calls that ask for it."""
 
 doubles: Table = Table(
     "doubles",
@@ -412,7 +418,7 @@ doubles: Table = Table(
     Column("request_seq", _Serial, primary_key=True, autoincrement=False),
     Column("of_seq", _Serial, nullable=False),
 )
-"""Requests that are not sent: each has the answer of another one."""
+"""Duplicate requests that are not sent: each receives the answer of another request."""
 
 primers: Table = Table(
     "primers",
@@ -422,19 +428,19 @@ primers: Table = Table(
     Column("prefix", BigInteger, nullable=False),
     Index("ix_primers_prefix", "run_id", "prefix"),
 )
-"""Requests that go ahead: others of their run and prefix are held until they have an outcome."""
+"""Requests sent ahead. Others of their run and prefix are held until these have an outcome."""
 
 token_counts: Table = Table(
     "token_counts",
     metadata,
     Column("id", _Serial, primary_key=True),
     Column("model", String, nullable=False),
-    Column("size", BigInteger, nullable=False),  # bytes of the params that were counted
+    Column("size", BigInteger, nullable=False),  # bytes of the counted params
     Column("tokens", BigInteger, nullable=False),
     Column("counted", Float, nullable=False),
     Index("ix_token_counts_model", "model"),
 )
-"""What the API counted when it looked at requests before their run was sent."""
+"""Token counts that the API returned for requests before their run was sent."""
 
 strange_lines: Table = Table(
     "strange_lines",
@@ -446,7 +452,7 @@ strange_lines: Table = Table(
     Column("raw", LargeBinary, nullable=False),
     UniqueConstraint("batch_id", "digest"),
 )
-"""Lines of a results stream that are unreadable, or speak of requests that the batch has not."""
+"""Result lines that are unreadable, or that name requests outside the batch."""
 
 files: Table = Table(
     "files",
@@ -459,7 +465,7 @@ files: Table = Table(
     Column("size", BigInteger, nullable=False),
     Column("created", Float, nullable=False),
     Column("checked", Float, nullable=False),  # when the API was last known to have it
-    Column("tokens", BigInteger),  # the most that it can come to; NULL if that is not known
+    Column("tokens", BigInteger),  # upper bound of its tokens; NULL if unknown
     UniqueConstraint("workspace_id", "digest"),
 )
 """Documents that were uploaded once, for the requests of many runs."""

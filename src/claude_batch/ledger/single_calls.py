@@ -1,8 +1,8 @@
-"""Transactions of single calls: their keys, who waits for them, and answers that nobody took.
+"""Transactions of single calls: their keys, their waiting processes, and untaken answers.
 
-An *orphan* is a call without a key whose waiter has gone before it took the answer. The same call
-made again takes it over, whatever its state: what was paid for once is not paid for again. A call
-whose caller leaves before it is sent is no orphan: it is withdrawn, and costs nothing.
+An *orphan* is a call without a key whose caller went away before it took the answer. An equal call
+takes the orphan over, whatever its state, so that a billed request is not billed again. If the
+caller leaves before the call is sent, the call is withdrawn at no cost and is not an orphan.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _MANY = 500
 
 
 class NewCall(NamedTuple):
-    """A call without a key, as it is stored beside its request."""
+    """A call without a key, as the ledger stores it beside its request."""
 
     request_seq: int
     digest: bytes
@@ -66,7 +66,7 @@ class NewCall(NamedTuple):
 
 
 class Orphan(NamedTuple):
-    """A call that nobody waits for, and whose answer nobody took."""
+    """A call that no caller waits for, and whose answer was not taken."""
 
     seq: int
     run_id: str
@@ -75,7 +75,7 @@ class Orphan(NamedTuple):
 
 
 def digest_of(body: bytes) -> bytes:
-    """What equal params have in common: 16 bytes."""
+    """Return a 16-byte digest, equal for equal params."""
     return hashlib.blake2b(body, digest_size=16).digest()
 
 
@@ -83,14 +83,14 @@ _INSERT_CALLS = insert(calls)
 
 
 def add_calls(tx: Connection, new: Sequence[NewCall]) -> None:
-    """Remember who waits for calls that were just stored."""
+    """Store the waiting process of calls that were just stored."""
     insert_many(tx, _INSERT_CALLS, [(*call, None) for call in new])
 
 
 def other_processes(tx: Connection, own: str) -> list[str | None]:
-    """Processes but our own that wait, or waited, for answers that nobody took.
+    """Return the other processes that wait, or waited, for answers that were not taken.
 
-    None stands for calls that their waiters have let go.
+    None stands for calls that were let go.
     """
     column = calls.c.process
     return list(
@@ -105,9 +105,10 @@ def other_processes(tx: Connection, own: str) -> list[str | None]:
 def orphans(
     tx: Connection, digests: Collection[bytes], dead: Collection[str], *, let_go: bool
 ) -> list[Orphan]:
-    """Untaken calls of these digests whose process is dead, or that were let go; oldest first.
+    """Return untaken calls of these digests that no process waits for; oldest first.
 
-    Those that were cancelled are none: their caller did not want them any more.
+    Their process is dead, or let them go. Cancelled calls are excluded, because their caller does
+    not want them any more.
     """
     found: list[Orphan] = []
     listed = list(digests)
@@ -142,26 +143,29 @@ _MARK_TAKEN = (
 
 
 def take_over(tx: Connection, seqs: Sequence[int], own: str) -> None:
-    """Our process waits for these calls from now on."""
+    """Set this process as the one that waits for these calls."""
     if seqs:
         tx.execute(_TAKE_OVER, [{"seq": seq, "new_process": own} for seq in seqs])
 
 
 def let_go(tx: Connection, seqs: Sequence[int]) -> None:
-    """Nobody waits for these calls any more; whoever asks the same may have them."""
+    """Let these calls go: no caller waits any more, and an equal call may take them over."""
     if seqs:
         tx.execute(_TAKE_OVER, [{"seq": seq, "new_process": None} for seq in seqs])
 
 
 def withdraw(tx: Connection, seqs: Collection[int], own: str) -> int:
-    """End calls whose callers have left as ``canceled``, if nothing of them can have been sent.
+    """End calls whose callers have left as ``canceled``, provided they cannot have been sent.
 
-    That is so while a call is queued, or in a batch that is still ``packed``: the content of a
+    That holds while a call is queued, or in a batch that is still ``packed``. The content of a
     batch is frozen when it becomes ``submitting``, and this transaction and that one exclude each
-    other. All other calls are let go: what was sent may be paid for, and an equal call takes it
-    over. So is a conversation between two turns, because its first turns have been paid for.
-    ``own`` is the process that waits for them; a call that another process has taken over stays as
-    it is. Returns how many calls were withdrawn.
+    other.
+
+    All other calls are let go: a sent call may be billed, and an equal call takes it over. The same
+    applies to a conversation between two turns, because its first turns were billed.
+
+    ``own`` is the process that waits for the calls. A call that another process has taken over
+    stays unchanged. Returns how many calls were withdrawn.
     """
     listed = list(seqs)
     carriers: set[int] = set()
@@ -173,10 +177,10 @@ def withdraw(tx: Connection, seqs: Collection[int], own: str) -> int:
         unpaid = and_(
             requests.c.seq.in_(mine),
             ~exists().where(conversations.c.request_seq == requests.c.seq),
-            # Sent again on order: an earlier sending of it may still be answered.
+            # Sent again on order: an earlier sending may still be answered.
             requests.c.seq.not_in(select(former_members.c.request_seq)),
         )
-        # The halves of a batch that was refused are compared with each other: they stay whole.
+        # The halves of a refused batch are compared with each other, so they stay complete.
         unsent = select(batches.c.id).where(
             batches.c.state == BatchState.PACKED,
             batches.c.half_of.is_(None),
@@ -198,13 +202,16 @@ def withdraw(tx: Connection, seqs: Collection[int], own: str) -> int:
 
 
 def mark_taken(tx: Connection, seqs: Sequence[int], now: float) -> None:
-    """The answers of these calls have reached their callers."""
+    """Mark the answers of these calls as taken by their callers."""
     if seqs:
         tx.execute(_MARK_TAKEN, [{"seq": seq, "at": now} for seq in seqs])
 
 
 def find_call(tx: Connection, actor: str, key: str) -> Record | None:
-    """The single call of that actor and key: ``seq``, ``run_id`` and ``body``; None where new."""
+    """Return the call of that actor and key; None if it is new.
+
+    Columns: ``seq``, ``run_id`` and ``body``.
+    """
     return tx.execute(
         select(
             requests.c.seq,

@@ -1,4 +1,4 @@
-"""What SQLite says of a ledger it cannot use, in words that name the file and a remedy."""
+"""Messages for SQLite errors of an unusable ledger, with the file's name and a remedy."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ _REMEDIES: dict[LedgerFault, str] = {
 
 
 _CHECKED_WHOLE = 4 << 20
-"""Bytes of a ledger up to which every page of it is checked, which takes some milliseconds."""
+"""Size in bytes up to which every page of a ledger is checked, which takes some milliseconds."""
 
 
 def find_damage(connection: Connection) -> str | None:
-    """What is damaged in a ledger, in SQLite's words; None if nothing was found.
+    """Return the damage of a ledger in SQLite's words; None if nothing was found.
 
-    Of a large ledger only the ends of each table are looked at, where rows are added: reading all
-    of it would take longer than the command. Raises what SQLite raises at a damaged page.
+    In a large ledger only the ends of each table are checked, because rows are added there. Reading
+    all of it would take longer than the command. Raises SQLite's own exception at a damaged page.
     """
     driver: Any = connection.connection.dbapi_connection
 
@@ -66,21 +66,21 @@ def find_damage(connection: Connection) -> str | None:
 
 
 def fault_of(error: BaseException) -> LedgerFault:
-    """What an exception of SQLAlchemy's or SQLite's own says is wrong."""
+    """Return the fault that an exception of SQLAlchemy or SQLite stands for."""
     original: Any = getattr(error, "orig", None) or error
     code = int(getattr(original, "sqlite_errorcode", 0) or 0)
     if code == sqlite3.SQLITE_IOERR_SHORT_READ:
         return "damaged"
     if code in _CONFLICTS:
         return "conflict"
-    # The low byte is the kind; what stands above it tells more than is needed here.
+    # The low byte is the primary code; the extended code is not needed here.
     return _FAULTS.get(code & 0xFF, "unusable")
 
 
 def ledger_error(
     location: object, what: str, error: BaseException, *, written: bool
 ) -> LedgerError:
-    """The error for a ledger that cannot be ``used``, ``read``, ``written`` or the like.
+    """Return the error for a ledger that cannot be ``used``, ``read``, ``written`` or the like.
 
     ``written``: whether this process has written to it before.
     """
@@ -92,12 +92,12 @@ def ledger_error(
 
 
 def damaged_error(location: object, problem: str, *, written: bool) -> LedgerError:
-    """The error for a ledger that SQLite's check has found to be damaged."""
+    """Return the error for a ledger that SQLite's check found damaged."""
     return _damaged(f"the ledger {location} cannot be written: {problem}", written=written)
 
 
 def _damaged(words: str, *, written: bool) -> LedgerError:
-    # That nobody has written to it is never known: other processes may have it open.
+    # "The ledger is unchanged" is never certain: other processes may have it open.
     changed = (
         "This process had written to it before the damage was found"
         if written

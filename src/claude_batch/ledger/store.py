@@ -1,4 +1,4 @@
-"""`Ledger`: the open database, its two kinds of transaction, and what every ledger has."""
+"""`Ledger`: the open database, its read and write transactions, and its metadata."""
 
 from __future__ import annotations
 
@@ -49,25 +49,30 @@ __all__ = [
 ]
 
 Transaction = Connection
-"""What the functions of this room work in; other rooms name it without knowing SQL."""
+"""The transaction type of the ledger's functions. Other packages use this name instead of SQL
+types.
+"""
 
 Query = Any
-"""A SELECT; its own type counts its columns, which nobody here can use."""
+"""A SELECT. Its precise type counts the columns, which no function here needs."""
 
 Record = Any
-"""A row as a query gives it: its attributes are the columns of `claude_batch.ledger.schema`."""
+"""A row of a query. Its attributes are the columns of `claude_batch.ledger.schema`."""
 
 _FACTS = "SELECT value FROM meta WHERE name IN ('incarnation', 'schema_version') ORDER BY name"
 
 _LOG_PAGES = 16384
-"""Pages (64 MiB) that the log may grow by where nobody drives, before a commit moves them into the
-file. A driver does so much sooner, so that nobody else's commit pays for it."""
+"""Size in pages (64 MiB) at which a commit moves the write-ahead log into the file. A driver does
+so much sooner, so that commits of other processes do not pay for it.
+"""
 
 _LOG_BYTES = 4 << 20
-"""From this size on a driver moves the log into the file."""
+"""Size in bytes from which a driver moves the log into the file."""
 
 _BUSY_SECONDS = 60.0
-"""How long a write waits for another process's transaction; none of ours lasts that long."""
+"""Seconds that a write waits for another process's transaction. No transaction here lasts that
+long.
+"""
 
 
 _written: set[Path] = set()
@@ -75,32 +80,34 @@ _written: set[Path] = set()
 
 
 class Deposed(Exception):
-    """Another process took the driver's seat: the transaction was not made."""
+    """Another process took the leader lock; the transaction was rolled back."""
 
 
 @dataclass(frozen=True, slots=True)
 class Seat:
-    """The right to drive one workspace, as long as its epoch is the ledger's."""
+    """The right to drive one workspace, valid while its epoch equals the ledger's."""
 
     workspace_id: int
     epoch: int
 
 
 class Ledger:
-    """One ledger, open. Safe to share between threads; never between processes after a fork."""
+    """One open ledger. Threads can share it; a forked process cannot."""
 
     def __init__(self, location: str) -> None:
         """Open or create the ledger at a path or SQLAlchemy URL.
 
-        Raises `LedgerError` where it cannot be opened, is no ledger, or has another schema.
+        Raises `LedgerError` if it cannot be opened, is not a ledger, or has another schema version.
         """
         self.location = location
         self.path: Path
         self._is_new = False
         self.commits: int = 0
-        """Transactions that this process has written, about: threads may miss each other's."""
+        """Approximate number of write transactions of this process; concurrent threads may miss
+        some.
+        """
         self._sound = False
-        """Whether `find_damage` has found nothing; it looks before the first write."""
+        """Whether `find_damage` found nothing. It runs before the first write."""
         self._engine = self._connect(location)
         self._key: Path = self.sibling("")
         try:
@@ -134,7 +141,7 @@ class Ledger:
         else:
             self.path = Path(location).expanduser()
             engine = create_engine(
-                # Not by a text: a `?` in the path would begin its options.
+                # Not as text, because a `?` in the path would begin the URL's options.
                 URL.create("sqlite", database=str(self._file(self.path))),
                 hide_parameters=True,
             )
@@ -147,23 +154,24 @@ class Ledger:
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             path = path.resolve()
             if not path.exists():
-                # Created here, so that it is never readable by others, not even for a moment.
+                # Created here, so that other users can never read it, not even briefly.
                 with suppress(FileExistsError):
                     os.close(
                         os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
                     )
                     self._is_new = True
             elif not path.stat().st_size and seat_files(path):
-                # Before SQLite opens it, which would begin a new one in it.
+                # Checked before SQLite opens the file, because SQLite would create a new database
+                # in it.
                 raise self._emptied(path)
         except OSError as error:
             raise LedgerError(
                 f"the ledger {path} cannot be opened: {error.strerror}; "
                 "name another with --ledger or CLAUDE_BATCH_LEDGER"
             ) from None
-        # One that exists is never opened but by SQLite: closing any other descriptor would drop
-        # the locks that this process's own connections hold, and another process would take away
-        # the log that they still write to (https://www.sqlite.org/howtocorrupt.html, 2.2).
+        # Only SQLite opens an existing ledger. Closing any other descriptor drops the locks of this
+        # process's own connections, and another process could then delete the log in use
+        # (https://www.sqlite.org/howtocorrupt.html, 2.2).
         return path
 
     def _prepare(self) -> None:
@@ -203,7 +211,7 @@ class Ledger:
             )
 
     def _read_facts(self) -> int:
-        """Learn what tells this ledger from others; returns its schema version."""
+        """Read the metadata that identifies this ledger; return its schema version."""
         with self.read() as tx:
             facts = {row.name: row.value for row in tx.execute(select(meta))}
         version = facts.get("schema_version", "")
@@ -220,7 +228,7 @@ class Ledger:
         return int(version)
 
     def _check_empty(self) -> None:
-        """A file without a table is new, unless a ledger has been driven here before."""
+        """Raise `LedgerError` if an empty file replaced a ledger that was driven here before."""
         if not self._is_new and seat_files(self.path):
             raise self._emptied(self.path)
 
@@ -239,20 +247,21 @@ class Ledger:
 
     @contextmanager
     def read(self) -> Generator[Connection]:
-        """A read transaction: one consistent view. Raises `LedgerError`."""
+        """Begin a read transaction with one consistent snapshot. Raises `LedgerError`."""
         with self._told("read"), self._engine.connect() as connection, connection.begin():
             yield connection
 
     @contextmanager
     def write(self, seat: Seat | None = None) -> Generator[Connection]:
-        """A write transaction, durable when the block ends; undone where it raises.
+        """Begin a write transaction: durable when the block ends, rolled back if the block raises.
 
-        With a ``seat`` it is made only if the epoch is still the seat's, else `Deposed` is raised.
-        Raises `LedgerError` where the disk is full, the file is locked or damaged, or another
+        With a ``seat``, raises `Deposed` if the workspace's epoch is no longer the seat's. Raises
+        `LedgerError` if the disk is full, if the file is locked or damaged, or if another
         claude-batch has migrated or recovered the ledger meanwhile.
         """
         with self._writing() as connection:
-            # Both would make what this process writes wrong; it costs some microseconds.
+            # After a migration or a recovery this process would write wrong data. The check takes
+            # some microseconds.
             driver: Any = connection.connection.dbapi_connection
             if driver.execute(_FACTS).fetchall() != self._expected:
                 raise LedgerError(
@@ -272,8 +281,8 @@ class Ledger:
     def _writing(self) -> Generator[Connection]:
         with self._told("written"), self._engine.connect() as plain:
             if not self._sound:
-                # Before the first write, and not before a read: what is left of a damaged ledger
-                # can be read, as far as it goes.
+                # Checked before the first write but not before a read, so that the readable part of
+                # a damaged ledger stays readable.
                 problem = None if self._is_new else find_damage(plain)
                 if problem is not None:
                     raise damaged_error(self.location, problem, written=self._written)
@@ -286,7 +295,7 @@ class Ledger:
 
     @property
     def _written(self) -> bool:
-        """Whether this process has written to the file, by whatever object."""
+        """Whether this process has written to the file, through any `Ledger` object."""
         return self._key in _written
 
     @contextmanager
@@ -297,26 +306,26 @@ class Ledger:
             raise ledger_error(self.location, what, error, written=self._written) from error
 
     def watch(self) -> Watch:
-        """A cheap look at whether anybody has written since the last look."""
+        """Return a cheap check for commits of other connections."""
         with self._told("read"):
             return Watch(self)
 
     def fingerprint(self, credential: str) -> str:
-        """A salted hash by which a credential is known again, without being written anywhere."""
+        """Return a salted hash that identifies a credential without storing it."""
         return hashlib.blake2b(
             credential.encode(), key=bytes.fromhex(self._salt), digest_size=12
         ).hexdigest()
 
     @property
     def identity(self) -> str:
-        """What a ledger shares with its copies alone, whatever their incarnations and paths."""
+        """A hash shared only by a ledger and its copies, whatever their incarnations and paths."""
         return hashlib.blake2b(bytes.fromhex(self._salt), digest_size=16).hexdigest()
 
     def renew_incarnation(self, tx: Connection) -> None:
-        """Tell what is sent from now on from all that was sent before, or by a copy.
+        """Start a new incarnation, which separates new requests from earlier ones and a copy's.
 
-        Every process that has the ledger open must open it anew; this one calls `reopen` once the
-        transaction has ended.
+        Every process that has the ledger open must open it again. This process calls `reopen` after
+        the transaction has ended.
         """
         former = " ".join(sorted(self.incarnations))
         for name, value in (
@@ -327,22 +336,22 @@ class Ledger:
             tx.execute(insert(meta).values(name=name, value=value))
 
     def reopen(self) -> None:
-        """Learn anew what tells this ledger from others."""
+        """Read the identifying metadata again."""
         self._read_facts()
 
     def backup(self, target: Path) -> None:
-        """Copy what is committed by now to a new file, while others go on writing.
+        """Copy all committed data to a new file while other processes write.
 
-        Raises `FileExistsError` rather than overwriting, `OSError`, and `LedgerError`.
+        Raises `FileExistsError` if the target exists, `OSError`, and `LedgerError`.
         """
         with self._told("copied"):
             copy_ledger(self._engine, target)
 
     def checkpoint(self) -> bool:
-        """Move what the log holds into the file, where it has grown; the driver's work.
+        """Move a large write-ahead log into the file. The driver calls this.
 
-        It waits for nobody and stops nobody; what readers still need stays for the next time.
-        False where there was nothing to do. Raises `LedgerError`.
+        It neither waits for nor blocks another connection. Pages that readers still need stay for
+        the next call. Returns False if there was nothing to do. Raises `LedgerError`.
         """
         log = self.sibling("-wal")
         try:
@@ -356,13 +365,16 @@ class Ledger:
         return True
 
     def sibling(self, suffix: str) -> Path:
-        """The path of a file that lies beside the ledger; with "" the ledger's own."""
+        """Return the path of a file beside the ledger; "" returns the ledger's own path."""
         resolved = self.path.expanduser().resolve()
         return resolved.with_name(resolved.name + suffix)
 
 
 class Watch:
-    """`PRAGMA data_version` on a connection of its own, which changes when another one commits."""
+    """`PRAGMA data_version` on a separate connection.
+
+    The value changes when another connection commits.
+    """
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
@@ -379,31 +391,34 @@ class Watch:
             cursor.close()
 
     def changed(self) -> bool:
-        """True where somebody has committed since the last call. Raises `LedgerError`."""
+        """Return True if another connection has committed since the last call.
+
+        Raises `LedgerError`.
+        """
         with self._ledger._told("read"):  # pyright: ignore[reportPrivateUsage]
             version = self._version()
         changed, self._last = version != self._last, version
         return changed
 
     def close(self) -> None:
-        """Give the connection back."""
+        """Return the connection to the pool."""
         self._connection.close()
 
 
 _compiled_queries: dict[tuple[int, str], tuple[str, tuple[str, ...], dict[str, Any]]] = {}
-"""SQL, names of its parameters in order, and the values of those that are constants."""
+"""Compiled queries: SQL, parameter names in order, and the values of constant parameters."""
 
 _compiled: dict[tuple[int, str], tuple[Insert, str]] = {}
-"""The SQL of the few statements that insert many rows, which are constants of their modules."""
+"""Compiled SQL of the few statements that insert many rows. These are module constants."""
 
 
 def insert_many(tx: Connection, statement: Insert, rows: Sequence[tuple[Any, ...]]) -> None:
     """Run an insert for many rows of plain values, in the order of the table's columns.
 
-    A row leaves out the columns for which the statement itself has a constant.
+    A row leaves out the columns for which the statement has a constant.
 
-    SQLAlchemy writes the SQL; the rows go to the driver as they are. Its own way builds a
-    dictionary and walks every value of every row, which costs as much as SQLite itself.
+    SQLAlchemy compiles the SQL, and the rows go to the driver unchanged. SQLAlchemy's own path
+    builds a dictionary and processes every value, which costs as much as SQLite itself.
     """
     key = (id(statement), tx.dialect.name)
     known = _compiled.get(key)
@@ -419,10 +434,10 @@ def insert_many(tx: Connection, statement: Insert, rows: Sequence[tuple[Any, ...
 def plain_rows(
     tx: Connection, statement: Query, values: Mapping[str, Any] | None = None
 ) -> Generator[tuple[Any, ...]]:
-    """The rows of a query as the driver gives them, lazily.
+    """Yield the rows of a query lazily, as plain tuples from the driver.
 
-    For the few queries that read every row of a batch: SQLAlchemy's own rows cost about as much as
-    reading them. ``statement`` is a constant of its module with named parameters.
+    Used for the few queries that read every row of a batch, because SQLAlchemy's row objects cost
+    about as much as the read. ``statement`` is a module constant with named parameters.
     """
     key = (id(statement), tx.dialect.name)
     known = _compiled_queries.get(key)
@@ -446,15 +461,15 @@ def plain_rows(
 
 
 def next_stamp(tx: Connection) -> int:
-    """The next ledger-wide stamp: the order in which transactions finished requests."""
+    """Return the next ledger-wide stamp: the order in which transactions finished requests."""
     value = int(tx.execute(select(meta.c.value).where(meta.c.name == "stamp")).scalar_one()) + 1
     tx.execute(update(meta).where(meta.c.name == "stamp").values(value=str(value)))
     return value
 
 
 def _on_connect(dbapi_connection: Any, _record: object) -> None:
-    # SQLAlchemy's recipe for SQLite: the driver must not begin transactions by itself, so that
-    # writers can begin as writers and never fail midway because somebody else wrote first.
+    # SQLAlchemy's recipe for SQLite. The driver must not begin transactions itself, so that a write
+    # transaction begins as a writer and cannot fail midway because another writer came first.
     dbapi_connection.isolation_level = None
     cursor = dbapi_connection.cursor()
     try:
@@ -473,9 +488,9 @@ def _keep_a_log(cursor: sqlite3.Cursor) -> None:
         return
     tables = {name for (name,) in cursor.execute("SELECT name FROM sqlite_master")}
     if tables and "meta" not in tables:
-        return  # somebody else's database, which is refused, and not changed
-    # To switch a new file over SQLite needs it alone, and is refused at once, whatever the time
-    # that it is told to wait, where somebody else opens the same new ledger.
+        return  # another program's database: it is rejected and not changed
+    # Switching a new file to WAL needs exclusive access. If another process opens the same new
+    # ledger, SQLite refuses at once, whatever the busy timeout.
     end = time.monotonic() + _BUSY_SECONDS
     while True:
         try:

@@ -1,4 +1,4 @@
-"""Transactions of submission: from the intent to POST a batch to what became of it."""
+"""Transactions of submission: from the intent to POST a batch to the outcome of the POST."""
 
 from __future__ import annotations
 
@@ -36,11 +36,13 @@ _IS_BEHIND = exists().where(
     workspaces.c.id == lanes.c.workspace_id,
     workspaces.c.behind.is_not(None),
 )
-"""Whatever else is wrong with who drives: a ledger that is behind its mark intends nothing."""
+"""Condition of a workspace behind its high-water mark; it stops every intent, whatever the driver
+does.
+"""
 
 
 def take_seat(tx: Connection, workspace_id: int) -> int:
-    """Raise the epoch of a workspace for a new driver; returns the new epoch."""
+    """Raise the epoch of a workspace for a new driver; return the new epoch."""
     tx.execute(
         update(workspaces)
         .where(workspaces.c.id == workspace_id)
@@ -54,7 +56,7 @@ def take_seat(tx: Connection, workspace_id: int) -> int:
 def intend(
     tx: Connection, batch_id: int, *, snapshot: Sequence[str], server_time: float, now: float
 ) -> int:
-    """Put the intent to POST on disk; returns the number of this sending of the batch."""
+    """Store the intent to POST; return the number of this sending of the batch."""
     posts: int | None = tx.scalar(
         update(batches)
         .where(batches.c.id == batch_id, batches.c.state == BatchState.PACKED, ~_IS_BEHIND)
@@ -77,7 +79,7 @@ def intend(
 
 
 def mark_armed(tx: Connection, batch_id: int, now: float) -> None:
-    """From here on the POST may be accepted."""
+    """Mark the POST as armed: from here on the API may accept it."""
     tx.execute(
         update(batches)
         .where(batches.c.id == batch_id, batches.c.state == BatchState.SUBMITTING)
@@ -88,7 +90,7 @@ def mark_armed(tx: Connection, batch_id: int, now: float) -> None:
 def mark_submitted(
     tx: Connection, batch_id: int, remote_id: str, *, now: float, next_check: float
 ) -> bool:
-    """Record the id under which the API took a batch.
+    """Record the id under which the API accepted a batch.
 
     Returns False, and changes nothing, if another batch of the workspace has that id already.
     """
@@ -122,7 +124,7 @@ def mark_submitted(
 def mark_definite_no(
     tx: Connection, batch_id: int, *, note: str, broken_upload: bool = False
 ) -> int:
-    """The API has not taken the batch, for sure: it can be sent again.
+    """Record that the API certainly did not accept the batch, so that it can be sent again.
 
     Returns how many uploads in a row broke before they were armed.
     """
@@ -141,7 +143,10 @@ def mark_definite_no(
 
 
 def mark_unknown(tx: Connection, batch_id: int, *, note: str, now: float) -> None:
-    """The API may have taken the batch: it is not sent again until that is disproved."""
+    """Record that the API may have accepted the batch.
+
+    The batch is not sent again until that is disproved.
+    """
     tx.execute(
         update(batches)
         .where(batches.c.id == batch_id)
@@ -157,7 +162,7 @@ def mark_unknown(tx: Connection, batch_id: int, *, note: str, now: float) -> Non
 
 
 def sending_workspaces(tx: Connection) -> list[int]:
-    """The workspaces in which a POST is under way, or was when its process ended."""
+    """Return the workspaces in which a POST is under way, or was when its process ended."""
     return list(
         tx.scalars(
             select(lanes.c.workspace_id)
@@ -171,9 +176,10 @@ def sending_workspaces(tx: Connection) -> list[int]:
 def settle_interrupted(
     tx: Connection, workspace_id: int, *, now: float, note: str = INTERRUPTED
 ) -> list[Record]:
-    """Note what the last driver's end has left: its tail never left, or the sending is unknown.
+    """Settle the POSTs that the last driver left: never completed, or of unknown outcome.
 
-    Only for whoever has the seat. Returns the unknown batches: id, armed, request_count.
+    A POST that was not armed never sent its tail. Call this only with the leader lock held. Returns
+    the unknown batches: id, armed, request_count.
     """
     rows = tx.execute(
         select(batches.c.id, batches.c.armed, batches.c.request_count)
@@ -191,8 +197,8 @@ def settle_interrupted(
 def fail_packed(
     tx: Connection, batch_id: int, seq: int, *, raw: bytes, error_type: str, now: float
 ) -> None:
-    """End one request of a batch that was not taken as errored, and take it out of the batch."""
-    # Its line is not one of those that the others' batch is complete with.
+    """End one request of a batch that was not accepted as errored, and remove it from the batch."""
+    # Its line must not count towards the completeness of the other requests' batch.
     batch_id = part_off(tx, batch_id, seq, now)
     sending = transitions.reject(tx, seq, posts=batch(tx, batch_id).posts)
     tx.execute(
@@ -210,7 +216,7 @@ def fail_packed(
 
 
 def seq_at(tx: Connection, batch_id: int, index: int) -> Record | None:
-    """The request at a 0-based place of a batch's body: ``seq``, ``id``, ``sendings``."""
+    """Return the request at a 0-based index of a batch's body: ``seq``, ``id``, ``sendings``."""
     return tx.execute(
         select(requests.c.seq, requests.c.id, requests.c.sendings)
         .where(requests.c.batch_id == batch_id)
@@ -231,16 +237,16 @@ _BODY = (
 def body_pages(
     ledger: Ledger, batch_id: int, *, page_bytes: int = 1 << 20
 ) -> Iterator[list[tuple[str, int, bytes]]]:
-    """The requests of a batch as pages of ``(id, sendings, params)``, in the order of the body.
+    """Yield the requests of a batch as pages of ``(id, sendings, params)``, in body order.
 
-    Each page is read in a short transaction of its own and holds about ``page_bytes``.
+    Each page holds about ``page_bytes`` and is read in a separate short transaction.
     """
     after = 0
     while True:
         page: list[tuple[str, int, bytes]] = []
         size = 0
         with ledger.read() as tx:
-            # The rows are lazy, so what is not taken is not read either.
+            # The rows are lazy, so rows beyond the page are not read.
             rows = plain_rows(tx, _BODY, {"batch": batch_id, "after": after})
             for seq, identifier, sendings, body in rows:
                 page.append((identifier, sendings, body))

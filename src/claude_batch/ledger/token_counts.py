@@ -1,4 +1,4 @@
-"""What the API has counted: how many tokens the bytes of a model's params come to."""
+"""Token counts returned by the API, and the tokens per byte of params that follow from them."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from claude_batch.ledger.schema import token_counts
 __all__ = ["TokenCount", "add_token_counts", "tokens_per_byte"]
 
 _NEWEST = 200
-"""Counts that an estimate looks back at: prompts change with the years."""
+"""Number of recent counts that an estimate uses, because prompts change over the years."""
 
 
 class TokenCount(NamedTuple):
-    """What the API counted of one request."""
+    """The API's token count of one request."""
 
     model: str
     size: int
-    """Bytes of the params that were counted."""
+    """Bytes of the counted params."""
     tokens: int
 
 
 def add_token_counts(tx: Connection, counts: Sequence[TokenCount], now: float) -> None:
-    """Remember what was counted, once at least; ``now`` is seconds since the epoch."""
+    """Store at least one token count; ``now`` is seconds since the epoch."""
     tx.execute(insert(token_counts), [{**each._asdict(), "counted": now} for each in counts])
 
 
 def tokens_per_byte(tx: Connection, model: str) -> float | None:
-    """Input tokens for each byte of a model's params, by the newest counts; None without any."""
+    """Return a model's input tokens per byte of params by its newest counts; None without any."""
     newest = (
         select(token_counts.c.size, token_counts.c.tokens)
         .where(token_counts.c.model == model)

@@ -1,7 +1,7 @@
-"""Transactions of reconciliation: what became of a sending that had no answer.
+"""Transactions of reconciliation: the outcome of a POST that had no response.
 
-An *unknown* batch keeps its requests until it is decided. Requests that leave it on the user's
-order are remembered in `former_members`, so that a late line of it still finds its request.
+An *unknown* batch keeps its requests until its outcome is decided. `former_members` records
+requests that leave it on the user's order, so that a late line still finds its request.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ _MANY = 500
 
 
 def unknown_batches(tx: Connection, workspace_id: int) -> list[Record]:
-    """The unknown batches of a workspace, oldest first."""
+    """Return the unknown batches of a workspace, oldest first."""
     return list(
         tx.execute(
             select(batches)
@@ -79,17 +79,17 @@ def unknown_batches(tx: Connection, workspace_id: int) -> list[Record]:
 
 
 def is_unknown(tx: Connection, batch_id: int) -> bool:
-    """True where nobody has decided the batch meanwhile."""
+    """Return True if the batch has not been decided meanwhile."""
     return batch(tx, batch_id).state == BatchState.UNKNOWN
 
 
 def snapshot_of(row: Record) -> frozenset[str]:
-    """The ids that the API's list held before the POST."""
+    """Return the ids that the API's list held before the POST."""
     return frozenset(json.loads(row.snapshot or "[]"))
 
 
 def known_remote_ids(tx: Connection, workspace_id: int, ids: Collection[str]) -> set[str]:
-    """Of these ids of batches at the API, those that the ledger has accounted for."""
+    """Return those of these API batch ids that the ledger has accounted for."""
     known: set[str] = set()
     listed = list(ids)
     for start in range(0, len(listed), _MANY):
@@ -105,7 +105,7 @@ def known_remote_ids(tx: Connection, workspace_id: int, ids: Collection[str]) ->
 
 
 def candidates_of(tx: Connection, batch_id: int) -> list[Record]:
-    """Every candidate of an unknown batch, the decided ones included."""
+    """Return every candidate of an unknown batch, including decided ones."""
     return list(
         tx.execute(
             select(candidates)
@@ -116,7 +116,7 @@ def candidates_of(tx: Connection, batch_id: int) -> list[Record]:
 
 
 def rivals(tx: Connection, batch_id: int) -> int:
-    """How many other sendings of as many requests have no answer, or none yet."""
+    """Return how many other POSTs of equally many requests have no response, or none yet."""
     mine = batches.alias("mine")
     count = tx.scalar(
         select(func.count())
@@ -131,7 +131,7 @@ def rivals(tx: Connection, batch_id: int) -> int:
 
 
 def add_candidate(tx: Connection, batch_id: int, remote_id: str, now: float) -> None:
-    """A batch at the API that may be what became of an unknown sending."""
+    """Store a batch at the API that may be the result of a POST with an unknown outcome."""
     tx.execute(
         insert(candidates).values(
             batch_id=batch_id, remote_id=remote_id, state=CandidateState.OPEN, seen=now
@@ -149,7 +149,7 @@ def judge(
     not_found_since: float | None = None,
     fetched: bool = False,
 ) -> None:
-    """Note what was learned of a candidate."""
+    """Store what was learned about a candidate."""
     tx.execute(
         update(candidates)
         .where(candidates.c.batch_id == batch_id, candidates.c.remote_id == remote_id)
@@ -170,7 +170,7 @@ def note_look(
     settling_from: float | None = None,
     settled: float | None = None,
 ) -> None:
-    """The list was walked for an unknown batch; times that are None stay as they are."""
+    """Record a walk of the API's list for an unknown batch. Times that are None stay unchanged."""
     values: dict[str, float] = {"next_check": next_check}
     if settling_from is not None:
         values["settling_from"] = settling_from
@@ -184,7 +184,7 @@ def note_look(
 
 
 def owner_of(tx: Connection, request_id: str, sending: int) -> int | None:
-    """The batch whose POST carried a request under this number; None where none can be told."""
+    """Return the batch whose POST carried a request under this number; None if it is unknown."""
     row = tx.execute(
         select(requests.c.seq, requests.c.batch_id, requests.c.sendings).where(
             requests.c.id == request_id
@@ -205,7 +205,7 @@ def owner_of(tx: Connection, request_id: str, sending: int) -> int | None:
 def adopt(
     tx: Connection, batch_id: int, remote_id: str, *, how: str, submitted: float, now: float
 ) -> None:
-    """A batch at the API is what became of the sending: ``proved``, or ``assumed``."""
+    """Adopt a batch at the API as the result of the POST: ``proved``, or ``assumed``."""
     tx.execute(
         update(batches)
         .where(batches.c.id == batch_id, batches.c.state == BatchState.UNKNOWN)
@@ -224,12 +224,12 @@ def adopt(
 
 
 def confirm(tx: Connection, batch_id: int) -> None:
-    """The results proved what was assumed of a batch."""
+    """Mark an assumed batch as proved by its results."""
     tx.execute(update(batches).where(batches.c.id == batch_id).values(adopted="proved"))
 
 
 def disown(tx: Connection, batch_id: int, remote_id: str, *, note: str, now: float) -> None:
-    """A batch that was adopted without proof is somebody else's: the sending is unknown again."""
+    """Release a batch adopted without proof that is another client's; the POST is unknown again."""
     tx.execute(
         update(batches)
         .where(batches.c.id == batch_id)
@@ -249,9 +249,9 @@ def disown(tx: Connection, batch_id: int, remote_id: str, *, note: str, now: flo
 
 
 def disprove(tx: Connection, batch_id: int, *, note: str) -> int:
-    """The sending was not accepted: what is still wanted of the batch waits to be sent again.
+    """Record that the POST was not accepted; requests that are still wanted wait to be sent again.
 
-    Returns how many of its sendings in a row ended so.
+    Returns how many POSTs of the batch in a row ended this way.
     """
     silent: int = tx.execute(
         update(batches)
@@ -266,7 +266,7 @@ def disprove(tx: Connection, batch_id: int, *, note: str) -> int:
         )
         .returning(batches.c.silent)
     ).scalar_one()
-    # Nothing of it is at the API, so no late line can come for those who left.
+    # Nothing of it is at the API, so no late line can arrive for requests that left it.
     tx.execute(delete(former_members).where(former_members.c.batch_id == batch_id))
     given_up = and_(requests.c.batch_id == batch_id, requests.c.state == RequestState.LOST)
     transitions.leave_batch(tx, given_up)
@@ -276,7 +276,7 @@ def disprove(tx: Connection, batch_id: int, *, note: str) -> int:
 
 
 def unresolve(tx: Connection, batch_id: int, *, note: str) -> None:
-    """It can no longer be learned whether the sending was accepted: its requests are lost."""
+    """Mark the outcome of the POST as permanently unknown; its requests are lost."""
     give_up(tx, batch_id)
     tx.execute(
         update(batches)
@@ -286,11 +286,11 @@ def unresolve(tx: Connection, batch_id: int, *, note: str) -> None:
 
 
 def resubmit(tx: Connection, batch_id: int, *, now: float, run_id: str | None = None) -> int:
-    """Queue an unknown batch's requests again, at the risk of paying twice; returns how many.
+    """Queue an unknown batch's requests again, at the risk of paying twice; return their number.
 
-    ``run_id``: those of one run only.
+    ``run_id``: only the requests of this run.
     """
-    # What was cancelled is not sent again: it stays, and ends with what the list tells.
+    # Cancelled requests are not sent again. They stay in the batch and end with its outcome.
     cancelled = exists().where(runs.c.id == requests.c.run_id, runs.c.cancelled.is_not(None))
     mine, sendings = _undecided(tx, batch_id, run_id)
     mine = and_(mine, ~or_(requests.c.cancelled, cancelled))
@@ -299,7 +299,7 @@ def resubmit(tx: Connection, batch_id: int, *, now: float, run_id: str | None = 
 
 
 def give_up(tx: Connection, batch_id: int, *, run_id: str | None = None) -> int:
-    """End an unknown batch's requests as lost; returns how many."""
+    """End an unknown batch's requests as lost; return their number."""
     mine, sendings = _undecided(tx, batch_id, run_id)
     _remember(tx, mine, sendings)
     return transitions.lose(tx, mine, sendings=sendings)
@@ -308,7 +308,10 @@ def give_up(tx: Connection, batch_id: int, *, run_id: str | None = None) -> int:
 def _undecided(
     tx: Connection, batch_id: int, run_id: str | None
 ) -> tuple[ColumnElement[bool], ColumnElement[int]]:
-    """The requests that wait in a batch, and their number of sendings with those of the batch."""
+    """Return the condition for the requests that wait in a batch, and their sendings.
+
+    The sendings include those of the batch.
+    """
     mine = and_(requests.c.batch_id == batch_id, requests.c.state == RequestState.PACKED)
     if run_id is not None:
         mine = and_(mine, requests.c.run_id == run_id)
@@ -325,8 +328,8 @@ def _remember(tx: Connection, mine: ColumnElement[bool], sendings: ColumnElement
 
 
 def resubmit_lost(tx: Connection, run_id: str, now: float) -> int:
-    """Queue a run's lost requests again, at the risk of paying twice; returns how many."""
-    # A batch that was collected may still bring the line of the earlier sending.
+    """Queue a run's lost requests again, at the risk of paying twice; return their number."""
+    # A collected batch may still bring the line of the earlier sending.
     remember_former(
         tx,
         select(requests.c.batch_id, requests.c.seq, requests.c.sendings)
@@ -341,7 +344,7 @@ def resubmit_lost(tx: Connection, run_id: str, now: float) -> int:
     lost = and_(requests.c.run_id == run_id, requests.c.state == RequestState.LOST)
     count = transitions.ask_again(tx, lost, due=now, forgive=False)
     if count:
-        # What was delivered says "lost"; what comes now is worth another delivery.
+        # The delivered output shows "lost"; the new answers require another delivery.
         tx.execute(update(runs).where(runs.c.id == run_id).values(delivered=None))
         run_deadlines.forget(tx, run_id)
     return count
@@ -350,11 +353,11 @@ def resubmit_lost(tx: Connection, run_id: str, now: float) -> int:
 def undecided(
     tx: Connection, run_id: str | None = None, *, undriven: Collection[int] = ()
 ) -> list[Record]:
-    """The unknown batches that hold requests of a run, or of any.
+    """Return the unknown batches that hold requests of a run, or of any run.
 
-    ``undriven``: workspaces that nobody drives. What was being sent there is unknown as well, and
-    noted as such by whoever drives next. Each with its run and how many requests of it: the batch's
-    columns, ``run_id``, ``members``.
+    ``undriven``: workspaces without a driver. Batches that were being sent there are unknown too;
+    the next driver marks them so. Each row has the batch's columns, ``run_id`` and ``members``
+    (number of requests of the run).
     """
     interrupted = and_(
         batches.c.state == BatchState.SUBMITTING,
@@ -376,7 +379,7 @@ def undecided(
 
 
 def lost(tx: Connection, run_id: str | None = None) -> list[Record]:
-    """The runs that have lost requests, or one of them: ``run_id``, ``members``."""
+    """Return the runs that have lost requests, or only this run: ``run_id``, ``members``."""
     query = (
         select(requests.c.run_id, func.count().label("members"))
         .where(requests.c.state == RequestState.LOST)
@@ -387,7 +390,10 @@ def lost(tx: Connection, run_id: str | None = None) -> list[Record]:
 
 
 def open_candidates(tx: Connection, batch_ids: Sequence[int]) -> dict[int, int]:
-    """How many open candidates each of these batches has; those without any are left out."""
+    """Return the number of open candidates of each of these batches.
+
+    Batches without any are left out.
+    """
     rows = tx.execute(
         select(candidates.c.batch_id, func.count())
         .where(
@@ -400,7 +406,10 @@ def open_candidates(tx: Connection, batch_ids: Sequence[int]) -> dict[int, int]:
 
 
 def explained_until(tx: Connection, workspace_id: int, server_now: float) -> float:
-    """Under ``exclusive_workspace``: batches created before this server time were here already."""
+    """Return the server time before which batches existed already.
+
+    Used under ``exclusive_workspace``.
+    """
     known: float | None = tx.scalar(
         select(workspaces.c.explained_until).where(workspaces.c.id == workspace_id)
     )

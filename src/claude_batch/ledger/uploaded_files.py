@@ -1,4 +1,4 @@
-"""Transactions about uploaded documents: which there are, and which runs use them."""
+"""Transactions of uploaded documents: which exist, and which runs use them."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ class RememberedFile(NamedTuple):
 
     id: int
     file_id: str
-    """As the API calls it."""
+    """The API's id of the file."""
     checked: float
     """When the API was last known to have it."""
     tokens: int | None
-    """The most input tokens that it can come to; None if that is not known."""
+    """Upper bound of its input tokens; None if unknown."""
 
 
 def find_file(tx: Connection, workspace_id: int, digest: str) -> RememberedFile | None:
-    """The file that holds this content; None where none was uploaded."""
+    """Return the file that holds this content; None if none was uploaded."""
     query = select(files.c.id, files.c.file_id, files.c.checked, files.c.tokens).where(
         files.c.workspace_id == workspace_id, files.c.digest == digest
     )
@@ -48,19 +48,19 @@ def find_file(tx: Connection, workspace_id: int, digest: str) -> RememberedFile 
 
 
 def file_tokens(tx: Connection, file_id: str) -> int | None:
-    """Return the most input tokens that an uploaded file can come to; None if not known."""
+    """Return the upper bound of an uploaded file's input tokens; None if unknown."""
     return tx.scalar(select(files.c.tokens).where(files.c.file_id == file_id))
 
 
 def note_tokens(tx: Connection, file: int, tokens: int) -> None:
-    """Note what a file can come to that was uploaded before this was learned of files."""
+    """Store the token bound of a file that was uploaded before bounds were recorded."""
     tx.execute(update(files).where(files.c.id == file).values(tokens=tokens))
 
 
 def use_file(tx: Connection, run_id: str, file: int) -> bool:
-    """Note that a run uses a file, which stays as long as the run does.
+    """Record that a run uses a file. The file stays as long as the run does.
 
-    False where the file is not remembered any more.
+    Returns False if the file is not in the ledger any more.
     """
     if tx.scalar(select(files.c.id).where(files.c.id == file)) is None:
         return False
@@ -69,7 +69,7 @@ def use_file(tx: Connection, run_id: str, file: int) -> bool:
 
 
 def confirm_file(tx: Connection, file: int, now: float) -> None:
-    """Note that the API has the file still."""
+    """Record that the API still has the file."""
     tx.execute(update(files).where(files.c.id == file).values(checked=now))
 
 
@@ -85,11 +85,11 @@ def remember_file(
     now: float,
     instead_of: str | None = None,
 ) -> RememberedFile:
-    """Remember an upload; returns the file that holds the content from now on.
+    """Store an upload; return the file that holds the content from now on.
 
-    Where another process has uploaded the same meanwhile, that is its file, and this one is left to
-    be deleted. ``tokens`` are the most that it can come to, `None` if that is not known.
-    ``instead_of`` is the file that the API was found to have no more.
+    If another process has uploaded the same content meanwhile, that file is returned, and this
+    upload is left to be deleted. ``tokens`` is the upper bound of its tokens, `None` if unknown.
+    ``instead_of`` is the file that the API no longer has.
     """
     known = find_file(tx, workspace_id, digest)
     if known is None:
@@ -118,12 +118,15 @@ def remember_file(
 
 
 def drop_run_files(tx: Connection, run_id: str) -> None:
-    """Forget what a run used."""
+    """Remove the records of the files that a run used."""
     tx.execute(delete(run_files).where(run_files.c.run_id == run_id))
 
 
 def move_files(tx: Connection, source: int, target: int) -> None:
-    """Files of a workspace that is found to be another one: what that has itself stays behind."""
+    """Move files between two rows that turned out to be one workspace.
+
+    Files whose content the target already has stay behind.
+    """
     there = select(files.c.digest).where(files.c.workspace_id == target)
     tx.execute(
         update(files)
@@ -139,14 +142,14 @@ _used = exists().where(run_files.c.file == files.c.id, run_files.c.run_id == run
 
 
 def count_unused(tx: Connection) -> int:
-    """How many files no run uses, or are to be deleted, in all workspaces."""
+    """Return how many files no run uses, or are to be deleted, in all workspaces."""
     unused = select(func.count()).select_from(files).where(~_used)
     leaving = select(func.count()).select_from(leaving_files)
     return (tx.scalar(unused) or 0) + (tx.scalar(leaving) or 0)
 
 
 def dismiss_unused(tx: Connection, workspace_id: int) -> int:
-    """Take leave of the files of a workspace that no run uses; returns how many."""
+    """Mark the files of a workspace that no run uses for deletion; return their number."""
     unused = (files.c.workspace_id == workspace_id, ~_used)
     columns = [files.c.workspace_id, files.c.file_id]
     found = select(*columns).where(*unused)
@@ -157,13 +160,13 @@ def dismiss_unused(tx: Connection, workspace_id: int) -> int:
 
 
 def files_leaving(tx: Connection, workspace_id: int) -> list[str]:
-    """The files that are to be deleted at the API."""
+    """Return the files that are to be deleted at the API."""
     query = select(leaving_files.c.file_id).where(leaving_files.c.workspace_id == workspace_id)
     return list(tx.scalars(query))
 
 
 def file_left(tx: Connection, workspace_id: int, file_id: str) -> None:
-    """Note that the API has deleted a file."""
+    """Record that the API has deleted a file."""
     tx.execute(
         delete(leaving_files).where(
             leaving_files.c.workspace_id == workspace_id, leaving_files.c.file_id == file_id

@@ -1,1 +1,1 @@
-"""What things cost: prices of models, and what an answer's usage comes to in nano-dollars."""
+"""Costs: prices of models, and the cost of an answer's usage in nano-dollars."""

@@ -1,4 +1,4 @@
-"""What requests will come to: integer arithmetic on bytes, and on what was seen before."""
+"""Cost estimates of requests: integer arithmetic on bytes, and on previous answers."""
 
 from __future__ import annotations
 
@@ -13,24 +13,26 @@ from claude_batch.money.rates import Tariff
 __all__ = ["Estimate", "Load", "Rule", "estimate"]
 
 TOKENS_PER_BYTE: Final = 0.3
-"""Input tokens a byte of params, where nothing better is known: English prose has about a quarter,
-source code and other languages have more."""
+"""Input tokens per byte of params, if nothing better is known. English prose has about 0.25; source
+code and other languages have more.
+"""
 MEDIA_SHARE: Final = 0.4
-"""Tokens of PDFs and images against the most that they can come to, where nothing better is known:
-a page of average text, as an image of standard resolution, has about 3,800 of 9,500."""
+"""Tokens of PDFs and images relative to their upper bound, if nothing better is known. A page of
+average text, as an image of standard resolution, has about 3,800 of 9,500.
+"""
 EXPECTED_SHARE: Final = 0.25
 LOW_SHARE: Final = 0.05
-"""Parts of ``max_tokens`` that an answer has, where no answer of the model was seen before."""
+"""Fractions of ``max_tokens`` that an answer uses, if no answer of the model was seen before."""
 
 
 class Rule(NamedTuple):
-    """How bytes become tokens, and how long answers are."""
+    """Factors that turn bytes into tokens, and the expected length of answers."""
 
     tokens_per_byte: float
     source: Literal["counted", "seen", "rule"]
-    """By the API's own count of some requests, by what the ledger has seen, or by a rule."""
+    """The API's own count of some requests, answers in the ledger, or a fixed rule."""
     low_output: float | None = None
-    """Tokens of a short answer; None where none was seen."""
+    """Tokens of a short answer; None if no answer was seen."""
     mean_output: float | None = None
 
 
@@ -39,69 +41,74 @@ UNKNOWN: Final = Rule(TOKENS_PER_BYTE, "rule")
 
 @dataclass(slots=True)
 class Load:
-    """What is asked of one model."""
+    """The requests to one model."""
 
     requests: int = 0
     size: int = 0
     """Bytes of their params."""
     media_size: int = 0
-    """Bytes of them that are the base64 of PDFs and images whose tokens are bounded."""
+    """Bytes of the params that are base64 data of PDFs and images with a known token bound."""
     media_tokens: int = 0
-    """Tokens that those can come to at most."""
+    """Upper bound of the tokens of those PDFs and images."""
     most_input: int = 0
-    """Tokens that the requests with a known bound can come to at most, without the answers."""
+    """Upper bound of the input tokens of all requests with a known bound."""
     max_tokens: int = 0
-    """Of all requests together."""
+    """Sum over all requests."""
     most: int = 0
-    """What a budget reserves for them, in nano-dollars."""
+    """The amount that a budget reserves for them, in nano-dollars."""
     unbounded: int = 0
-    """Requests of which nothing tells what they cost at most."""
+    """Number of requests without a known upper bound of their cost."""
     prefixes: dict[bytes, list[int]] = field(default_factory=dict[bytes, list[int]])
-    """Of each prefix that is marked for the prompt cache: its bytes, and requests that share it."""
+    """For each prefix marked for the prompt cache: its bytes, and the number of requests sharing
+    it.
+    """
     hour: bool = False
     """Whether prefixes are cached for an hour."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
-    """What requests will come to. Costs are integer nano-dollars (10⁻⁹ USD)."""
+    """The expected cost of requests. Costs are integer nano-dollars (10⁻⁹ USD)."""
 
     requests: int
     size: int
     """Bytes of their encoded params."""
     batches: int
-    """At least; 0 where all are asked live."""
+    """Lower bound of the number of batches; 0 if all requests are live calls."""
     input_tokens: int
     counted: Literal["counted", "seen", "rule"]
-    """How they were: by the API on a sample, by what the ledger has seen, or by a rule."""
+    """Source of the token counts: the API's count of a sample, answers in the ledger, or a rule."""
     output_low: int
     output_expected: int
     output_most: int
     """The sum of ``max_tokens``."""
     cost_low: int
     cost: int
-    """With the expected output: in batches, or live where all are asked live."""
+    """Cost with the expected output: in batches, or live if all requests are live calls."""
     cost_most: int
-    """They cannot cost more: at live prices where a mode or a deadline may have them asked live,
-    else what a budget reserves for all of them at once."""
+    """Upper bound of the cost. At live prices if a mode or a deadline may cause live calls.
+    Otherwise the amount that a budget reserves for all requests at once.
+    """
     live_cost: int
-    """What `cost` would be without batches."""
+    """The value of `cost` without batches."""
     saved_by_cache: int
-    """What the prompt cache saves at best; below 0 where writing costs more. Hits are not sure."""
+    """Highest saving by the prompt cache; negative if writing costs more. Hits are not
+    guaranteed.
+    """
     unpriced: dict[str, int]
-    """Requests to models whose price is not known, which are in no cost, by model."""
+    """Number of requests to models without a known price, by model. No cost includes them."""
     way: Literal["batch", "live", "either"]
-    """How they are asked; ``either``: in batches, and live what a deadline leaves no time for."""
+    """How the requests are sent. ``either``: in batches, and live if a deadline leaves no time."""
     unbounded: int
-    """Requests that are not in `cost_most`, since nothing tells what they cost at most."""
+    """Number of requests that `cost_most` excludes, because their cost has no known upper bound."""
 
     @property
     def saved_by_batch(self) -> int:
-        """Against the same live."""
+        """Return the saving compared with live calls."""
         return self.live_cost - self.cost
 
     def to_dict(self) -> dict[str, Any]:
-        """The same as plain values, for JSON; ``…_usd`` are dollars."""
+        """Return plain values for JSON; ``…_usd`` are dollars."""
         values = {**asdict(self), "saved_by_batch": self.saved_by_batch}
         for name in ("cost_low", "cost", "cost_most", "live_cost", "saved_by_batch",
                      "saved_by_cache"):  # fmt: skip
@@ -118,7 +125,7 @@ def estimate(
     way: Literal["batch", "live", "either"] = "batch",
     now: float,
 ) -> Estimate:
-    """Add up what is asked of each model; ``rules`` are those of the models that have some."""
+    """Sum the loads of all models. ``rules`` has the rule of each model that has one."""
     batch = way != "live"
     tokens = low = expected = 0
     costs = [0, 0, 0, 0]
@@ -137,7 +144,8 @@ def estimate(
         if tariff is None:
             unpriced[model] = load.requests
             continue
-        # By one request of average length, since prices depend on how long each prompt is.
+        # Computed for one request of average length, because prices depend on the length of each
+        # prompt.
         for place, output in ((0, short), (1, mean)):
             usage = Usage(input_tokens=round(each), output_tokens=round(output))
             charge = tariff.charge(usage, batch=batch)
@@ -168,7 +176,7 @@ def estimate(
 
 
 def _input_tokens(load: Load, rule: Rule) -> float:
-    """Tokens of all prompts; never more than they can have."""
+    """Return the tokens of all prompts, limited to their upper bound."""
     if rule.source == "rule":
         text = (load.size - load.media_size) * rule.tokens_per_byte
         tokens = text + load.media_tokens * MEDIA_SHARE
@@ -178,7 +186,7 @@ def _input_tokens(load: Load, rule: Rule) -> float:
 
 
 def _saved(tariff: Tariff, tokens: int, count: int, hour: bool, *, batch: bool) -> int:
-    """What one write and ``count - 1`` reads of a prefix save against reading it each time."""
+    """Return the saving of one write and ``count - 1`` reads of a prefix over uncached reads."""
     writes = Usage(
         cache_creation_1h_input_tokens=tokens if hour else 0,
         cache_creation_5m_input_tokens=0 if hour else tokens,

@@ -1,15 +1,15 @@
-"""A file of own prices: JSON or YAML, with every fault told by file and line.
+"""The user's own price file: JSON or YAML. Every error is reported with file and line.
 
 ::
 
-    claude-haiku-4-5:        # a model's name; the same with a date after it is meant too
-      input: 0.8             # dollars a million tokens, live; a batch costs half of all of them
+    claude-haiku-4-5:        # a model's name; also matches the name with a date appended
+      input: 0.8             # dollars per million tokens, live; token prices halve in a batch
       output: 4
-      cache_read: 0.08       # 0.1 times `input` where it is not given
-      cache_write_5m: 1      # 1.25 times `input`
-      cache_write_1h: 1.6    # twice `input`
-      web_search: 10         # dollars a thousand searches, in a batch as well
-      above:                 # prompts of more tokens than that, cached ones included
+      cache_read: 0.08       # default: 0.1 times `input`
+      cache_write_5m: 1      # default: 1.25 times `input`
+      cache_write_1h: 1.6    # default: twice `input`
+      web_search: 10         # dollars per thousand searches, also in a batch
+      above:                 # prompts with more tokens than the number, including cached ones
         200000: {input: 1.6, output: 6}
 """
 
@@ -37,7 +37,7 @@ _LARGEST = Decimal(1_000_000)
 
 
 def read_prices(path: Path) -> dict[str, Tariff]:
-    """The prices in a file, by the names of models. Raises `ActorConfigurationError`."""
+    """Return the prices in a file by model name. Raises `ActorConfigurationError`."""
     try:
         text = path.read_text("utf-8-sig")
     except OSError as error:
@@ -67,12 +67,12 @@ class _File:
     def _parsed(self, text: str) -> yaml.Node | None:
         if self._path.suffix == ".json":
             try:
-                json.loads(text, parse_int=str)  # the numbers are read below, as they are written
+                json.loads(text, parse_int=str)  # numbers stay text here and are parsed below
             except json.JSONDecodeError as error:
                 raise _fault(self._path, error.lineno, f"no JSON: {error.msg}") from None
             except RecursionError:
-                pass  # YAML names the line
-            # In JSON a tab stands only between things; in YAML it would be a fault.
+                pass  # the YAML reader reports the line
+            # In JSON, tabs occur only between tokens; in YAML they would be an error.
             text = text.replace("\t", " ")
         try:
             with yaml_faults(text):
@@ -145,7 +145,7 @@ class _File:
             raise self._error(key, f"unknown key `{name}`; {meant}")
 
     def _price(self, what: str, node: yaml.Node) -> Decimal:
-        # Read from its text, so that 0.1 is a tenth and no binary fraction.
+        # Parsed from the text, so that 0.1 is exactly a tenth and not a binary fraction.
         if isinstance(node, yaml.ScalarNode) and node.style is None:
             try:
                 price = Decimal(node.value)

@@ -1,4 +1,4 @@
-"""`Prices`: what each model costs, from a file of the user's own and from ``genai-prices``."""
+"""`Prices`: the price of each model, from the user's own file and from ``genai-prices``."""
 
 from __future__ import annotations
 
@@ -22,33 +22,33 @@ _CATEGORIES = (
     "cache_write_mtok",
     "cache_write_1h_mtok",
 )
-# The names that genai-prices has for the fields of `Rates`, in their order.
+# The names in genai-prices for the fields of `Rates`, in their order.
 
 DAY = 86400.0
-"""Seconds; prices change from one day (UTC) to the next."""
+"""Seconds in a day; prices change between days (UTC)."""
 
 
 class Prices:
-    """Looks each model up once, and then only multiplies. Safe to share between threads."""
+    """Prices of models. Each model is looked up once. Safe to share between threads."""
 
     def __init__(self, own: Mapping[str, Tariff] | None = None) -> None:
-        """``own`` are prices by the name of a model, which rank before all others."""
+        """``own`` has prices by model name, which take precedence over all others."""
         self._own = own or {}
         self._known: dict[tuple[str, str | None, int], Tariff | None] = {}
 
     def charge(self, model: str, usage: Usage, *, batch: bool, at: float) -> Charge | None:
-        """What an answer costs; None where the model's price is unknown.
+        """Return the cost of an answer; None if the model's price is unknown.
 
-        ``model`` is the name in the answer, ``at`` the time that it was processed at (seconds since
-        the epoch).
+        ``model`` is the name in the answer. ``at`` is the time of processing (seconds since the
+        epoch).
         """
         tariff = self.tariff(model, at=at, speed=usage.speed)
         return None if tariff is None else tariff.charge(usage, batch=batch)
 
     def tariff(self, model: str, *, at: float, speed: str | None = None) -> Tariff | None:
-        """All prices of a model at a time (seconds since the epoch); None where they are unknown.
+        """Return all prices of a model at a time; None if they are unknown.
 
-        ``speed`` is as `Usage` has it.
+        ``at`` is in seconds since the epoch. ``speed`` is the value in `Usage`.
         """
         key = (model, speed, int(at // DAY))
         try:
@@ -61,24 +61,27 @@ class Prices:
         fast = speed not in (None, "standard")
         own = self._own.get(model) or self._own.get(_undated(model))
         if own is not None:
-            # What a faster answer costs is not in the file.
+            # The file has no prices for faster answers.
             return None if fast else own
         return _listed(model, speed if fast else None, day * DAY)
 
 
 def _undated(model: str) -> str:
-    """``claude-haiku-4-5-20251001`` as ``claude-haiku-4-5``; other names as they are."""
+    """Return ``claude-haiku-4-5`` for ``claude-haiku-4-5-20251001``; other names unchanged."""
     name, _, date = model.replace("@", "-").rpartition("-")
     return name if len(date) == 8 and date.isdecimal() else model
 
 
 def _listed(model: str, speed: str | None, at: float) -> Tariff | None:
-    """What genai-prices has; imported here, since it takes a quarter of a second."""
+    """Return the prices of genai-prices.
+
+    It is imported here, because the import takes a quarter of a second.
+    """
     from genai_prices import Usage as Counted
     from genai_prices import calc_price
 
     def prices(context: dict[str, str] | None) -> Any:
-        # Asked for no tokens at all: only the prices are of interest, and they are read once.
+        # Called with zero tokens, because only the prices are needed. They are read once.
         return calc_price(
             Counted(input_tokens=0, output_tokens=0),
             model,
@@ -92,7 +95,7 @@ def _listed(model: str, speed: str | None, at: float) -> Tariff | None:
         if speed is not None:
             standard, found = found, prices({"speed": speed})
             if found == standard:
-                return None  # it lists no price for this speed
+                return None  # no listed price for this speed
     except (LookupError, ValueError):
         return None
     values = [getattr(found, name) for name in _CATEGORIES]
@@ -107,7 +110,7 @@ def _listed(model: str, speed: str | None, at: float) -> Tariff | None:
 
 
 def _price(value: Any, prompt: int) -> Any:
-    """The price in dollars a million tokens for a prompt of so many tokens."""
+    """Return the price in dollars per million tokens for a prompt of this many tokens."""
     if value is None or isinstance(value, Decimal):
         return value
     reached = [tier for tier in value.tiers if prompt > tier.start]
@@ -125,10 +128,10 @@ _listed_only = Prices()
 
 
 def prices_of(path: str | os.PathLike[str] | None = None) -> Prices:
-    """The prices of a file, and of ``genai-prices`` for what it does not name; "" for no file.
+    """Return the prices of a file, and of ``genai-prices`` for other models; "" for no file.
 
-    A file is read again only when it has changed. Raises `ActorConfigurationError` that names file
-    and line.
+    A file is read again only when it has changed. Raises `ActorConfigurationError` with file and
+    line.
     """
     if not path or not os.fspath(path):
         return _listed_only
@@ -137,5 +140,5 @@ def prices_of(path: str | os.PathLike[str] | None = None) -> Prices:
         found = file.stat()
         state = (found.st_mtime_ns, found.st_size)
     except OSError:
-        state = (0, 0)  # reading it says what is wrong
+        state = (0, 0)  # reading the file raises the error
     return _of_file(file, state)

@@ -1,8 +1,8 @@
-"""What one answer comes to: integer arithmetic on its usage, and nothing else.
+"""Cost of one answer: integer arithmetic on its usage, and nothing else.
 
-Prices are **femto-dollars** (10⁻¹⁵ USD) a token, so that half of $0.0125 a million tokens, times
-1.1, is still an integer. What one answer costs is rounded once, to **nano-dollars** (10⁻⁹ USD),
-halves up.
+Prices are **femto-dollars** (10⁻¹⁵ USD) per token, so that half of $0.0125 per million tokens,
+times 1.1, is still an integer. The cost of one answer is rounded once, to **nano-dollars** (10⁻⁹
+USD), with halves rounded up.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = [
 ]
 
 # Anthropic's pricing page (https://platform.claude.com/docs/en/about-claude/pricing), read on
-# 2026-11-21. Where a source of prices names one of these itself, its own number counts.
+# 2026-11-21. If a price source names one of these values, the source's value is used.
 CACHE_WRITE_5M_FACTOR: Final = Decimal("1.25")
 """A cache write of five minutes costs this many times the input price ("Prompt caching")."""
 CACHE_WRITE_1H_FACTOR: Final = Decimal(2)
@@ -37,39 +37,39 @@ CACHE_WRITE_1H_FACTOR: Final = Decimal(2)
 CACHE_READ_FACTOR: Final = Decimal("0.1")
 """A cache read costs this many times the input price ("Prompt caching")."""
 WEB_SEARCH_USD: Final = Decimal(10)
-"""Dollars for 1,000 web searches, in a batch as well ("Web search tool")."""
+"""Dollars per 1,000 web searches, also in a batch ("Web search tool")."""
 _BATCH_DIVISOR: Final = 2
-# "Batch processing": half of the price of every token category; fees stay as they are.
+# "Batch processing": half the price of every token category; fees are not reduced.
 PRICED_GEO: Final = "us"
 _GEO_NUMERATOR, _GEO_DENOMINATOR = 11, 10
 # "Data residency pricing": `inference_geo: "us"` multiplies every token category by 1.1.
 
 _FEMTO_PER_NANO: Final = 10**6
 _FEMTO_PER_TOKEN: Final = 10**9
-# One dollar a million tokens is 10⁻⁶ USD a token.
+# One dollar per million tokens is 10⁻⁶ USD per token.
 _FEMTO_PER_SEARCH: Final = 10**12
-# One dollar a thousand searches is 10⁻³ USD a search.
+# One dollar per thousand searches is 10⁻³ USD per search.
 
 
 class Charge(NamedTuple):
-    """What one answer costs, in nano-dollars."""
+    """The cost of one answer, in nano-dollars."""
 
     cost: int
-    """What is paid for it."""
+    """The actual cost."""
     live: int
-    """What the same answer would have cost at once, without a batch."""
+    """The cost of the same answer from a live call."""
     uncached: int
-    """What it would have cost, batched or not as it was, without a prompt cache."""
+    """The cost without a prompt cache, batched or live as the answer was."""
 
 
 FREE: Final = Charge(0, 0, 0)
 """Requests that errored, expired or were canceled are not billed."""
 UNPRICED: Final = (None, None, None)
-"""In the place of a charge that is not known, which is not the same as nothing."""
+"""Stands for an unknown charge, which is not the same as zero."""
 
 
 class Rates(NamedTuple):
-    """Live prices of one model, for prompts of one range of lengths, in femto-dollars a token."""
+    """Live prices of one model, for one range of prompt lengths, in femto-dollars per token."""
 
     input: int
     output: int
@@ -86,7 +86,7 @@ class Rates(NamedTuple):
         cache_write_5m: Decimal | None = None,
         cache_write_1h: Decimal | None = None,
     ) -> Rates:
-        """From dollars a million tokens; what is None follows from the input price."""
+        """Return rates from dollars per million tokens; None values follow from the input price."""
         if cache_read is None:
             cache_read = input * CACHE_READ_FACTOR
         if cache_write_5m is None:
@@ -98,7 +98,7 @@ class Rates(NamedTuple):
 
 
 def femto_per_token(dollars: Decimal) -> int:
-    """Dollars a million tokens, as femto-dollars a token."""
+    """Convert dollars per million tokens to femto-dollars per token."""
     return round(dollars * _FEMTO_PER_TOKEN)
 
 
@@ -112,20 +112,21 @@ class Tariff:
 
     base: Rates
     tiers: tuple[tuple[int, Rates], ...] = ()
-    """Prices of longer prompts, the longest first: where the prompt, cached tokens included, has
-    more tokens than the number, *all* tokens of the answer cost these."""
+    """Prices of longer prompts, the longest first. If the prompt, including cached tokens, has more
+    tokens than the number, *all* tokens of the answer have these prices.
+    """
     search: int = round(WEB_SEARCH_USD * _FEMTO_PER_SEARCH)
-    """Femto-dollars of one web search."""
+    """Femto-dollars per web search."""
 
     @classmethod
     def of(cls, base: Rates, tiers: Mapping[int, Rates], search: Decimal | None = None) -> Tariff:
-        """From rates by length of prompt; ``search`` is dollars for 1,000 web searches."""
+        """Return a tariff from rates by prompt length; ``search`` is dollars per 1,000 searches."""
         fee = WEB_SEARCH_USD if search is None else search
         ordered = tuple(sorted(tiers.items(), reverse=True))
         return cls(base, ordered, round(fee * _FEMTO_PER_SEARCH))
 
     def charge(self, usage: Usage, *, batch: bool) -> Charge:
-        """What an answer of this usage costs, from a batch or live."""
+        """Return the cost of an answer with this usage, from a batch or live."""
         fresh, read, output = usage.input_tokens, usage.cache_read_input_tokens, usage.output_tokens
         five, hour = usage.cache_creation_5m_input_tokens, usage.cache_creation_1h_input_tokens
         prompt = fresh + read + five + hour
@@ -166,10 +167,10 @@ class Tariff:
         us_only: bool = False,
         batch: bool,
     ) -> int:
-        """The most that an answer can cost in nano-dollars, which `charge` never passes.
+        """Return an upper bound of an answer's cost in nano-dollars, which `charge` never exceeds.
 
-        ``input`` and ``output`` are tokens, at most; ``cache`` is the longest life of what may be
-        written to the prompt cache; ``us_only``: it may be charged by `PRICED_GEO`.
+        ``input`` and ``output`` are upper bounds in tokens. ``cache`` is the longest lifetime of
+        anything written to the prompt cache. ``us_only``: the price of `PRICED_GEO` may apply.
         """
         ranges = [self.base, *(rates for above, rates in self.tiers if input > above)]
         tokens = 0
