@@ -67,12 +67,8 @@ def _rules(
     from claude_batch.money.estimates import UNKNOWN
     from claude_batch.providers.entrance import find_credentials
     from claude_batch.providers.estimation import count_tokens, rules_seen
-    from claude_batch.wire.batches_client import (
-        ApiError,
-        BatchesClient,
-        CredentialFault,
-        Unreachable,
-    )
+    from claude_batch.wire.batches_client import ApiError, BatchesClient, Unreachable
+    from claude_batch.wire.sdk import CredentialFault
 
     rules: dict[str, Rule] = {}
     if has_ledger(options.location):

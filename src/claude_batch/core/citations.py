@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["Citation", "CitedPlace"]
-
 CitedPlace = Literal["characters", "pages", "blocks", "search_result", "web"]
 """The unit or kind of a citation's place."""
 

@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from enum import StrEnum
 
-__all__ = ["CrashPoint", "on_reach", "reach"]
-
 
 class CrashPoint(StrEnum):
     """Points at which a process may die."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 from decimal import Decimal, InvalidOperation
 from typing import Final
 
-__all__ = ["MOST_USD", "nano_dollars", "usd", "write_usd"]
-
 _NANO_DIGITS: Final = 9
 MOST_USD: Final = 1_000_000_000
 """The highest accepted amount in dollars; its nano-dollars fit into 64 bits."""

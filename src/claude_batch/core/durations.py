@@ -7,8 +7,6 @@ import re
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
-__all__ = ["format_deadline", "format_duration", "parse_deadline", "parse_duration"]
-
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _SHORT = re.compile(r"(\d+(?:\.\d+)?|\.\d+)\s*(ms|s|m|h|d)")
 _NUMBER = re.compile(r"\d+(?:\.\d+)?|\.\d+")

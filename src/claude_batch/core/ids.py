@@ -6,8 +6,6 @@ import secrets
 
 from uuid_utils import uuid7
 
-__all__ = ["new_incarnation", "new_request_id", "new_run_id"]
-
 # Crockford's base 32 has no look-alikes, so that a run id can be read aloud and typed.
 _READABLE = "0123456789abcdefghjkmnpqrstvwxyz"
 

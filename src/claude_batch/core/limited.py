@@ -22,8 +22,6 @@ import time
 from collections.abc import Callable
 from typing import IO, Final
 
-__all__ = ["PassedBound", "run_limited"]
-
 MOST_MEMORY: Final = 1_500_000_000
 """Bytes of address space of the process, including Python's own."""
 START_SECONDS: Final = 60.0

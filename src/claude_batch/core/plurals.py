@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-__all__ = ["count_of", "tally"]
-
 
 def count_of(count: int, noun: str, plural: str | None = None) -> str:
     """Return ``1 request`` or ``1,200 requests``; ``plural`` is for nouns without a simple

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-__all__ = ["BatchState", "CandidateState", "RequestState", "RunState"]
-
 
 class RequestState(StrEnum):
     """The state of a request."""

@@ -16,8 +16,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
-__all__ = ["create_beside", "flush_folder", "replacing"]
-
 _LONGEST_STEM = 150
 """Bytes of the target's name in the temporary file's name; a file name has at most 255 bytes."""
 

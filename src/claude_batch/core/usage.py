@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import msgspec
 
-__all__ = ["Usage"]
-
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Tokens of one answer, under the API's own names."""

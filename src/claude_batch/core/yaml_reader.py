@@ -16,8 +16,6 @@ from yaml.composer import ComposerError
 from yaml.constructor import ConstructorError
 from yaml.reader import ReaderError
 
-__all__ = ["BoundedLoader", "YamlFault", "yaml_faults"]
-
 MOST_LEVELS = 100
 """Most levels of nesting, including those that aliases add."""
 

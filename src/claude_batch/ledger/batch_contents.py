@@ -25,29 +25,6 @@ from claude_batch.ledger.budgets import DAY, reserved_sum
 from claude_batch.ledger.schema import batch_runs, batches, lanes, primers, requests, runs
 from claude_batch.ledger.store import Record, plain_rows
 
-__all__ = [
-    "ALONE",
-    "ELIGIBLE",
-    "batch",
-    "due_lanes",
-    "forget_refusal",
-    "next_packed",
-    "note_refusal",
-    "other_half",
-    "pack",
-    "part_off",
-    "policies",
-    "probe",
-    "queue_totals",
-    "queued_by_prefix",
-    "queued_of_lane",
-    "queued_primers",
-    "recount",
-    "refused_halves",
-    "split",
-    "withdraw_cancelled",
-]
-
 _QUEUED = requests.c.state == RequestState.QUEUED
 # Excludes runs that go to the live API and runs within the margin of their deadline.
 _PACKABLE = (runs.c.stored.is_not(None), runs.c.live.is_(None), runs.c.past_margin.is_(None))

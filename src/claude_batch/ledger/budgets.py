@@ -52,23 +52,6 @@ from claude_batch.ledger.schema import (
 )
 from claude_batch.ledger.store import Record
 
-__all__ = [
-    "DAY",
-    "UNBOUNDED",
-    "Budget",
-    "all_budgets",
-    "amounts",
-    "any_budget",
-    "budgets_of",
-    "declare",
-    "members_of",
-    "note_warned",
-    "price_later",
-    "reserved_sum",
-    "set_amount",
-    "settle",
-]
-
 DAY = 86400.0
 """Seconds in a day. A request's cost belongs to the day on which its batch was packed."""
 

@@ -15,8 +15,6 @@ from claude_batch.core.states import RequestState
 from claude_batch.ledger.budgets import UNBOUNDED, any_budget
 from claude_batch.ledger.schema import batch_runs, requests, results
 
-__all__ = ["call_ended", "call_left", "calls_lost", "count_calls"]
-
 _RESERVE = case((requests.c.reserve < 0, UNBOUNDED), else_=func.coalesce(requests.c.reserve, 0))
 
 

@@ -40,32 +40,6 @@ from claude_batch.ledger.schema import (
 from claude_batch.ledger.store import Record, insert_many, next_stamp, plain_rows
 from claude_batch.ledger.transitions import REUSED
 
-__all__ = [
-    "Gap",
-    "NewResult",
-    "Stored",
-    "add_results",
-    "add_strange_lines",
-    "at_the_api",
-    "cancel_request",
-    "cancel_run",
-    "checked",
-    "fetch_soon",
-    "finish_collection",
-    "give_successes",
-    "gone_on",
-    "has_no_result",
-    "mark_ended",
-    "members",
-    "next_check_of",
-    "note_fetch",
-    "request_cancels",
-    "settle_again",
-    "stored_counts",
-    "to_cancel",
-    "without_result",
-]
-
 _NO_USAGE = Usage()
 _OPEN_AT_API = (BatchState.IN_PROGRESS, BatchState.CANCELING)
 

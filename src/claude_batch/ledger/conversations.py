@@ -39,23 +39,6 @@ from claude_batch.ledger.schema import (
 from claude_batch.ledger.store import Record
 from claude_batch.ledger.transitions import stands_at
 
-__all__ = [
-    "NextTurn",
-    "Stop",
-    "ToolResult",
-    "calls_of",
-    "continuing",
-    "continuing_counts",
-    "finish_calls",
-    "is_continuing",
-    "is_usable",
-    "next_turns",
-    "of_this_turn",
-    "start_call",
-    "stop",
-    "turn_of",
-]
-
 
 class Stop(StrEnum):
     """Why a conversation cannot continue."""

@@ -27,24 +27,6 @@ from claude_batch.ledger.schema import batch_runs, batches, params, requests, re
 from claude_batch.ledger.store import Ledger, Record, plain_rows
 from claude_batch.ledger.transitions import REUSED
 
-__all__ = [
-    "Grouping",
-    "Priced",
-    "Seen",
-    "Sums",
-    "answer_times",
-    "collected_batches",
-    "cost_in_batch",
-    "failures",
-    "live_holders",
-    "params_at",
-    "put_costs",
-    "recent_usage",
-    "sums",
-    "unpriced_answers",
-    "unpriced_models",
-]
-
 Grouping = Literal["actor", "model", "day"]
 """By actor, by the model that answered, or by the day (UTC) on which the batch ended."""
 

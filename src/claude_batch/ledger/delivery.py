@@ -10,17 +10,6 @@ from claude_batch.core.states import BatchState, RequestState
 from claude_batch.ledger.held_requests import is_held
 from claude_batch.ledger.schema import batch_runs, batches, requests, runs, workspaces
 
-__all__ = [
-    "Forms",
-    "Outstanding",
-    "forms_of",
-    "mark_delivered",
-    "outstanding_run",
-    "outstanding_runs",
-    "set_forms",
-    "set_output",
-]
-
 _WITH_OPEN_REQUESTS = (
     BatchState.PACKED,
     BatchState.SUBMITTING,

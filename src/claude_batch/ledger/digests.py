@@ -27,16 +27,6 @@ from claude_batch.ledger.schema import conversations, digests, meta, params, req
 from claude_batch.ledger.single_calls import digest_of
 from claude_batch.ledger.store import Ledger, insert_many, plain_rows
 
-__all__ = [
-    "Pair",
-    "add_digests",
-    "answered_before",
-    "answered_calls",
-    "digest_in",
-    "doubled",
-    "index_answers",
-]
-
 Pair = tuple[int, int]
 """A request, and the request whose answer it shares; row numbers."""
 

@@ -28,26 +28,6 @@ from claude_batch.ledger.schema import (
 from claude_batch.ledger.store import insert_many
 from claude_batch.ledger.uploaded_files import drop_run_files, move_files
 
-__all__ = [
-    "NewRequest",
-    "NewRun",
-    "add_requests",
-    "adopt_refused",
-    "begin_run",
-    "declare_budgets",
-    "drop_run",
-    "ensure_lane",
-    "ensure_workspace",
-    "finish_storing",
-    "half_stored",
-    "join_workspaces",
-    "name_workspace",
-    "remove_half_stored",
-    "run_by_digest",
-    "set_trace",
-]
-
-
 # Values equal for every new request are literals in the SQL, because binding them costs as much as
 # storing them.
 _INSERT_ALL = insert(requests).values(

@@ -12,8 +12,6 @@ from claude_batch.ledger.schema import batches, lanes, params, requests, results
 from claude_batch.ledger.store import Ledger, Record, plain_rows
 from claude_batch.ledger.transitions import REUSED
 
-__all__ = ["BatchSums", "Queue", "Told", "queue_of", "results_of_batch", "sums_of_batch"]
-
 PAGE = 1000
 """Results per page."""
 

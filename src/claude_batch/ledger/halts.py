@@ -7,17 +7,6 @@ from sqlalchemy import Connection, select, update
 from claude_batch.ledger.schema import workspaces
 from claude_batch.ledger.store import Record
 
-__all__ = [
-    "accept_unexplained",
-    "ask_probe",
-    "clear_halt",
-    "halt",
-    "halt_of",
-    "halt_stands",
-    "put_off_probe",
-    "wait_until",
-]
-
 LONGEST_PROBE_WAIT = 3600.0
 """Seconds. A halted workspace with a driver is probed at least this often."""
 

@@ -41,18 +41,6 @@ from claude_batch.ledger.schema import (
 from claude_batch.ledger.store import Ledger, insert_many
 from claude_batch.ledger.transitions import REUSED, is_double
 
-__all__ = [
-    "answer_lost_doubles",
-    "any_held",
-    "hold_back",
-    "hold_doubles",
-    "is_held",
-    "release",
-    "stamp_of",
-    "take_all_answers",
-    "take_answers",
-]
-
 _MOST = 50_000
 """Doubles that one transaction answers."""
 

@@ -25,9 +25,6 @@ from claude_batch.ledger.locks import file_lock, take
 from claude_batch.ledger.schema import meta, workspaces
 from claude_batch.ledger.store import Ledger
 
-__all__ = ["HighWater", "Mark", "count_post", "is_known", "note_behind", "posts_of"]
-
-
 _LOCK_SECONDS = 60.0
 """Timeout for the mark's lock, in seconds. Its holder only writes a small file."""
 

@@ -35,19 +35,6 @@ from claude_batch.ledger.held_requests import answer_lost_doubles
 from claude_batch.ledger.schema import batches, former_members, requests, results, runs
 from claude_batch.ledger.store import Record
 
-__all__ = [
-    "fill",
-    "former",
-    "give_answers",
-    "has_earlier_answers",
-    "incomplete_batches",
-    "lacks_result",
-    "missing_requests",
-    "missing_sendings",
-    "remember_former",
-    "take_earlier_answers",
-]
-
 _FAILED = (RequestState.ERRORED, RequestState.EXPIRED, RequestState.CANCELED)
 
 

@@ -9,8 +9,6 @@ from pathlib import Path
 from claude_batch.core.errors import LedgerError
 from claude_batch.ledger.locks import file_lock, take
 
-__all__ = ["every_seat", "seat_file", "seat_files"]
-
 
 def seat_file(ledger: Path, workspace_id: int) -> Path:
     """Return the path of a workspace's leader lock."""

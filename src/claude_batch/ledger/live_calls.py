@@ -45,19 +45,6 @@ from claude_batch.ledger.schema import (
 from claude_batch.ledger.store import Record
 from claude_batch.ledger.transitions import is_double
 
-__all__ = [
-    "Ended",
-    "Waiting",
-    "choose",
-    "claim",
-    "finish",
-    "forgotten",
-    "interrupted",
-    "put_back",
-    "under_way",
-    "waiting",
-]
-
 DAY = 86400.0
 
 # Literals, so that SQLite can use the index of queued requests.

@@ -11,8 +11,6 @@ from filelock import FileLock, Timeout
 
 from claude_batch.core.errors import LedgerError
 
-__all__ = ["file_lock", "owner_of", "take"]
-
 
 def file_lock(path: Path) -> FileLock:
     """Return a lock, not taken yet, whose file other users can neither read nor lock."""

@@ -13,8 +13,6 @@ from sqlalchemy import Engine
 
 from claude_batch.core.temporary_files import create_beside, flush_folder
 
-__all__ = ["copy_ledger", "taking_its_place"]
-
 
 def copy_ledger(engine: Engine, target: Path) -> None:
     """Copy all committed data to a new file, which appears complete and flushed.

@@ -13,8 +13,6 @@ from claude_batch.core.errors import LedgerError
 from claude_batch.ledger.locks import file_lock, take
 from claude_batch.ledger.store import Ledger
 
-__all__ = ["ProcessLock", "is_alive", "sweep_locks"]
-
 _SUFFIX = ".process-"
 
 

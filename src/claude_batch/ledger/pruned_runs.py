@@ -31,8 +31,6 @@ from claude_batch.ledger.schema import (
 )
 from claude_batch.ledger.uploaded_files import drop_run_files
 
-__all__ = ["Removed", "begin_pruning", "delivered_runs", "remove_some", "why_kept"]
-
 _CLOSED = (BatchState.COLLECTED, BatchState.REJECTED, BatchState.LIVE)
 
 

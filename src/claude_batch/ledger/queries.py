@@ -34,20 +34,6 @@ from claude_batch.ledger.schema import (
 from claude_batch.ledger.store import Ledger, Record, plain_rows
 from claude_batch.ledger.transitions import REUSED
 
-__all__ = [
-    "WAITING",
-    "Answer",
-    "answers_by_position",
-    "answers_since",
-    "batches_of_run",
-    "find_run",
-    "last_stamp",
-    "recent_runs",
-    "request_counts",
-    "run_row",
-    "waiting_by_position",
-]
-
 
 class Answer(NamedTuple):
     """A request as its caller sees it: its state and, once final, its raw result line."""

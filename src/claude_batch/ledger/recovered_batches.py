@@ -13,8 +13,6 @@ from claude_batch.ledger.batch_contents import recount
 from claude_batch.ledger.high_water import Mark, count_post
 from claude_batch.ledger.schema import batches, former_members, lanes, requests, workspaces
 
-__all__ = ["Claim", "adopt_forgotten", "begin", "end", "last_server_time"]
-
 _MANY = 500
 
 

@@ -12,18 +12,6 @@ from claude_batch.ledger.batch_contents import ALONE, ELIGIBLE
 from claude_batch.ledger.schema import former_members, params, requests, runs
 from claude_batch.ledger.store import plain_rows
 
-__all__ = [
-    "Source",
-    "Waiting",
-    "lane_totals",
-    "put_call_reserves",
-    "put_reserves",
-    "reserved_of_lane",
-    "unreserved",
-    "waiting_calls",
-    "waiting_of",
-]
-
 PAGE = 1000
 """Requests whose params are read at once."""
 

@@ -25,18 +25,6 @@ from claude_batch.ledger.late_answers import lacks_result, remember_former
 from claude_batch.ledger.queries import last_stamp, request_counts, unfinished
 from claude_batch.ledger.schema import batch_runs, batches, doubles, requests, results, runs
 
-__all__ = [
-    "FAILED",
-    "ON_ORDER",
-    "Rerun",
-    "Retried",
-    "StillCancelling",
-    "rerun",
-    "retry_call",
-    "retry_failed",
-    "send_missing",
-]
-
 FAILED = (RequestState.ERRORED, RequestState.EXPIRED, RequestState.CANCELED)
 """States that may be retried, because the API guarantees that nothing was billed."""
 

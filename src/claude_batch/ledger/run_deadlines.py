@@ -14,19 +14,6 @@ from claude_batch.ledger.schema import batch_runs, batches, lanes, requests, run
 from claude_batch.ledger.store import Record
 from claude_batch.ledger.transitions import is_double
 
-__all__ = [
-    "Experience",
-    "conclude",
-    "end_queued",
-    "experience",
-    "forget",
-    "open_deadlines",
-    "pass_margin",
-    "reopen",
-    "standing",
-    "withdraw",
-]
-
 _RECENT = 20
 """Number of recent batches from which durations are learned."""
 

@@ -38,21 +38,6 @@ from claude_batch.ledger.schema import (
 )
 from claude_batch.ledger.store import Record, insert_many
 
-__all__ = [
-    "NewCall",
-    "Orphan",
-    "add_calls",
-    "digest_of",
-    "find_call",
-    "let_go",
-    "mark_taken",
-    "orphans",
-    "other_processes",
-    "remember_call",
-    "take_over",
-    "withdraw",
-]
-
 _MANY = 500
 """Values in one IN list."""
 

@@ -9,8 +9,6 @@ from sqlalchemy import Connection
 
 from claude_batch.core.errors import LedgerError, LedgerFault
 
-__all__ = ["damaged_error", "fault_of", "ledger_error"]
-
 _FAULTS: dict[int, LedgerFault] = {
     sqlite3.SQLITE_FULL: "full",
     sqlite3.SQLITE_IOERR: "full",

@@ -36,18 +36,6 @@ from claude_batch.ledger.online_copy import copy_ledger
 from claude_batch.ledger.schema import SCHEMA_VERSION, meta, metadata, workspaces
 from claude_batch.ledger.sqlite_errors import damaged_error, find_damage, ledger_error
 
-__all__ = [
-    "Deposed",
-    "Ledger",
-    "Record",
-    "Seat",
-    "Transaction",
-    "Watch",
-    "insert_many",
-    "next_stamp",
-    "plain_rows",
-]
-
 Transaction = Connection
 """The transaction type of the ledger's functions. Other packages use this name instead of SQL
 types.

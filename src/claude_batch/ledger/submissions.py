@@ -14,21 +14,6 @@ from claude_batch.ledger.batch_contents import batch, part_off, recount
 from claude_batch.ledger.schema import batches, lanes, params, requests, results, workspaces
 from claude_batch.ledger.store import Ledger, Record, plain_rows
 
-__all__ = [
-    "INTERRUPTED",
-    "body_pages",
-    "fail_packed",
-    "intend",
-    "mark_armed",
-    "mark_definite_no",
-    "mark_submitted",
-    "mark_unknown",
-    "sending_workspaces",
-    "seq_at",
-    "settle_interrupted",
-    "take_seat",
-]
-
 INTERRUPTED = "the sending process ended before the API's answer"
 
 _IS_BEHIND = exists().where(

@@ -9,8 +9,6 @@ from sqlalchemy import Connection, func, insert, select
 
 from claude_batch.ledger.schema import token_counts
 
-__all__ = ["TokenCount", "add_token_counts", "tokens_per_byte"]
-
 _NEWEST = 200
 """Number of recent counts that an estimate uses, because prompts change over the years."""
 

@@ -37,31 +37,6 @@ from claude_batch.ledger.schema import (
 )
 from claude_batch.ledger.store import Record
 
-__all__ = [
-    "add_candidate",
-    "adopt",
-    "candidates_of",
-    "confirm",
-    "disown",
-    "disprove",
-    "explained_until",
-    "give_up",
-    "is_unknown",
-    "judge",
-    "known_remote_ids",
-    "lost",
-    "note_look",
-    "open_candidates",
-    "owner_of",
-    "resubmit",
-    "resubmit_lost",
-    "rivals",
-    "snapshot_of",
-    "undecided",
-    "unknown_batches",
-    "unresolve",
-]
-
 _MANY = 500
 """Values in one IN list."""
 

@@ -9,22 +9,6 @@ from sqlalchemy.dialects.sqlite import insert as upsert
 
 from claude_batch.ledger.schema import files, leaving_files, run_files, runs
 
-__all__ = [
-    "RememberedFile",
-    "confirm_file",
-    "count_unused",
-    "dismiss_unused",
-    "drop_run_files",
-    "file_left",
-    "file_tokens",
-    "files_leaving",
-    "find_file",
-    "move_files",
-    "note_tokens",
-    "remember_file",
-    "use_file",
-]
-
 
 class RememberedFile(NamedTuple):
     """An uploaded document."""

@@ -10,8 +10,6 @@ from claude_batch.ledger import halts
 from claude_batch.ledger.store import Ledger
 from claude_batch.wire.batches_client import BatchesClient, RemoteBatch, Unreachable
 
-__all__ = ["MOST_PAGES", "Listing", "is_evidence", "walk"]
-
 _log = logging.getLogger(__name__)
 
 MOST_PAGES = 1000

@@ -24,28 +24,6 @@ from claude_batch.ledger.uploaded_files import file_tokens
 from claude_batch.money.prices import Prices
 from claude_batch.wire.bounds import FileTokens, TokenBound, Unbounded, token_bound
 
-__all__ = [
-    "CallRoom",
-    "Fitting",
-    "Held",
-    "NoRoom",
-    "bound_cost",
-    "count_for_calls",
-    "count_under_way",
-    "declare_daily",
-    "held_error",
-    "held_of",
-    "limits_of",
-    "most_cost",
-    "reserve_call",
-    "reserve_held_calls",
-    "reserve_what_waits",
-    "today",
-    "tokens_of_files",
-    "unbounded_error",
-    "warn_after",
-]
-
 NO_BOUND = -1
 """Stands in place of a reservation if no bound on a request's cost is known."""
 

@@ -43,8 +43,6 @@ from claude_batch.lifecycle.waiters import Waiter, settle
 from claude_batch.money.prices import Prices, prices_of
 from claude_batch.wire.encoding import EncodedRequest, LaneHeaders
 
-__all__ = ["Call", "CallStore"]
-
 _log = logging.getLogger(__name__)
 
 SHARED_DEADLINE = 0.05

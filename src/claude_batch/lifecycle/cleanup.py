@@ -9,8 +9,6 @@ from claude_batch.ledger import enqueue
 from claude_batch.ledger.processes import is_alive, sweep_locks
 from claude_batch.ledger.store import Ledger
 
-__all__ = ["sweep"]
-
 _log = logging.getLogger(__name__)
 
 

@@ -33,8 +33,6 @@ from claude_batch.wire.error_table import account_reason
 from claude_batch.wire.limits import RESULTS_KEPT_DAYS
 from claude_batch.wire.messages import ResultLine, UnreadableLine, decode_line
 
-__all__ = ["Collection", "fetch_wait", "gap_since", "missing_state", "result_of"]
-
 _log = logging.getLogger(__name__)
 
 CHUNK_LINES = 4000

@@ -45,8 +45,6 @@ from claude_batch.wire.turns import (
     tool_uses,
 )
 
-__all__ = ["TOOLS_AT_ONCE", "Continuing"]
-
 _log = logging.getLogger(__name__)
 
 TOOLS_AT_ONCE = 16

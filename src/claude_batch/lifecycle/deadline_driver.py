@@ -21,8 +21,6 @@ from claude_batch.ledger import cost_sums, queries, run_deadlines
 from claude_batch.ledger.run_deadlines import Experience
 from claude_batch.ledger.store import Ledger, Record, Seat, Transaction
 
-__all__ = ["Deadlines", "margin_of", "missed_because"]
-
 _log = logging.getLogger(__name__)
 
 CANCEL_SECONDS = 300.0

@@ -16,18 +16,8 @@ from claude_batch.core.errors import (
 )
 from claude_batch.core.settings import BatchProcessingMode
 from claude_batch.lifecycle.driver import Driver
-from claude_batch.wire.batches_client import ApiError, BatchesClient, CredentialFault, Unreachable
-
-__all__ = [
-    "Door",
-    "contact_faults",
-    "first_cause",
-    "halted_error",
-    "open_client",
-    "other_key_error",
-    "run_timed_out_error",
-    "timed_out_error",
-]
+from claude_batch.wire.batches_client import ApiError, BatchesClient, Unreachable
+from claude_batch.wire.sdk import CredentialFault
 
 
 @dataclass(slots=True, eq=False)

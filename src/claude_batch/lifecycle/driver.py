@@ -46,8 +46,6 @@ from claude_batch.lifecycle.turn_driver import Turning
 from claude_batch.money.prices import prices_of
 from claude_batch.wire.batches_client import ApiError, BatchesClient, Unreachable
 
-__all__ = ["Contact", "Driver"]
-
 _log = logging.getLogger(__name__)
 
 SEAT_RETRY = 0.5

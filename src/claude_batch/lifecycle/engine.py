@@ -49,8 +49,6 @@ from claude_batch.lifecycle.waiters import Waiter, Waiting, settle
 from claude_batch.money.prices import prices_of
 from claude_batch.wire.encoding import EncodedRequest
 
-__all__ = ["Engine", "shutdown_all"]
-
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 

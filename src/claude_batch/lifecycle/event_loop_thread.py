@@ -12,8 +12,6 @@ from typing import Any, ParamSpec, TypeVar
 
 from claude_batch.core.errors import EngineStoppedError
 
-__all__ = ["EngineLoop", "in_a_thread", "sleep_or_wake"]
-
 _T = TypeVar("_T")
 _P = ParamSpec("_P")
 

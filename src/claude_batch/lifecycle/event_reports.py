@@ -31,8 +31,6 @@ from claude_batch.lifecycle.observers import NOBODY, Observers
 from claude_batch.wire.batches_client import BatchesClient
 from claude_batch.wire.encoding import model_at_beginning
 
-__all__ = ["CallEnd", "Telling"]
-
 _log = logging.getLogger(__name__)
 
 MEASURED_APART = 5.0

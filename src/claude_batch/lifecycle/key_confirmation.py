@@ -14,8 +14,6 @@ from claude_batch.ledger.store import Ledger
 from claude_batch.lifecycle.doors import contact_faults
 from claude_batch.wire.batches_client import BatchesClient
 
-__all__ = ["confirm_key"]
-
 _KEPT = "Nothing was confirmed"
 
 

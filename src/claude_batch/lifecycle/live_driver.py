@@ -58,8 +58,6 @@ from claude_batch.wire.live_client import LiveAnswer, LiveClient, asked_of, long
 from claude_batch.wire.messages import ResultLine, decode_line
 from claude_batch.wire.pace import Turn
 
-__all__ = ["LiveCalls", "Verdict", "judge"]
-
 _log = logging.getLogger(__name__)
 
 PAGE = 500

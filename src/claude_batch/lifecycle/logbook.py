@@ -7,8 +7,6 @@ import logging
 from claude_batch.core import events
 from claude_batch.core.events import Event
 
-__all__ = ["LOGGER", "Logbook", "words_of"]
-
 LOGGER = "claude_batch.events"
 """Name of the logger for events."""
 

@@ -9,8 +9,6 @@ from claude_batch.ledger import halts
 from claude_batch.ledger.high_water import HighWater, Mark, is_known, note_behind, posts_of
 from claude_batch.ledger.store import Ledger, Transaction
 
-__all__ = ["compare", "stop_behind"]
-
 
 def compare(
     tx: Transaction, ledger: Ledger, settings: LedgerSettings, mark: Mark | None, workspace_id: int

@@ -21,8 +21,6 @@ from claude_batch.lifecycle.budget_room import held_of
 from claude_batch.lifecycle.doors import Door
 from claude_batch.lifecycle.observers import Observers
 
-__all__ = ["Noticing"]
-
 SOON = 0.05
 RESTS_PER_LOOK = 20
 """Limits of the time from a change to the next look.

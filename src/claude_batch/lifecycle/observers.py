@@ -19,8 +19,6 @@ from typing import Any, TypeAlias
 from claude_batch.core.events import Event, ObserverLike
 from claude_batch.lifecycle.logbook import Logbook
 
-__all__ = ["NOBODY", "Carriers", "Observers", "checked_observers"]
-
 _log = logging.getLogger(__name__)
 
 QUEUE = 1000

@@ -16,9 +16,6 @@ from claude_batch.money.prices import Prices, prices_of
 from claude_batch.wire.encoding import body_length
 from claude_batch.wire.limits import MAX_BODY_BYTES, MAX_REQUESTS
 
-__all__ = ["Choice", "Cut", "Policy", "Queued", "goes_live", "pack_due", "plan_cut", "whole_cut"]
-
-
 Queued = tuple[int, int, str]
 """A queued request for packing: row number, bytes of its params, run id."""
 

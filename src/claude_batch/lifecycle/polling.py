@@ -19,8 +19,6 @@ from claude_batch.lifecycle.batch_list import MOST_PAGES, is_evidence
 from claude_batch.lifecycle.event_reports import Telling
 from claude_batch.wire.batches_client import ApiError, BatchesClient, RemoteBatch, Unreachable
 
-__all__ = ["Polling", "absence", "age_of", "is_due", "missing_since", "next_check"]
-
 _log = logging.getLogger(__name__)
 
 LATE = 7200.0

@@ -11,8 +11,6 @@ from claude_batch.wire.batches_client import ApiError, BatchesClient, Unreachabl
 from claude_batch.wire.encoding import parse_custom_id
 from claude_batch.wire.messages import UnreadableLine, decode_line
 
-__all__ = ["FOREIGN_LINES", "Proof", "prove", "split_lines"]
-
 FOREIGN_LINES = 1000
 """Number of foreign lines after which a batch counts as foreign without further reading."""
 

@@ -26,8 +26,6 @@ from claude_batch.lifecycle.polling import absence, age_of, is_due, next_check
 from claude_batch.lifecycle.proof import Proof, prove
 from claude_batch.wire.batches_client import ApiError, BatchesClient, RemoteBatch, Unreachable
 
-__all__ = ["SILENT_SENDINGS", "Decision", "Reconciliation", "decide", "may_be_ours"]
-
 _log = logging.getLogger(__name__)
 
 SILENT_SENDINGS = 3

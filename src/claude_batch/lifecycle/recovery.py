@@ -40,8 +40,6 @@ from claude_batch.wire.batches_client import ApiError, BatchesClient, RemoteBatc
 from claude_batch.wire.encoding import parse_custom_id
 from claude_batch.wire.messages import UnreadableLine, decode_line
 
-__all__ = ["Recovered", "recover"]
-
 _log = logging.getLogger(__name__)
 
 

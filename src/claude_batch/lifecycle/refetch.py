@@ -24,8 +24,6 @@ from claude_batch.lifecycle.doors import contact_faults
 from claude_batch.lifecycle.submission import backoff
 from claude_batch.wire.batches_client import ApiError, BatchesClient, Unreachable
 
-__all__ = ["Refetched", "refetch"]
-
 _log = logging.getLogger(__name__)
 
 _KEPT = "What was found until then is kept, and nothing was sent"

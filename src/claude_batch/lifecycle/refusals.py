@@ -22,8 +22,6 @@ from claude_batch.lifecycle.batch_list import Listing
 from claude_batch.wire.encoding import custom_id
 from claude_batch.wire.error_table import ApiFault
 
-__all__ = ["Refusals"]
-
 _NAMED_REQUEST = re.compile(r"requests\.(\d+)\b")
 
 

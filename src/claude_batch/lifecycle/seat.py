@@ -12,15 +12,6 @@ from claude_batch.ledger.leader_locks import seat_file
 from claude_batch.ledger.locks import file_lock, take
 from claude_batch.ledger.store import Ledger, Record, Transaction
 
-__all__ = [
-    "interrupted_workspaces",
-    "note_interrupted",
-    "seat_is_taken",
-    "seat_lock",
-    "settle_interrupted",
-    "take_seat_lock",
-]
-
 _log = logging.getLogger(__name__)
 
 

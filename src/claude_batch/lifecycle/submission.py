@@ -37,8 +37,6 @@ from claude_batch.wire.encoding import (
 )
 from claude_batch.wire.error_table import ApiFault, CreateVerdict, classify_create
 
-__all__ = ["Submission", "backoff"]
-
 _log = logging.getLogger(__name__)
 
 CHUNK_BYTES = 1 << 16

@@ -17,19 +17,6 @@ from typing import Any, Protocol
 
 import msgspec
 
-__all__ = [
-    "Judge",
-    "Talk",
-    "Tool",
-    "ToolFinder",
-    "ToolOutput",
-    "Tools",
-    "Workbench",
-    "no_such_tool",
-    "run_tool",
-    "timed_out",
-]
-
 _log = logging.getLogger(__name__)
 
 Judge = Callable[[bytes], str | None]

@@ -12,8 +12,6 @@ from claude_batch.lifecycle.conversation_driver import Continuing
 from claude_batch.lifecycle.event_loop_thread import in_a_thread, sleep_or_wake
 from claude_batch.lifecycle.tool_runner import Workbench
 
-__all__ = ["Turning"]
-
 TOOL_GRACE = 30.0
 """Seconds that a stopping driver waits for running tools."""
 

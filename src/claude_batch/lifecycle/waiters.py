@@ -16,8 +16,6 @@ from claude_batch.ledger.store import Ledger
 
 _T = TypeVar("_T")
 
-__all__ = ["Waiter", "Waiting", "settle"]
-
 
 def settle(future: Future[_T], outcome: _T | ActorError) -> bool:
     """Set a caller's result or error; return False if the caller has left."""

@@ -10,8 +10,6 @@ from claude_batch.core.usage import Usage
 from claude_batch.money.prices import Prices
 from claude_batch.money.rates import Tariff
 
-__all__ = ["Estimate", "Load", "Rule", "estimate"]
-
 TOKENS_PER_BYTE: Final = 0.3
 """Input tokens per byte of params, if nothing better is known. English prose has about 0.25; source
 code and other languages have more.

@@ -28,8 +28,6 @@ from claude_batch.core.errors import ActorConfigurationError
 from claude_batch.core.yaml_reader import BoundedLoader, YamlFault, yaml_faults
 from claude_batch.money.rates import Rates, Tariff
 
-__all__ = ["read_prices"]
-
 _TOKENS = ("input", "output", "cache_read", "cache_write_5m", "cache_write_1h")
 _NEEDED = ("input", "output")
 _SMALLEST = Decimal("0.000001")

@@ -13,8 +13,6 @@ from typing import Any
 from claude_batch.core.usage import Usage
 from claude_batch.money.rates import Charge, Rates, Tariff
 
-__all__ = ["Prices", "prices_of"]
-
 _CATEGORIES = (
     "input_mtok",
     "output_mtok",

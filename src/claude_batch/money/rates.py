@@ -14,20 +14,6 @@ from typing import Final, Literal, NamedTuple
 
 from claude_batch.core.usage import Usage
 
-__all__ = [
-    "CACHE_READ_FACTOR",
-    "CACHE_WRITE_1H_FACTOR",
-    "CACHE_WRITE_5M_FACTOR",
-    "FREE",
-    "PRICED_GEO",
-    "UNPRICED",
-    "WEB_SEARCH_USD",
-    "Charge",
-    "Rates",
-    "Tariff",
-    "femto_per_token",
-]
-
 # Anthropic's pricing page (https://platform.claude.com/docs/en/about-claude/pricing), read on
 # 2026-11-21. If a price source names one of these values, the source's value is used.
 CACHE_WRITE_5M_FACTOR: Final = Decimal("1.25")

@@ -15,7 +15,8 @@ from claude_batch.ledger.store import Ledger
 from claude_batch.lifecycle import key_confirmation
 from claude_batch.lifecycle.recovery import Recovered, recover
 from claude_batch.providers.status import find_run_id
-from claude_batch.wire.batches_client import BatchesClient, CredentialFault
+from claude_batch.wire.batches_client import BatchesClient
+from claude_batch.wire.sdk import CredentialFault
 
 if TYPE_CHECKING:
     from claude_batch.providers.batch import ClaudeBatchProvider

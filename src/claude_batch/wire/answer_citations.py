@@ -7,8 +7,6 @@ from typing import Any, cast
 
 from claude_batch.core.citations import Citation, CitedPlace
 
-__all__ = ["citations_of_block", "cites"]
-
 _PLACES: dict[str, tuple[CitedPlace, str, str, str]] = {
     "char_location": ("characters", "document_index", "start_char_index", "end_char_index"),
     "page_location": ("pages", "document_index", "start_page_number", "end_page_number"),

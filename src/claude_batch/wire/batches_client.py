@@ -41,18 +41,7 @@ from claude_batch.wire.inbound import (
 from claude_batch.wire.limits import LIST_PAGE
 from claude_batch.wire.live_client import LiveClient
 from claude_batch.wire.redaction import Redaction, without_userinfo
-from claude_batch.wire.sdk import CredentialFault, open_sdk
-
-__all__ = [
-    "ApiError",
-    "BatchPage",
-    "BatchesClient",
-    "CreateAnswer",
-    "CredentialFault",
-    "RemoteBatch",
-    "RequestCounts",
-    "Unreachable",
-]
+from claude_batch.wire.sdk import open_sdk
 
 _T = TypeVar("_T")
 _log = logging.getLogger(__name__)

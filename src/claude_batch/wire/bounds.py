@@ -20,15 +20,6 @@ import msgspec
 from claude_batch.wire.media import IMAGE_TYPES, media_of
 from claude_batch.wire.pdfs import pdf_tokens
 
-__all__ = [
-    "FileTokens",
-    "TokenBound",
-    "Unbounded",
-    "content_bound",
-    "named_and_longest",
-    "token_bound",
-]
-
 LONGEST_WINDOW: Final = 1_000_000
 """Tokens of the longest context window of any model ("Context windows")."""
 IMAGE_TOKENS: Final = 5_000

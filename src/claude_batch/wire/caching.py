@@ -21,8 +21,6 @@ from claude_batch.wire.encoding import ITEM_OVERHEAD, EncodedRequest
 from claude_batch.wire.limits import MAX_BODY_BYTES, MAX_CACHE_POINTS, least_cached_tokens
 from claude_batch.wire.shapes import decode_fields, model_of, shape_digest
 
-__all__ = ["PAYS_AFTER", "PRIMED_PAYS_AFTER", "CacheMarks"]
-
 PAYS_AFTER = 6
 """Number of uses of a prefix after which the next ones are marked."""
 

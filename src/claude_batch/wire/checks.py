@@ -25,8 +25,6 @@ from claude_batch.wire.media import IMAGE_TYPES
 from claude_batch.wire.models import has_capability
 from claude_batch.wire.schemas import schema_fault
 
-__all__ = ["check_batch_rules", "check_params"]
-
 _ROLES = ("user", "assistant", "system")
 _TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
 _MEDIA = {"image": IMAGE_TYPES, "document": ("application/pdf",)}

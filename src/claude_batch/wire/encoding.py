@@ -26,20 +26,6 @@ from claude_batch.wire.limits import (
     takes_sampling,
 )
 
-__all__ = [
-    "BODY_END",
-    "BODY_START",
-    "ITEM_OVERHEAD",
-    "EncodedRequest",
-    "LaneHeaders",
-    "PromptParams",
-    "body_items",
-    "body_length",
-    "custom_id",
-    "encode_params",
-    "parse_custom_id",
-]
-
 _log = logging.getLogger(__name__)
 
 BODY_START: Final = b'{"requests":['

@@ -20,21 +20,6 @@ from claude_batch.core.outcome import Disposition
 from claude_batch.wire.inbound import LONGEST_ID, header_word, mapping_or_none, retry_after
 from claude_batch.wire.redaction import Redaction
 
-__all__ = [
-    "MEANINGS",
-    "NOT_BILLED",
-    "STATUS_OF_TYPE",
-    "ApiFault",
-    "CreateVerdict",
-    "Meaning",
-    "NotBilled",
-    "account_reason",
-    "classify_create",
-    "classify_line",
-    "fault_of_response",
-    "passes",
-]
-
 
 class CreateVerdict(Enum):
     """Meaning of the answer to a create call for the batch."""

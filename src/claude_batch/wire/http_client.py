@@ -14,8 +14,6 @@ from typing import Any
 import anthropic
 import httpx2
 
-__all__ = ["MOST_BODY_BYTES", "BoundedClient", "ResponseTooLarge"]
-
 MOST_BODY_BYTES = 32 * 1024 * 1024
 """Most bytes of a response that is read whole.
 

@@ -15,21 +15,6 @@ from typing import Annotated, Any, cast
 
 import msgspec
 
-__all__ = [
-    "LARGEST_COUNT",
-    "LONGEST_ID",
-    "Count",
-    "RemoteId",
-    "check_id",
-    "check_text",
-    "header_word",
-    "iso_time",
-    "mapping_or_none",
-    "retry_after",
-    "server_time",
-    "word_or_none",
-]
-
 LARGEST_COUNT = 2**53 - 1
 """Largest integer that every JSON reader keeps exactly (RFC 8259, section 6)."""
 

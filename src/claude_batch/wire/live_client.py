@@ -33,8 +33,6 @@ from claude_batch.wire.messages import (
 from claude_batch.wire.pace import Pace, Turn
 from claude_batch.wire.redaction import Redaction, without_userinfo
 
-__all__ = ["LiveAnswer", "LiveClient", "asked_of", "longest_silence", "pace_of"]
-
 _MESSAGES = "/v1/messages"
 
 CONNECT_SECONDS = 10.0

@@ -17,16 +17,6 @@ from typing import Literal
 
 from claude_batch.wire.limits import MAX_PDF_PAGES
 
-__all__ = [
-    "DOCX",
-    "HEAD",
-    "IMAGE_TYPES",
-    "Media",
-    "is_document",
-    "media_of",
-    "unpacked_size",
-]
-
 DOCX = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
 """Media type of DOCX. The API does not accept it, so it is converted to text first."""
 

@@ -18,22 +18,6 @@ from claude_batch.core.usage import Usage
 from claude_batch.wire.error_table import classify_line
 from claude_batch.wire.inbound import check_text, mapping_or_none, word_or_none
 
-__all__ = [
-    "DecodedMessage",
-    "LineError",
-    "MalformedMessage",
-    "OutputMessage",
-    "ResultLine",
-    "UnreadableLine",
-    "decode_line",
-    "decode_message",
-    "error_of_line",
-    "message_of_line",
-    "output_of_line",
-    "problem_of_line",
-    "read_malformed",
-]
-
 Outcome = Literal["succeeded", "errored", "canceled", "expired"]
 
 MOST_TOKENS = 100_000_000

@@ -21,8 +21,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, get_args
 
-__all__ = ["CAPABILITIES", "Capabilities", "Capability", "capabilities_of", "has_capability"]
-
 Capability = Literal["structured_outputs"]
 """A capability that can be checked, under the SDK's name for it (`ModelCapabilities`)."""
 

@@ -27,8 +27,6 @@ from typing import NamedTuple
 
 from claude_batch.wire.inbound import LARGEST_COUNT, iso_time, server_time
 
-__all__ = ["Cost", "Pace", "Turn"]
-
 LONGEST_PAUSE = 60.0
 """Longest pause in seconds after consecutive refusals without a ``retry-after``."""
 

@@ -25,8 +25,6 @@ from typing import Any, Final, cast
 
 from claude_batch.core.limited import run_limited
 
-__all__ = ["PAGE_IMAGE_TOKENS", "PAGE_TEXT_TOKENS", "count_tokens", "pdf_tokens"]
-
 PAGE_IMAGE_TOKENS: Final = 5_000
 """Most tokens of the image of one page.
 

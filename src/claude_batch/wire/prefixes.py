@@ -8,8 +8,6 @@ from typing import Any, NamedTuple, cast
 
 import msgspec
 
-__all__ = ["MarkedPrefix", "marked_prefix"]
-
 _MARK = "cache_control"
 
 

@@ -16,8 +16,6 @@ import httpx2
 if TYPE_CHECKING:
     import anthropic
 
-__all__ = ["MASK", "Redaction", "without_userinfo"]
-
 MASK = "[credential]"
 
 SHORTEST = 6

@@ -19,8 +19,6 @@ import msgspec
 import pydantic_core
 from pydantic_core import core_schema
 
-__all__ = ["UnusableSchema", "unsafe_part", "validator_of"]
-
 MOST_PARTS = 10_000
 """Most parts of a schema that may be applied along one path, including those behind references."""
 

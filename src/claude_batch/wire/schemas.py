@@ -15,8 +15,6 @@ import msgspec
 
 from claude_batch.wire.schema_safety import unsafe_part
 
-__all__ = ["close_objects", "schema_fault"]
-
 _TYPES = frozenset(("object", "array", "string", "integer", "number", "boolean", "null"))
 _FORMATS = frozenset(
     ("date-time", "time", "date", "duration", "email", "hostname", "uri", "ipv4", "ipv6", "uuid")

@@ -16,8 +16,6 @@ import httpx2
 
 from claude_batch.wire.http_client import BoundedClient
 
-__all__ = ["CredentialFault", "open_sdk"]
-
 _log = logging.getLogger(__name__)
 
 _warned: set[str] = set()

@@ -12,8 +12,6 @@ import msgspec
 
 from claude_batch.wire.encoding import EncodedRequest
 
-__all__ = ["counted_params", "decode_fields", "model_of", "shape_digest"]
-
 _OF_ONE = frozenset(
     ("messages", "system", "max_tokens", "metadata", "stop_sequences", "user_profile_id")
 )

@@ -15,18 +15,6 @@ import msgspec
 
 from claude_batch.wire.schema_safety import UnusableSchema, validator_of
 
-__all__ = [
-    "Outcome",
-    "ToolUse",
-    "after_pause",
-    "after_rejection",
-    "after_tools",
-    "correction",
-    "declared_tools",
-    "schema_problem",
-    "tool_uses",
-]
-
 _MOST_PROBLEMS = 5
 
 _log = logging.getLogger(__name__)
