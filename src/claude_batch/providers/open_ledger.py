@@ -65,7 +65,7 @@ class Opened(Closing):
 
     @property
     def drives(self) -> bool:
-        """Return True if this process drives the ledger, or takes the leader lock once it is free."""
+        """Return True if this process is the driver, or becomes it once the leader lock is free."""
         return self._drive and self._entrance.entered is not None
 
     @property
@@ -111,7 +111,7 @@ class Opened(Closing):
         self._engine.resume()
 
     def advance_sync(self) -> bool:
-        """Run one pass over everything that is due; return False if another process is the driver."""
+        """Run one pass over everything that is due; return False if another process drives."""
         return self._engine.advance(self._door()).result()
 
     def prune(

@@ -34,9 +34,7 @@ class _Places:
         self._ordered = ordered
 
     def ready(self, result: ActorResult) -> Iterator[ActorResult]:
-        """Yield what is due when a result arrives: the rejected requests before it, then the
-        result.
-        """
+        """Yield the rejected requests before a result that has arrived, then the result."""
         place = result.position + bisect_right(self._before, result.position)
         while self._left and (not self._ordered or self._left[0].position < place):
             yield self._left.popleft()
