@@ -119,8 +119,7 @@ class ActorConfiguration(BaseModel):
     requires.
     """
     documents: list[Any] = Field(default_factory=list)
-    """Documents of every request, before its own; relative paths start at the YAML file's folder.
-    """
+    """Documents of every request, before its own; paths are relative to the YAML file."""
     citations: StrictBool = False
     """Whether answers cite the documents of the actor and of the request."""
     model_capabilities: dict[str, StrictBool] = Field(default_factory=dict[str, StrictBool])

@@ -50,8 +50,7 @@ class CostShare:
     """What the same answers would have cost without batches."""
     saved_by_batch: int
     saved_by_cache: int
-    """Savings compared with no prompt cache; negative if cache writes cost more than reads saved.
-    """
+    """Savings against no prompt cache; negative if cache writes cost more than reads saved."""
 
     @property
     def cost_usd(self) -> Decimal:

@@ -86,8 +86,7 @@ class SandboxSettings:
     """`module:function`, or the function itself, that makes the answers."""
 
     uses_tools: bool = False
-    """Whether the model calls each of the client's tools once, and then answers with the results.
-    """
+    """Whether the model calls each client tool once, and then answers with the results."""
 
     queue_limit: int = 500_000
     """Requests in unfinished batches of a workspace, above which a create gets a 429."""
