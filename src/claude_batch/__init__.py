@@ -1,7 +1,7 @@
 """claude-batch: agents that use Claude at half the price, through Anthropic's Message Batches API.
 
-Names are imported on first use, so that ``import claude_batch`` and ``claude-batch --help`` cost
-next to nothing.
+Names are imported on first use, so that ``import claude_batch`` and ``claude-batch --help`` stay
+fast.
 """
 
 from __future__ import annotations

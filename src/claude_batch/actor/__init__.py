@@ -1,4 +1,4 @@
-"""The framework's words: actors as YAML says them, requests to them, and their answers."""
+"""Actors as the YAML defines them, requests to them, and their answers."""
 
 from claude_batch.actor.configuration import ActorConfiguration
 from claude_batch.actor.loader import ActorLoader

@@ -1,7 +1,7 @@
-"""`ActorConfiguration`: what an actor's YAML says, checked, and written back as it was.
+"""`ActorConfiguration`: an actor's YAML, validated, and written back unchanged.
 
-Reading files, and naming the lines of their faults, is left to `claude_batch.actor.loader`; turning
-an actor and a request into Messages params to `claude_batch.actor.request`.
+`claude_batch.actor.loader` reads files and reports errors with their lines.
+`claude_batch.actor.request` converts an actor and a request to Messages params.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ from claude_batch.wire.schemas import close_objects, schema_fault
 __all__ = ["CLAUDE_PROVIDERS", "DEFAULT_PROVIDER", "ActorConfiguration"]
 
 KEYS_CHECKED = "keys checked"
-"""The validation context of one who has looked at `key_faults` already."""
+"""Validation context of a caller that has already checked `key_faults`."""
 
 DEFAULT_PROVIDER = "anthropic"
-"""The provider of an actor that names none."""
+"""The default provider of an actor."""
 
 CLAUDE_PROVIDERS = ("anthropic", "claude", "claude-batch")
-"""Names that all mean Claude; one of them before a ``/`` is no part of the model's name."""
+"""Names that mean Claude; as a prefix before ``/``, they are not part of the model's name."""
 
 
 def _kind_of_mode(value: object) -> str | None:
@@ -68,22 +68,22 @@ _BatchProcessing = Annotated[
         custom_error_message="neither true nor false nor a mapping",
     ),
 ]
-# Tagged, so that a fault is told once and of the side that was meant.
+# Tagged, so that an error is reported once and for the intended variant.
 
 
 class ActorConfiguration(BaseModel):
-    """One actor: its model, system prompt, options and mode, and the host's keys as they came.
+    """One actor: its model, system prompt, options and mode, and the host's other keys.
 
-    Immutable. Keys that claude-batch does not know are the host's: they are carried unchanged
-    (``model_extra``) and written back by `to_dict` and `to_yaml`. One that looks like a
-    misspelling of a known key is refused, and so is any unknown key of ``batch_processing``.
+    Immutable. Keys that claude-batch does not define belong to the host: they are carried unchanged
+    (``model_extra``) and written back by `to_dict` and `to_yaml`. A key that looks like a
+    misspelling of a known one is rejected, and so is any unknown key of ``batch_processing``.
 
-    A nested ``config`` may hold ``provider``, ``model`` or ``actor``, and any of
-    ``description``, ``system_prompt``, ``options``, ``response_format``, ``documents``,
-    ``citations``, ``model_capabilities``, ``batch_processing``; the latter are read as if they
-    stood beside it (where they do, that wins).
+    A nested ``config`` may hold ``provider``, ``model`` or ``actor``, and any of ``description``,
+    ``system_prompt``, ``options``, ``response_format``, ``documents``, ``citations``,
+    ``model_capabilities``, ``batch_processing``. The latter are read as top-level keys; a top-level
+    key takes precedence.
 
-    Raises pydantic's ``ValidationError``; `ActorLoader` turns that into `ActorConfigurationError`.
+    Raises pydantic's ``ValidationError``; `ActorLoader` converts it to `ActorConfigurationError`.
     """
 
     model_config: ClassVar[ConfigDict] = ConfigDict(
@@ -91,36 +91,39 @@ class ActorConfiguration(BaseModel):
     )
 
     name: str = "local/actor"
-    """``namespace/name``; ``local/`` is put before a name without one."""
+    """``namespace/name``; a name without a namespace gets ``local/``."""
     type: str = "llm"
-    """What the host calls the kind of actor. Only ``llm`` can be asked."""
+    """The host's kind of actor. Only ``llm`` can be used."""
     description: str | None = None
-    """For people; never sent."""
+    """Text for people; never sent."""
     version: str | int | float | None = None
-    """The host's; never sent."""
+    """The host's version; never sent."""
     provider: str | None = None
-    """As written; `resolved_provider` is what it comes to."""
+    """As written; `resolved_provider` is the effective value."""
     model: str | None = None
-    """As written; `resolved_model` is what is sent."""
+    """As written; `resolved_model` is the value that is sent."""
     provider_type: str | None = None
-    """The host's other word for ``provider``."""
+    """The host's other name for ``provider``."""
     model_id: str | None = None
-    """The host's other word for ``model``."""
+    """The host's other name for ``model``."""
     config: dict[str, Any] | None = None
-    """The host's nested form, without what is read from it into the fields above and below."""
+    """The host's nested form, without the keys that move to this class's other fields."""
     system_prompt: str | None = None
     """Sent as ``system``. Blocks (for ``cache_control``) go into ``options.system``."""
     options: dict[str, Any] = Field(default_factory=dict)
-    """Messages parameters, sent as they are; ``betas`` go to the header."""
+    """Messages parameters, sent unchanged; ``betas`` go to the header."""
     response_format: dict[str, Any] | None = None
-    """As written; `response_schema` is the JSON schema in it. It is sent with every object closed
-    (``additionalProperties: false``), as the API requires."""
+    """As written; `response_schema` is the JSON schema in it.
+
+    The schema is sent with every object closed (``additionalProperties: false``), as the API
+    requires.
+    """
     documents: list[Any] = Field(default_factory=list)
-    """What every request is about, before its own documents; paths from the file's own folder."""
+    """Documents of every request, before its own; paths are relative to the YAML file."""
     citations: StrictBool = False
-    """Whether answers cite the documents, the actor's and the request's."""
+    """Whether answers cite the documents of the actor and of the request."""
     model_capabilities: dict[str, StrictBool] = Field(default_factory=dict[str, StrictBool])
-    """What the model can do, if claude-batch's table of models is wrong about it. Never sent."""
+    """The model's capabilities, if claude-batch's table of models is wrong. Never sent."""
     batch_processing: _BatchProcessing = False
     """Whether, and how, requests travel in batches at half the price."""
 
@@ -233,10 +236,10 @@ class ActorConfiguration(BaseModel):
 
     @property
     def resolved_provider(self) -> str:
-        """The provider's name in lower case, by the host's order; ``anthropic`` where none is.
+        """Return the provider's name in lower case, by the host's order; default ``anthropic``.
 
-        ``provider``, then ``provider_type``, then ``config.provider``, then the part before the
-        ``/`` of ``config.actor`` or, at last, of the model.
+        The order is ``provider``, ``provider_type``, ``config.provider``, then the part before the
+        ``/`` of ``config.actor``, and at last of the model.
         """
         named = self._find_provider()
         if named is None:
@@ -246,10 +249,10 @@ class ActorConfiguration(BaseModel):
 
     @property
     def resolved_model(self) -> str:
-        """The model as it is sent, by the host's order, without the provider's prefix.
+        """Return the model as it is sent, by the host's order, without the provider's prefix.
 
-        ``model``, then ``model_id``, then ``config.model``, then ``config.actor``. Empty for an
-        actor that is no ``llm`` and names none.
+        The order is ``model``, ``model_id``, ``config.model``, ``config.actor``. Empty for an actor
+        that is not an ``llm`` and names no model.
         """
         model = self._find_model()
         prefix, slash, rest = model.partition("/")
@@ -259,10 +262,9 @@ class ActorConfiguration(BaseModel):
 
     @property
     def batch_mode(self) -> BatchProcessingMode | None:
-        """How requests are batched; None for an actor that is answered live.
+        """Return how requests are batched; None for a live actor.
 
-        Only what the YAML says: `claude_batch.core.settings.resolve_mode` adds flags and
-        environment.
+        Reads only the YAML: `claude_batch.core.settings.resolve_mode` adds flags and environment.
         """
         if isinstance(self.batch_processing, BatchProcessingMode):
             return self.batch_processing
@@ -270,15 +272,15 @@ class ActorConfiguration(BaseModel):
 
     @property
     def response_schema(self) -> dict[str, Any] | None:
-        """The JSON schema of ``response_format``, in whichever form it is written."""
+        """Return the JSON schema of ``response_format``, in whichever form it is written."""
         return _schema_of(self.response_format)
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """The actor's Messages parameters: its options, the system prompt and the format.
+        """Return the actor's Messages parameters: options, system prompt and format.
 
-        Without ``model``, ``messages`` and any default. ``max_tokens``, ``temperature``,
-        ``top_p``, ``top_k`` and ``stop_sequences`` count also where they stand beside ``model``.
+        Without ``model``, ``messages`` and any default. ``max_tokens``, ``temperature``, ``top_p``,
+        ``top_k`` and ``stop_sequences`` also count if they stand next to ``model``.
         """
         loose: dict[str, Any] = {}
         for place in (self.config or {}, self.model_extra or {}):
@@ -296,42 +298,42 @@ class ActorConfiguration(BaseModel):
 
     @property
     def toolset(self) -> Toolset | None:
-        """The functions that the model may call, imported by the first look; None without any.
+        """Return the functions that the model may call, or None; the first access imports them.
 
-        Those of `with_tools`, and the entries ``module:function`` of the host's ``tools``. Raises
-        `ActorConfigurationError` where one cannot be imported, or is no tool.
+        Includes those of `with_tools`, and the ``module:function`` entries of the host's ``tools``.
+        Raises `ActorConfigurationError` if one cannot be imported or is not a tool.
         """
         named = functions_in(self.model_extra or {}, self.config or {})
         folder = self._folder and os.path.abspath(self._folder)
         return toolset_of(named, folder, self._functions)
 
     def with_tools(self, functions: Iterable[Callable[..., Any]]) -> ActorConfiguration:
-        """The same actor, whose model may call these functions too."""
+        """Return the same actor, whose model may also call these functions."""
         own = self.model_copy()
         own._functions = (*self._functions, *functions)
         return own
 
     @property
     def judge(self) -> Callable[[bytes], str | None] | None:
-        """What the caller judges answers by; None where only the response format does."""
+        """Return the caller's answer check; None if only the response format is checked."""
         return self._judge
 
     @property
     def common_documents(self) -> tuple[Document, ...]:
-        """``documents``, their paths found from the file that names them."""
+        """Return ``documents``, with paths relative to the file that names them."""
         return with_documents(documents_of(self.documents), folder=self._folder)
 
     @property
     def output_required(self) -> bool:
-        """True where even requests of raw ``params`` are asked for in the response format."""
+        """Return True if even requests of raw ``params`` must use the response format."""
         return self._output_required
 
     def with_response_schema(
         self, schema: Mapping[str, Any], judge: Callable[[bytes], str | None] | None = None
     ) -> ActorConfiguration:
-        """The same actor, all of whose answers have this shape, instead of its own.
+        """Return the same actor with this response schema instead of its own.
 
-        ``judge`` says of a Message's JSON what is wrong with it; None for nothing.
+        ``judge`` receives a Message's JSON and returns what is wrong with it, or None.
         """
         own = self.model_copy(
             update={"response_format": {"type": "json_schema", "schema": dict(schema)}}
@@ -341,7 +343,7 @@ class ActorConfiguration(BaseModel):
         return own
 
     def require_answerable(self) -> None:
-        """Raise `ActorConfigurationError` where no provider of claude-batch can answer for it."""
+        """Raise `ActorConfigurationError` if no provider of claude-batch can answer it."""
         if self.type != "llm":
             raise ActorConfigurationError(
                 f"actor {self.name} is of type {self.type!r}, which claude-batch cannot run: it "
@@ -350,12 +352,12 @@ class ActorConfiguration(BaseModel):
             )
 
     def digest_fields(self) -> bytes:
-        """What of the actor makes its answers: part of a run's identity.
+        """Return the fields that determine the answers: part of a run's identity.
 
-        Sorted compact JSON of provider, model and Messages parameters. Without name, description,
-        ``batch_processing`` and the host's keys: none of them changes what is asked. The names
-        that all mean Claude count as one. Raises `ActorConfigurationError` for options that are
-        no JSON.
+        Sorted compact JSON of provider, model and Messages parameters. Name, description,
+        ``batch_processing`` and the host's keys are left out, because they do not change the
+        request. All names of Claude count as one. Raises `ActorConfigurationError` for options that
+        are not JSON.
         """
         provider = self.resolved_provider
         fields = {
@@ -373,11 +375,11 @@ class ActorConfiguration(BaseModel):
     # --- writing --------------------------------------------------------------------------------
 
     def to_dict(self) -> dict[str, Any]:
-        """What was written, in plain values: unset fields stay unset, nested stays nested.
+        """Return what was written, as plain values: unset stays unset, nested stays nested.
 
-        Durations become text (``30s``) and the name is written in full. One actor of a nested
-        file comes with that file's other keys (``cleveragents``, ``routes``, …), without its
-        other actors. Reading it again gives an equal configuration.
+        Durations become text (``30s``), and the name is written in full. An actor of a nested file
+        comes with that file's other keys (``cleveragents``, ``routes``, …), without its other
+        actors. Reading the result again gives an equal configuration.
         """
         written = self.model_dump(exclude_unset=True, warnings=False)
         if isinstance(self.batch_processing, BatchProcessingMode) and "batch_processing" in written:
@@ -397,7 +399,7 @@ class ActorConfiguration(BaseModel):
         }
 
     def to_yaml(self) -> str:
-        """`to_dict` as YAML. Raises `ActorConfigurationError` for values that YAML cannot hold."""
+        """Return `to_dict` as YAML. Raises `ActorConfigurationError` for unsupported values."""
         try:
             return yaml.dump(
                 self.to_dict(), Dumper=Dumper, sort_keys=False, allow_unicode=True, width=100
@@ -408,7 +410,7 @@ class ActorConfiguration(BaseModel):
             ) from None
 
     def in_envelope(self, identifier: str, envelope: Mapping[str, Any]) -> ActorConfiguration:
-        """The same actor, as the one called ``identifier`` in a nested file (the loader's)."""
+        """Return the same actor as ``identifier`` of a nested file (used by the loader)."""
         own = self.model_copy()
         own._identifier = identifier
         own._envelope = {**envelope, "actors": None}
@@ -421,7 +423,7 @@ class ActorConfiguration(BaseModel):
         return own
 
     def in_folder(self, folder: str) -> ActorConfiguration:
-        """The same actor, as read from a file in this folder (the loader's)."""
+        """Return the same actor as read from a file in this folder (used by the loader)."""
         uses = self.documents or functions_in(self.model_extra or {}, self.config or {})
         if not uses or not folder:
             return self
@@ -436,8 +438,8 @@ class ActorConfiguration(BaseModel):
         for named in (self.provider, self.provider_type, config.get("provider")):
             if isinstance(named, str) and named.strip():
                 return named
-        # `config.actor` stands for both at once, so it names the provider only where it also
-        # names the model.
+        # `config.actor` names both provider and model, so it sets the provider only if it also sets
+        # the model.
         actor = config.get("actor")
         if isinstance(actor, str) and "/" in actor and self._find_model() == actor:
             return actor.partition("/")[0]
@@ -483,7 +485,7 @@ _SCHEMA_WORDS = frozenset(
 
 
 def _schema_of(value: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """The JSON schema in a ``response_format``. Raises ``ValueError`` where there is none."""
+    """Return the JSON schema in a ``response_format``. Raises ``ValueError`` if there is none."""
     if value is None:
         return None
     kind = value.get("type")

@@ -1,8 +1,8 @@
-"""`Document`: what a request is about, as content blocks that stand before its text.
+"""`Document`: a document of a request, sent as content blocks before the request's text.
 
-A file is read when its request is encoded, and one that many requests share is read once as long
-as it does not change. Documents travel inside the request, unless whoever encodes it puts the id of
-an uploaded file in the place of a large one.
+A file is read when its request is encoded. A file that many requests share is read once as long as
+it does not change. Documents travel inline in the request, unless the encoder's caller replaces a
+large one by the id of an uploaded file.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ __all__ = [
 ]
 
 LEAST_UPLOADED = 32_768
-"""Bytes; a smaller document always travels inside the request."""
+"""Bytes; a smaller document always travels inline."""
 
 _URL = re.compile(r"https?://", re.IGNORECASE)
 _FILE_ID = re.compile(r"file_[A-Za-z0-9_]+")
 _IMAGE_NAMES = (".png", ".jpg", ".jpeg", ".gif", ".webp")
 _WORDS = ("path", "url", "file_id")
 _KEPT = 4
-"""Files that are kept in memory for the next request that has them."""
+"""Number of files that are cached in memory for the next request."""
 _MANY_IMAGES, _SIDE_OF_MANY = 20, 2000
 # Source: https://platform.claude.com/docs/en/build-with-claude/vision
 
@@ -51,25 +51,25 @@ _MANY_IMAGES, _SIDE_OF_MANY = 20, 2000
 class Document:
     """A PDF, an image (PNG, JPEG, GIF, WebP), a text (Markdown, CSV, HTML, …) or a DOCX.
 
-    A DOCX travels as text, which the extra ``docx`` makes of it.
-
-    What it is, is told by its bytes, not by its name.
+    A DOCX is sent as text, converted by the extra ``docx``. The type is detected from the bytes,
+    not from the name.
     """
 
     source: str | os.PathLike[str] | bytes
-    """The bytes, a path, a URL (``https://…``) that the API fetches, or the id of a file that was
-    uploaded to the API (``file_…``)."""
+    """Bytes, a path, a URL (``https://…``) that the API fetches, or the id of a file that was
+    uploaded to the API (``file_…``).
+    """
     _: KW_ONLY
     title: str | None = None
-    """What the model and citations call it; of a file, its name where nobody says."""
+    """The document's title for the model and its citations; by default a file's name."""
     context: str | None = None
-    """What the model is told about it, and never cites. Not for images."""
+    """Context for the model about the document, which it never cites. Not for images."""
     image: bool | None = None
-    """Whether a URL or an uploaded file is an image; a URL's ending tells where nobody says."""
+    """Whether a URL or uploaded file is an image; by default, a URL's extension decides."""
 
     @property
     def is_path(self) -> bool:
-        """Whether it is a file of this machine."""
+        """Return whether it is a local file."""
         source = self.source
         if isinstance(source, str):
             return not _URL.match(source) and not _FILE_ID.fullmatch(source)
@@ -77,19 +77,22 @@ class Document:
 
     @property
     def name(self) -> str:
-        """What a message calls it."""
+        """Return the document's name for messages."""
         if isinstance(self.source, bytes):
             return self.title or f"{len(self.source):,} bytes"
         return os.fspath(self.source)
 
 
 DocumentLike: TypeAlias = str | os.PathLike[str] | bytes | Document | Mapping[str, Any]
-"""What serves as a document: a `Document`, what one is made of, or a mapping with one of ``path``,
-``url`` and ``file_id``, and optionally ``title``, ``context`` and ``image``."""
+"""Anything that can be a document.
+
+A `Document`, one of its sources, or a mapping with one of ``path``, ``url`` and ``file_id``, and
+optionally ``title``, ``context`` and ``image``.
+"""
 
 
 def documents_of(given: Iterable[DocumentLike], key: str | None = None) -> tuple[Document, ...]:
-    """Documents from what serves as such. Raises `InvalidRequestError`."""
+    """Convert values to documents. Raises `InvalidRequestError`."""
     if isinstance(given, str | bytes | os.PathLike | Mapping | Document):
         raise InvalidRequestError("`documents` is a list, also of one document", key=key)
     return tuple(_document(each, key) for each in given)
@@ -123,7 +126,7 @@ def _document(given: object, key: str | None) -> Document:
 def with_documents(
     documents: Sequence[Document], *, folder: str | None = None
 ) -> tuple[Document, ...]:
-    """The same documents, their paths taken from a folder on."""
+    """Return the same documents with their paths relative to a folder."""
     if not folder:
         return tuple(documents)
     return tuple(
@@ -135,26 +138,26 @@ def with_documents(
 
 
 class Content(NamedTuple):
-    """What of a document may be uploaded once, instead of being repeated in every request."""
+    """The part of a document that may be uploaded once instead of repeated in every request."""
 
     name: str
-    """What a message calls the document."""
+    """The document's name for messages."""
     media_type: str
     digest: str
     """SHA-256 of its bytes, in hex."""
     size: int
     """Bytes."""
     source: Mapping[str, str]
-    """The source of its block, where it travels inside the request."""
+    """The source of its block if it travels inline."""
 
     def data(self) -> bytes:
-        """Its bytes, as they are uploaded."""
+        """Return its bytes, as they are uploaded."""
         written = self.source["data"]
         return written.encode() if self.source["type"] == "text" else base64.b64decode(written)
 
 
 Placing: TypeAlias = Callable[[Content], str | None]
-"""Tells where a document is: the id of an uploaded file, or None, which writes it out."""
+"""Returns the id of the uploaded file for a document, or None to send it inline."""
 
 
 def inside(_: Content) -> None:
@@ -163,20 +166,20 @@ def inside(_: Content) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """Messages with documents that may be uploaded, and where they stand."""
+    """Messages with documents that may be uploaded, and the positions of those documents."""
 
     messages: Sequence[Mapping[str, Any]]
     place: int
-    """The message that holds the documents."""
+    """Index of the message that holds the documents."""
     contents: Sequence[tuple[int, Content]]
-    """Their blocks in it."""
+    """The documents' blocks in that message."""
 
     def named(self) -> Sequence[Mapping[str, Any]]:
-        """The messages with digests in the place of these documents."""
+        """Return the messages with digests in place of these documents."""
         return self._with([{"type": "digest", "sha256": each.digest} for _, each in self.contents])
 
     def placed(self, placing: Placing) -> Sequence[Mapping[str, Any]]:
-        """The messages with uploaded files in the place of those that ``placing`` knows."""
+        """Return the messages with file ids for the documents that ``placing`` uploads."""
         found = [placing(each) for _, each in self.contents]
         return self._with([name and {"type": "file", "file_id": name} for name in found])
 
@@ -199,9 +202,9 @@ def messages_with(
     citations: bool,
     key: str | None,
 ) -> tuple[Sequence[Mapping[str, Any]], Shared | None]:
-    """A prompt, or messages, with documents before the first user's text, for a model to read.
+    """Return a prompt, or messages, with the documents before the first user's text.
 
-    Also what of it may be uploaded; None where nothing is large enough. Raises
+    Also returns the documents that may be uploaded; None if none is large enough. Raises
     `InvalidRequestError`.
     """
     blocks, contents = _content(documents_of(documents, key), prompt, model, citations, key)
@@ -219,23 +222,23 @@ def messages_with(
 
 
 class _Read(NamedTuple):
-    """A document that was read: the source of its block, what it is, and what tells it again."""
+    """A document that was read: its block's source, its type, and its digest."""
 
     source: dict[str, str]
     media: Media
     size: int
     digest: str | None
-    """None for one that is too small to be uploaded."""
+    """None if it is too small to be uploaded."""
 
 
 def _content(
     documents: Sequence[Document], text: str | None, model: str, citations: bool, key: str | None
 ) -> tuple[list[dict[str, Any]], list[tuple[int, Content]]]:
-    """A user's content: documents first, as the API advises, then the text.
+    """Return a user's content: documents first, as the API advises, then the text.
 
-    Also the places of those blocks whose documents are large enough to be uploaded, and the
-    documents. ``citations``: whether the model cites them; the API takes that for all of a request
-    or none. Raises `InvalidRequestError`, which names the document and what is wrong with it.
+    Also returns the positions of the blocks whose documents are large enough to be uploaded, and
+    the documents. ``citations``: whether the model cites them; the API requires one value for all
+    of a request. Raises `InvalidRequestError`, which names the document and its problem.
     """
     blocks: list[dict[str, Any]] = []
     shared: list[tuple[int, Content]] = []
@@ -332,6 +335,6 @@ def _encoded_file(path: str) -> _Read:
 
 @lru_cache(maxsize=_KEPT)
 def _read(path: str, changed: int, size: int) -> _Read:
-    """A file's source; when it changed, and its size, tell it from what it was before."""
+    """Return a file's source; the time of change and the size identify its version."""
     with open(path, "rb") as stream:
         return _encoded(stream.read())

@@ -1,4 +1,4 @@
-"""Whose a key of an actor's YAML is: ours, the host's, or ours misspelled."""
+"""Classify a key of an actor's YAML: known, the host's, or a misspelled known key."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _HOISTED = (
 # Fields that may stand in a nested `config` as well as beside it.
 
 LOOSE_OPTIONS = ("max_tokens", "temperature", "top_p", "top_k", "stop_sequences")
-# Messages parameters that hosts write beside `model` instead of in `options`. To carry them
-# without sending them would quietly change every answer.
+# Messages parameters that hosts write beside `model` instead of in `options`. To carry them without
+# sending them would silently change every answer.
 
 _ACTOR_KEYS = (
     *_HOISTED,
@@ -62,12 +62,12 @@ MESSAGES_PARAMETERS = (
     "user_profile_id",
     "workspace_id",
 )
-# `MessageCreateParams` and its beta twin in anthropic 2.11. Others pass: the API knows them or not.
+# `MessageCreateParams` and its beta twin in anthropic 2.11. Other keys pass; the API decides.
 
 _HOST_KEYS = frozenset(
     ("context_view", "edges", "graph", "memory", "mode", "nodes", "routes", "skills", "tools")
 )
-# The host's own words: never taken for a misspelling of ours.
+# The host's own keys: never reported as a misspelling of a known one.
 
 _ALIASES = {
     "batch": "batch_processing",
@@ -76,11 +76,11 @@ _ALIASES = {
     "batch_mode": "batch_processing",
     "system": "system_prompt",
 }
-# Further from our words than difflib sees, and too costly to carry in silence.
+# Too different from the known words for difflib, but too costly to ignore silently.
 
 
 def key_faults(data: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], str]]:
-    """``(path, message)`` of each key of an ``llm`` actor that looks like a misspelled one."""
+    """Yield ``(path, message)`` for each key of an ``llm`` actor that looks misspelled."""
     if str(data.get("type", "llm")).strip().lower() != "llm":
         return  # the host's other kinds of actor have keys of their own
     yield from _misspelled(data, (), _ACTOR_KEYS)
@@ -102,7 +102,7 @@ def _misspelled(
 
 
 def close_word(key: str, words: tuple[str, ...], *, cutoff: float) -> str | None:
-    """The known word that ``key`` seems to mean; None for a known word and for a strange one."""
+    """Return the known word that ``key`` seems to mean; None for a known or unrelated word."""
     if key in words:
         return None
     found = difflib.get_close_matches(key.lower().replace("-", "_"), words, n=1, cutoff=cutoff)
@@ -110,7 +110,7 @@ def close_word(key: str, words: tuple[str, ...], *, cutoff: float) -> str | None
 
 
 def hoist(data: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Move what may stand in ``config`` beside it; what stands there already wins."""
+    """Move the allowed keys of ``config`` to the top level; existing top-level keys win."""
     flat = dict(data)
     config = flat.get("config")
     if not isinstance(config, Mapping):

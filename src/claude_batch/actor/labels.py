@@ -1,7 +1,7 @@
-"""Labelled fields: a flat shape asked for in words, since the API takes no schema beside citations.
+"""Labelled fields: a flat schema described in words, because the API rejects one with citations.
 
-Each field is a line of ``[[name]] value``. What of the answer stands behind a label belongs to its
-field, and so do the citations of the blocks in which it stands.
+Each field is a line of ``[[name]] value``. The text after a label belongs to its field, and so do
+the citations of the blocks that contain the text.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ stands behind a label.
 
 
 class LabelledField(NamedTuple):
-    """What an answer says behind one label."""
+    """The part of an answer after one label."""
 
     name: str
     value: str
@@ -39,7 +39,7 @@ class LabelledField(NamedTuple):
 
 
 def instruction(schema: Mapping[str, Any], key: str | None = None) -> str:
-    """The words that ask for a flat schema's fields.
+    """Return the instruction for the model to answer in a flat schema's fields.
 
     Raises `InvalidRequestError`, which names the field, for a schema that is not flat.
     """
@@ -69,7 +69,7 @@ def instruction(schema: Mapping[str, Any], key: str | None = None) -> str:
 def labelled_fields(
     content: Sequence[Mapping[str, Any]], schema: Mapping[str, Any] | None = None
 ) -> list[LabelledField]:
-    """The labelled fields of an answer, in its order; none where it is not written in them.
+    """Return the labelled fields of an answer, in order; empty if it has none.
 
     With a schema, only its own fields count as labels.
     """
@@ -100,9 +100,9 @@ def labelled_fields(
 def values_of(
     fields: Sequence[LabelledField], schema: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """The fields' values, as JSON has them; as texts where no schema tells what they are.
+    """Return the fields' values as JSON values; as texts if no schema has their types.
 
-    A field that stands there more than once is a list, and so is each that the schema calls one.
+    A repeated field is a list, and so is each field that is a list in the schema.
     """
     properties: Mapping[str, Any] = {}
     if schema is not None:
@@ -129,7 +129,7 @@ def _value(text: str, kinds: set[str] | None) -> Any:
         try:
             return msgspec.json.decode(text)
         except (msgspec.DecodeError, UnicodeEncodeError):
-            return text  # validation says what is wrong with it
+            return text  # validation reports the error
     return text
 
 
@@ -142,7 +142,7 @@ def _resolved(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Mapping[str
 
 
 def _inlined(schema: Any, root: Mapping[str, Any]) -> dict[str, Any]:
-    """A field's schema without references; its own title says nothing that its label does not."""
+    """Return a field's schema without references, and without the title that repeats its label."""
     field = {key: value for key, value in _resolved(schema, root).items() if key != "title"}
     for word in ("anyOf", "allOf"):
         if word in field:
@@ -153,7 +153,7 @@ def _inlined(schema: Any, root: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _kinds(schema: Any, root: Mapping[str, Any]) -> set[str]:
-    """What a field may be: scalars' types, ``list`` of scalars, ``nested`` for all else."""
+    """Return a field's kinds: scalar types, ``list`` of scalars, ``nested`` for all else."""
     field = _resolved(schema, root)
     kinds: set[str] = set()
     for word in ("anyOf", "allOf"):

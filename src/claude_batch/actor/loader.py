@@ -1,4 +1,4 @@
-"""`ActorLoader`: actors from YAML; every fault is one clear message with file, line and remedy."""
+"""`ActorLoader`: load actors from YAML; each error names file, line and remedy."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ _Path = tuple[str | int, ...]
 
 _BATCH_KEYS = tuple(BatchProcessingMode.model_fields)
 _MISPLACED = ("batch_processing", "system_prompt", "options", "response_format", "documents")
-# Beside `actors` these would be carried as the host's, and silently have no effect.
+# Beside `actors`, these keys would be carried as the host's, and silently have no effect.
 
 
 class ActorLoader:
     """Reads actors from YAML files, flat (one actor) or nested (``actors: {<id>: …}``).
 
-    Every method raises `ActorConfigurationError` alone, whatever is wrong with the file.
+    Every method raises only `ActorConfigurationError`, for any error in the file.
     """
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, name: str | None = None) -> ActorConfiguration:
-        """The actor of a file; of a nested file ``name``, its default actor, or its only one."""
+        """Return the actor of a file; in a nested one ``name``, its default or only actor."""
         text, source = _read(path)
         return cls.loads(text, source, name=name).in_folder(os.path.dirname(source))
 
@@ -43,7 +43,7 @@ class ActorLoader:
     def loads(
         cls, text: str, source: str = "<string>", *, name: str | None = None
     ) -> ActorConfiguration:
-        """The actor of a YAML text; ``source`` is what messages call it."""
+        """Return the actor of a YAML text; ``source`` is the text's name in messages."""
         document = _Document.parse(text, source)
         faults = list(document.faults())
         if faults:
@@ -59,7 +59,7 @@ class ActorLoader:
 
     @classmethod
     def load_all(cls, path: str | os.PathLike[str]) -> list[ActorConfiguration]:
-        """All actors of a file in its order, those of other types than ``llm`` as they are."""
+        """Return all actors of a file in order; those of other types than ``llm`` unchecked."""
         text, source = _read(path)
         document = _Document.parse(text, source)
         faults = list(document.faults())
@@ -78,7 +78,7 @@ class ActorLoader:
     def from_mapping(
         cls, data: Mapping[str, Any], source: str | None = None, *, name: str | None = None
     ) -> ActorConfiguration:
-        """The actor of a mapping that was read elsewhere, for example by a host."""
+        """Return the actor of a mapping that was read elsewhere, for example by a host."""
         document = _Document(source, dict(data))
         faults = list(document.faults())
         actor: ActorConfiguration | None = None
@@ -91,10 +91,10 @@ class ActorLoader:
 
     @classmethod
     def check(cls, path: str | os.PathLike[str]) -> list[ActorConfigurationError]:
-        """All faults of a file at once, in the order of its lines; empty where it is sound.
+        """Return all errors of a file in the order of its lines; empty if it is valid.
 
-        An actor of another type than ``llm`` is no fault of the file, but the only one, or the
-        default one, is.
+        An actor of another type than ``llm`` is not an error of the file, unless it is the only
+        actor or the default one.
         """
         try:
             text, source = _read(path)
@@ -115,7 +115,7 @@ class ActorLoader:
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """One actor in a document: its id in a nested one, where it stands, and what it says."""
+    """One actor in a document: its id in a nested one, its position, and its keys."""
 
     identifier: str | None
     path: _Path
@@ -123,7 +123,7 @@ class _Entry:
 
 
 class _Document:
-    """A parsed file: its values beside its nodes, which know their lines."""
+    """A parsed file: its values, and its nodes, which hold the line numbers."""
 
     def __init__(
         self,
@@ -165,13 +165,13 @@ class _Document:
     # --- places ---------------------------------------------------------------------------------
 
     def line(self, path: _Path) -> int | None:
-        """The line of the key at ``path``, or of the nearest one around it; from 1."""
+        """Return the line of the key at ``path``, or of its nearest ancestor; from 1."""
         if self.root is None:
             return None
         node: yaml.Node = self.root
         line = node.start_mark.line
         for step in path:
-            # No fault lies deeper than in mappings: what stands in lists is sent as it is.
+            # Errors occur only in mappings, because lists are sent unchanged.
             pairs = _pairs(node) if isinstance(node, yaml.MappingNode) else []
             found = next((pair for pair in reversed(pairs) if pair[0].value == step), None)
             if found is None:
@@ -248,7 +248,7 @@ class _Document:
         return None
 
     def choose(self, name: str | None) -> _Entry:
-        """The entry that is asked for. Raises where that is not one and only one."""
+        """Return the requested entry. Raises if there is not exactly one."""
         entries = self.entries()
         wanted = name if name is not None else self.default_actor()
         if wanted is None:
@@ -269,7 +269,7 @@ class _Document:
     def actor(
         self, entry: _Entry
     ) -> tuple[ActorConfiguration | None, list[ActorConfigurationError]]:
-        """The configuration of an entry, or None and all its faults."""
+        """Return the configuration of an entry, or None and all its errors."""
         data = dict(entry.data)
         if entry.identifier is not None and data.get("name") is None:
             data["name"] = entry.identifier
@@ -293,7 +293,7 @@ class _Document:
 def _validate(data: dict[str, Any]) -> ActorConfiguration:
     kind = data.get("type")
     if isinstance(kind, str) and kind.strip().lower() != "llm":
-        # Another kind of actor has keys of its own, which only the host can judge.
+        # Only the host can validate the keys of another kind of actor.
         head = {key: data[key] for key in ("name", "type") if key in data}
         judged = ActorConfiguration.model_validate(head)
         return ActorConfiguration.model_construct(
@@ -306,7 +306,7 @@ def _validate(data: dict[str, Any]) -> ActorConfiguration:
 
 
 def _translate(error: ValidationError) -> Iterator[tuple[_Path, str]]:
-    """Path and message of each fault that pydantic found."""
+    """Yield path and message of each error that pydantic found."""
     for detail in error.errors(include_url=False):
         path = detail["loc"]
         if path[:1] == ("batch_processing",):
@@ -371,7 +371,7 @@ def _show(value: object) -> str:
 
 
 class _Loader(BoundedLoader):
-    """YAML as JSON can carry it: dates stay the text that they are written as."""
+    """Loads YAML as JSON values: dates stay text as written."""
 
 
 _Loader.yaml_implicit_resolvers = {
@@ -437,7 +437,7 @@ def _ids(entries: list[_Entry]) -> str:
 
 
 def _one_of(faults: list[ActorConfigurationError], source: str | None) -> ActorConfigurationError:
-    """The first fault by line; where there are more it says how to see them."""
+    """Return the first error by line; if there are more, it explains how to list them."""
     first, *others = sorted(faults, key=lambda fault: fault.line or 0)
     if not others:
         return first

@@ -1,11 +1,11 @@
-"""The HTML that a DOCX is converted to, as Markdown: headings, paragraphs, lists and tables.
+"""Convert the HTML of a DOCX to Markdown: headings, paragraphs, lists and tables.
 
-A model cites the text that it was given, so tags would stand in its citations. Bold and italics are
-left out for the same reason, and nothing is escaped but the bars of tables: what is cited is what
-the document says.
+A model cites the text that it received, so tags would appear in its citations. Bold and italics are
+left out for the same reason, and only the bars of tables are escaped: a citation quotes the
+document's own text.
 
-Written here and not left to a library: the text takes part in a request's identity, and a release
-that spaces it otherwise would make every run with a DOCX another run, and paid for again.
+No library is used, because the text is part of a request's identity. A release with different
+spacing would make every run with a DOCX a new run, which is paid for again.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _BLOCKS = frozenset(
     )
 )
 _WIDEST = 100
-"""Columns or rows that one cell may span: more is a fault of the document."""
+"""Columns or rows that one cell may span; more is an error of the document."""
 
 
 class _Node:
@@ -63,7 +63,7 @@ class _Reader(HTMLParser):
 
 
 def markdown_of(html: str) -> str:
-    """Well-formed HTML as Markdown; pictures, bold and italics are left out."""
+    """Convert well-formed HTML to Markdown; pictures, bold and italics are left out."""
     reader = _Reader()
     reader.feed(html)
     reader.close()
@@ -71,7 +71,7 @@ def markdown_of(html: str) -> str:
 
 
 def _blocks(node: _Node) -> list[str]:
-    """A node's content as blocks: paragraphs, headings, whole lists and tables."""
+    """Return a node's content as blocks: paragraphs, headings, whole lists and tables."""
     found: list[str] = []
     line: list[str] = []
 
@@ -101,7 +101,7 @@ def _blocks(node: _Node) -> list[str]:
 
 
 def _words(node: _Node | str) -> str:
-    """What stands within a line. A link keeps its target, unless that is in the document."""
+    """Return a node's inline text. A link keeps its target, unless that is in the document."""
     if isinstance(node, str):
         return node
     if node.tag == "br":
@@ -127,7 +127,7 @@ def _items(node: _Node) -> str:
 
 
 def _table(node: _Node) -> str:
-    """Rows between bars, the first as the head. A cell that spans others leaves them empty."""
+    """Return rows between bars, the first as the header; spanned cells are empty."""
     rows: list[list[str]] = []
     below: dict[int, int] = {}  # by column: rows that a cell above still spans
     for row in _rows(node):

@@ -1,8 +1,8 @@
-"""Middleware: what may change a request before it is encoded, and a response before it is given.
+"""Middleware: change a request before it is encoded, and a response before it is returned.
 
-Each is an object with one or both of the methods of `Middleware`. On the way in they are called in
-the order in which they were given, on the way back in the reverse; a fault in one fails that
-request alone. How they are called, on which thread and for how long, is the providers' part.
+Each middleware is an object with one or both of the methods of `Middleware`. Requests pass in the
+given order, responses in reverse order. An exception in one fails only that request. The providers
+decide on which thread a method runs, and for how long.
 """
 
 from __future__ import annotations
@@ -21,35 +21,36 @@ __all__ = ["TIMEOUT", "Middleware", "Middlewares", "Passage", "Step"]
 
 
 class Middleware:
-    """A middleware that changes nothing: a base to derive from, which nobody is obliged to.
+    """A middleware that changes nothing; deriving from it is optional.
 
     Plain methods are called on threads that all providers of the process share, with the context
     variables of the caller, several at once. ``async def`` methods are awaited on the caller's
-    event loop, or on one in a thread where the caller has none; they must not block. Results that
+    event loop, or on a loop in a thread if the caller has none; they must not block. Results that
     another process reads pass through the middleware of that process.
     """
 
     def before_request(
         self, actor: str, request: ActorRequest, /
     ) -> ActorRequest | Awaitable[ActorRequest]:
-        """The request to encode in place of this one, which may be the same.
+        """Return the request to encode in place of this one, or this one.
 
-        ``actor`` is the actor's name. The key stays the caller's, whatever comes back. What comes
-        back is what the identity of a run is made of: middleware that adds the time of day makes
-        each run a new one. Whatever is raised fails this request with a `MiddlewareError`, and
-        nothing is sent for it.
+        ``actor`` is the actor's name. The caller's key is kept, whatever is returned. The returned
+        request is part of the run's identity: middleware that adds the time of day makes each run a
+        new one. An exception fails this request with a `MiddlewareError`, and nothing is sent for
+        it.
         """
         return request
 
     def after_response(
         self, actor: str, key: str | None, response: ActorResponse, /
     ) -> ActorResponse | Awaitable[ActorResponse]:
-        """The response to hand over in place of this one, which may be the same.
+        """Return the response to pass on in place of this one, or this one.
 
-        ``key`` is the request's, where it has one. It is called each time that an answer is given:
-        the ledger keeps what the API said. Whatever is raised, and taking longer than the
-        provider's ``middleware_timeout``, fails this request with a `MiddlewareError`. The answer
-        stays in the ledger: the same call, or the run's results, give it again at no cost.
+        ``key`` is the request's key, if it has one. The method is called each time an answer is
+        returned, because the ledger stores the API's original answer. An exception, or a timeout
+        after the provider's ``middleware_timeout``, fails this request with a `MiddlewareError`.
+        The answer stays in the ledger: the same call, or the run's results, return it again at no
+        cost.
         """
         return response
 
@@ -57,7 +58,7 @@ class Middleware:
 Stage: TypeAlias = Literal["before_request", "after_response"]
 
 TIMEOUT = 60.0
-"""Seconds that ``after_response`` may take, unless ``middleware_timeout`` says otherwise."""
+"""Default ``middleware_timeout``: seconds that ``after_response`` may take."""
 
 
 @dataclass(slots=True)
@@ -68,7 +69,7 @@ class Passage:
     key: str | None
     value: ActorRequest | ActorResponse
     kept: str
-    """Words that say what is safe where middleware fails."""
+    """Text that describes what is safe if the middleware fails."""
     error: MiddlewareError | None = None
 
 
@@ -83,13 +84,13 @@ class Step:
     is_async: bool
 
     def call(self, passage: Passage) -> Any:
-        """Call the method; an ``async def`` one gives what is to be awaited."""
+        """Call the method; an ``async def`` one returns an awaitable."""
         if self.stage == "before_request":
             return self.change(passage.actor, passage.value)
         return self.change(passage.actor, passage.key, passage.value)
 
     def settle(self, passage: Passage, changed: object) -> None:
-        """Note what the method made of a passage."""
+        """Store what the method returned for a passage."""
         wanted = ActorRequest if self.stage == "before_request" else ActorResponse
         if not isinstance(changed, wanted):
             words = f"gave {type(changed).__name__} in {self.stage}, not an {wanted.__name__}"
@@ -101,13 +102,13 @@ class Step:
             passage.value = changed
 
     def fail(self, passage: Passage, error: Exception) -> None:
-        """Note what the method raised."""
+        """Record the exception that the method raised."""
         words = f"failed in {self.stage}: {type(error).__name__}: {error}"
         passage.error = self._error(words, passage)
         passage.error.__cause__ = error
 
     def overrun(self, passage: Passage, seconds: float) -> None:
-        """Note that the method did not return in time."""
+        """Record that the method did not return in time."""
         words = f"did not return from {self.stage} within {seconds:g} s (middleware_timeout)"
         passage.error = self._error(words, passage)
 
@@ -121,13 +122,13 @@ class Step:
 
 
 class Middlewares:
-    """All middleware of a provider; false where there is none."""
+    """All middleware of a provider; false if there is none."""
 
     def __init__(self, middleware: Iterable[object], timeout: str | float = TIMEOUT) -> None:
-        """``timeout`` is a duration, which bounds each ``after_response``.
+        """``timeout`` is a duration that limits each ``after_response``.
 
-        Raises ``TypeError`` for an object with neither method, and `ActorConfigurationError` for a
-        time-out that is none.
+        Raises ``TypeError`` for an object with neither method, and `ActorConfigurationError` for an
+        invalid timeout.
         """
         try:
             self.timeout: float = parse_duration(timeout)
@@ -136,7 +137,7 @@ class Middlewares:
         if not self.timeout:
             raise ActorConfigurationError("middleware_timeout: it must be more than 0")
         self.before: list[Step] = []
-        """In the order in which they are called; likewise the next."""
+        """In the order in which they are called, as is `after`."""
         self.after: list[Step] = []
         for each in middleware:
             before: Any = getattr(each, "before_request", None)

@@ -1,6 +1,6 @@
-"""DOCX as Markdown: what the API does not take is converted here, by the extra ``docx``.
+"""Convert a DOCX, which the API does not accept, to Markdown with the extra ``docx``.
 
-A large one is converted in a process of its own, whose time and memory are bounded.
+A large DOCX is converted in a separate process with limits on time and memory.
 """
 
 from __future__ import annotations
@@ -15,15 +15,16 @@ from claude_batch.wire.media import unpacked_size
 __all__ = ["convert", "text_of_docx"]
 
 CHEAP = 200_000
-"""Bytes, unpacked, that are converted in this process: they take a second at most."""
+"""Unpacked bytes up to which a DOCX is converted in this process; it takes a second at most."""
 SECONDS = 60.0
-"""Of processor time that a larger one may take. A megabyte takes one to five."""
+"""Processor seconds for a larger one. A megabyte takes one to five."""
 
 
 def text_of_docx(data: bytes) -> str:
-    """A DOCX as Markdown of headings, paragraphs, lists and tables; pictures are left out.
+    """Convert a DOCX to Markdown: headings, paragraphs, lists and tables, without pictures.
 
-    Raises ``ValueError``, which says what is wrong with the document, or that the extra is missing.
+    Raises ``ValueError``, which describes the document's error or reports that the extra is
+    missing.
     """
     try:
         import mammoth  # pyright: ignore[reportMissingTypeStubs]
@@ -42,7 +43,7 @@ def text_of_docx(data: bytes) -> str:
 
 
 def convert(data: bytes) -> bytes:
-    """The Markdown of a DOCX, as UTF-8, for a process of its own. Raises ``ValueError``."""
+    """Convert a DOCX to Markdown in UTF-8, in a separate process. Raises ``ValueError``."""
     import mammoth  # pyright: ignore[reportMissingTypeStubs]
 
     return _markdown(mammoth, data).encode()
@@ -50,13 +51,14 @@ def convert(data: bytes) -> bytes:
 
 def _markdown(library: Any, data: bytes) -> str:
     try:
-        # Its author has given up its own Markdown, and its raw text has no tables or headings.
+        # The library's author has deprecated its Markdown, and its raw text has no tables or
+        # headings.
         html = library.convert_to_html(io.BytesIO(data), convert_image=_no_image).value
         return markdown_of(str(html))
     except MemoryError:
-        raise  # said in its own words by the process that bounds it
+        raise  # the parent process reports it in its own words
     except Exception as error:
-        # Whatever a broken part makes the library raise: it names no errors of its own.
+        # The library defines no exception types, so a broken part may raise anything.
         raise ValueError(
             f"is a DOCX that cannot be read: {type(error).__name__}: {error}"
         ) from None

@@ -1,8 +1,8 @@
-"""`OutputFormat`: the shape that answers are asked for, as a schema and as what reads them.
+"""`OutputFormat`: the type of the answers, as a JSON schema and a parser.
 
-Any type that Pydantic can validate serves: a model, a dataclass, ``list[Invoice]``. What the API's
-schemas cannot say (bounds, patterns of a model's own) is told to the model in words, by
-`anthropic.transform_schema`, and checked when the answer is read.
+Any type that Pydantic can validate works: a model, a dataclass, ``list[Invoice]``.
+`anthropic.transform_schema` describes in words what the API's schemas do not support (bounds,
+patterns of a model's own). The parser checks it when the answer is read.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _MOST_PROBLEMS = 5
 
 
 class OutputFormat(Generic[_T]):
-    """A type, its JSON schema as it is sent, and the way from an answer's text to its value."""
+    """A type, its JSON schema as sent, and the parser from an answer's text to its value."""
 
     def __init__(self, kind: type[_T]) -> None:
-        """Raises `InvalidRequestError`, which names the field that the API could not take."""
+        """Raises `InvalidRequestError`, which names the field that the API does not support."""
         self.kind = kind
         self.name: str = getattr(kind, "__name__", None) or str(kind)
         try:
@@ -53,14 +53,14 @@ class OutputFormat(Generic[_T]):
         )
 
     def parse(self, text: str) -> _T:
-        """The value of an answer's text. Raises ``ValueError``, which says what is wrong where."""
+        """Parse an answer's text. Raises ``ValueError``, which lists each problem and its field."""
         try:
             return self._adapter.validate_json(text)
         except ValidationError as error:
             raise ValueError(problems_of(error)) from None
 
     def of_fields(self, fields: Sequence[LabelledField]) -> _T:
-        """The value of labelled fields. Raises as `parse` does."""
+        """Return the value of labelled fields. Raises as `parse` does."""
         return self.parse(msgspec.json.encode(values_of(fields, self.schema)).decode())
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -68,7 +68,7 @@ class OutputFormat(Generic[_T]):
 
 
 def problems_of(error: ValidationError) -> str:
-    """What a validation found, each with its field: ``total: Input should be a valid number``."""
+    """Return the validation problems by field: ``total: Input should be a valid number``."""
     found = error.errors(include_url=False, include_context=False, include_input=False)
     lines: list[str] = []
     for problem in found[:_MOST_PROBLEMS]:
@@ -80,7 +80,7 @@ def problems_of(error: ValidationError) -> str:
 
 
 def parse_json(text: str) -> Any:
-    """The JSON value in an answer's text. Raises ``ValueError`` where it is none."""
+    """Return the JSON value in an answer's text. Raises ``ValueError`` if it is not JSON."""
     try:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
@@ -93,7 +93,7 @@ def _made(kind: object) -> OutputFormat[Any]:
 
 
 def output_format_of(kind: type[_T]) -> OutputFormat[_T]:
-    """The format of a type, made once. Raises `InvalidRequestError`."""
+    """Return the format of a type, created once. Raises `InvalidRequestError`."""
     try:
         return _made(kind)
     except TypeError:  # of a type that cannot be hashed

@@ -1,7 +1,7 @@
-"""From an actor and a request to Messages params: merged once, encoded once.
+"""Convert an actor and a request to Messages params: merged once, encoded once.
 
-What is the same in all requests of an actor is worked out when a `RequestEncoder` is made, so that
-a run of 100,000 prompts pays for it once.
+The common part of an actor's requests is computed when a `RequestEncoder` is created, so that a run
+of 100,000 prompts pays for it once.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ __all__ = [
 _log = logging.getLogger(__name__)
 
 DEFAULT_MAX_TOKENS = 4096
-"""``max_tokens`` where neither request, actor nor provider gives one (the API requires it).
+"""Default ``max_tokens`` if request, actor and provider set none (the API requires it).
 
-Small enough for every model of Anthropic's, and a bound on what an answer can cost.
+Small enough for every model of Anthropic's, and a limit on the cost of an answer.
 """
 
 
@@ -54,10 +54,10 @@ Small enough for every model of Anthropic's, and a bound on what an answer can c
 class ActorRequest:
     """One request to an actor: exactly one of ``prompt``, ``messages`` and ``params``.
 
-    ``documents`` go with a prompt, or with messages: they stand before the first user's text.
+    ``documents`` go with a prompt or with messages: they stand before the first user's text.
 
     Raises `InvalidRequestError` for none or several of them, for a key with a lone surrogate, and
-    for what the API would refuse only hours later: an empty prompt, no messages, messages without
+    for what the API would reject only hours later: an empty prompt, no messages, messages without
     role or content.
     """
 
@@ -69,9 +69,9 @@ class ActorRequest:
     params: Mapping[str, Any] | None = None
     """Raw Messages params; only a missing model, ``max_tokens`` and ``system`` are filled in."""
     key: str | None = None
-    """The caller's own name for the request, unique in a run; it comes back on the result."""
+    """The caller's own name for the request, unique in a run; the result carries it too."""
     documents: Sequence[DocumentLike] = ()
-    """What it is about: paths, bytes, URLs, ids of uploaded files, or `Document`."""
+    """The request's documents: paths, bytes, URLs, ids of uploaded files, or `Document`."""
     citations: bool = False
     """Whether the answer cites the documents."""
 
@@ -86,7 +86,7 @@ class ActorRequest:
             and self.documents == ()
             and self.citations is False
         ):
-            return  # by far the most frequent kind, and nothing is wrong with it
+            return  # by far the most frequent kind, and always valid
         given = (self.prompt is not None) + (self.messages is not None) + (self.params is not None)
         if self.key is not None and not (isinstance(cast("object", self.key), str) and self.key):
             raise InvalidRequestError(f"a key is a text that is not empty, not {self.key!r}")
@@ -128,11 +128,11 @@ class ActorRequest:
 
     @classmethod
     def of(cls, value: RequestLike, *, key: str | None = None) -> ActorRequest:
-        """A request from a prompt, from a mapping (one line of an input file), or from itself.
+        """Convert a prompt, a mapping (one line of an input file) or a request to a request.
 
         The mapping holds one of ``prompt``, ``messages`` and ``params``, and optionally ``id`` (or
-        ``key``), ``documents`` and ``citations``. ``key`` is used where the value has none. Raises
-        `InvalidRequestError`; also where two keys contradict each other.
+        ``key``), ``documents`` and ``citations``. ``key`` is used if the value has none. Raises
+        `InvalidRequestError`, also if two keys contradict each other.
         """
         if isinstance(value, str):
             return cls(value, key=key)
@@ -153,7 +153,7 @@ class ActorRequest:
     @classmethod
     def _of_mapping(cls, value: Mapping[str, Any]) -> ActorRequest:
         if len(value) == 2 and type(name := value.get("id")) is str and "prompt" in value:
-            return cls(value["prompt"], key=name)  # what most lines of an input file are
+            return cls(value["prompt"], key=name)  # the form of most lines of an input file
         fields = dict(value)
         keys = [fields.pop(name) for name in ("id", "key") if fields.get(name) is not None]
         if len(keys) == 2 and keys[0] != keys[1]:
@@ -178,7 +178,7 @@ class ActorRequest:
 
 
 RequestLike: TypeAlias = str | ActorRequest | Mapping[str, Any]
-"""What serves as a request: a prompt, an `ActorRequest`, or a mapping as in an input file."""
+"""Anything that can be a request: a prompt, an `ActorRequest`, or a mapping as in an input file."""
 
 Requests: TypeAlias = Iterable[str | ActorRequest] | AsyncIterable[str | ActorRequest]
 """Many requests, read as they are needed."""
@@ -187,7 +187,7 @@ _FIELDS = frozenset(("prompt", "messages", "params", "id", "key", "documents", "
 
 
 def is_unicode(text: str) -> bool:
-    """False for a text with a lone surrogate, which cannot be written as UTF-8."""
+    """Return False for a text with a lone surrogate, which cannot be written as UTF-8."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -202,7 +202,7 @@ def _kind(value: object) -> str:
 def _prompt_fault(prompt: object) -> str | None:
     if not isinstance(prompt, str):
         return f"a prompt is a text, not {_kind(prompt)}"
-    # The API refuses text without a single visible character.
+    # The API rejects text without a single visible character.
     return "the prompt is empty" if not prompt or prompt.isspace() else None
 
 
@@ -221,7 +221,7 @@ def _messages_fault(messages: object) -> str | None:
 
 
 class RequestEncoder:
-    """Encodes the requests of one actor; make one, and use it for all of them. Thread-safe."""
+    """Encodes the requests of one actor; create one encoder and reuse it. Thread-safe."""
 
     def __init__(
         self,
@@ -232,9 +232,9 @@ class RequestEncoder:
     ) -> None:
         """``default_options`` are Messages parameters that fill what the actor does not set.
 
-        One of them that the model does not take is dropped here, with one warning. ``batch``:
-        whether the rules that hold only in batches apply. Raises `ActorConfigurationError` for an
-        actor that cannot be asked.
+        A default option that the model does not support is dropped here, with one warning.
+        ``batch``: whether the rules that hold only in batches apply. Raises
+        `ActorConfigurationError` for an actor that cannot be used.
         """
         configuration.require_answerable()
         self._batch = batch
@@ -268,18 +268,19 @@ class RequestEncoder:
             for name in ("model", "max_tokens", "system")
             if name in self._constant
         }
-        # What was asked for by name (`output_format`) holds for raw params too.
+        # A format that was requested by name (`output_format`) applies to raw params too.
         self._format: object = (
             parameters["output_config"]["format"] if configuration.output_required else None
         )
         self._capabilities = configuration.model_capabilities
         self._documents = configuration.common_documents
         self._citations = configuration.citations
-        # Most requests of a run differ in their prompt alone, and only that is encoded for each.
+        # Most requests of a run differ only in their prompt, so only the prompt is encoded for
+        # each.
         self._prompts: PromptParams | None = None
         if self._documents:
             return  # files may change between two requests
-        with suppress(InvalidRequestError):  # then every request is told so, under its own key
+        with suppress(InvalidRequestError):  # each request raises it later, under its own key
             self._prompts = PromptParams(
                 self._with_prompt,
                 defaults=self._defaults,
@@ -290,19 +291,19 @@ class RequestEncoder:
             )
 
     def build(self, request: RequestLike) -> dict[str, Any]:
-        """The Messages params of a request, defaults of the provider included, not yet checked."""
+        """Return a request's Messages params, provider defaults included, not yet validated."""
         params, defaults, betas, _ = self._parts(request)
         built = {**defaults, **params} if defaults else params
         return {**built, "betas": list(betas)} if betas else built
 
     def has_documents(self, request: ActorRequest) -> bool:
-        """Whether it is about documents, its own or the actor's: those are read to be encoded."""
+        """Return whether the request has documents of its own or the actor's, to be read."""
         return bool(request.documents or self._documents)
 
     def encode(self, request: RequestLike, placing: Placing | None = None) -> EncodedRequest:
-        """The request as bytes, with what its lane must share. Raises `InvalidRequestError`.
+        """Return the request as bytes, with its lane's headers. Raises `InvalidRequestError`.
 
-        ``placing`` is asked about each document that is large enough to be uploaded.
+        ``placing`` is called for each document that is large enough to be uploaded.
         """
         if not isinstance(request, str | ActorRequest):
             request = ActorRequest.of(request)
@@ -332,7 +333,7 @@ class RequestEncoder:
                 return encoded(params.get("messages"))
             told = encoded(shared.named())
             if placing is None or told.headers.api_version != API_VERSION:
-                # Under older versions of the API files need a beta, and so a lane of their own.
+                # Under older versions of the API, files need a beta, and so a separate lane.
                 placing = inside
             whole = encoded(shared.placed(placing))
             return EncodedRequest(whole.params, whole.headers, told.params)
@@ -345,8 +346,8 @@ class RequestEncoder:
     def _parts(
         self, request: RequestLike
     ) -> tuple[dict[str, Any], dict[str, Any] | None, tuple[str, ...], Shared | None]:
-        # The same keys in the same order every time: equal requests have equal bytes, and a
-        # prefix shared by all of them is cached by the API.
+        # The same keys in the same order every time: equal requests have equal bytes, and the API
+        # caches a prefix that all of them share.
         if isinstance(request, str):
             if not request or request.isspace():
                 raise InvalidRequestError("the prompt is empty")
@@ -378,7 +379,7 @@ class RequestEncoder:
         return params, None, (), None
 
     def _with_common(self, request: ActorRequest) -> ActorRequest:
-        """With what the actor's YAML says of documents; raw params hold their own blocks."""
+        """Add the actor's documents and citations; raw params hold their own blocks."""
         if request.params is not None or not (self._documents or self._citations):
             return request
         documents = (*self._documents, *request.documents)
@@ -394,7 +395,7 @@ class RequestEncoder:
         return {**config, "format": self._format}
 
     def _tell_unknown(self, params: Mapping[str, Any]) -> None:
-        """Warn of parameters that nobody here knows, each once; they pass all the same."""
+        """Warn about unknown parameters, each once; they are sent anyway."""
         for name in params.keys() - self._told:
             self._told.add(name)
             _log.warning(
@@ -404,8 +405,10 @@ class RequestEncoder:
             )
 
     def _in_fields(self, params: dict[str, Any]) -> dict[str, Any]:
-        """The actor's shape beside citations, which the API refuses together: in labelled fields,
-        asked for in the system prompt."""
+        """Request the actor's schema as labelled fields, in the system prompt.
+
+        The API rejects a schema together with citations.
+        """
         config = dict(params["output_config"])
         own = self._constant.get("output_config", {}).get("format")
         if own is None or config.get("format") is not own:
@@ -427,22 +430,22 @@ class RequestEncoder:
 
 
 class RequestEncoders:
-    """The encoders of the actors that were asked last, each made once. Thread-safe."""
+    """The encoders of the most recently used actors, each created once. Thread-safe."""
 
     KEPT = 64
 
     def __init__(
         self, default_options: Mapping[str, Any] | None = None, *, batch: bool = True
     ) -> None:
-        """Takes what `RequestEncoder` takes beside the configuration."""
+        """Takes the arguments of `RequestEncoder`, except the configuration."""
         self._default_options = dict(default_options or {})
         self._batch = batch
         self._made: dict[int, tuple[ActorConfiguration, RequestEncoder]] = {}
 
     def of(self, configuration: ActorConfiguration) -> RequestEncoder:
-        """The encoder of an actor. Raises `ActorConfigurationError` for one that is no ``llm``."""
-        # By identity, since hashing a configuration would cost more than it saves; the entry
-        # holds the configuration, so that its id cannot be another's while the entry lives.
+        """Return an actor's encoder. Raises `ActorConfigurationError` unless it is an ``llm``."""
+        # By identity, because hashing a configuration would cost more than it saves. The entry
+        # holds the configuration, so that no other object gets its id while the entry lives.
         made = self._made.get(id(configuration))
         if made is None or made[0] is not configuration:
             if len(self._made) >= self.KEPT:
@@ -456,7 +459,7 @@ _encoders = RequestEncoders()
 
 
 def build_params(configuration: ActorConfiguration, request: RequestLike) -> dict[str, Any]:
-    """The Messages params of one request of an actor; ``betas`` are among them, as in the SDK."""
+    """Return the Messages params of one request of an actor, with ``betas``, as in the SDK."""
     return _encoders.of(configuration).build(request)
 
 
@@ -467,9 +470,8 @@ def encode(
 ) -> EncodedRequest:
     """Encode one request of an actor for a batch.
 
-    The work that is common to an actor's requests is remembered between calls without
-    ``default_options``. Raises `InvalidRequestError`, and `ActorConfigurationError` for an actor
-    that cannot be asked.
+    The common work for an actor's requests is cached between calls without ``default_options``.
+    Raises `InvalidRequestError`, and `ActorConfigurationError` for an actor that cannot be used.
     """
     if default_options:
         return RequestEncoder(configuration, default_options).encode(request)
@@ -477,9 +479,9 @@ def encode(
 
 
 def check_requests(requests: object) -> None:
-    """Raise `InvalidRequestError` for one request where many are expected.
+    """Raise `InvalidRequestError` for one request if many are expected.
 
-    A text is an iterable of texts too: asked for all of it, each letter would be paid for.
+    A text is also an iterable of texts: each letter would become a paid request.
     """
     if isinstance(requests, str | bytes | Mapping | ActorRequest):
         one = _kind(cast("object", requests))

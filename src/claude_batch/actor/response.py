@@ -1,4 +1,4 @@
-"""`ActorResponse` and `ActorResult`: an answer, decoded only when somebody looks at it."""
+"""`ActorResponse` and `ActorResult`: answers that are decoded on first access."""
 
 from __future__ import annotations
 
@@ -30,26 +30,25 @@ OutputT = TypeVar("OutputT", default=Any)
 OutputT_co = TypeVar("OutputT_co", default=Any, covariant=True)
 
 _UNFINISHED = ("tool_use", "pause_turn")
-"""Reasons to stop after which the answer is still to come."""
+"""Stop reasons after which the final answer is still to come."""
 
 _UNREAD: Any = object()
 
 
 def time_of(seconds: float | None) -> datetime | None:
-    """Seconds since the epoch as a time in UTC."""
+    """Convert seconds since the epoch to a time in UTC."""
     return None if seconds is None else datetime.fromtimestamp(seconds, UTC)
 
 
 class ActorResponse(Generic[OutputT_co]):
     """One answer. Keeps the API's bytes; equal, hashable and picklable by value.
 
-    `reused` and `answered` say where it came from; two equal answers may differ in them.
+    `reused` and `answered` describe its origin; two equal answers may differ in them.
 
-    ``ActorResponse[Invoice]`` is one that was asked for with ``output_format=Invoice``.
+    ``ActorResponse[Invoice]`` is an answer to a request with ``output_format=Invoice``.
 
     Every property but ``raw``, ``batch_id``, ``via``, ``attempt``, ``reused``, ``answered`` and the
-    cost raises `MissingResultError` where the bytes are no Message (they can still be had as
-    ``raw``).
+    cost raises `MissingResultError` if the bytes are not a Message (``raw`` still returns them).
     """
 
     __slots__ = (
@@ -79,7 +78,7 @@ class ActorResponse(Generic[OutputT_co]):
     ) -> None:
         """``raw`` is the JSON of the API's Message object; ``cost`` is nano-dollars.
 
-        ``output`` reads `parsed_output`. ``answered`` is seconds since the epoch.
+        ``output`` parses `parsed_output`. ``answered`` is seconds since the epoch.
         """
         self._raw = raw
         self._batch_id = batch_id
@@ -99,12 +98,12 @@ class ActorResponse(Generic[OutputT_co]):
 
     @property
     def batch_id(self) -> str | None:
-        """The API's id of the batch that it came from; None for a live answer."""
+        """The API's id of the answer's batch; None for a live answer."""
         return self._batch_id
 
     @property
     def via(self) -> Literal["batch", "live"]:
-        """Which way it came: in a batch, or as the answer to a live call, at the full price."""
+        """``batch``, or ``live`` for the answer to a live call, at the full price."""
         return "live" if self._batch_id is None else "batch"
 
     @property
@@ -114,8 +113,7 @@ class ActorResponse(Generic[OutputT_co]):
 
     @property
     def cost(self) -> int | None:
-        """What it cost with all its turns, in nano-dollars (10⁻⁹ USD); None where the model's
-        price is not known."""
+        """The cost with all turns, in nano-dollars (10⁻⁹ USD); None if the price is unknown."""
         return self._cost
 
     @property
@@ -125,16 +123,16 @@ class ActorResponse(Generic[OutputT_co]):
 
     @property
     def reused(self) -> bool:
-        """True if the call, `submit` or `respond_all` that gives it asked the API nothing for it.
+        """True if the call, `submit` or `respond_all` that returns it sent no request for it.
 
-        The answer was in the ledger before, or it is the answer to an equal request. Of a run that
-        is opened by its id, only the latter are.
+        The answer was in the ledger before, or it is the answer to an equal request. In a run that
+        is opened by its id, only the latter counts.
         """
         return self._reused
 
     @property
     def answered(self) -> datetime | None:
-        """When the batch ended that it came from, or the live call was answered, in UTC."""
+        """When the answer's batch ended, or the live call was answered, in UTC."""
         return time_of(self._answered)
 
     @property
@@ -153,11 +151,11 @@ class ActorResponse(Generic[OutputT_co]):
     def parsed_output(self) -> OutputT_co:
         """The answer as an object of the ``output_format``; without one, the JSON in its text.
 
-        Of an answer in labelled fields (asked for with citations) and without ``output_format``:
-        a mapping of the labels to their texts.
+        For an answer in labelled fields (used with citations) without ``output_format``: a mapping
+        of the labels to their texts.
 
-        Read once, and the same object each time. Raises `OutputValidationError` for an answer that
-        is none: cut short, refused, a tool's call, or not of the shape.
+        Parsed once, and the same object each time. Raises `OutputValidationError` for an answer
+        that does not have the format: cut short, refused, a tool call, or of another shape.
         """
         if self._parsed is _UNREAD:
             self._parsed = self._parse()
@@ -170,7 +168,7 @@ class ActorResponse(Generic[OutputT_co]):
 
     @property
     def field_citations(self) -> dict[str, list[Citation]]:
-        """What each field of a shape that was asked for with citations rests on.
+        """The citations of each field, for a format that was requested with citations.
 
         A field without any has an empty list. Empty for an answer that is not in labelled fields.
         """
@@ -192,7 +190,7 @@ class ActorResponse(Generic[OutputT_co]):
 
     @property
     def stop_sequence(self) -> str | None:
-        """The stop sequence that was met, if one was."""
+        """The stop sequence that ended the answer, if any."""
         return self._message().stop_sequence
 
     @property
@@ -202,7 +200,7 @@ class ActorResponse(Generic[OutputT_co]):
 
     @property
     def usage(self) -> Usage:
-        """Tokens, those of the prompt cache included."""
+        """Token counts, those of the prompt cache included."""
         return self._message().usage
 
     @property
@@ -214,12 +212,12 @@ class ActorResponse(Generic[OutputT_co]):
         try:
             value: dict[str, Any] = msgspec.json.decode(self._raw)
         except (msgspec.DecodeError, RecursionError) as error:
-            # In a field that nothing here needs, such as one that is newer than this version.
+            # The error is in a field not used here, such as one that is newer than this version.
             raise self._unreadable(error) from None
         return Message.construct(**value)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, as in an output line: text, content, stop_reason, model, usage, …"""
+        """Return plain values, as in an output line: text, content, stop_reason, model, usage, …"""
         message = self._message()
         return {
             "text": self.text,
@@ -250,7 +248,7 @@ class ActorResponse(Generic[OutputT_co]):
         )
 
     def with_output(self, output: OutputFormat[OutputT]) -> ActorResponse[OutputT]:
-        """The same answer, read as another shape. `parsed_output` is not read yet."""
+        """Return the same answer with another output format. `parsed_output` is not parsed yet."""
         return ActorResponse(
             self._raw,
             batch_id=self._batch_id,
@@ -264,12 +262,15 @@ class ActorResponse(Generic[OutputT_co]):
 
     @property
     def turns(self) -> int:
-        """How many answers it took, the last one included: pauses, calls of tools, and answers that
-        were asked for again because they were not of the shape that was asked for."""
+        """Number of answers it took, the last one included.
+
+        Pauses, tool calls, and answers that were requested again because they did not have the
+        requested format also count.
+        """
         return self._turns
 
     def after(self, before: ActorResponse, turns: int) -> ActorResponse[OutputT_co]:
-        """The same answer, as the last one of a conversation that cost something before."""
+        """Return the same answer as the last one of a conversation with earlier costs."""
         costs = (self._cost, before.cost)
         return ActorResponse(
             self._raw,
@@ -282,7 +283,7 @@ class ActorResponse(Generic[OutputT_co]):
         )
 
     def validate(self) -> None:
-        """Raise `OutputValidationError` where the answer is final and not of its shape."""
+        """Raise `OutputValidationError` if the answer is final and does not match its format."""
         if self.stop_reason not in _UNFINISHED:
             _ = self.parsed_output
 
@@ -297,7 +298,7 @@ class ActorResponse(Generic[OutputT_co]):
             try:
                 return read(text)
             except ValueError:
-                # What a model says before it uses a server's tool is no part of the answer.
+                # Text before a server tool's call is not part of the answer.
                 texts = [block["text"] for block in self.content if block.get("type") == "text"]
                 if len(texts) < 2:
                     raise
@@ -366,12 +367,12 @@ def _restore(
 
 @dataclass(frozen=True, slots=True)
 class OutputJudge:
-    """Says of an answer (a Message's JSON) what keeps it from being of a shape."""
+    """Checks an answer (a Message's JSON) against an output format."""
 
     output: OutputFormat[Any]
 
     def __call__(self, message: bytes) -> str | None:
-        """What is wrong, for the model to read; None for nothing."""
+        """Return the error for the model to read, or None if the answer is valid."""
         answer = ActorResponse(message, output=self.output)
         if answer.stop_reason == "max_tokens":
             return "it was cut short by max_tokens"
@@ -384,19 +385,21 @@ class OutputJudge:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActorResult(Generic[OutputT_co]):
-    """What became of one of many requests: a response or an error, never both or neither."""
+    """The outcome of one of many requests: exactly one of a response and an error."""
 
     key: str | None
-    """The caller's key of the request, where it has one."""
+    """The caller's key of the request, if it has one."""
     position: int
-    """Where the request stood among those asked together, from 0."""
+    """The request's position among those submitted together, from 0."""
     response: ActorResponse[OutputT_co] | None = None
     error: ActorError | None = None
     reused: bool = dataclass_field(default=False, compare=False)
     """As `ActorResponse.reused`; a failure may be an old one, too."""
     answered: datetime | None = dataclass_field(default=None, compare=False)
-    """When the batch ended that it came from, or the live call was answered, in UTC. None if the
-    API has said nothing of the request."""
+    """When the answer's batch ended, or the live call was answered, in UTC.
+
+    None if the API has returned nothing for the request.
+    """
 
     def __post_init__(self) -> None:
         if (self.response is None) == (self.error is None):
@@ -404,18 +407,18 @@ class ActorResult(Generic[OutputT_co]):
 
     @property
     def ok(self) -> bool:
-        """True where there is a response."""
+        """True if there is a response."""
         return self.error is None
 
     def unwrap(self) -> ActorResponse[OutputT_co]:
-        """The response; raises the error where there is none."""
+        """Return the response, or raise the error."""
         if self.response is not None:
             return self.response
         assert self.error is not None
         raise self.error
 
     def with_output(self, output: OutputFormat[OutputT]) -> ActorResult[OutputT]:
-        """The same result, its answer read and validated; a failure to is its error."""
+        """Return the same result with a parsed and validated answer; or with the parse error."""
         error = self.error
         response = None if self.response is None else self.response.with_output(output)
         if response is not None:

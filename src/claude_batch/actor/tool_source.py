@@ -1,4 +1,4 @@
-"""The source files of a module, found and hashed without importing it."""
+"""Find and hash the source files of a module without importing it."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ __all__ = ["source_digest"]
 
 
 def source_digest(module: str, folders: Iterable[str] = ()) -> str | None:
-    """A digest of the files that importing a module runs, as hex; None if they cannot be found.
+    """Return a hex digest of the files that importing a module runs, or None if not found.
 
     The files are the module's own and the ``__init__.py`` of each package around it, not what they
-    import. ``folders`` are searched before Python's path. Nothing is imported: a module that is
-    not loaded yet is only located.
+    import. ``folders`` are searched before Python's path. Nothing is imported: a module that is not
+    loaded yet is only located.
     """
     digest = hashlib.blake2b(digest_size=16)
     try:
@@ -26,13 +26,13 @@ def source_digest(module: str, folders: Iterable[str] = ()) -> str | None:
             digest.update(len(content).to_bytes(8))
             digest.update(content)
     except (OSError, ValueError):
-        # ValueError: a name with a null character, from a ledger that somebody else wrote.
+        # ValueError: a name with a null character, from a ledger that another party wrote.
         return None
     return digest.hexdigest() if files else None
 
 
 def _files(module: str, path: Sequence[str]) -> list[str]:
-    """The files of a dotted name, outermost package first; none if a part cannot be found."""
+    """Return the files of a dotted name, outermost package first; empty if a part is missing."""
     found: list[str] = []
     parts = module.split(".")
     for depth in range(1, len(parts) + 1):

@@ -1,7 +1,7 @@
-"""Python functions as tools of a model: their schemas, and what becomes of a call.
+"""Python functions as tools of a model: their schemas, and the results of their calls.
 
-A function's name, its docstring and its signature are what the model is told of it. Arguments are
-validated before it is called; what it raises is told to the model, which may then do better.
+The model receives a function's name, docstring and signature. Arguments are validated before the
+call. An exception becomes a tool result with an error, so that the model can try again.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\
 
 
 class Tool(Generic[_P, _R]):
-    """A function that the model may call. Made by `tool`; called like the function itself."""
+    """A function that the model may call. Created by `tool`; callable like the function itself."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class Tool(Generic[_P, _R]):
         repeatable: bool = False,
         timeout: str | float = DEFAULT_TIMEOUT,
     ) -> None:
-        """Raises `ActorConfigurationError` for what cannot be a tool."""
+        """Raises `ActorConfigurationError` for an object that cannot be a tool."""
         if not callable(function) or not hasattr(function, "__name__"):
             raise ActorConfigurationError(f"{function!r} is no function, so it cannot be a tool")
         self.function = function
@@ -77,7 +77,7 @@ class Tool(Generic[_P, _R]):
         return self.function(*args, **kwargs)
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
-        # A method stays one: the tool of an object is made from the bound method.
+        # A method stays a method: the tool of an object is made from the bound method.
         if instance is None:
             return self
         bound = cast("Any", self.function).__get__(instance, owner)
@@ -94,12 +94,12 @@ class Tool(Generic[_P, _R]):
 
     @property
     def is_async(self) -> bool:
-        """Whether the function is asynchronous."""
+        """Return whether the function is asynchronous."""
         return inspect.iscoroutinefunction(self.function)
 
     @cached_property
     def definition(self) -> dict[str, Any]:
-        """The tool as the API is told of it. Raises `ActorConfigurationError`."""
+        """Return the tool definition for the API. Raises `ActorConfigurationError`."""
         from anthropic import beta_async_tool, beta_tool
 
         make = cast("Callable[..., Any]", beta_async_tool if self.is_async else beta_tool)
@@ -120,8 +120,11 @@ class Tool(Generic[_P, _R]):
         return validate_call(self.function)
 
     def run(self, arguments: bytes) -> _Output | Coroutine[Any, Any, _Output]:
-        """Call the function with the arguments' JSON; gives the result's content as JSON, and
-        whether it tells of an error. What the function raises is such a result."""
+        """Call the function with the arguments' JSON.
+
+        Returns the result's content as JSON, and whether it is an error. An exception of the
+        function is an error result.
+        """
         return self._run_async(arguments) if self.is_async else self._run(arguments)
 
     def _run(self, arguments: bytes) -> _Output:
@@ -143,7 +146,7 @@ class Tool(Generic[_P, _R]):
         return msgspec.json.decode(arguments, type=dict[str, Any])
 
     def failed(self, words: str) -> _Output:
-        """A result that tells the model why there is none."""
+        """Return an error result for the model."""
         return msgspec.json.encode(words), True
 
     def _fault(self, error: Exception) -> _Output:
@@ -158,7 +161,7 @@ class Tool(Generic[_P, _R]):
 
     @staticmethod
     def _told(value: object) -> _Output:
-        """A result as the API takes it: text and blocks as they are, all else as JSON."""
+        """Convert a result for the API: text and blocks unchanged, all else as JSON."""
         if isinstance(value, str):
             return msgspec.json.encode(value), False
         if value is None:
@@ -200,10 +203,10 @@ def tool(
 def tool(
     function: Callable[..., Any] | None = None, /, **options: Any
 ) -> Tool[..., Any] | Callable[[Callable[..., Any]], Tool[..., Any]]:
-    """Say how a function serves as a tool: ``@tool`` or ``@tool(repeatable=True, timeout="30s")``.
+    """Mark a function as a tool: ``@tool`` or ``@tool(repeatable=True, timeout="30s")``.
 
-    ``repeatable``: it may be run again where its process was killed in its middle (otherwise its
-    conversation stops with `ToolInterruptedError`). ``timeout``: how long it may take (5 minutes).
+    ``repeatable``: the function may run again if its process was killed during the call. Otherwise
+    its conversation stops with `ToolInterruptedError`. ``timeout``: its time limit (5 minutes).
     ``name`` and ``description`` replace the function's name and docstring. Raises
     `ActorConfigurationError`.
     """
@@ -217,22 +220,24 @@ def tool(
 
 
 def as_tool(function: object) -> Tool[..., Any]:
-    """A function, or one that `tool` has made, as a tool."""
+    """Return a function, or one that `tool` has wrapped, as a tool."""
     if isinstance(function, Tool):
         return cast("Tool[..., Any]", function)
     return Tool(cast("Callable[..., Any]", function))
 
 
 _offered: dict[str, Tool[..., Any]] = {}
-"""The functions that this program, or an actor file that it read, offers to a model, by
-``module:function``. A ledger may lead to these, and to no others."""
+"""The functions that this program or a loaded actor file offers to a model.
+
+By ``module:function``. Names in a ledger may resolve only to these functions.
+"""
 
 
 class Toolset:
-    """The functions of one actor, and what is remembered of them so that others can find them."""
+    """The functions of one actor, and the record with which other processes find them."""
 
     def __init__(self, tools: Sequence[Tool[..., Any]], folder: str | None = None) -> None:
-        """``folder`` is where the actor's file lies. Raises `ActorConfigurationError`."""
+        """``folder`` is the folder of the actor's file. Raises `ActorConfigurationError`."""
         self.tools: dict[str, Tool[..., Any]] = {}
         for each in tools:
             if each.name in self.tools:
@@ -243,11 +248,11 @@ class Toolset:
             if (place := _place_of(each)) is not None:
                 _offered[place] = each
         self.definitions: list[dict[str, Any]] = [each.definition for each in tools]
-        """As the API is told of them."""
+        """Tool definitions for the API."""
         self.remembered: str = msgspec.json.encode(
             [_remembered(each, folder) for each in tools]
         ).decode()
-        """What any process needs to import them, as JSON."""
+        """What any process needs to import the functions, as JSON."""
 
 
 def _remembered(tool: Tool[..., Any], folder: str | None) -> dict[str, Any]:
@@ -267,7 +272,7 @@ def _digest(tool: Tool[..., Any]) -> str:
 
 
 def _place_of(tool: Tool[..., Any]) -> str | None:
-    """``module:function``; None for what no other process can import."""
+    """Return ``module:function``, or None if no other process can import the function."""
     module = getattr(tool.function, "__module__", None)
     name = getattr(tool.function, "__qualname__", None)
     if not module or not name or module == "__main__":
@@ -281,7 +286,7 @@ def _place_of(tool: Tool[..., Any]) -> str | None:
 
 
 def _folder_of(tool: Tool[..., Any]) -> str | None:
-    """The folder from which the function's module is imported."""
+    """Return the folder from which the function's module is imported."""
     module = sys.modules.get(tool.function.__module__)
     file = getattr(module, "__file__", None)
     if module is None or file is None:
@@ -292,14 +297,14 @@ def _folder_of(tool: Tool[..., Any]) -> str | None:
 
 
 def import_tool(place: str, folders: Iterable[str] = ()) -> Tool[..., Any]:
-    """The function that ``module:function`` names; ``folders`` are searched beside Python's path.
+    """Import ``module:function``; ``folders`` are searched in addition to Python's path.
 
     Raises `ActorConfigurationError`.
     """
     module, _, name = place.partition(":")
     before = list(sys.path)
-    # In front while it is imported, as for a script of that folder; later at the end, for what the
-    # function itself imports.
+    # First on the path during the import, as for a script of that folder; afterwards last, for what
+    # the function itself imports.
     extra = [folder for folder in dict.fromkeys(folders) if folder not in before]
     sys.path[:0] = extra
     try:
@@ -318,7 +323,7 @@ def import_tool(place: str, folders: Iterable[str] = ()) -> Tool[..., Any]:
 
 
 def functions_in(*places: Mapping[str, Any]) -> tuple[str, ...]:
-    """The entries ``module:function`` of the first ``tools`` in these mappings.
+    """Return the ``module:function`` entries of the first ``tools`` in these mappings.
 
     All other entries are the host's.
     """
@@ -336,9 +341,9 @@ def functions_in(*places: Mapping[str, Any]) -> tuple[str, ...]:
 def toolset_of(
     named: tuple[str, ...], folder: str | None, functions: tuple[Callable[..., Any], ...]
 ) -> Toolset | None:
-    """The functions of an actor: those that are named in its file, and those that were given.
+    """Return the functions of an actor: those named in its file, and those passed in.
 
-    The same object each time, by which a caller's functions are known. Raises
+    The same object each time, because a caller's functions are identified by it. Raises
     `ActorConfigurationError`.
     """
     if not named and not functions:
@@ -360,9 +365,9 @@ class _Remembered(msgspec.Struct):
 class ToolFinder:
     """Finds the functions that a run of a ledger names.
 
-    Whoever wrote the ledger chose these names. So a name leads only to a function that this
-    program, or an actor file that it read, offers to a model too. Importing anything else runs
-    code that the ledger chose, which needs the user's word.
+    The writer of the ledger chose these names. So a name resolves only to a function that this
+    program, or an actor file that it loaded, also offers to a model. Importing anything else runs
+    code that the ledger chose, which needs the user's permission.
     """
 
     def __init__(self, *, imports: bool = False) -> None:
@@ -371,14 +376,17 @@ class ToolFinder:
 
     @property
     def offered(self) -> int:
-        """How many functions this process offers to models; what was not found may be by now."""
+        """Return the number of functions that this process offers to models.
+
+        If it has changed, a function that was not found before may be available.
+        """
         return len(_offered)
 
     def find(self, remembered: str) -> dict[str, Tool[..., Any]]:
-        """The functions that a run remembers, by the names that its model calls them by.
+        """Return the functions that a run names, by the tool names that its model uses.
 
-        Raises `ActorConfigurationError` for one that is not here, is another one here, or must not
-        be imported; nothing of it has been imported then.
+        Raises `ActorConfigurationError` for a function that is missing here, differs here, or must
+        not be imported; nothing of it has been imported then.
         """
         try:
             entries = msgspec.json.decode(remembered, type=list[_Remembered])
@@ -396,7 +404,7 @@ class ToolFinder:
                 f"the function of the tool {entry.name} was made in the process that asked"
             )
         if (found := _offered.get(place)) is not None:
-            # Another project's function of the same name is another function.
+            # Another project's function of the same name is a different function.
             if _folder_of(found) != entry.folder and _digest(found) != entry.definition:
                 raise ActorConfigurationError(
                     f"{place} is another function here than the one that was asked with"

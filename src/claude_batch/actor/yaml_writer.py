@@ -1,4 +1,4 @@
-"""How an actor is written as YAML: as people write it."""
+"""Write an actor as YAML in a readable style."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["Dumper"]
 
 
 class Dumper(yaml.SafeDumper):
-    """Writes long texts as blocks, as people do, and repeats instead of pointing."""
+    """Writes long texts as blocks, and repeats values instead of using anchors."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True

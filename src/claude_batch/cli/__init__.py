@@ -1,4 +1,4 @@
-"""The ``claude-batch`` command. Nothing heavy is imported before a command needs it."""
+"""The ``claude-batch`` command. Heavy imports wait until a command needs them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ __all__ = ["main"]
 
 
 def main() -> None:
-    """Run the command line and exit with its code (`claude_batch.cli.exits`)."""
+    """Run the command line and exit with its exit code (`claude_batch.cli.exits`)."""
     from claude_batch.cli.interrupts import begin
 
     begin()
@@ -14,12 +14,12 @@ def main() -> None:
     import atexit
     import gc
 
-    # Imports and a stream of flat rows make many objects and hardly a cycle: Python's search for
-    # cycles, at its usual rate, takes a fifth of the whole command's time.
+    # Imports and a stream of flat rows create many objects and hardly any cycle. At its default
+    # rate, Python's cycle collector takes a fifth of the command's time.
     gc.set_threshold(50_000, 25, 100)
-    # When it ends Python searches everything once more, all imported modules included, only to
-    # give back memory that the system takes back anyway: half a second. What is frozen is spared.
-    # Registered first, so that it runs last; what closes files and the ledger has run by then.
+    # At exit Python collects once more, over all imported modules, only to free memory that the
+    # system reclaims anyway: half a second. Frozen objects are skipped. Registered first, so that
+    # it runs last; the handlers that close files and the ledger have run by then.
     atexit.register(gc.freeze)
 
     from claude_batch.cli.app import group

@@ -1,4 +1,4 @@
-"""`claude-batch actors`: work with actors' YAML files. Nothing here needs a key or a ledger."""
+"""`claude-batch actors`: work with actors' YAML files. Needs no key and no ledger."""
 
 from __future__ import annotations
 

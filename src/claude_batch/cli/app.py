@@ -1,4 +1,4 @@
-"""`claude-batch`: the group of its commands. What each does stands in a module of its own."""
+"""`claude-batch`: the command group. Each command has its own module."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ __all__ = ["group"]
 
 @contextmanager
 def _shown_safely() -> Generator[None]:
-    """What click says of wrong usage repeats what was typed, or the name of a file."""
+    """Sanitize click's usage errors, which repeat the user's input or a file name."""
     try:
         yield
     except click.exceptions.NoArgsIsHelpError:

@@ -1,4 +1,4 @@
-"""`claude-batch budget`: what may be spent, what is, and more of it."""
+"""`claude-batch budget`: show, set and raise budgets."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ __all__ = ["budget_command"]
 
 
 class _Sum(click.ParamType[Decimal]):
-    """Dollars, or ``none``; gives nano-dollars, or -1."""
+    """Converts dollars to nano-dollars, or ``none`` to -1."""
 
     name = "usd"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """click's hook: text to nano-dollars."""
+        """Implement click's hook: text to nano-dollars."""
         if value == "none":
             return -1
         try:

@@ -1,4 +1,4 @@
-"""Costs in words, for the commands that print them."""
+"""Format costs for the commands that print them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def dollars(nano: int) -> str:
-    """``$1.23``, or as many digits as a small sum needs; exact sums are in --json."""
+    """Return ``$1.23``, or as many digits as a small sum needs; exact sums are in --json."""
     sign, nano = ("-", -nano) if nano < 0 else ("", nano)
     digits = 2 if nano >= 10_000_000_000 else 4 if nano >= 10_000_000 else 6
     unit = 10 ** (9 - digits)
@@ -20,7 +20,7 @@ def dollars(nano: int) -> str:
 
 
 def cost_line(report: CostReport) -> str:
-    """What a run has cost, in one line."""
+    """Return a run's cost in one line."""
     total, words = report.total, [f"cost {cost_words(report.total)}"]
     if total.live_cost:
         words.append(f"live {dollars(total.live_cost)}, {saved_words(total)}")
@@ -50,7 +50,7 @@ def saved_words(share: CostShare) -> str:
 
 
 def cache_line(share: CostShare) -> str | None:
-    """What the prompt cache has done for a run; None where it was not used."""
+    """Return the prompt cache's savings for a run, or None if it was not used."""
     tokens = share.tokens
     written = tokens.cache_write_5m + tokens.cache_write_1h
     if not (tokens.cache_read or written):

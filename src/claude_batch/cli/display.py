@@ -1,4 +1,4 @@
-"""What a waiting command shows: a progress bar and a table on a terminal, plain lines elsewhere."""
+"""Progress display of a waiting command: bar and table on a terminal, else plain lines."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ __all__ = [
 ]
 
 LINES_APART = 1.0
-"""Seconds between two plain lines, at least."""
+"""Minimum seconds between two plain lines."""
 
 WIDTH = 160
 """Columns of a table that goes to a file or a pipe."""
@@ -54,16 +54,16 @@ _TIMES = re.compile(r"\b\d+(?:\.\d+)?(?:ms|[smhd])\b")
 
 
 class Display(Protocol):
-    """Shows a run's status, as often as it is told one."""
+    """Shows a run's status on every call of `show`."""
 
     def show(self, status: RunStatus, trouble: str = "", progress: Progress | None = None) -> None:
-        """Show where the run stands now; ``trouble`` is what stands in its way."""
+        """Show the run's current status; ``trouble`` is the obstacle, if any."""
         ...
 
 
 @contextmanager
 def display() -> Generator[Display]:
-    """A display on standard error."""
+    """Return a display on standard error."""
     if sys.stderr is None or not sys.stderr.isatty():
         yield _Lines()
         return
@@ -76,9 +76,9 @@ def display() -> Generator[Display]:
 
 @contextmanager
 def storing() -> Generator[Callable[[int], None]]:
-    """What shows on standard error how many requests are stored, where that takes a while.
+    """Yield a callback that shows the number of stored requests on standard error.
 
-    It is told again and again, and shows it once a second at most.
+    It may be called often, and prints at most once a second.
     """
     shown = time.monotonic()
     live = contextlib.ExitStack()
@@ -105,7 +105,7 @@ def storing() -> Generator[Callable[[int], None]]:
 
 
 class _Lines:
-    """Plain lines: only what has changed, and not too many of them."""
+    """Plain lines: only changes, at a limited rate."""
 
     def __init__(self) -> None:
         self._last = ""
@@ -118,7 +118,7 @@ class _Lines:
         if words := trouble or status.waiting_for:
             line += f" ({words})"
         now = time.monotonic()
-        # That time passes is no news.
+        # The passage of time alone is not a change.
         timeless = _TIMES.sub("", line)
         if timeless != self._last and now - self._shown >= LINES_APART:
             self._last, self._shown = timeless, now
@@ -137,12 +137,12 @@ class _Table:
 
 
 def console() -> Console:
-    """Standard output; wide where it is no terminal, so that nothing is cut or wrapped."""
+    """Return a console on standard output; wide without a terminal, so that nothing is cut."""
     from rich.console import Console
 
     class Told(Console):
         def on_broken_pipe(self) -> None:
-            """rich would exit with 1, which means failed requests here."""
+            """Exit quietly: rich would exit with 1, which means failed requests here."""
             raise BrokenPipeError
 
     return Told(
@@ -151,14 +151,14 @@ def console() -> Console:
 
 
 def counts_line(status: RunStatus) -> str:
-    """``990 succeeded, 10 packed of 1,000``."""
+    """Return the counts by state: ``990 succeeded, 10 packed of 1,000``."""
     parts = [f"{count:,} {state}" for state, count in status.counts.items()]
     return f"{', '.join(parts) or 'nothing yet'} of {status.total:,}"
 
 
 def progress_words(progress: Progress) -> list[str]:
-    """``99.0 % done``, ``cost so far $0.0123``, ``about 12m left``, ``failed: 3 expired``."""
-    # Never rounded up to all of it.
+    """List ``99.0 % done``, ``cost so far $0.0123``, ``about 12m left``, ``failed: 3 expired``."""
+    # Never rounded up to 100 %.
     share = [f"{math.floor(progress.done * 1000) / 10:.1f} % done"] if progress.done else []
     return share + _cost_and_time(progress)
 
@@ -178,13 +178,13 @@ def _cost_and_time(progress: Progress) -> list[str]:
 
 
 def progress_lines(progress: Progress) -> tuple[str, ...]:
-    """`progress_words` as one line, or none where there is nothing to tell."""
+    """Return `progress_words` as one line, or an empty tuple if there are none."""
     words = ", ".join(progress_words(progress))
     return (words,) if words else ()
 
 
 def _bar(status: RunStatus, progress: Progress) -> Table:
-    """A progress bar, with the requests done, the cost against the budget, and the time left."""
+    """Return a progress bar with the requests done, cost against budget, and time left."""
     from rich.progress_bar import ProgressBar
     from rich.table import Table
 
@@ -211,7 +211,7 @@ def _next(batch: BatchStatus, now: float) -> str:
 def run_details(
     status: RunStatus, trouble: str = "", more: Iterable[str | RenderableType] = ()
 ) -> Group:
-    """A run with its requests by state, what it waits for, ``more`` lines, and its batches."""
+    """Return a run's states, what it waits for, ``more`` lines, and its batches."""
     from rich.console import Group
 
     now = time.time()
@@ -264,7 +264,7 @@ def _batches_table(status: RunStatus, now: float) -> Table:
 
 
 def runs_table(statuses: list[RunStatus]) -> Table:
-    """Runs, one a line."""
+    """Return a table with one run per line."""
     from rich.table import Table
 
     now = time.time()

@@ -1,4 +1,4 @@
-"""`claude-batch estimate`: what a run would come to, before anything is stored or sent."""
+"""`claude-batch estimate`: the cost of a run before anything is stored or sent."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ _COUNTED = {
 
 
 def estimate_line(found: Estimate) -> str:
-    """What a run will come to, in one line."""
+    """Return an estimate in one line."""
     if len(found.unpriced) and not found.cost:
         return "estimate: unknown, " + _unpriced(found)
     live = "live" if found.way == "live" else f"live {dollars(found.live_cost)}"
@@ -158,7 +158,7 @@ def _details(found: Estimate) -> list[str]:
 
 
 def confirm(found: Estimate, above: Any) -> None:
-    """Ask before a run that can cost more; raises `BadInput` where nobody agrees, or can."""
+    """Ask for confirmation of an expensive run; raise `BadInput` if nobody confirms, or can."""
     import sys
 
     from claude_batch.core.dollars import nano_dollars, write_usd

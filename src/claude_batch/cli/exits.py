@@ -1,4 +1,4 @@
-"""Exit codes, and which of them an error ends with: part of what the version number promises."""
+"""Exit codes and the errors that map to them: covered by the version number's guarantees."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["EXIT_CODES", "Exit", "told_to_people"]
 
 
 class Exit(IntEnum):
-    """Where several hold, the highest counts."""
+    """If several apply, the highest counts."""
 
     OK = 0
     FAILED = 1
@@ -42,17 +42,17 @@ Exit codes:
 Where several hold, the highest counts."""
 
 DEBUG = "CLAUDE_BATCH_DEBUG"
-"""The variable that makes unforeseen errors show their traceback."""
+"""Environment variable that makes unexpected errors show their traceback."""
 
 
 @contextmanager
 def told_to_people() -> Generator[None]:
-    """Every error of the block becomes one message and an exit code, never a traceback."""
+    """Turn every error of the block into one message and an exit code, without a traceback."""
     expect_interrupts()
     try:
         yield
     except (click.UsageError, click.exceptions.Exit, click.Abort):
-        raise  # click tells of these itself, `--help` of a command among them
+        raise  # click prints these itself, `--help` of a command among them
     except click.ClickException as error:
         # click's own code for it is 1, which means failed requests here.
         raise click.UsageError(error.format_message()) from None

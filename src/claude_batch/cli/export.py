@@ -1,4 +1,4 @@
-"""`claude-batch export`: what a run has answered so far, wherever and in whatever form."""
+"""`claude-batch export`: write a run's results so far, to any file and in any format."""
 
 from __future__ import annotations
 

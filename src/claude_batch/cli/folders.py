@@ -1,4 +1,4 @@
-"""`--results-dir`: a folder with one JSON file a result, the API's own lines, and a summary."""
+"""`--results-dir`: a folder with one JSON file per result, the API's own lines, and a summary."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _REPEATED = re.compile(r"-{2,}")
 _LONGEST_NAME = 80
 """Characters of an id that become part of its file's name."""
 _LONGEST_BYTES = 180
-"""Bytes of the same; file systems take names of 255."""
+"""Bytes of the same; file systems accept names of 255."""
 
 
 def check_folder(folder: str | None) -> None:
-    """Make the folder, and make sure that it can be written to. Raises `BadOutput`."""
+    """Create the folder, and check that it is writable. Raises `BadOutput`."""
     if folder is None:
         return
     try:
@@ -41,7 +41,7 @@ def check_folder(folder: str | None) -> None:
 
 
 def write_folder(answers: Iterable[Answer], folder: str, summary: Mapping[str, Any]) -> None:
-    """Write every answer as a file of its own, the raw lines, and at last the summary.
+    """Write every answer to its own file, then the raw lines, and the summary last.
 
     Each file appears whole, and ``summary.json`` when all the others are on disk. Raises
     `BadOutput`.
@@ -57,7 +57,7 @@ def write_folder(answers: Iterable[Answer], folder: str, summary: Mapping[str, A
                 _write(root / _name(answer), pretty(output_line(answer)))
                 if answer.raw is not None:
                     raw.write(answer.raw + b"\n")
-        # One flush for all of them: to flush each would take longer than to write it.
+        # One sync for all files: a flush for each would take longer than the writing.
         os.sync()
         with replacing(last, mode=usual_mode(), sweep=True) as stream:
             stream.write(pretty(msgspec.json.encode(summary)))
@@ -66,7 +66,7 @@ def write_folder(answers: Iterable[Answer], folder: str, summary: Mapping[str, A
 
 
 def _name(answer: Answer) -> str:
-    """``000001-name.json``: in input order, and unique whatever the ids are, by the number."""
+    """Return ``000001-name.json``: in input order, and unique by its number."""
     words = _safe(answer.key or "").strip("-.")[-_LONGEST_NAME:]
     words = words.encode()[-_LONGEST_BYTES:].decode(errors="ignore")
     number = answer.position + 1
@@ -74,10 +74,10 @@ def _name(answer: Answer) -> str:
 
 
 def _safe(key: str) -> str:
-    """A key with ``-`` for what is no letter, mark or digit of any script, nor one of ``._-``."""
+    """Replace all but letters, marks and digits of any script and ``._-`` in a key by ``-``."""
     if key.isascii():
         return _UNSAFE.sub("-", key)
-    # Composed, so that a file system which composes or parts letters has one name for it.
+    # Composed (NFC), so that the name is the same on file systems that compose or decompose.
     composed = unicodedata.normalize("NFC", key)
     kept = (
         each if unicodedata.category(each)[0] in "LMN" else _UNSAFE.sub("-", each)

@@ -1,4 +1,4 @@
-"""The forms of OUT: JSON lines, or CSV where its name ends so or `--format` says so."""
+"""Formats of OUT: JSON lines, or CSV by the file's extension or `--format`."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ CSV_COLUMNS = (
 )
 
 _NUMBERS = frozenset(("cost_usd",))
-"""Columns of numbers that are written as text, so that no digit is lost."""
+"""Number columns that are written as text, so that no digit is lost."""
 
 _FORMULAS = ("=", "+", "-", "@", "\t", "\r")
-"""How a cell begins that a spreadsheet computes, or may strip down to one that it does."""
+"""First characters of a cell that a spreadsheet evaluates, or may strip down to a formula."""
 
 
 def format_of(output: str | None, form: Format | None) -> Format:
-    """The form that was asked for, or the one that the name of OUT tells."""
+    """Return the requested format, or the one of OUT's extension."""
     if form is not None:
         return form
     return "csv" if output is not None and output.lower().endswith(".csv") else "jsonl"
@@ -56,9 +56,9 @@ def csv_line(
     *,
     safe: bool = False,
 ) -> bytes:
-    """One row, without its end; line breaks inside an answer are quoted.
+    """Return one row without its line end; line breaks inside an answer are quoted.
 
-    ``safe``: spreadsheets take no text for a formula.
+    ``safe``: escape text that a spreadsheet would evaluate as a formula.
     """
     identifier = answer.key if answer.key is not None else str(answer.position + 1)
     row: list[Any]
@@ -90,20 +90,20 @@ def csv_line(
 
 
 def _as_text(value: Any, column: str) -> Any:
-    """A cell with an apostrophe before what a spreadsheet would compute; numbers stay numbers."""
+    """Put an apostrophe before text that a spreadsheet would evaluate; numbers are unchanged."""
     if isinstance(value, str) and column not in _NUMBERS and value.startswith(_FORMULAS):
         return f"'{value}"
     return value
 
 
 def csv_row(values: list[Any]) -> bytes:
-    """Values as a row of CSV, without its end."""
+    """Return values as a row of CSV, without its line end."""
     buffer = io.StringIO()
-    # With any other end a lone line break inside a value is not quoted before Python 3.13.
+    # With any other end, a single line break inside a value is not quoted before Python 3.13.
     csv.writer(buffer, lineterminator="\r\n").writerow(values)
     return buffer.getvalue()[:-2].encode("utf-8", "surrogatepass")
 
 
 def pretty(line: bytes) -> bytes:
-    """A JSON value, indented for people."""
+    """Return a JSON value, indented for people."""
     return msgspec.json.format(line) + b"\n"

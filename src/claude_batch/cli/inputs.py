@@ -1,6 +1,6 @@
 """INPUT: JSON lines, CSV, texts, documents and globs, read as a stream of requests.
 
-An item that cannot be used is named by file, line and id. Nothing is read into memory whole.
+An error names the item by file, line and id. No input is read into memory whole.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ __all__ = ["Inputs"]
 _JSON_LINES = (".jsonl", ".ndjson")
 _BOM = b"\xef\xbb\xbf"
 _LONGEST_FIELD = 1 << 30
-"""Characters; Python's own limit of 131,072 for a field of a CSV is shorter than many a prompt."""
+"""Characters; Python's default CSV field limit of 131,072 is too short for many prompts."""
 
 
 class Inputs:
-    """The requests of some inputs, in order: iterate once."""
+    """The requests of some inputs, in order. Iterate only once."""
 
     def __init__(
         self,
@@ -48,13 +48,14 @@ class Inputs:
         prompt: str | None = None,
         instructed: bool = False,
     ) -> None:
-        """``on_invalid`` is told of each item that is left out; None: the first one raises.
+        """Check and open the inputs.
 
-        ``documents`` (files and globs) go with every item, before its own; ``citations`` asks to
-        cite all. The documents that a line names must lie in ``documents_root``. ``prompt`` is
-        asked about each input that is a document itself; ``instructed``: the actor's system prompt
-        says what to do with one. Raises `BadInput` for an input or a document that does not exist,
-        and for documents that stand among prompts.
+        ``on_invalid`` is called for each item that is left out; with None, the first one raises.
+        ``documents`` (files and globs) go with every item, before its own; ``citations`` requests
+        citations of all. Documents named in a line must lie in ``documents_root``. ``prompt`` is
+        the question about each input that is itself a document; ``instructed``: the actor's system
+        prompt contains the question. Raises `BadInput` for an input or a document that does not
+        exist, and for documents mixed with prompts.
         """
         self._documents = [
             Document(path)
@@ -73,11 +74,11 @@ class Inputs:
         self.begun: float = time.time()
         self._at: tuple[str, int | None] = ("", None)
         self.count: int = 0
-        """Items seen so far, those that were left out included."""
+        """Items read so far, including those that were left out."""
         self.skipped: int = 0
 
     def __iter__(self) -> Iterator[ActorRequest]:
-        """Raises `BadInput`."""
+        """Yield the requests. Raises `BadInput`."""
         for path in self._files:
             name = _name(path)
             self._at = (name, None)
@@ -94,10 +95,10 @@ class Inputs:
                 yield request
 
     def _check_kinds(self, instructed: bool) -> bool:
-        """Return whether all inputs are documents; raises `BadInput` where only some are.
+        """Return whether all inputs are documents; raises `BadInput` if only some are.
 
-        Looks at the first bytes of each, before anything is stored: a run of 100,000 documents
-        should not fail at its last one.
+        Checks the first bytes of each before anything is stored, so that a run of 100,000 documents
+        does not fail at its last one.
         """
         document = other = None
         for path in self._files:
@@ -125,7 +126,7 @@ class Inputs:
         return document is not None
 
     def _with_documents(self, request: ActorRequest, path: str) -> ActorRequest:
-        """With the documents of all, and its own found from where its file stands."""
+        """Add the common documents, and resolve the item's own relative to its file."""
         if not (request.documents or self._documents or self._citations):
             return request
         own = with_documents(documents_of(request.documents), folder=os.path.dirname(path))
@@ -139,12 +140,12 @@ class Inputs:
 
     @property
     def skips(self) -> bool:
-        """Whether items that cannot be used are left out."""
+        """Return whether invalid items are left out."""
         return self._on_invalid is not None
 
     @property
     def place(self) -> str:
-        """Where the last item stands: ``file:line``, or ``file``."""
+        """Return the location of the last item: ``file:line``, or ``file``."""
         name, line = self._at
         return name if line is None else f"{name}:{line}"
 
@@ -156,7 +157,7 @@ class Inputs:
         self._on_invalid(f"{self.place}: {error}")
 
     def nothing(self) -> str:
-        """What is said where no request is left to send."""
+        """Return the message for an input without any valid request."""
         left = f"; all {self.skipped:,} items were skipped" if self.skipped else ""
         return f"{' '.join(map(_name, self._inputs))}: there is no request in the input{left}"
 
@@ -188,7 +189,7 @@ class Inputs:
     def _csv(self, path: str) -> Iterator[_Item]:
         csv.field_size_limit(_LONGEST_FIELD)
         with _opened(path) as binary:
-            # What is not UTF-8 is kept for `_is_text`, which knows the row that it stands in.
+            # Invalid UTF-8 is kept for `_is_text`, which can name the row.
             text = io.TextIOWrapper(
                 binary, encoding="utf-8-sig", errors="surrogateescape", newline=""
             )
@@ -205,7 +206,7 @@ class Inputs:
                     )
                 line = rows.line_num
                 for row in rows:
-                    # A quoted field may go over several lines; the first one names the row.
+                    # A quoted field may span several lines; the first one names the row.
                     first, line = line + 1, rows.line_num
                     if row:
                         yield self._row(path, first, columns, row)
@@ -224,7 +225,7 @@ class Inputs:
         return _Item(line, fields.get("id") or self._key(path, line), fields[self._prompt_column])
 
     def _document(self, path: str) -> Iterator[_Item]:
-        # A path, so that no name is taken for a file's id; the folder is added to all documents.
+        # A path, so that no name is mistaken for a file id; all documents get the folder later.
         request: dict[str, Any] = {"documents": [Document(Path(os.path.basename(path)))]}
         if self._prompt is None:
             request["messages"] = [{"role": "user", "content": []}]
@@ -245,7 +246,7 @@ class Inputs:
 
 
 def _inside(document: Document, root: str) -> Document:
-    """A document of an item, by its real path. Raises `InvalidRequestError` for one outside."""
+    """Return an item's document by its real path. Raises `InvalidRequestError` if outside."""
     if not document.is_path:
         return document
     try:
@@ -257,7 +258,7 @@ def _inside(document: Document, root: str) -> Document:
             f"document {document.name} lies outside the documents root {root}; nothing of it was "
             "read"
         )
-    # By its real path, so that a link that changes meanwhile leads nowhere else.
+    # By its real path, so that a link that changes meanwhile cannot lead elsewhere.
     return replace(document, source=real, title=document.title or os.path.basename(document.name))
 
 
@@ -265,11 +266,11 @@ class _Item(NamedTuple):
     """One item of an input, as it was read."""
 
     line: int | None
-    """The line that it begins at; None where the whole file is one item."""
+    """The line where it begins; None if the whole file is one item."""
     key: str | None
-    """Its name where it has none of its own; None where it has one."""
+    """Its default key; None if it has a key of its own."""
     value: Any
-    """What `ActorRequest.of` takes, or why there is nothing to take."""
+    """What `ActorRequest.of` accepts, or the error of an invalid item."""
 
 
 def _holds_prompts(path: str) -> bool:
@@ -277,25 +278,25 @@ def _holds_prompts(path: str) -> bool:
 
 
 def _is_document(path: str) -> bool:
-    """Whether a file is a document by its bytes, or calls itself a PDF."""
+    """Return whether a file is a document by its bytes, or has a PDF's name."""
     if _holds_prompts(path) or not os.path.isfile(path):
-        return False  # what was read of a pipe would be gone
+        return False  # reading would consume a pipe's data
     if path.lower().endswith(".pdf"):
         return True
     try:
         with open(path, "rb") as stream:
             return is_document(stream.read(HEAD))
     except OSError:
-        return False  # it is reported where it is read
+        return False  # reported when the file is read
 
 
 def _is_text(row: list[str]) -> bool:
-    """False where a byte of the row was not UTF-8, and came through as a lone surrogate."""
+    """Return False if a byte of the row was not UTF-8, and became a lone surrogate."""
     return is_unicode("".join(row))
 
 
 def _has_key(value: Any) -> bool:
-    """Whether a decoded line is an object that names itself."""
+    """Return whether a decoded line is an object with its own key."""
     return type(value) is dict and (
         cast("dict[str, Any]", value).get("id") is not None
         or cast("dict[str, Any]", value).get("key") is not None
@@ -303,7 +304,7 @@ def _has_key(value: Any) -> bool:
 
 
 def _name(path: str) -> str:
-    """A path as it is shown; what of it is not UTF-8 is escaped."""
+    """Return a path for display; bytes that are not UTF-8 are escaped."""
     return "<stdin>" if path == "-" else path.encode("utf-8", "backslashreplace").decode()
 
 

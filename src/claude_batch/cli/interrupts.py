@@ -1,9 +1,9 @@
-"""Ctrl-C and SIGTERM while a command begins: one line and exit code 3, never a traceback.
+"""Handle Ctrl-C and SIGTERM at startup: one line and exit code 3, never a traceback.
 
-Python raises `KeyboardInterrupt` wherever it is, for example inside an import. There it ends in a
-traceback, or is lost (Python ignores what is raised in a callback of a weak reference, and imports
-have such). So the process is left at once as long as nothing was begun. This module imports hardly
-anything, because its handlers are set before everything else.
+Python raises `KeyboardInterrupt` anywhere, for example inside an import. There it causes a
+traceback, or is lost: Python ignores exceptions in a callback of a weak reference, and imports use
+such callbacks. So the process exits at once as long as nothing was begun. This module imports
+almost nothing, because its handlers are set before everything else.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["PARKED", "SIGNALS", "begin", "expect_interrupts"]
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 PARKED = 3
-"""`claude_batch.cli.exits.Exit.PARKED`, which is not imported by then."""
+"""`claude_batch.cli.exits.Exit.PARKED`, which is not imported yet."""
 
 _NOTHING = "interrupted; nothing was stored or sent"
 _KEPT = "interrupted; what was stored before is kept"
@@ -27,15 +27,15 @@ _expected = False
 
 
 def begin() -> None:
-    """Set the handlers; the first thing that the command does."""
+    """Set the handlers; the command calls this first."""
     for number in SIGNALS:
-        # Who started the command with a signal ignored (`nohup`, a job in the background) wants so.
+        # A parent that ignores a signal (`nohup`, a background job) wants it ignored here too.
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _interrupt)
 
 
 def expect_interrupts() -> None:
-    """From now on `KeyboardInterrupt` is caught: outside of imports it is raised."""
+    """Raise `KeyboardInterrupt` outside of imports from now on, because it is now caught."""
     global _expected
     _expected = True
 
@@ -49,7 +49,7 @@ def _interrupt(_number: int, frame: FrameType | None) -> None:
 
 
 def _leave(words: str) -> None:
-    with suppress(OSError):  # nobody may listen any more
+    with suppress(OSError):  # the reader may be gone
         os.write(2, f"{words}\n".encode())
     os._exit(PARKED)
 

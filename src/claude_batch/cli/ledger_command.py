@@ -1,4 +1,4 @@
-"""`claude-batch ledger`: show it, copy it, recover one that was restored, prune it."""
+"""`claude-batch ledger`: show, back up, recover and prune the ledger."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command line's flags for the table of settings, and the provider that they open."""
+"""Command line flags for the table of settings, and the provider that they configure."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ _T = TypeVar("_T")
 
 SANDBOX_LATENCY = 1.0
 SANDBOX_POLL_INTERVAL = 0.2
-"""Seconds; with ``--sandbox`` a batch ends soon, but not before one has seen it."""
+"""Seconds; with ``--sandbox`` a batch ends soon, but only a poll notices it."""
 
 
 class Written(click.ParamType[_T]):
-    """A value that people write in a form of its own; says what is wrong with another one."""
+    """A value in a text form of its own; reports what is wrong with an invalid one."""
 
     def __init__(self, name: str, read: Callable[[Any], _T]) -> None:
         self.name = name
         self._read = read
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> _T:
-        """click's hook: from what was written."""
+        """Implement click's hook: parse the text."""
         try:
             return self._read(value)
         except ValueError as error:
@@ -49,10 +49,10 @@ class Written(click.ParamType[_T]):
 
 
 DURATION: Written[float] = Written("duration", parse_duration)
-"""Such as ``30s``; seconds."""
+"""A duration such as ``30s``; in seconds."""
 
 DOLLARS: Written[Decimal] = Written("usd", lambda value: usd(nano_dollars(value)))
-"""Such as ``20`` or ``0.50``."""
+"""An amount such as ``20`` or ``0.50``."""
 
 
 _TYPES: Mapping[Kind, click.ParamType[Any]] = {
@@ -63,7 +63,7 @@ _TYPES: Mapping[Kind, click.ParamType[Any]] = {
 
 
 def option(name: str) -> Callable[[_F], _F]:
-    """Add the flag of a setting to a command, which gets the value under the setting's name."""
+    """Add a setting's flag to a command, which receives the value under the setting's name."""
     setting = SETTINGS[name]
     assert setting.flag is not None, f"{name} has no flag"
     attributes: dict[str, Any] = {}
@@ -87,7 +87,7 @@ def option(name: str) -> Callable[[_F], _F]:
 
 
 def _named(commands: Commands) -> list[str]:
-    """The settings whose flags these commands take."""
+    """Return the settings whose flags these commands accept."""
     return [
         name
         for name, setting in SETTINGS.items()
@@ -96,13 +96,13 @@ def _named(commands: Commands) -> list[str]:
 
 
 Format = Literal["jsonl", "csv", "csv-safe"]
-"""How OUT is written. ``csv-safe``: no cell of text begins as a spreadsheet's formula does."""
+"""Format of OUT. ``csv-safe``: no text cell begins like a spreadsheet formula."""
 
 
 def format_option(command: _F) -> _F:
-    """Add ``--format`` and ``--csv-safe`` to a command, which gets both as ``form``."""
+    """Add ``--format`` and ``--csv-safe`` to a command, which receives both as ``form``."""
 
-    @functools.wraps(command)  # which brings along the options that it has already
+    @functools.wraps(command)  # which copies the options that it has already
     def wrapped(*args: Any, form: Format | None, csv_safe: bool, **given: Any) -> Any:
         if csv_safe and form == "jsonl":
             raise click.UsageError("--csv-safe writes CSV; leave out --format jsonl")
@@ -133,45 +133,45 @@ folder_option: Callable[[Any], Any] = click.option(
 _NEEDED_AGAIN = [
     name for name, setting in SETTINGS.items() if setting.scope == "provider" and setting.flag
 ]
-"""What a later command must be told again to find the same run and server."""
+"""Options that a later command needs again to find the same run and server."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProviderOptions:
-    """The settings that a command was given, and how to type them again."""
+    """The settings passed to a command, and the flags to repeat them."""
 
     settings: Mapping[str, Any]
-    """The provider's keywords; None for what was not given."""
+    """The provider's keywords; None for those that were not given."""
     sandbox: bool = False
-    """Whether all happens in a sandbox that ends with the command."""
+    """Whether everything happens in a sandbox that ends with the command."""
     flags: str = ""
     """The flags that a later command needs too, as they are typed."""
 
     @property
     def location(self) -> str:
-        """The ledger that these options name."""
+        """Return the ledger that these options name."""
         return default_ledger(self.settings.get("ledger"))
 
     @property
     def key_variable(self) -> str:
-        """The environment variable that the key is read from."""
+        """Return the environment variable that holds the key."""
         setting = SETTINGS["api_key_env"]
         given = self.settings.get(setting.name) or from_environment(setting.name)
         return given or setting.default
 
     def command(self, verb: str, run_id: str) -> str:
-        """A command about a run that can be typed as it stands."""
+        """Return a command about a run, ready to be typed."""
         return f"claude-batch {verb} {run_id}{self.flags}"
 
     def how_to_go_on(self, run_id: str) -> str:
-        """How the work on a run that was left is taken up again."""
+        """Return the hint on how to continue a run."""
         if self.sandbox:
             return "the sandbox and its ledger are gone"
         return f"go on with: {self.command('resume', run_id)}"
 
 
 def run_options(command: _F) -> _F:
-    """Add the flags of commands that ask for a run; `ProviderOptions` holds them too."""
+    """Add the flags of commands that submit a run; `ProviderOptions` holds them too."""
     decorated: Any = command
     for name in reversed(_named(ASKING)):
         decorated = option(name)(decorated)
@@ -179,9 +179,9 @@ def run_options(command: _F) -> _F:
 
 
 def provider_options(command: _F) -> _F:
-    """Add the flags that all commands with a provider take; they get one `ProviderOptions`."""
+    """Add the flags of all commands with a provider; they receive one `ProviderOptions`."""
 
-    @functools.wraps(command)  # which brings along the options that it has already
+    @functools.wraps(command)  # which copies the options that it has already
     def wrapped(*args: Any, **given: Any) -> Any:
         names = [*_named("all"), *_named(ASKING)]
         settings = {name: given.pop(name) for name in names if name in given}
@@ -205,10 +205,10 @@ def _typed(context: click.Context) -> str:
 
 
 def import_provider() -> type[ClaudeBatchProvider]:
-    """The provider and all that comes with it: most of what a command imports.
+    """Import the provider and its dependencies: most of what a command imports.
 
-    That makes half a million objects that stay, which Python would search for cycles again and
-    again, now and for the rest of the command: a tenth of a second.
+    The import creates half a million permanent objects. Without the freeze, the cycle collector
+    scans them again and again, during the import and the rest of the command: a tenth of a second.
     """
     gc.disable()
     try:
@@ -238,10 +238,10 @@ def _state_in(folder: str) -> Generator[None]:
 def open_provider(
     options: ProviderOptions, *, drive: bool = True
 ) -> Generator[ClaudeBatchProvider]:
-    """A provider with these options, parked and closed when the block ends.
+    """Yield a provider with these options, parked and closed when the block ends.
 
-    With ``options.sandbox`` a sandbox is started for this block alone, with a ledger of its own:
-    nothing of the user's is touched.
+    With ``options.sandbox``, a sandbox with its own ledger runs for this block alone: no data of
+    the user is touched.
     """
     provider_class = import_provider()
     settings = dict(options.settings)

@@ -1,4 +1,4 @@
-"""OUT: one JSON object a line, in input order, written as a whole or not at all."""
+"""OUT: one JSON object per line, in input order, written whole or not at all."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class _Failure(msgspec.Struct, gc=False):
     error: _Error
     batch_id: str | None
     attempt: int
-    # What came and was paid for, where something was.
+    # The content that was received and paid for, if any.
     text: str | msgspec.UnsetType = msgspec.UNSET
     stop_reason: str | msgspec.UnsetType | None = msgspec.UNSET
     cost_usd: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
@@ -102,7 +102,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def output_line(answer: Answer) -> bytes:
-    """One line of OUT, without its end: the API's own content and usage, byte for byte."""
+    """Return one line of OUT without its end: the API's content and usage, byte for byte."""
     identifier = answer.key if answer.key is not None else str(answer.position + 1)
     if answer.state is RequestState.SUCCEEDED and answer.raw is not None:
         message = output_of_line(answer.raw)
@@ -134,13 +134,13 @@ def output_line(answer: Answer) -> bytes:
 
 
 def cost_usd(nano: int) -> bytes:
-    """Nano-dollars as dollars in JSON, every digit of them."""
+    """Return nano-dollars as dollars in JSON, with every digit."""
     sign = b"-" if nano < 0 else b""
     return b"%b%d.%09d" % (sign, *divmod(abs(nano), 1_000_000_000))
 
 
 def error_type(error: ActorError) -> str:
-    """The API's own type where there is one, else what happened, in the API's words."""
+    """Return the API's error type if there is one, else a type for what happened."""
     if isinstance(error, BatchRequestError):
         return error.error_type or error.outcome
     if isinstance(error, AnswerError):
@@ -149,7 +149,7 @@ def error_type(error: ActorError) -> str:
 
 
 def check_writable(output: str | None) -> None:
-    """Make sure that OUT can be written, before anything is paid for. Raises `BadOutput`."""
+    """Check that OUT can be written, before anything is paid for. Raises `BadOutput`."""
     if output is None:
         try:
             require_stdout()
@@ -168,17 +168,17 @@ def check_writable(output: str | None) -> None:
 
 
 def probe(target: Path) -> None:
-    """Make sure that a file can be created in the target's folder. Raises `OSError`."""
+    """Check that a file can be created in the target's folder. Raises `OSError`."""
     descriptor, path = temporary_files.create_beside(target)
     os.close(descriptor)
     path.unlink()
 
 
 def write_output(answers: Iterable[Answer], output: str | None, form: Format = "jsonl") -> bool:
-    """Write every answer as a line, in this form.
+    """Write every answer as a line, in this format.
 
-    A file appears only when it is complete and on disk. None is standard output; False where its
-    reader went away before the end. Raises `BadOutput`.
+    A file appears only when it is complete and on disk. ``output`` None means standard output;
+    returns False if its reader closed it before the end. Raises `BadOutput`.
     """
     if output is None:
         chunks = _chunks(answers, form)
@@ -207,7 +207,7 @@ def _write_stdout(chunks: Iterable[bytes]) -> bool:
 
 
 def _visible(chunks: Iterable[bytes], form: Format) -> Iterator[bytes]:
-    """Lines for a terminal: nothing in an answer steers it."""
+    """Yield lines for a terminal, with the answers' control sequences escaped."""
     show = visible_json if form == "jsonl" else visible
     for chunk in chunks:
         yield show(chunk.decode("utf-8", "surrogatepass")).encode()
@@ -234,15 +234,15 @@ def _chunks(answers: Iterable[Answer], form: Format) -> Iterator[bytes]:
 
 
 def _is_special(output: str) -> bool:
-    """True for a pipe or a device, which cannot be replaced and holds nothing half-written."""
+    """Return True for a pipe or a device, which cannot be replaced and holds no partial file."""
     return os.path.exists(output) and not os.path.isfile(output)
 
 
 @contextmanager
 def replacing(output: str) -> Generator[IO[bytes]]:
-    """A stream whose content takes OUT's place, whole and flushed, when the block succeeds.
+    """Yield a stream that replaces OUT, whole and flushed, when the block succeeds.
 
-    A link stays a link: what it points to is replaced.
+    A link stays a link: its target is replaced.
     """
     path = Path(os.path.realpath(output))
     with temporary_files.replacing(path, mode=usual_mode(), sweep=True) as stream:
@@ -251,7 +251,7 @@ def replacing(output: str) -> Generator[IO[bytes]]:
 
 @cache
 def usual_mode() -> int:
-    """The mode that the user's umask gives a new file."""
-    umask = os.umask(0o077)  # the only way to read it; what is made meanwhile is but stricter
+    """Return the mode that the user's umask sets for a new file."""
+    umask = os.umask(0o077)  # the only way to read it; files made meanwhile only get stricter modes
     os.umask(umask)
     return 0o666 & ~umask

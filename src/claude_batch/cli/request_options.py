@@ -1,4 +1,4 @@
-"""What a command is given to ask: the actor, the input, and how the input is read."""
+"""Arguments of commands that submit requests: actor, input, and how the input is read."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Asked:
     skip_invalid: bool
 
     def actor_and_inputs(self) -> tuple[ActorConfiguration, Inputs]:
-        """The actor to ask, and the input, not read yet."""
+        """Return the actor, and the input, which is not read yet."""
         from claude_batch.cli.inputs import Inputs
 
         actor, given = self._actor()
@@ -103,9 +103,9 @@ class Asked:
 
 
 def input_options(command: _F) -> _F:
-    """Add these arguments and options to a command, which gets them as one `Asked`."""
+    """Add these arguments and options to a command, which receives them as one `Asked`."""
 
-    @functools.wraps(command)  # which brings along the options that it has already
+    @functools.wraps(command)  # which copies the options that it has already
     def wrapped(*args: Any, **given: Any) -> Any:
         asked = Asked(**{field.name: given.pop(field.name) for field in fields(Asked)})
         return command(*args, asked=asked, **given)

@@ -1,4 +1,4 @@
-"""`claude-batch cancel`, `resume` and `advance`: work on what was asked before."""
+"""`claude-batch cancel`, `resume` and `advance`: work on earlier runs."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def cancel_command(run_id: str, options: ProviderOptions) -> None:
 
 
 def _tell_the_api(provider: ClaudeBatchProvider, run_id: str) -> Exit:
-    """Ask the API to cancel; where another process drives the ledger, that one asks."""
+    """Ask the API to cancel; if another process drives the ledger, leave it to that process."""
     kept = f"that {run_id} is cancelled is noted, but the API was not told"
     try:
         drove = provider.advance_sync()

@@ -1,4 +1,4 @@
-"""`claude-batch retry`: new attempts of what failed in a run."""
+"""`claude-batch retry`: retry the failed requests of a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`claude-batch run` and `submit`: from INPUT to a stored run, and, for `run`, to OUT."""
+"""`claude-batch run` and `submit`: from INPUT to a stored run, and for `run` to OUT."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ _OTHERS: tuple[Callable[[Any], Any], ...] = (
 
 
 def _asking(command: _F) -> _F:
-    """The arguments and options that `run` and `submit` share."""
+    """Add the arguments and options that `run` and `submit` share."""
     decorated: Any = run_options(provider_options(command))
     for add in reversed(_OTHERS):
         decorated = add(decorated)
@@ -156,7 +156,7 @@ def _store(
                 new=new,
                 budget_usd=budget_usd,
                 on_estimate=look,
-                # `resume` may be typed elsewhere.
+                # `resume` may be typed in another directory.
                 output=None if output is None else os.path.abspath(output),
                 on_invalid=inputs.refuse,
                 on_stored=on_stored,
@@ -165,7 +165,7 @@ def _store(
     except PreflightError as error:
         raise BadInput(str(error)) from None
     except InvalidRequestError:
-        # Each request's own fault went to `refuse`; what is left is that there was no request.
+        # Each request's own error went to `refuse`; what remains is that there was no request.
         raise BadInput(inputs.nothing()) from None
     except KeyboardInterrupt:
         say("interrupted while the input was read: nothing was kept, nothing was sent")
@@ -173,7 +173,7 @@ def _store(
     if inputs.skipped:
         say(f"skipped {inputs.skipped:,} of {inputs.count:,} items")
     status = run.status()
-    # Of a run that was asked before the provider has said what it holds, and what it asks again.
+    # For a run that was submitted before, the provider has reported what it holds and retries.
     if status.created >= inputs.begun:
         if status.finished:
             say(f"{run.id} is finished: each of its {status.total:,} requests was answered before")
@@ -183,7 +183,7 @@ def _store(
 
 
 def _submit(provider: ClaudeBatchProvider, run: Run, options: ProviderOptions) -> Exit:
-    with suppress(BadOutput):  # it is said on standard error too
+    with suppress(BadOutput):  # it is also printed on standard error
         tell(run.id)
     try:
         run.wait_until_sent_sync()

@@ -1,4 +1,4 @@
-"""Waiting for a run, delivering it, and the exit code that tells how it went."""
+"""Wait for a run, deliver it, and return the exit code for its outcome."""
 
 from __future__ import annotations
 
@@ -40,26 +40,30 @@ if TYPE_CHECKING:
 __all__ = ["deliver", "parkable", "say_unfinished", "wait_and_deliver", "write_partial"]
 
 LOOK = 0.5
-"""Seconds between two looks at a run while it is waited for."""
+"""Seconds between two status checks while a run is waited for."""
 
 RESTS_PER_LOOK = 100
 LONGEST_REST = 5.0
-"""After a look the display rests that many times as long as the look took, in seconds at most."""
+"""Maximum seconds that the display pauses after a status check.
+
+Otherwise the pause is ``RESTS_PER_LOOK`` times as long as the check took.
+"""
 
 LONGEST_LOOK = 5.0
-"""Seconds after which the display looks again though nothing has changed: ages grow."""
+"""Seconds after which the display updates even without a change, because ages grow."""
 
 CONTACT_FAILURES = 3
-"""A server that never answered so often in a row is not waited for: the run is parked."""
+"""Consecutive failures of a server that never answered, after which the run is parked."""
 
 _asked_to_park = threading.Event()
-"""Set by the first signal: what it raises is lost where Python ignores exceptions (in a `__del__`,
-or in the callback of a weak reference)."""
+"""Set by the first signal, because Python may ignore the exception that it raises (in a `__del__`,
+or in the callback of a weak reference).
+"""
 
 
 @contextmanager
 def parkable() -> Generator[None]:
-    """Ctrl-C and SIGTERM raise `KeyboardInterrupt` once; a second one ends the process at once."""
+    """Raise `KeyboardInterrupt` on the first Ctrl-C or SIGTERM; exit at once on the second."""
 
     def interrupt(*_: Any) -> None:
         for number in SIGNALS:
@@ -84,7 +88,7 @@ def parkable() -> Generator[None]:
 
 
 class _Waiting(threading.Thread):
-    """`Run.wait_sync` on a thread of its own, so that the main one can show and be interrupted."""
+    """`Run.wait_sync` in a separate thread, so that the main one can show and be interrupted."""
 
     def __init__(self, run: Run) -> None:
         super().__init__(daemon=True, name="claude-batch-wait")
@@ -103,7 +107,7 @@ class _NoContact(ActorError):
 
 
 class _NoTools(ActorError):
-    """Nothing goes on without tools that this process does not have."""
+    """The run needs tools that this process does not have."""
 
 
 def wait_and_deliver(
@@ -116,8 +120,8 @@ def wait_and_deliver(
 ) -> Exit:
     """Wait for a run, show it, write its output once it is complete.
 
-    Where the user interrupts, or the server never answers, the provider is closed: everything is
-    parked. Raises `BadOutput`, and what nobody foresaw.
+    If the user interrupts, or the server never answers, the provider is closed and everything is
+    parked. Raises `BadOutput`, and any unexpected exception.
     """
     try:
         with display() as shown:
@@ -139,7 +143,7 @@ def _conclude(
     *,
     write: bool,
 ) -> Exit:
-    """What is said and written once waiting has ended, and the exit code for it."""
+    """Report and write the outcome once waiting has ended; return its exit code."""
     if isinstance(error, AccountHaltedError):
         say(f"halted: {error}")
         if error.reason == "credentials":
@@ -181,7 +185,7 @@ def _conclude(
 
 
 def _wait(provider: ClaudeBatchProvider, run: Run, shown: Display) -> BaseException | None:
-    """Wait until a run has ended; what ended it otherwise, if something did."""
+    """Wait until a run has ended; return the exception that ended the wait otherwise, if any."""
     waiting = _Waiting(run)
     waiting.start()
     seen, again = -1, 0.0
@@ -197,14 +201,14 @@ def _wait(provider: ClaudeBatchProvider, run: Run, shown: Display) -> BaseExcept
             trouble = f"{provider.address} cannot be reached: {contact.last_failure}"
             if contact.failures >= CONTACT_FAILURES:
                 return _NoContact(f"{trouble}. Check the network and the base URL")
-        # Counting a run of a million requests costs: only after a change, and not all the time.
+        # Counting a large run is expensive: only after a change, and at a limited rate.
         version = provider.version
         if version != seen or trouble or time.monotonic() >= again:
             begun = time.monotonic()
             if (missing := provider.missing_tools(run.id)) is not None:
                 return _NoTools(missing)
             status = run.status()
-            if not status.finished:  # how it ended is said once, with the output
+            if not status.finished:  # its end is reported once, with the output
                 shown.show(status, trouble, run.progress(status))
             seen, again = version, begun + LONGEST_LOOK
             waiting.join(min(LONGEST_REST, RESTS_PER_LOOK * (time.monotonic() - begun)))
@@ -213,10 +217,11 @@ def _wait(provider: ClaudeBatchProvider, run: Run, shown: Display) -> BaseExcept
 def deliver(
     provider: ClaudeBatchProvider, run: Run, output: str | None, forms: Forms | None = None
 ) -> None:
-    """Write a finished run's output and note that it is delivered.
+    """Write a finished run's output and mark the run as delivered.
 
-    ``forms`` says how; by default as the run was told. Where there is a folder for the results and
-    no output, standard output is spared. Raises `BadOutput`; the results stay in the ledger.
+    ``forms`` sets the formats; by default those stored with the run. With a folder for the results
+    and no output, nothing goes to standard output. Raises `BadOutput`; the results stay in the
+    ledger.
     """
     reach(CrashPoint.BEFORE_DELIVERY)
     form, folder = run.forms() if forms is None else forms
@@ -240,9 +245,9 @@ def deliver(
 
 
 def _answers(provider: ClaudeBatchProvider, run: Run) -> Iterator[Answer]:
-    """The answers of a finished run in order.
+    """Yield the answers of a finished run in order.
 
-    Another process may ask its failures again while they are written: they are waited for.
+    Another process may retry the failures while they are written; this waits for them.
     """
     position = 0
     while True:
@@ -259,7 +264,7 @@ def _answers(provider: ClaudeBatchProvider, run: Run) -> Iterator[Answer]:
 def write_partial(
     provider: ClaudeBatchProvider, run: Run, output: str | None, form: Format | None
 ) -> None:
-    """Write the results that a run has by now; it is not delivered by that. Raises `BadOutput`."""
+    """Write a run's results so far, without marking it as delivered. Raises `BadOutput`."""
     final = (answer for answer in provider.answers(run.id) if answer.state.is_final)
     whole = write_output(final, output, format_of(output, form))
     if whole and output is not None:
@@ -267,7 +272,7 @@ def write_partial(
 
 
 def say_unfinished(run: Run, status: RunStatus) -> None:
-    """Say how many requests of a run have no result yet."""
+    """Report how many requests of a run have no result yet."""
     left = sum(n for state, n in status.counts.items() if not state.is_final)
     say(f"{run.id} is not finished: {left:,} requests have no result yet")
 

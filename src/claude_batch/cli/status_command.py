@@ -1,4 +1,4 @@
-"""`claude-batch status` and `results`: what the ledger knows. Neither needs a key."""
+"""`claude-batch status` and `results`: read the ledger. Neither needs a key."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ __all__ = ["has_ledger", "require_ledger", "results_command", "status_command"]
 
 
 def require_ledger(location: str) -> None:
-    """Raise `RunNotFoundError` where there is no ledger yet: looking must not make one."""
+    """Raise `RunNotFoundError` if there is no ledger; reading must not create one."""
     if not has_ledger(location):
         raise RunNotFoundError(f"there is no ledger at {location} yet; `claude-batch run` makes it")
 
 
 def has_ledger(location: str) -> bool:
-    """Whether there is a ledger; looking makes none."""
+    """Return whether there is a ledger, without creating one."""
     return "://" in location or Path(location).expanduser().exists()
 
 
@@ -109,7 +109,7 @@ def _statuses(location: str, run_id: str | None) -> list[RunStatus]:
 
 
 def _show(found: list[RunStatus], cost: CostReport | None, progress: Progress | None) -> None:
-    """One run, of which cost and progress are given, or all of them."""
+    """Show one run, with its cost and progress, or all of them."""
     from claude_batch.cli.cost_lines import cache_line
     from claude_batch.cli.display import console, progress_lines, run_details, runs_table
 
@@ -124,7 +124,7 @@ def _show(found: list[RunStatus], cost: CostReport | None, progress: Progress | 
             more = [*progress_lines(progress), *([] if line is None else [line])]
             console().print(run_details(found[0], more=more))
     except BrokenPipeError:
-        forget_stdout()  # who asked has seen enough
+        forget_stdout()  # the reader has seen enough
     except OSError as error:
         raise unwritable(error) from None
 

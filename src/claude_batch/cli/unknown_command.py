@@ -1,4 +1,4 @@
-"""`claude-batch unknown`: sendings without an answer, and what can be decided about them."""
+"""`claude-batch unknown`: submissions without an answer, and the user's choices."""
 
 from __future__ import annotations
 

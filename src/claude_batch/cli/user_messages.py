@@ -1,4 +1,4 @@
-"""What a person gave the command line that it cannot use, and how a person is told anything."""
+"""Messages to the user, and the errors of unusable input and output."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ class BadOutput(Exception):
 
 
 def say(message: str) -> None:
-    """Tell the person: on standard error, since standard output may be the results."""
-    with suppress(OSError):  # whoever stopped listening still wants the work done
+    """Print a message on standard error, because standard output may carry the results."""
+    with suppress(OSError):  # the work continues even if nobody reads the messages
         click.echo(visible(message), err=True)
 
 
 class _Notices(logging.Handler):
-    """Says the records that are marked as being for people; the rest is a program's to handle."""
+    """Prints the log records that are marked for people; programs handle the rest."""
 
     def emit(self, record: logging.LogRecord) -> None:
         if getattr(record, "for_people", False):
@@ -52,12 +52,12 @@ class _Notices(logging.Handler):
 
 @contextmanager
 def telling_notices() -> Generator[None]:
-    """While the block lasts, what the ledger and the engine must tell people is said."""
+    """Print messages of the ledger and the engine for people while the block runs."""
     handler, logger = _Notices(), logging.getLogger("claude_batch")
     events = logging.getLogger(LOGGER)
     levels = logger.level, events.level
     if logger.getEffectiveLevel() > logging.INFO:
-        # None of the events is for people: what nobody reads shall not be summed up.
+        # Events are for programs. A level stops the logger from formatting records nobody reads.
         events.setLevel(events.getEffectiveLevel())
         logger.setLevel(logging.INFO)
     logger.addHandler(handler)
@@ -70,10 +70,10 @@ def telling_notices() -> Generator[None]:
 
 
 def tell(text: str) -> None:
-    """Print to standard output; quietly nothing where its reader has gone, or never was.
+    """Print to standard output; do nothing if its reader has gone, or never existed.
 
-    On a terminal steering characters are made visible; a file or a pipe gets them as they are.
-    Raises `BadOutput` where it cannot be written for another reason.
+    On a terminal, control characters are escaped; a file or a pipe gets them unchanged. Raises
+    `BadOutput` if it cannot be written for another reason.
     """
     _print(visible(text) if on_terminal() else encodable(text))
 
@@ -87,7 +87,7 @@ def tell_json(value: object) -> None:
 
 
 def on_terminal() -> bool:
-    """Whether standard output is a terminal."""
+    """Return whether standard output is a terminal."""
     return sys.stdout is not None and sys.stdout.isatty()
 
 
@@ -101,18 +101,18 @@ def _print(text: str) -> None:
 
 
 def unwritable(error: OSError) -> BadOutput:
-    """What is said of a standard output that cannot be written."""
+    """Return the error for a standard output that cannot be written."""
     forget_stdout()
     return BadOutput(f"standard output: cannot be written: {error.strerror}")
 
 
 def require_stdout() -> None:
-    """Raise `BadOutput` where standard output is closed, as by ``>&-``."""
+    """Raise `BadOutput` if standard output is closed, as by ``>&-``."""
     if sys.stdout is None:
         raise BadOutput("standard output is closed: there is nothing to write to")
 
 
 def forget_stdout() -> None:
-    """Let what is left for standard output go nowhere: Python would complain of it at its end."""
+    """Discard what is left for standard output, because Python would report it at exit."""
     with suppress(io.UnsupportedOperation, OSError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

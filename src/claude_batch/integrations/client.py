@@ -1,7 +1,7 @@
 """`client`: the SDK's own client, whose Messages calls are answered from batches.
 
 Any code on `AsyncAnthropic` or `Anthropic` is batched without a change: pydantic-ai, instructor,
-LangChain, or one's own.
+LangChain, or the caller's own.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ __all__ = ["client", "client_sync"]
 def client(
     *, provider: ClaudeBatchProvider | None = None, **settings: Any
 ) -> anthropic.AsyncAnthropic:
-    """An `AsyncAnthropic` whose every ``messages.create`` is batched, streams included.
+    """Return an `AsyncAnthropic` that batches every ``messages.create``, streams included.
 
-    ``settings`` are those of `ClaudeBatchProvider`; or give an existing ``provider``. Calls wait as
-    long as a batch takes (at most ``max_wait``), unless a call sets a ``timeout`` itself; its
-    request stays in the ledger then. Failures raise the SDK's own exceptions, and are not asked
-    again by it. Every other endpoint is the real API's. Closing the client closes a provider that
-    it made. Raises `ActorConfigurationError`.
+    ``settings`` are those of `ClaudeBatchProvider`; or pass an existing ``provider``. Calls wait as
+    long as a batch takes (at most ``max_wait``), unless a call sets its own ``timeout``; after
+    that, its request stays in the ledger. Failures raise the SDK's own exceptions, and the SDK does
+    not retry them. Every other endpoint goes to the real API. Closing the client closes a provider
+    that it created. Raises `ActorConfigurationError`.
     """
     found, owns = _provider(provider, settings)
     return async_client(found, owns=owns)
@@ -35,7 +35,7 @@ def client(
 def client_sync(
     *, provider: ClaudeBatchProvider | None = None, **settings: Any
 ) -> anthropic.Anthropic:
-    """`client` for code without an event loop: an `Anthropic`, whose calls block their thread."""
+    """Return a `client` for code without an event loop: an `Anthropic` with blocking calls."""
     found, owns = _provider(provider, settings)
     return sync_client(found, owns=owns)
 

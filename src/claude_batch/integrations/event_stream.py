@@ -1,7 +1,7 @@
-"""A finished message told as server-sent events, for callers who asked for a stream.
+"""Convert a finished message to server-sent events, for callers that requested a stream.
 
-Every value goes through as the bytes that the API sent: what an accumulator puts together is the
-message itself. Order and shapes are those of the streaming API:
+Every value keeps the bytes that the API sent, so an accumulator reassembles the same message. Order
+and shapes are those of the streaming API:
 https://platform.claude.com/docs/en/build-with-claude/streaming
 """
 
@@ -29,7 +29,7 @@ _EMPTY_OBJECT: Final = msgspec.Raw(b"{}")
 _NOTHING: Final = (_NULL, _EMPTY_TEXT, _EMPTY_LIST)
 
 _TOLD_AT_THE_END: Final = ("stop_reason", "stop_sequence", "stop_details", "container")
-"""Fields of a message that a stream tells in ``message_delta``, and not before."""
+"""Fields of a message that a stream sends only in ``message_delta``."""
 
 _COUNTED_AT_THE_END: Final = (
     "input_tokens",
@@ -48,9 +48,9 @@ _TAKE_INPUT: Final = ("tool_use", "server_tool_use", "mcp_tool_use")
 
 
 def events_of(message: bytes) -> bytes:
-    """All events of a Message object's JSON, ``message_start`` to ``message_stop``.
+    """Return all events of a Message object's JSON, ``message_start`` to ``message_stop``.
 
-    Raises `msgspec.DecodeError` for what is no Message.
+    Raises `msgspec.DecodeError` if the bytes are not a Message.
     """
     return b"".join(_events(_fields.decode(message)))
 
@@ -79,9 +79,9 @@ def _events(message: _Fields) -> Iterator[bytes]:
 
 
 def _taken_apart(kind: str, block: _Fields) -> tuple[_Fields, list[dict[str, Any]]]:
-    """What of a block its start tells, and the deltas that tell the rest.
+    """Split a block into its start event and the deltas for the rest.
 
-    A block of any other kind, those of the future included, is told whole by its start.
+    A block of any other kind, including future ones, is sent whole in its start event.
     """
     start = dict(block)
     deltas: list[dict[str, Any]] = []
@@ -96,7 +96,7 @@ def _taken_apart(kind: str, block: _Fields) -> tuple[_Fields, list[dict[str, Any
     if kind == "text":
         if (text := take("text", _EMPTY_TEXT)) is not None:
             deltas.append({"type": "text_delta", "text": text})
-        # Anything but a list is no citations, and is told with the start.
+        # Anything but a list is not citations, and is sent with the start event.
         is_list = bytes(block.get("citations", _EMPTY_LIST)).startswith(b"[")
         if is_list and (citations := take("citations", _EMPTY_LIST)) is not None:
             deltas += [

@@ -1,8 +1,8 @@
-"""What became of a call, as the HTTP answer that the Messages API would give.
+"""Map the outcome of a call to the HTTP response that the Messages API would return.
 
-The SDK and all that is built on it know the API's answers and nothing of ours, so whatever happens
-comes back as one, and always with ``x-should-retry: false``: a request that is in the ledger must
-not be asked a second time by a client that means well.
+The SDK and libraries on top of it handle only the API's responses, so every outcome becomes one.
+Each has ``x-should-retry: false``, because a client's retry must not submit a request again that is
+in the ledger.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ __all__ = ["failure", "response_of"]
 _log = logging.getLogger(__name__)
 
 CANCELED: Final = "request_canceled"
-"""The type of a canceled request's error; the Messages API has none for it."""
+"""Error type of a canceled request; the Messages API has none for it."""
 
 _STATUS: Final = {
     **STATUS_OF_TYPE,
     # "Client closed request", which the SDK has a class for. Retry layers of other libraries repeat
-    # 408, 409, 425, 429 and 5xx whatever `x-should-retry` says, and would ask again what somebody
-    # has cancelled.
+    # 408, 409, 425, 429 and 5xx whatever `x-should-retry` says, and would submit a canceled request
+    # again.
     CANCELED: 499,
 }
 
@@ -54,7 +54,7 @@ _HALTED: Final[dict[HaltReason, str]] = {
 
 
 def response_of(answer: Answer, *, stream: bool) -> httpx2.Response:
-    """The answer to a call whose request has its final state; ``stream``: as events."""
+    """Return the response to a call whose request is final; ``stream``: as events."""
     if answer.state is not RequestState.SUCCEEDED or answer.raw is None:
         error = result_of(answer).error
         assert error is not None
@@ -67,9 +67,9 @@ def response_of(answer: Answer, *, stream: bool) -> httpx2.Response:
 
 
 def failure(error: Exception, answer: Answer | None = None) -> httpx2.Response:
-    """The answer to a call that failed.
+    """Return the response to a call that failed.
 
-    An error that the API itself told of a request has its own body, byte for byte.
+    An error that the API itself reported for a request keeps its body, byte for byte.
     """
     kind, details, batch_id, request_id = _told(error)
     headers = {
@@ -92,7 +92,7 @@ def failure(error: Exception, answer: Answer | None = None) -> httpx2.Response:
 
 
 def _told(error: Exception) -> tuple[str, dict[str, Any] | None, str | None, str | None]:
-    """The API's type for an error; what else is known of it, its batch and its request id."""
+    """Return an error's API type, further details, its batch and its request id."""
     match error:
         case BatchRequestError(outcome="errored"):
             return error.error_type or "api_error", None, error.batch_id, error.request_id
@@ -106,7 +106,7 @@ def _told(error: Exception) -> tuple[str, dict[str, Any] | None, str | None, str
         case InvalidRequestError():
             return "invalid_request_error", None, None, None
         case AccountHaltedError():
-            # The status tells the reason; the API's own type for it may be a mere 400.
+            # The status identifies the reason; the API's own type for it may be a generic 400.
             details = {"reason": error.reason, "error_type": error.error_type}
             return _HALTED[error.reason], details, None, None
         case MissingResultError():
@@ -119,10 +119,10 @@ def _told(error: Exception) -> tuple[str, dict[str, Any] | None, str | None, str
 
 
 def _origin(batch_id: str | None, answer: Answer | None) -> dict[str, str]:
-    """Headers that tell where an answer comes from, as far as is known."""
+    """Return headers that identify the origin of an answer, as far as it is known."""
     headers: dict[str, str] = {}
     if batch_id is not None:
-        # Lines of a batch have no request id of their own: this one can be searched for.
+        # Result lines of a batch have no request id; this value can be searched for.
         headers["request-id"] = f"batch:{batch_id}"
         headers["claude-batch-batch-id"] = batch_id
     if answer is not None:

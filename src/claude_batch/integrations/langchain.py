@@ -1,8 +1,8 @@
-"""LangChain's ``ChatAnthropic`` over our client: the extra ``langchain``.
+"""LangChain's ``ChatAnthropic`` over this package's client: the extra ``langchain``.
 
-Whatever LangChain does with a chat model (``ainvoke``, ``abatch``, streams, tools, structured
-output) ends in a call of one of the SDK's clients that the model makes for itself: here they are
-ours.
+Everything that LangChain does with a chat model (``ainvoke``, ``abatch``, streams, tools,
+structured output) ends in a call of an SDK client that the model creates. Here, the model gets this
+package's clients.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class BatchedChatAnthropic(ChatAnthropic):
     """A ``ChatAnthropic`` whose calls are answered from batches."""
 
     batch_provider: SkipValidation[BatchCaller] = Field(exclude=True, repr=False)
-    """Who answers; its key and its base URL are used, and not LangChain's."""
+    """The provider that answers; its key and base URL are used, not LangChain's."""
 
     @cached_property
     def _client(self) -> anthropic.Client:
@@ -55,7 +55,7 @@ class BatchedChatAnthropic(ChatAnthropic):
 
     @property
     def _options(self) -> dict[str, Any]:
-        """What the model was told about its clients: headers, retries, its own time-out."""
+        """Return the model's client options: headers, retries and timeout."""
         given = self._client_params
         return {name: given[name] for name in given if name not in ("api_key", "base_url")}
 
@@ -63,11 +63,11 @@ class BatchedChatAnthropic(ChatAnthropic):
 def create_chat_model(
     provider: BatchCaller, model: str, *, temperature: float | None = None, **kwargs: Any
 ) -> ChatAnthropic:
-    """A ``ChatAnthropic`` that a batch provider answers; ``kwargs`` are its own.
+    """Return a ``ChatAnthropic`` that a batch provider answers; ``kwargs`` are its own.
 
     Raises `InvalidRequestError` for a ``temperature`` (``top_p``, ``top_k``) that the model does
-    not take, and `ActorConfigurationError` for a key or base URL, which are the provider's. A
-    default of LangChain's that the model does not take is dropped with a warning.
+    not support, and `ActorConfigurationError` for a key or base URL, which belong to the provider.
+    A LangChain default that the model does not support is dropped with a warning.
     """
     for name in _THE_PROVIDERS_OWN:
         if name in kwargs:
@@ -75,7 +75,7 @@ def create_chat_model(
                 f"{name}: the chat model uses its provider's; give it to ClaudeBatchProvider"
             )
     arguments = _arguments(model, temperature, kwargs)
-    # LangChain looks for a key of its own, which is never used: nothing is to be found there.
+    # LangChain looks up a key of its own, which is never used; this value keeps the lookup empty.
     made = BatchedChatAnthropic(**arguments, batch_provider=provider, api_key=SecretStr(""))
     for name in SAMPLING_PARAMETERS:
         value: object = getattr(made, name)
@@ -93,13 +93,13 @@ def create_live_chat_model(
     api_key: str | None = None,
     **kwargs: Any,
 ) -> ChatAnthropic:
-    """A plain ``ChatAnthropic``, for the live provider.
+    """Return a plain ``ChatAnthropic``, for the live provider.
 
     Raises `InvalidRequestError` as `create_chat_model` does.
     """
     arguments = _arguments(model, temperature, kwargs)
     if any(arguments.get(name) is not None for name in SAMPLING_PARAMETERS):
-        # LangChain sends them under the SDK's version, in which the API has them no more.
+        # LangChain sends them under the SDK's version, whose API no longer has them.
         headers: dict[str, str] = arguments.get("default_headers") or {}
         arguments["default_headers"] = {"anthropic-version": SAMPLING_API_VERSION, **headers}
     if base_url is not None:
@@ -110,7 +110,7 @@ def create_live_chat_model(
 
 
 def _arguments(model: str, temperature: float | None, kwargs: dict[str, Any]) -> dict[str, Any]:
-    """The model's arguments, without what the caller did not set."""
+    """Return the model's arguments, without those that the caller did not set."""
     arguments = {"model": model, **kwargs}
     if temperature is not None:
         arguments["temperature"] = temperature

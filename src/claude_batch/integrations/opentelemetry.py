@@ -1,9 +1,9 @@
-"""OpenTelemetry as an observer (extra ``opentelemetry``): spans of batches and requests; metrics.
+"""OpenTelemetry observer (extra ``opentelemetry``): spans of batches and requests; metrics.
 
 Names follow the semantic conventions for generative AI
-(https://opentelemetry.io/docs/specs/semconv/gen-ai/); what they have no name for begins with
-``claude_batch.``. Only the API package is needed here: without an SDK in the program nothing is
-recorded anywhere.
+(https://opentelemetry.io/docs/specs/semconv/gen-ai/); names outside them begin with
+``claude_batch.``. Only the API package is needed: without an SDK in the program, nothing is
+recorded.
 """
 
 from __future__ import annotations
@@ -41,21 +41,21 @@ _CHAT: Final = {_OPERATION: "chat", _PROVIDER: "anthropic"}
 _BATCH: Final = {_OPERATION: "batch", _PROVIDER: "anthropic"}
 
 KEPT_BATCHES = 64
-"""Batches whose spans the spans of their requests may still name."""
+"""Number of batches whose spans the spans of their requests may still reference."""
 
 _LINKS = 128
-"""Links of one span, at most: the SDK keeps no more."""
+"""Maximum links of one span, as in the SDK."""
 
 _traceparent = TraceContextTextMapPropagator()
 
 
 class OpenTelemetryObserver:
-    """Give it to ``observers=``. Spans are made when a batch is collected, with its real times.
+    """Observer for ``observers=``. Creates a span when a batch is collected, with its real times.
 
-    A batch is a span of its own, linked to the traces of those who asked. A request is a span in
-    the trace of who asked it (`respond`, `submit`), with a link to its batch; where nobody was
-    tracing, it belongs to its batch. The trace is kept with the run, so that whatever process
-    collects the batch, on whatever day, links to it.
+    A batch has its own span, linked to the traces of its callers. A request is a span in its
+    caller's trace (`respond`, `submit`), with a link to its batch; without a caller's trace, it
+    belongs to its batch. The trace is stored with the run, so that any process that collects the
+    batch, at any time, links to it.
 
     Metrics: ``gen_ai.client.token.usage`` (of each request), ``claude_batch.tokens``,
     ``claude_batch.cost`` (USD), ``claude_batch.requests``, ``claude_batch.retries``,
@@ -69,8 +69,10 @@ class OpenTelemetryObserver:
         tracer_provider: trace.TracerProvider | None = None,
         meter_provider: metrics.MeterProvider | None = None,
     ) -> None:
-        """``request_spans=False`` leaves out what is made for each request: a batch may have
-        100,000. The providers are the program's own by default."""
+        """Set up tracer and meter; by default with the program's own providers.
+
+        ``request_spans=False`` omits everything per request, because a batch may have 100,000.
+        """
         self._request_spans = request_spans
         self._tracer = trace.get_tracer("claude_batch", __version__, tracer_provider)
         meter = metrics.get_meter("claude_batch", __version__, meter_provider)
@@ -97,11 +99,11 @@ class OpenTelemetryObserver:
         self._batches: OrderedDict[int, SpanContext] = OrderedDict()
 
     def wants(self, kind: type[Event]) -> bool:
-        """Everything; single requests where they have spans."""
+        """Return True for every event; for single requests only if they have spans."""
         return self._request_spans or kind is not RequestsAnswered
 
     def carry(self) -> str | None:
-        """The ``traceparent`` of the span that is current in the caller's context."""
+        """Return the ``traceparent`` of the current span in the caller's context."""
         carrier: dict[str, str] = {}
         _traceparent.inject(carrier)
         return carrier.get("traceparent")
@@ -228,12 +230,12 @@ def _nanoseconds(seconds: float) -> int:
 
 
 def _end(event: ResultsCollected | RequestsAnswered) -> float:
-    # The end is the server's time, the beginning ours: a span never ends before it began.
+    # The end is the server's time, the start is local: a span never ends before it starts.
     return max(event.submitted or 0.0, event.ended or event.at)
 
 
 def _tokens(of: ResultsCollected | AnsweredRequest) -> dict[str, int]:
-    # The conventions count cached tokens among the input, the API beside it.
+    # The conventions count cached tokens as input; the API reports them separately.
     return {
         "gen_ai.usage.input_tokens": of.input_tokens + of.cache_read_tokens + of.cache_write_tokens,
         "gen_ai.usage.output_tokens": of.output_tokens,

@@ -1,4 +1,4 @@
-"""The SDK's clients over a transport that answers Messages calls from batches."""
+"""SDK clients over a transport that answers Messages calls from batches."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from claude_batch.integrations.transport import AsyncBatchTransport, BatchCaller
 
 
 def async_client(provider: BatchCaller, *, owns: bool) -> anthropic.AsyncAnthropic:
-    """Return an `AsyncAnthropic` that ``provider`` answers; ``owns``: closing it closes that too.
+    """Return an `AsyncAnthropic` that ``provider`` answers.
 
-    Raises `ActorConfigurationError` if the credentials cannot be used.
+    ``owns``: closing the client also closes the provider. Raises `ActorConfigurationError` if the
+    credentials cannot be used.
     """
     transport = AsyncBatchTransport(provider, owns=owns)
     given = provider.credentials()
@@ -20,8 +21,8 @@ def async_client(provider: BatchCaller, *, owns: bool) -> anthropic.AsyncAnthrop
         sdk = anthropic.AsyncAnthropic(
             base_url=given.get("base_url"),
             api_key=given.get("api_key"),
-            # Set to anything but its default, the SDK asks for no stream where `max_tokens` is
-            # large; None, since a batch may take a day.
+            # With any value but its default, the SDK does not require streaming for a large
+            # `max_tokens`; None, because a batch may take a day.
             timeout=None,
             http_client=httpx2.AsyncClient(transport=transport, timeout=None),
         )

@@ -1,8 +1,8 @@
 """Transports for the SDK's client that answer Messages calls from batches.
 
 ``POST …/v1/messages`` becomes a request of the provider. Every other endpoint goes to the real API.
-The outcome of a request is a response and no exception (`claude_batch.integrations.http_answers`).
-The one exception is a timeout that the caller set for the call, which is the SDK's own.
+The outcome of a request is always a response (`claude_batch.integrations.http_answers`). The one
+exception is a timeout that the caller set for the call, which raises the SDK's own.
 """
 
 from __future__ import annotations
@@ -31,26 +31,26 @@ from claude_batch.wire.encoding import EncodedRequest, encode_params
 __all__ = ["AsyncBatchTransport", "BatchTransport"]
 
 CALLER: Final = "client"
-"""The actor's name under which the ledger keeps calls that came through a client."""
+"""The actor's name in the ledger for calls that came through a client."""
 
 _MESSAGES: Final = b"/v1/messages"
 _BODY: Final = msgspec.json.Decoder(dict[str, Any])
 
 _BOUND_TO_THE_PROVIDER: Final = ("authorization", "x-api-key", "anthropic-workspace-id")
-"""Headers that say who pays. All batches of a provider go out with its own."""
+"""Headers that identify the payer. All batches of a provider use the provider's own."""
 
 KEPT_WAITS = 1000
-"""Given-up waits that are remembered, for the SDK to come back to."""
+"""Maximum number of abandoned waits that are kept for a retry of the SDK."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """A call under way."""
+    """A call in progress."""
 
     future: Future[Answer]
     stream: bool
     patience: float | None
-    """The caller's own time-out in seconds; None for as long as it takes."""
+    """The caller's own timeout in seconds; None for no limit."""
     digest: bytes
 
 
@@ -61,13 +61,13 @@ class BatchCaller(Protocol):
     default_options: dict[str, Any]
 
     def credentials(self) -> dict[str, str]:
-        """The base URL and the API key that were given, by the names of the SDK's parameters."""
+        """Return the configured base URL and API key, by the names of the SDK's parameters."""
         ...
 
     def call(
         self, encoded: EncodedRequest, *, actor: str, mode: BatchProcessingMode
     ) -> Future[Answer]:
-        """Ask with encoded params."""
+        """Queue a call with encoded params."""
         ...
 
     def close(self) -> None:
@@ -83,7 +83,7 @@ _Bind = Callable[[httpx2.URL, Mapping[str, object]], None]
 
 
 class _Desk:
-    """What both transports do, but for the waiting. Thread-safe."""
+    """The common part of both transports, without the waiting. Thread-safe."""
 
     def __init__(self, provider: BatchCaller) -> None:
         self._provider = provider
@@ -97,7 +97,7 @@ class _Desk:
         self._lock = threading.Lock()
 
     def bind(self, base_url: httpx2.URL, headers: Mapping[str, object]) -> None:
-        """Learn where the client's Messages calls go, and who pays for them."""
+        """Store the target URL and the payer of the client's Messages calls."""
         path = base_url.raw_path.rstrip(b"/") + _MESSAGES
         self._place = (base_url.scheme, base_url.host, base_url.port, path)
         given = {name.lower(): value for name, value in headers.items()}
@@ -109,12 +109,12 @@ class _Desk:
 
     @staticmethod
     def takes(request: httpx2.Request) -> bool:
-        """True for a call that is answered from a batch."""
+        """Return True for a call that is answered from a batch."""
         path = request.url.raw_path.partition(b"?")[0]
         return request.method == "POST" and path.endswith(_MESSAGES)
 
     def ask(self, request: httpx2.Request, body: bytes) -> _Asked | httpx2.Response:
-        """Hand a call to the provider; a response where that cannot be."""
+        """Pass a call to the provider, or return a response if that is not possible."""
         try:
             self._check_target(request)
             encoded, stream = self._encode(request, body)
@@ -129,18 +129,18 @@ class _Desk:
         return _Asked(future, stream, timeout.get("read"), digest.digest())
 
     def respond(self, asked: _Asked) -> httpx2.Response:
-        """The answer to a call whose future is done."""
+        """Return the response to a call whose future is done."""
         try:
             return response_of(asked.future.result(), stream=asked.stream)
         except Exception as error:
             if isinstance(error, AccountHaltedError):
-                # It stays queued, and the SDK asks again by itself after a 401 where its
-                # credentials come from a profile.
+                # The request stays queued, because the SDK retries after a 401 if its credentials
+                # come from a profile.
                 self._give_up(asked)
             return failure(error)
 
     def timed_out(self, asked: _Asked, request: httpx2.Request) -> httpx2.ReadTimeout:
-        """The exception by which the SDK knows that the caller's own time-out has passed."""
+        """Return the SDK's exception for a caller's timeout that has passed."""
         self._give_up(asked)
         return httpx2.ReadTimeout(
             f"no answer within the call's own time-out of {asked.patience:g} s; its request stays "
@@ -157,7 +157,7 @@ class _Desk:
                 "for it: client(base_url=…)"
             )
         headers = request.headers
-        # Credentials that the SDK fetches by itself are in no header yet: nothing to compare.
+        # Credentials that the SDK fetches itself are not in a header yet: nothing to compare.
         known = "authorization" in self._payer or "x-api-key" in self._payer
         for name in _BOUND_TO_THE_PROVIDER if known else _BOUND_TO_THE_PROVIDER[2:]:
             if headers.get(name) != self._payer.get(name):
@@ -183,9 +183,9 @@ class _Desk:
         )
         return encoded, stream
 
-    # The SDK asks again, up to `max_retries` times, after a time-out. Its request is in the ledger
-    # then: asking the provider once more would be a second one, and be paid for. So a retry goes
-    # on with a wait that was given up for the same bytes.
+    # After a timeout, the SDK retries up to `max_retries` times. Its request is in the ledger then,
+    # and a second call of the provider would be a second, paid request. So a retry continues an
+    # abandoned wait for the same bytes.
 
     def _give_up(self, asked: _Asked) -> None:
         with self._lock:
@@ -208,7 +208,7 @@ class _Desk:
 
 
 def _with_live_timeout(request: httpx2.Request) -> httpx2.Request:
-    # The client has no time-out, for the sake of batches; live endpoints keep the SDK's.
+    # The client has no timeout, because of batches; live endpoints keep the SDK's.
     timeout: Mapping[str, float | None] = request.extensions.get("timeout") or {}
     if timeout.get("read") is None:
         live = anthropic.DEFAULT_TIMEOUT.as_dict()
@@ -228,10 +228,10 @@ class AsyncBatchTransport(httpx2.AsyncBaseTransport):
         self.bind: _Bind = self._desk.bind
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        """httpx2's hook."""
+        """Implement httpx2's hook."""
         if not self._desk.takes(request):
             if self._live is None:
-                # The SDK's own, for the proxies of the environment and its socket options.
+                # The SDK's own client, for the proxies of the environment and its socket options.
                 self._live = anthropic.DefaultAsyncHttpxClient()
             return await self._live.send(
                 _with_live_timeout(request), stream=True, auth=None, follow_redirects=False
@@ -244,7 +244,7 @@ class AsyncBatchTransport(httpx2.AsyncBaseTransport):
         return self._desk.respond(asked)
 
     async def aclose(self) -> None:
-        """httpx2's hook."""
+        """Implement httpx2's hook."""
         if self._live is not None:
             await self._live.aclose()
         if self._owns:
@@ -264,7 +264,7 @@ class BatchTransport(httpx2.BaseTransport):
         self.bind: _Bind = self._desk.bind
 
     def handle_request(self, request: httpx2.Request) -> httpx2.Response:
-        """httpx2's hook."""
+        """Implement httpx2's hook."""
         if not self._desk.takes(request):
             with self._opening:
                 if self._live is None:
@@ -285,7 +285,7 @@ class BatchTransport(httpx2.BaseTransport):
         return self._desk.respond(asked)
 
     def close(self) -> None:
-        """httpx2's hook."""
+        """Implement httpx2's hook."""
         if self._live is not None:
             self._live.close()
         if self._owns:
@@ -293,10 +293,10 @@ class BatchTransport(httpx2.BaseTransport):
 
 
 async def _is_done(future: Future[Answer], seconds: float | None) -> bool:
-    """Wait for a future of another thread; False where it takes longer than ``seconds``.
+    """Wait for a future of another thread; return False if it takes longer than ``seconds``.
 
     Cancelling the wait cancels the future: its request is withdrawn if it is not sent yet. A
-    time-out leaves it to whoever waits next.
+    timeout leaves the future to the next waiter.
     """
     loop = asyncio.get_running_loop()
     done = asyncio.Event()

@@ -1,1 +1,1 @@
-"""The providers: who answers an actor, and what an actor, a run and a result are to a caller."""
+"""Providers that answer actors' requests, and the caller's view of actors, runs and results."""

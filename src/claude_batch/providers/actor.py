@@ -1,4 +1,4 @@
-"""`Actor`: a configuration bound to the provider that answers for it."""
+"""`Actor`: a configuration bound to the provider that answers its requests."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 __all__ = ["Actor", "load_actor"]
 
 _SHAPES_KEPT = 64
-"""Output formats of an actor whose encoding is remembered."""
+"""Number of output formats per actor whose encoding is cached."""
 
 
 class Actor(Closing):
-    """One actor, ready to be asked. Costs nothing to make; the provider is shared with others."""
+    """An actor bound to its provider. Cheap to create; actors may share a provider."""
 
     def __init__(
         self,
@@ -39,27 +39,29 @@ class Actor(Closing):
         *,
         tools: Iterable[Callable[..., Any]] = (),
     ) -> None:
-        """``tools`` are functions that the model may call, beside those that the YAML names.
+        """Bind a configuration to a provider.
 
-        Raises `ActorConfigurationError` for an actor that is no ``llm``, and for a tool that
-        cannot be imported or is none.
+        ``tools`` are functions that the model may call, in addition to those named in the YAML.
+
+        Raises `ActorConfigurationError` if the actor is not of type ``llm``, if a tool cannot be
+        imported, or if an imported object is not a tool.
         """
         configuration.require_answerable()
         if functions := tuple(tools):
             configuration = configuration.with_tools(functions)
-        _ = configuration.toolset  # a fault in it is told here, not at the first request
+        _ = configuration.toolset  # fail here, not at the first request
         self._configuration = configuration
         self._provider = provider
         self._shapes: dict[object, ActorConfiguration] = {}
         self._registry: ProviderRegistry | None = None
-        """Whom the provider is given back to; None where it is not the actor's to close."""
+        """Registry that lent the provider; None if the actor must not close it."""
         self._closing = threading.Lock()
 
     def close(self) -> None:
-        """Close the provider, where `load_actor` made it and no other actor has it too.
+        """Close the provider if `load_actor` created it and no other actor uses it.
 
-        Batches go on at the API, and the next process collects them. A provider that was given to
-        ``Actor`` stays open: close it yourself.
+        Batches continue at the API, and the next process collects them. A provider that was passed
+        to ``Actor`` stays open; its owner closes it.
         """
         with self._closing:
             registry, self._registry = self._registry, None
@@ -68,17 +70,17 @@ class Actor(Closing):
 
     @property
     def configuration(self) -> ActorConfiguration:
-        """What its YAML says."""
+        """The configuration from the YAML."""
         return self._configuration
 
     @property
     def provider(self) -> Provider:
-        """Who answers."""
+        """The provider that answers the requests."""
         return self._provider
 
     @property
     def name(self) -> str:
-        """``namespace/name``."""
+        """The actor's ``namespace/name``."""
         return self._configuration.name
 
     @overload
@@ -102,15 +104,17 @@ class Actor(Closing):
         keep: bool = False,
         output_format: type[Any] | None = None,
     ) -> ActorResponse[Any]:
-        """Ask once. Raises an `ActorError` where there is no answer.
+        """Send one request and return its response.
 
-        Cancelling the call withdraws a request that is not sent yet, and it costs nothing; with
-        ``keep``, or a ``key``, the request is sent all the same.
+        Raises an `ActorError` if there is no answer.
 
-        ``output_format``: a Pydantic model, or another type that Pydantic validates. The answer is
-        asked for in its JSON schema, and `ActorResponse.parsed_output` is the object. Raises
-        `InvalidRequestError` for a schema that the API cannot take, before anything is sent, and
-        `OutputValidationError` for an answer that is not of the shape.
+        Cancelling the call withdraws a request that is not sent yet, at no cost. With ``keep`` or a
+        ``key``, the request is sent anyway.
+
+        ``output_format`` is a Pydantic model, or another type that Pydantic validates. The API
+        constrains the answer to its JSON schema, and `ActorResponse.parsed_output` is the object.
+        Raises `InvalidRequestError` before sending if the API does not support the schema, and
+        `OutputValidationError` if the answer does not match it.
         """
         actor, output = self._shaped(output_format)
         response = await self._provider.respond(actor, request, key=key, **_kept(keep))
@@ -137,7 +141,7 @@ class Actor(Closing):
         keep: bool = False,
         output_format: type[Any] | None = None,
     ) -> ActorResponse[Any]:
-        """`respond`, with or without a running event loop."""
+        """Run `respond` synchronously, with or without a running event loop."""
         actor, output = self._shaped(output_format)
         response = self._provider.respond_sync(actor, request, key=key, **_kept(keep))
         return _read(response, output)
@@ -163,12 +167,14 @@ class Actor(Closing):
         new: bool = False,
         output_format: type[Any] | None = None,
     ) -> AsyncIterator[ActorResult[Any]]:
-        """Ask many; gives every result, failures included; as they complete unless ``ordered``.
+        """Send many requests and yield every result, failures included.
 
-        In batches, the same requests asked again find the run that they made before, unless
-        ``new``: its answers are given again at no cost (`ActorResult.reused`), and what failed for
-        a passing reason is asked again. `run` gives the run itself. ``output_format`` as in
-        `respond`; an answer that is not of the shape is a failed result.
+        Results come in input order, or as they complete if ``ordered`` is False.
+
+        In batches, submitting the same requests again finds the earlier run, unless ``new`` is set.
+        Its answers are returned at no cost (`ActorResult.reused`), and requests that failed for a
+        transient reason are retried. `run` returns the run itself. ``output_format`` works as in
+        `respond`; an answer that does not match it is a failed result.
         """
         check_requests(requests)
         actor, output = self._shaped(output_format)
@@ -203,7 +209,7 @@ class Actor(Closing):
         new: bool = False,
         output_format: type[Any] | None = None,
     ) -> Iterator[ActorResult[Any]]:
-        """`respond_all`, with or without a running event loop."""
+        """Run `respond_all` synchronously, with or without a running event loop."""
         check_requests(requests)
         actor, output = self._shaped(output_format)
         results: Iterator[ActorResult]
@@ -228,11 +234,12 @@ class Actor(Closing):
     ) -> Run:
         """Store a run and send it; the process may end as soon as this returns.
 
-        ``label`` is for people. The same requests find the run that they made before, unless
-        ``new``; if it has ended, what failed in it for a passing reason (expired, canceled,
-        overload, …) is asked again, and a log record says so. ``output_format`` as in `respond`:
-        the run's `results` read its answers, and another process gives it to them again. Raises
-        `ActorConfigurationError` where the provider has no batches.
+        ``label`` is a name for people to read. The same requests find the earlier run, unless
+        ``new`` is set. If that run has ended, its requests that failed for a transient reason
+        (expired, canceled, overload, …) are retried, and a log record reports this.
+        ``output_format`` works as in `respond`: the run's `results` parse the answers with it, and
+        another process passes it to them again. Raises `ActorConfigurationError` if the provider
+        does not support batches.
         """
         submit = cast("Callable[..., Awaitable[Run]]", self._batched("submit", requests))
         actor, output = self._shaped(output_format)
@@ -249,7 +256,7 @@ class Actor(Closing):
         new: bool = False,
         output_format: type[Any] | None = None,
     ) -> Run:
-        """`submit`, with or without a running event loop."""
+        """Run `submit` synchronously, with or without a running event loop."""
         submit = cast("Callable[..., Run]", self._batched("submit_sync", requests))
         actor, output = self._shaped(output_format)
         run = submit(actor, requests, label=label, new=new)
@@ -268,9 +275,9 @@ class Actor(Closing):
     ) -> RunContext:
         """`submit` as a block: ``async with actor.run(requests) as run:``, or ``with``.
 
-        The block has the `Run`: its id, `progress`, `results`, `wait`, `retry_failed`, `cancel`.
-        To iterate over it gives its results, in input order unless ``ordered`` is False. Leaving
-        the block never cancels. Raises what `submit` raises, on entering.
+        The block receives the `Run`: its id, `progress`, `results`, `wait`, `retry_failed` and
+        `cancel`. Iterating over it yields its results, in input order unless ``ordered`` is False.
+        Leaving the block never cancels the run. Entering it raises what `submit` raises.
         """
         self._batched("submit", requests)
         plain = cast(
@@ -292,17 +299,17 @@ class Actor(Closing):
         return RunContext(submit, submit_sync)
 
     def _asks_anew(self, new: bool) -> bool:
-        """Whether the provider must be told ``new``: one that keeps nothing asks anew anyway."""
+        """Return whether to pass ``new``; a provider that stores nothing always sends anew."""
         return new and self._provider.capabilities.durable
 
     def _shaped(
         self, output_format: type[Any] | None
     ) -> tuple[ActorConfiguration, OutputFormat[Any] | None]:
-        """Whom to ask, and what reads the answers."""
+        """Return the configuration to use, and the format that parses the answers."""
         if output_format is None:
             return self._configuration, None
         output = output_format_of(output_format)
-        # The same object each time, since what its requests share is encoded once for each.
+        # Reuse the same object, because what its requests share is encoded once per object.
         shaped = self._shapes.get(output.kind)
         if shaped is None:
             shaped = self._configuration.with_response_schema(output.schema, OutputJudge(output))
@@ -325,7 +332,7 @@ class Actor(Closing):
 
 
 def _kept(keep: bool) -> dict[str, bool]:
-    # A provider of somebody else's, which knows nothing of it, is not troubled with the default.
+    # A third-party provider may not accept `keep`, so the default is not passed.
     return {"keep": True} if keep else {}
 
 
@@ -344,7 +351,7 @@ async def _read_all(
         async for result in results:
             yield result.with_output(output)
     finally:
-        # Who ends the iteration ends the provider's too, at once.
+        # If the caller ends the iteration, end the provider's at once too.
         if isinstance(results, AsyncGenerator):
             await cast("AsyncGenerator[ActorResult]", results).aclose()
 
@@ -359,11 +366,11 @@ def load_actor(
 ) -> Actor:
     """Read an actor's YAML and bind it to its provider.
 
-    ``name`` chooses one of several actors in the file. ``tools`` are functions that the model may
-    call, beside those that the file names as ``module:function``. ``settings`` are keywords of the
-    provider (``ledger``, ``linger``, ``base_url``, …): they rank above environment and YAML; those
-    that concern only batches are no fault for an actor that is answered live. Actors with the same
-    settings share a provider, which the last of them to be closed closes. Raises
+    ``name`` selects one of several actors in the file. ``tools`` are functions that the model may
+    call, in addition to those that the file names as ``module:function``. ``settings`` are keywords
+    of the provider (``ledger``, ``linger``, ``base_url``, …); they take precedence over environment
+    variables and YAML. Settings that concern only batches are accepted for a live actor. Actors
+    with the same settings share a provider, which is closed when the last of them is closed. Raises
     `ActorConfigurationError` and `ProviderNotFoundError`.
     """
     configuration = ActorLoader.load(path, name=name)

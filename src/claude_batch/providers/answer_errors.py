@@ -1,4 +1,4 @@
-"""Answers that came, and are none to rely on, as the errors that callers get."""
+"""Errors for answers that arrived but are not usable."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["Stopped", "answer_error"]
 
 
 class Stopped(Protocol):
-    """Why a conversation cannot go on, as an `Answer` has it."""
+    """The reason why a conversation stopped, as an `Answer` holds it."""
 
     @property
     def stopped(self) -> str | None:
@@ -29,14 +29,14 @@ class Stopped(Protocol):
 
     @property
     def note(self) -> str | None:
-        """The same in words."""
+        """The reason in words."""
         ...
 
 
 def answer_error(
     state: RequestState, response: ActorResponse, who: str, stop: Stopped | None = None
 ) -> AnswerError:
-    """The error of an answer that is none to rely on; ``who`` names its request."""
+    """Return the error for an unusable answer; ``who`` names its request."""
     about: dict[str, Any] = {
         "text": response.text,
         "stop_reason": response.stop_reason,

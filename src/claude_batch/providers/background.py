@@ -1,4 +1,4 @@
-"""An event loop in a thread: what lets any thread and any loop use one asynchronous client."""
+"""An event loop in a thread, so that any thread and any loop can use one asynchronous client."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ _T = TypeVar("_T")
 
 
 class LoopThread:
-    """An event loop in a thread of its own, which starts at once and ends with `stop`."""
+    """An event loop in its own thread, which starts at once and ends with `stop`."""
 
     def __init__(self, name: str = "claude-live") -> None:
         self._loop = asyncio.new_event_loop()
         self._process = os.getpid()
-        # A daemon, so that a program which never closes its provider can end.
+        # A daemon thread, so that a program which never closes its provider can end.
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
     @property
     def alive(self) -> bool:
-        """False after a fork: threads stay with the parent."""
+        """Return False after a fork, because threads stay with the parent process."""
         return self._process == os.getpid() and self._thread.is_alive()
 
     def run(self, call: Coroutine[Any, Any, _T]) -> concurrent.futures.Future[_T]:
-        """Start a call from any thread; cancelling the future cancels the call."""
+        """Start a coroutine from any thread; cancelling the future cancels the coroutine."""
         return asyncio.run_coroutine_threadsafe(call, self._loop)
 
     def stop(self, last: Callable[[], Coroutine[Any, Any, None]] | None) -> None:
-        """Cancel what runs, run ``last``, and end the thread."""
+        """Cancel the running coroutines, run ``last``, and end the thread."""
 
         async def end() -> None:
-            await asyncio.sleep(0)  # what was handed over last begins, so that it can be told
+            await asyncio.sleep(0)  # let new tasks begin, so that they receive the cancellation
             others = asyncio.all_tasks() - {asyncio.current_task()}
             for task in others:
                 task.cancel()
@@ -58,9 +58,9 @@ class LoopThread:
 
 
 def wait_for(future: concurrent.futures.Future[_T]) -> _T:
-    """The future's result; a wait that is interrupted (Ctrl-C) cancels it."""
+    """Return the future's result; an interrupt (Ctrl-C) during the wait cancels the future."""
     try:
         return future.result()
     except BaseException:
-        future.cancel()  # of no effect where it is done
+        future.cancel()  # no effect if it is done
         raise

@@ -72,11 +72,11 @@ _Requests = Iterable[str | ActorRequest] | AsyncIterable[str | ActorRequest]
 
 
 class ClaudeBatchProvider(Opened):
-    """Submits to ``/v1/messages/batches``, polls, and maps results, for any number of callers.
+    """Provider that submits to ``/v1/messages/batches``, polls, and maps results to requests.
 
-    All providers of a process that name the same ledger share one engine: their requests travel
-    in shared batches. Nothing is opened before the first use. Keywords rank with the command line,
-    above environment variables and an actor's YAML.
+    It serves any number of callers. All providers of a process that name the same ledger share one
+    engine, and their requests share batches. Nothing is opened before the first use. Keywords take
+    the same precedence as command line options, above environment variables and an actor's YAML.
     """
 
     name: str = "claude-batch"
@@ -99,15 +99,16 @@ class ClaudeBatchProvider(Opened):
         middleware_timeout: str | float = TIMEOUT,
         **settings: Unpack[SettingKeywords],
     ) -> None:
-        """``default_options`` are Messages parameters for requests that do not set them.
+        """Configure the provider; nothing is opened yet.
 
+        ``default_options`` are Messages parameters for requests that do not set them.
         ``api_key_env`` names the environment variable that holds the key (``ANTHROPIC_API_KEY``).
         ``settings`` are those of `claude_batch.core.settings`, of the batch mode and of the ledger.
-        ``drive=False`` stores and reads only: another process, or `advance`, sends and polls.
-        ``observers`` are told what this process does with the ledger, whichever provider asked.
-        ``middleware`` (see `Middleware`) changes what actors ask and are answered, and
-        ``middleware_timeout``, a duration, bounds each of its ``after_response``.
-        Raises `ActorConfigurationError` for a value that cannot be used.
+        ``drive=False`` only stores and reads: another process, or `advance`, sends and polls.
+        ``observers`` are notified of what this process does with the ledger, for all its providers.
+        ``middleware`` (see `Middleware`) changes requests and responses, and
+        ``middleware_timeout``, a duration, limits each ``after_response`` call. Raises
+        `ActorConfigurationError` for an unusable value.
         """
         self._location = default_ledger(ledger)
         self._base_url = base_url or from_environment("base_url")
@@ -118,13 +119,13 @@ class ClaudeBatchProvider(Opened):
         self.overrides: dict[str, Any] = mode_keywords(settings)
         """The settings given as keywords, durations in seconds."""
         ledger_settings = resolve_ledger_settings(ledger_keywords(settings))
-        prices_of(ledger_settings.prices)  # a fault in the file is told here too
+        prices_of(ledger_settings.prices)  # report an error in the file here too
         self.middleware: Middlewares = Middlewares(middleware, middleware_timeout)
-        """What changes requests and responses on their way."""
+        """The middleware for requests and responses."""
         self.middleware_runner: MiddlewareRunner | None = (
             MiddlewareRunner(self.middleware) if self.middleware else None
         )
-        """What calls it; None where there is none."""
+        """The runner that calls the middleware; None if there is no middleware."""
         told = checked_observers(observers)
         entrance = Entrance(
             self._location,
@@ -146,9 +147,9 @@ class ClaudeBatchProvider(Opened):
         return self._location
 
     def credentials(self) -> dict[str, str]:
-        """``base_url`` and ``api_key`` for a client of the SDK; what is not set it finds itself.
+        """Return ``base_url`` and ``api_key`` for an SDK client; the SDK looks up what is missing.
 
-        Raises `ActorConfigurationError` where ``api_key_env`` names a variable that is not set.
+        Raises `ActorConfigurationError` if ``api_key_env`` names a variable that is not set.
         """
         return find_credentials(self._base_url, self._api_key, self._api_key_env)
 
@@ -162,16 +163,16 @@ class ClaudeBatchProvider(Opened):
         key: str | None = None,
         keep: bool = False,
     ) -> ActorResponse:
-        """Ask once. Concurrent calls of any task, thread and loop share batches.
+        """Send one request. Concurrent calls of any task, thread and loop share batches.
 
-        Cancelling the call withdraws its request as long as that is not sent, and it costs nothing.
-        With ``keep`` or a ``key`` the request stays and is sent. What was sent stays: the same call
-        takes its answer over, at no further cost.
+        Cancelling the call withdraws a request that is not sent yet, at no cost. With ``keep`` or a
+        ``key``, the request stays queued and is sent. A request that was sent is not withdrawn: the
+        same call receives its answer later at no further cost.
 
         Raises `InvalidRequestError` before anything is stored, `BatchRequestError` for the API's
         own errors, `BatchTimeoutError` after ``max_wait``, `AccountHaltedError` at once when
         sending halts (the request stays queued), and `MiddlewareError`. ``key`` joins an earlier
-        call of the same actor; one that failed for a passing reason is asked again.
+        call of the same actor; a call that failed for a transient reason is retried.
         """
         asked = ActorRequest.of(request, key=key)
         runner = self.middleware_runner
@@ -181,7 +182,7 @@ class ClaudeBatchProvider(Opened):
         try:
             answer = await asyncio.wrap_future(future)
         except GeneratorExit:
-            # The coroutine was closed, of which asyncio knows nothing.
+            # The coroutine was closed, which asyncio does not report to the future.
             future.cancel()
             raise
         response = self._response(answer)
@@ -198,7 +199,7 @@ class ClaudeBatchProvider(Opened):
         key: str | None = None,
         keep: bool = False,
     ) -> ActorResponse:
-        """`respond`, with or without a running event loop; Ctrl-C is its cancellation."""
+        """Run `respond` synchronously, with or without a running event loop; Ctrl-C cancels it."""
         asked = ActorRequest.of(request, key=key)
         runner = self.middleware_runner
         if runner is not None:
@@ -220,9 +221,9 @@ class ClaudeBatchProvider(Opened):
 
     @contextlib.contextmanager
     def _acknowledged(self, answer: Answer) -> Generator[None]:
-        """An answer has reached its caller once the block has ended well.
+        """Mark an answer as delivered once the block has ended without an exception.
 
-        Else it is kept for the same call, which must not pay for it again.
+        Otherwise the answer is kept for the same call, which must not pay for it again.
         """
         try:
             yield
@@ -263,13 +264,12 @@ class ClaudeBatchProvider(Opened):
         talk: Talk | None = None,
         keep: bool = False,
     ) -> Future[Answer]:
-        """Ask with encoded params: the entrance for integrations that need no actor.
+        """Queue encoded params: the entry point for integrations that need no actor.
 
-        Without ``talk`` the API's answer is the answer, also where it asks for another turn.
-        Cancelling the future withdraws a request that is not sent yet, unless it has a key or
-        ``keep`` is set.
-        Never blocks: the first call opens the ledger on a thread of its own, and a function in the
-        place of params runs on one too.
+        Without ``talk``, the API's answer is returned even if it asks for another turn. Cancelling
+        the future withdraws a request that is not sent yet, unless it has a key or ``keep`` is set.
+        Never blocks: the first call opens the ledger on a separate thread. If ``encoded`` is a
+        function, it also runs on a separate thread.
         """
         chosen = mode or resolve_mode(True, self.overrides)
         return self._call(encoded, actor, key, chosen, talk, keep, acknowledges=False)
@@ -284,9 +284,9 @@ class ClaudeBatchProvider(Opened):
         keep: bool,
         acknowledges: bool | None = None,
     ) -> Future[Answer]:
-        """Ask; where there is middleware, whoever asked says whether it has the answer."""
+        """Queue a call; with middleware, the caller acknowledges the answer itself."""
         future: Future[Answer] = Future()
-        # Here, where the caller's own context is.
+        # Read here, because the caller's own context is active here.
         trace = self._carriers.carried()
         if acknowledges is None:
             acknowledges = self.middleware_runner is not None
@@ -312,7 +312,7 @@ class ClaudeBatchProvider(Opened):
 
         def ask(opening: Future[Entered]) -> None:
             if future.cancelled() and not keep and key is None:
-                return  # nothing was stored of it
+                return  # nothing of it was stored
             with _told(future):
                 engine, door = opening.result()
                 if isinstance(encoded, EncodedRequest) and not chosen.reuse:
@@ -344,12 +344,12 @@ class ClaudeBatchProvider(Opened):
         ordered: bool = True,
         new: bool = False,
     ) -> AsyncIterator[ActorResult]:
-        """Ask many at once, as one run; gives every result, failures included.
+        """Send many requests as one run and yield every result, failures included.
 
-        The same requests asked again go on with the same run, unless ``new``: its answers are
-        given again, and what failed for a passing reason is asked again. A request at which
-        middleware fails is a failed result; it is no part of the run. No
-        requests give no results.
+        The same requests continue the earlier run, unless ``new`` is set: its answers are returned
+        again, and requests that failed for a transient reason are retried. A request whose
+        middleware fails is a failed result and not part of the run. Without requests there are no
+        results.
         """
         refused: list[ActorResult] = []
         run = await self._store(actor, requests, self._mode(actor), new=new, refused=refused)
@@ -365,7 +365,7 @@ class ClaudeBatchProvider(Opened):
         ordered: bool = True,
         new: bool = False,
     ) -> Iterator[ActorResult]:
-        """`respond_all`, with or without a running event loop."""
+        """Run `respond_all` synchronously, with or without a running event loop."""
         refused: list[ActorResult] = []
         run = self._store_sync(actor, requests, self._mode(actor), new=new, refused=refused)
         results = iter(()) if run is None else run.results_sync(ordered=ordered)
@@ -381,14 +381,14 @@ class ClaudeBatchProvider(Opened):
         output: str | None = None,
         budget_usd: Decimal | str | float | None = None,
     ) -> Run:
-        """Store a run and send it; returns once every batch that the API's queue admits is taken.
+        """Store a run and send it; return once the API has accepted every batch its queue admits.
 
-        The process may end then: any process that opens the run goes on. The same requests find
-        the run they made before, unless ``new``; if it has ended, its requests that failed for a
-        passing reason (expired, canceled, overload, …) are asked again. Raises
-        `InvalidRequestError` for the first request that would be refused, with nothing sent,
-        `MiddlewareError` likewise, and `AccountHaltedError`. ``budget_usd``: what it may cost in
-        dollars; what does not fit is held, and is no reason to wait here.
+        The process may end then: any process that opens the run continues it. The same requests
+        find the earlier run, unless ``new`` is set. If that run has ended, its requests that failed
+        for a transient reason (expired, canceled, overload, …) are retried. Raises
+        `InvalidRequestError` or `MiddlewareError` for the first request that cannot be sent, with
+        nothing sent, and `AccountHaltedError`. ``budget_usd`` limits the run's cost in dollars.
+        Requests that do not fit are held, and this call does not wait for them.
         """
         mode = self._mode(actor, budget_usd)
         run = await self._store(actor, requests, mode, label=label, new=new, output=output)
@@ -406,7 +406,7 @@ class ClaudeBatchProvider(Opened):
         output: str | None = None,
         budget_usd: Decimal | str | float | None = None,
     ) -> Run:
-        """`submit`, with or without a running event loop."""
+        """Run `submit` synchronously, with or without a running event loop."""
         mode = self._mode(actor, budget_usd)
         run = self._store_sync(actor, requests, mode, label=label, new=new, output=output)
         assert run is not None
@@ -427,14 +427,14 @@ class ClaudeBatchProvider(Opened):
         on_estimate: Callable[[Estimate], None] | None = None,
         budget_usd: Decimal | str | float | None = None,
     ) -> Run:
-        """Store a run without waiting for its sending; what drives the ledger sends it.
+        """Store a run without waiting for its submission; the ledger's driver sends it.
 
-        ``on_invalid`` is told of each request that is left out because it would be refused; without
-        it the first one raises, with nothing stored. ``on_stored`` is told, again and again, how
-        many requests are stored by now. ``spare_single``: what the API dislikes in one request's
-        own messages does not refuse the run. ``on_estimate`` is told what a new run will come to
-        before anything of it is sent; what it raises leaves nothing stored. ``budget_usd``: what
-        it may cost in dollars.
+        ``on_invalid`` is called for each request that is left out because the API would reject it;
+        without it, the first such request raises and nothing is stored. ``on_stored`` is called
+        repeatedly with the number of requests stored so far. ``spare_single``: a fault in one
+        request's own messages does not fail the run. ``on_estimate`` receives the estimated cost of
+        a new run before anything is sent; if it raises, nothing is stored. ``budget_usd`` limits
+        the cost in dollars.
         """
         run = self._store_sync(
             actor,
@@ -507,7 +507,8 @@ class ClaudeBatchProvider(Opened):
         runner = self.middleware_runner
 
         async def add(request: ActorRequest) -> None:
-            # Encoded on this thread, the iterator's own; files are read, and all stored, on others.
+            # Encoded on this thread, the iterator's own; other threads read files and store
+            # requests.
             if actor.documents or request.documents:
                 await asyncio.wrap_future(engine.read(lambda: writer.add(request)))
             else:
@@ -550,7 +551,7 @@ class ClaudeBatchProvider(Opened):
             raise
         if run_id is None:
             return None
-        # Not here: an observer is asked there what it wants.
+        # Not on this thread, because the call runs the observers' code.
         await asyncio.wrap_future(engine.read(lambda: writer.tell(engine)))
         return await asyncio.wrap_future(engine.read(lambda: self._stored(writer, run_id)))
 
@@ -603,7 +604,7 @@ class ClaudeBatchProvider(Opened):
     def _prepared(
         self, actor: ActorConfiguration, requests: Iterable[str | ActorRequest]
     ) -> Iterator[Prepared]:
-        """Requests as middleware leaves them, or why there is none."""
+        """Yield requests as the middleware returns them, or the error of each that fails."""
         runner = self.middleware_runner
         if runner is not None:
             yield from runner.before_all_sync(actor.name, requests)
@@ -616,7 +617,7 @@ class ClaudeBatchProvider(Opened):
             yield prepared
 
     def open_run(self, run_id: str) -> Run:
-        """A run of this ledger by its id; raises `RunNotFoundError`."""
+        """Return a run of this ledger by its id. Raises `RunNotFoundError`."""
         return self._run(run_id)
 
     def _run(self, run_id: str, *, stamp: int = 0, rerun: Rerun | None = None) -> Run:
@@ -634,9 +635,9 @@ class ClaudeBatchProvider(Opened):
     def create_chat_model(
         self, model: str, temperature: float | None = None, **kwargs: Any
     ) -> ChatAnthropic:
-        """LangChain's ``ChatAnthropic``, answered from batches (extra ``langchain``).
+        """Return LangChain's ``ChatAnthropic``, answered from batches (extra ``langchain``).
 
-        Raises `InvalidRequestError` for a ``temperature`` that the model does not take.
+        Raises `InvalidRequestError` if the model does not accept ``temperature``.
         """
         from claude_batch.integrations.langchain import create_chat_model
 
@@ -644,7 +645,7 @@ class ClaudeBatchProvider(Opened):
 
 
 def _kept(answer: Answer) -> str:
-    """What is safe where middleware fails at a call's answer."""
+    """Describe what is safe when middleware fails on a call's answer."""
     again = "the same call gives it again" if answer.key is None else "its key gives it again"
     return f"the answer was paid for and is kept in the ledger: {again}, at no cost"
 
@@ -657,7 +658,7 @@ def _valid(prepared: ActorRequest | InvalidRequestError) -> ActorRequest:
 
 @contextlib.contextmanager
 def _told(caller: Future[Answer]) -> Generator[None]:
-    """What fails in the block is the caller's to know, unless it has gone."""
+    """Pass an exception in the block to the caller's future, unless it is done."""
     try:
         yield
     except Exception as error:

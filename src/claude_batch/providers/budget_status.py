@@ -1,4 +1,4 @@
-"""Budgets as they are set and shown: needs a ledger, and no key."""
+"""Set and show budgets. Needs a ledger, and no API key."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ __all__ = ["BudgetStatus", "budget_statuses", "set_budget"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetStatus:
-    """A budget and where it stands. Sums are integer nano-dollars (10⁻⁹ USD)."""
+    """A budget and its use. Amounts are integer nano-dollars (10⁻⁹ USD)."""
 
     scope: BudgetScope
     name: str
-    """The run's id, the actor's name, or "" for the day's."""
+    """The run's id, the actor's name, or "" for the daily budget."""
     budget: int
     spent: int
-    """What answers have cost."""
+    """Cost of the answers."""
     in_doubt: int
-    """What may have been paid for requests whose answers or prices are not known."""
+    """Possible cost of requests whose answers or prices are unknown."""
     reserved: int
-    """The most that what is under way can cost."""
+    """Maximum cost of the requests in progress."""
 
     @property
     def left(self) -> int:
-        """What may be reserved now; below 0 where the budget was lowered."""
+        """Return what may still be reserved; negative if the budget was lowered."""
         return self.budget - self.spent - self.in_doubt - self.reserved
 
     @property
@@ -43,7 +43,7 @@ class BudgetStatus:
         return usd(self.budget)
 
     def to_dict(self) -> dict[str, Any]:
-        """The same as plain values, for JSON; ``…_usd`` are dollars."""
+        """Return plain values for JSON; ``…_usd`` are dollars."""
         values = asdict(self)
         values["left"] = self.left
         for name in ("budget", "spent", "in_doubt", "reserved", "left"):
@@ -54,7 +54,7 @@ class BudgetStatus:
 def budget_statuses(
     ledger: Ledger, scope: BudgetScope | None = None, name: str = ""
 ) -> list[BudgetStatus]:
-    """Every budget of the ledger, or one."""
+    """Return every budget of the ledger, or one."""
     with ledger.read() as tx:
         found = budgets.all_budgets(tx, today(time.time()))
     return [
@@ -74,9 +74,9 @@ def budget_statuses(
 def set_budget(
     ledger: Ledger, scope: BudgetScope, name: str, amount: int | None, prices: Prices
 ) -> None:
-    """Set, raise or lower a budget (nano-dollars), or take it away (None).
+    """Set, raise or lower a budget (nano-dollars), or remove it (None).
 
-    What was sent before is counted; whoever drives the ledger notices at once.
+    Earlier requests count towards it. The ledger's driver notices the change at once.
     """
     with ledger.write() as tx:
         budgets.set_amount(tx, scope, name, amount)

@@ -1,4 +1,4 @@
-"""What can be closed can be closed without blocking, and be used as a block."""
+"""Base class for objects that close without blocking and work as context managers."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ __all__ = ["Closing"]
 
 
 class Closing:
-    """`close` in its other forms: ``aclose``, ``with`` and ``async with``."""
+    """Add ``aclose``, ``with`` and ``async with`` to `close`."""
 
     def close(self) -> None:
-        """Give back what was opened."""
+        """Release the resources."""
         raise NotImplementedError
 
     async def aclose(self) -> None:
-        """`close`, without blocking the event loop."""
-        # A task that was cancelled just before tells so in the loop's next turn.
+        """Run `close` without blocking the event loop."""
+        # A task cancelled just before receives its cancellation in the loop's next iteration.
         await asyncio.sleep(0)
         await asyncio.to_thread(self.close)
 

@@ -1,4 +1,4 @@
-"""What makes an actor's requests conversations: its tools, and what judges its answers."""
+"""Options that make an actor's requests conversations: its tools and its answer validation."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ __all__ = ["talk_of"]
 
 
 def talk_of(actor: ActorConfiguration) -> Talk:
-    """How an actor's conversations go on. Raises `ActorConfigurationError` for a tool that is not
-    there."""
+    """Return how an actor's conversations continue.
+
+    Raises `ActorConfigurationError` if a tool does not exist.
+    """
     toolset = actor.toolset
     if toolset is None:
         return Talk(judge=actor.judge)

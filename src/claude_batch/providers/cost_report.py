@@ -1,4 +1,4 @@
-"""What runs have cost, and what batches and the prompt cache have saved."""
+"""Report what runs have cost, and what batches and the prompt cache have saved."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Tokens:
     """Tokens of all answers, by category."""
 
     input: int
-    """Read at the full input price, cached ones not counted."""
+    """Input tokens at the full price, without cached ones."""
     output: int
     cache_read: int
     cache_write_5m: int
@@ -32,25 +32,25 @@ class Tokens:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CostShare:
-    """What a group of results has used and cost. Costs are integer nano-dollars (10⁻⁹ USD)."""
+    """Usage and cost of a group of results. Costs are integer nano-dollars (10⁻⁹ USD)."""
 
     group: str | None
-    """An actor, a model (None where there was no answer), or a day as ``2026-11-21`` (UTC)."""
+    """An actor, a model (None without an answer), or a day as ``2026-11-21`` (UTC)."""
     results: dict[str, int]
-    """Outcomes that the API told, each attempt of each request counted; none are left out."""
+    """Number of results by outcome from the API. Every attempt of every request counts."""
     tokens: Tokens
     web_searches: int
     unpriced_answers: int
-    """Answers that are in no sum below, since the price of their model is not known."""
+    """Answers whose model has no known price; the sums below leave them out."""
     reused_answers: int
-    """Answers that were had from another request, at no cost; they count nowhere else."""
+    """Answers reused from another request at no cost; they count nowhere else."""
     cost: int
     """What was paid."""
     live_cost: int
     """What the same answers would have cost without batches."""
     saved_by_batch: int
     saved_by_cache: int
-    """Against the same answers without a prompt cache; below 0 where writes outweighed reads."""
+    """Savings against no prompt cache; negative if cache writes cost more than reads saved."""
 
     @property
     def cost_usd(self) -> Decimal:
@@ -58,7 +58,7 @@ class CostShare:
         return usd(self.cost)
 
     def to_dict(self) -> dict[str, Any]:
-        """The same as plain values, for JSON; ``…_usd`` are dollars."""
+        """Return plain values for JSON; ``…_usd`` are dollars."""
         values = asdict(self)
         for name in ("cost", "live_cost", "saved_by_batch", "saved_by_cache"):
             values[f"{name}_usd"] = values[name] / 1e9
@@ -67,24 +67,24 @@ class CostShare:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CostReport:
-    """What a run, or all runs of a ledger, have cost."""
+    """Cost of a run, or of all runs of a ledger."""
 
     run_id: str | None
     """None for the whole ledger."""
     requests: dict[RequestState, int]
-    """Requests by their state now; states without any are left out. Empty for the ledger."""
+    """Requests by current state, without empty states. Empty for the whole ledger."""
     total: CostShare
     by: Grouping | None
     shares: tuple[CostShare, ...]
     unpriced: dict[str, int]
-    """Answers of models whose price is not known, by model."""
+    """Number of answers by model, for models without a known price."""
     first_answer: float | None
-    """Seconds from asking to the first results, of a run that has some."""
+    """Seconds from submission to the first results; None without results."""
     last_answer: float | None
-    """Seconds from asking to the last results."""
+    """Seconds from submission to the last results."""
 
     def to_dict(self) -> dict[str, Any]:
-        """The same as plain values, for JSON."""
+        """Return plain values for JSON."""
         values: dict[str, Any] = {
             "run_id": self.run_id,
             "requests": {str(state): count for state, count in self.requests.items()},
@@ -101,9 +101,9 @@ class CostReport:
 
 
 def cost_of(ledger: Ledger, run_id: str | None = None, by: Grouping | None = None) -> CostReport:
-    """What a run that is known to exist has cost, or the whole ledger; also split into groups.
+    """Return the cost of an existing run or of the whole ledger, optionally split into groups.
 
-    Every result that the API gave counts, those of sendings that were sent again included.
+    Every result from the API counts, also those of requests that were sent again.
     """
     with ledger.read() as tx:
         (total,) = cost_sums.sums(tx, run_id)
@@ -160,9 +160,10 @@ def _share(row: Sums, by: Grouping | None) -> CostShare:
 
 
 def price_unpriced(ledger: Ledger, prices: Prices, run_id: str | None = None) -> int:
-    """Price the answers of a run, or of the ledger, that had no price and have one now.
+    """Price the answers that had no price when they were collected and have one now.
 
-    Returns how many. They were collected before it was known, or by a version that knew no prices.
+    Covers a run, or the whole ledger. Returns the number of answers priced. Their price was not
+    known yet at the time, or they were collected by a version without prices.
     """
     count = 0
     for page in cost_sums.unpriced_answers(ledger, run_id):

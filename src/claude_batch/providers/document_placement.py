@@ -1,4 +1,4 @@
-"""Documents of single calls: those that many share are uploaded once, as in runs."""
+"""Documents of single calls: a document that many calls share is uploaded once, as in runs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["CallDocuments"]
 
 
 class CallDocuments:
-    """Where the documents of a provider's calls are. Waits for the API: not for an event loop."""
+    """Place the documents of a provider's calls. Blocks on the API; not for an event loop."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -33,10 +33,10 @@ class CallDocuments:
         mode: BatchProcessingMode,
         talk: Talk | None,
     ) -> EncodedRequest:
-        """Encode a call, its documents placed. Raises `LedgerError` and `EngineStoppedError`."""
-        # The run that holds the calls keeps their files, for as long as it is there.
+        """Encode a call and place its documents. Raises `LedgerError`, `EngineStoppedError`."""
+        # The run that groups the calls keeps their files for as long as it exists.
         run_id = engine.calls_run(door, actor, mode, talk).result()
-        # One at a time: others that share the document wait for its upload, and then name it.
+        # One at a time, so that calls that share a document wait for its upload and reuse it.
         with self._lock:
             uploads = self._uploads.get(run_id)
             if uploads is None:

@@ -1,7 +1,7 @@
-"""Uploading: a document that many requests of a run share is sent once, and named after that.
+"""Upload a document that many requests of a run share once, and refer to it by file id.
 
-Uses cannot be known beforehand, since requests are read as a stream. So they are counted, and the
-rule asks whether one more repetition would be too much.
+The number of uses cannot be known beforehand, because requests are read as a stream. So uses are
+counted, and the rule asks whether one more repetition would be too much.
 """
 
 from __future__ import annotations
@@ -22,11 +22,14 @@ __all__ = ["MOST_REPEATED", "Uploads", "is_uploaded"]
 _log = logging.getLogger(__name__)
 
 MOST_REPEATED = 1_000_000
-"""Bytes that a document may take up in the requests of a run, before it is uploaded instead."""
+"""Bytes that a document may occupy in a run's requests before it is uploaded instead."""
 
 CHECKED_EVERY = 60.0
-"""Seconds after which whoever needs a file asks whether the API still has it: one short call, so
-that whoever deleted a file there can ask again soon."""
+"""Seconds between checks that the API still has a file.
+
+The interval is short so that a user who deleted a file can soon submit again; a check is one short
+API call.
+"""
 
 _ENDINGS = {
     "application/pdf": "pdf",
@@ -39,27 +42,27 @@ _ENDINGS = {
 
 
 def is_uploaded(size: int, uses: int) -> bool:
-    """Whether a document of so many bytes is uploaded for its ``uses``-th request of a run.
+    """Return whether a document of ``size`` bytes is uploaded for its ``uses``-th request of a run.
 
-    The first request always carries it inside: a document of one request gains nothing.
+    The first request always carries it inline, because a document of one request gains nothing.
     """
     return size >= LEAST_UPLOADED and uses > 1 and size * uses > MOST_REPEATED
 
 
 class Uploads:
-    """Where the documents of one run are. `place` may wait for the API: not for an event loop."""
+    """Documents of one run. `place` may block on the API; not for an event loop."""
 
     def __init__(self, engine: Engine, door: Door) -> None:
         self._engine = engine
         self._door = door
         self.run_id: str = ""
-        """The run whose documents they are; to be set before the first one is placed."""
-        # By half a digest: a run may have a million documents, each used once.
+        """The run that owns the documents; set before the first document is placed."""
+        # Keyed by half a digest: a run may have a million documents, each used once.
         self._uses: dict[int, int] = {}
         self._known: dict[str, tuple[str | None, float]] = {}
 
     def place(self, content: Content) -> str | None:
-        """The id of the uploaded file that stands for a document; None: it travels inside."""
+        """Return the id of the uploaded file for a document, or None if it travels inline."""
         known, until = self._known.get(content.digest, (None, 0.0))
         if time.monotonic() < until:
             return known
@@ -77,12 +80,12 @@ class Uploads:
                 error,
                 extra={"for_people": True},
             )
-        # Calls of a process may share it for days; whoever deletes it meanwhile is noticed then.
+        # Calls of a process may share it for days; a later check notices if the file was deleted.
         self._known[content.digest] = (found, time.monotonic() + CHECKED_EVERY)
         return found
 
     def _remembered(self, content: Content) -> str | None:
-        """The file of an earlier upload, which the API still has."""
+        """Return the file of an earlier upload if the API still has it."""
         ledger, workspace_id = self._engine.ledger, self._door.workspace_id
         with ledger.read() as tx:
             known = uploaded_files.find_file(tx, workspace_id, content.digest)
@@ -111,7 +114,8 @@ class Uploads:
         try:
             return self._engine.do(self._door.client.has_file(file_id)).result()
         except (ApiError, Unreachable) as error:
-            # It seldom goes, and to write it out instead would cost more than to trust.
+            # Files are rarely deleted, and sending the document inline would cost more than
+            # trusting it.
             _log.info("whether the API has %s could not be asked: %s", file_id, error)
             return True
 
@@ -129,10 +133,11 @@ class Uploads:
         return file_id
 
     def _upload(self, content: Content, instead_of: str | None = None) -> str:
-        # Its own name might hold what the API takes in no name; the block tells the title.
+        # The document's own name might contain characters the API rejects; the block has the title.
         name = f"{content.digest[:16]}.{_ENDINGS[content.media_type]}"
         client, data = self._door.client, content.data()
-        # While it is at hand: a budget that comes later asks what each request about it can cost.
+        # Computed while the data is in memory: a later budget needs the maximum cost of each
+        # request.
         tokens = content_bound(content.media_type, data)
         sending = client.upload_file(name, data, content.media_type)
         file_id = self._engine.do(sending).result()

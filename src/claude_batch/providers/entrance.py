@@ -1,7 +1,7 @@
-"""A provider's way into the engine of its ledger: opened by the first use, closed once.
+"""A provider's access to the engine of its ledger: opened on first use, closed once.
 
 Opening reads and writes the ledger, which may have to wait for other processes. So it happens on a
-thread of its own where the caller may have an event loop; callers wait for it as for an answer.
+separate thread if the caller may have an event loop; callers wait for it as for an answer.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _entrances: weakref.WeakSet[Entrance] = weakref.WeakSet()
 def find_credentials(
     base_url: str | None, api_key: str | None, api_key_env: str | None
 ) -> dict[str, str]:
-    """``base_url`` and ``api_key`` for a client of the SDK; what is not set it finds itself.
+    """Return ``base_url`` and ``api_key`` for an SDK client; the SDK looks up what is missing.
 
-    Raises `ActorConfigurationError` where ``api_key_env`` names a variable that is not set.
+    Raises `ActorConfigurationError` if ``api_key_env`` names a variable that is not set.
     """
     found: dict[str, str] = {}
     if base_url is not None:
@@ -47,14 +47,14 @@ def find_credentials(
 
 
 class Entered(NamedTuple):
-    """What is had once the entrance is open."""
+    """The open engine and door."""
 
     engine: Engine
     door: Door
 
 
 class Entrance:
-    """Opens an engine and a door of it, once for all threads and event loops of a provider."""
+    """Open an engine and its door once for all threads and event loops of a provider."""
 
     def __init__(
         self,
@@ -73,24 +73,24 @@ class Entrance:
         self._lock = threading.Lock()  # held while it opens: never waited for on an event loop
         self._engine: Engine | None = None
         self._door: Door | None = None
-        self._planning = threading.Lock()  # held for a moment only
+        self._planning = threading.Lock()  # held only briefly
         self._opening: Future[Entered] | None = None
         self.closed: bool = False
         _entrances.add(self)
 
     def forget(self) -> None:
-        """After a fork: what the parent had opened is its own, the child opens anew."""
+        """Reset after a fork: the parent keeps its engine, and the child opens its own."""
         self._lock, self._planning = threading.Lock(), threading.Lock()
         self._engine = self._door = self._opening = None
 
     @property
     def entered(self) -> Entered | None:
-        """What is open; None where nothing is yet, or no more. Never waits."""
+        """Return the open engine and door, or None if it is not open. Never waits."""
         engine, door = self._engine, self._door
         return None if engine is None or door is None else Entered(engine, door)
 
     def engine(self) -> Engine:
-        """The engine, which needs no key; waits while it opens. Raises `LedgerError`."""
+        """Return the engine, which needs no key; wait while it opens. Raises `LedgerError`."""
         if (engine := self._engine) is not None:
             return engine
         with self._lock:
@@ -107,7 +107,7 @@ class Entrance:
         return self._engine
 
     def door(self) -> Door:
-        """The door; waits while it opens. Raises `LedgerError` and `ActorConfigurationError`."""
+        """Return the door, once open. Raises `LedgerError` and `ActorConfigurationError`."""
         if (door := self._door) is not None:
             return door
         with self._lock:
@@ -120,7 +120,7 @@ class Entrance:
             return self._door
 
     def opening(self) -> Future[Entered]:
-        """Open, if it is not open yet. Never waits; the future has what `door` would raise."""
+        """Start opening if needed. Never waits; the future raises what `door` would raise."""
         if (entered := self.entered) is not None:
             done: Future[Entered] = Future()
             done.set_result(entered)
@@ -129,7 +129,7 @@ class Entrance:
             if (opening := self._opening) is not None:
                 return opening
             opening = self._opening = Future()
-            # Many wait for it: one of them that gives up must not cancel it.
+            # Many callers wait for it, so one that gives up must not cancel it.
             opening.set_running_or_notify_cancel()
         threading.Thread(
             target=self._open, args=(opening,), name="claude-batch-open", daemon=True
@@ -141,14 +141,14 @@ class Entrance:
             door = self.door()
             entered = Entered(self.engine(), door)
         except BaseException as error:
-            self._opening = None  # the next one tries again
+            self._opening = None  # the next caller tries again
             opening.set_exception(error)
         else:
             self._opening = None
             opening.set_result(entered)
 
     def close(self) -> None:
-        """Give the engine back, once."""
+        """Release the engine, once."""
         with self._lock:
             self.closed = True
             engine, self._engine = self._engine, None

@@ -1,4 +1,4 @@
-"""Estimates: from requests, the free count of a few of them, and what the ledger has seen."""
+"""Estimate costs from requests, a free token count of a sample, and answers in the ledger."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ SAMPLE = 8
 """Requests whose tokens the API counts."""
 
 STORED_SAMPLE = 20
-"""Requests of a stored run that are looked at for its estimate."""
+"""Requests of a stored run that are sampled for its estimate."""
 
 _FEW = 5
-"""Answers of a model from which on they say something about the next ones."""
+"""Minimum number of a model's answers from which its next ones are predicted."""
 
 
 class Estimator:
-    """Adds up requests as they come; keeps a few of them, and of the others only sums."""
+    """Add up requests as they come; keep a sample of them, and only sums of the rest."""
 
     def __init__(
         self,
@@ -45,12 +45,15 @@ class Estimator:
         marks: CacheMarks | None = None,
         files: FileTokens | None = None,
     ) -> None:
-        """``marks`` mark the requests for the prompt cache, as those of a run would be; ``files``
-        knows what uploaded files can come to."""
+        """Set up the sums.
+
+        ``marks`` mark the requests for the prompt cache, as in a run; ``files`` holds the token
+        bounds of uploaded files.
+        """
         self._files = files
         self.loads: dict[str, Load] = {}
         self.sample: list[tuple[str, EncodedRequest]] = []
-        """Some of the requests, each as likely as any other, with the name of their model."""
+        """A uniform random sample of the requests, with the names of their models."""
         self._prices = prices
         self._mode = mode
         self._marks = marks
@@ -59,11 +62,11 @@ class Estimator:
         self._now = time.time()
         self._lanes: dict[LaneHeaders, list[int]] = {}
         self._seen = 0
-        # The same sample for the same input, so that an estimate can be repeated.
+        # A fixed seed gives the same sample for the same input, so an estimate is repeatable.
         self._random = random.Random(0)
 
     def add(self, encoded: EncodedRequest, times: int = 1, prompt: str | None = None) -> None:
-        """Count a request; ``times`` where it stands for so many like it.
+        """Count a request ``times`` times, if it stands for that many similar ones.
 
         ``prompt`` as in `CacheMarks.mark`.
         """
@@ -97,7 +100,7 @@ class Estimator:
             self.sample[place] = (model, encoded)
 
     def estimate(self, rules: dict[str, Rule]) -> Estimate:
-        """What all of them come to, by these rules."""
+        """Estimate all requests by these rules."""
         batches = sum(
             max(
                 -(-count // self._mode.max_requests), -(-body_length(count, size) // MAX_BODY_BYTES)
@@ -117,9 +120,9 @@ class Estimator:
 
 
 def rules_seen(ledger: Ledger, actor: str, models: Iterable[str]) -> dict[str, Rule]:
-    """How long prompts and answers of these models were lately, those of the actor first.
+    """Return recent prompt and answer lengths of these models, preferring those of the actor.
 
-    Where too few were seen, what the API counted before a run was sent tells of prompts alone.
+    With too few answers, the API's token counts from before a run are used, for prompts only.
     """
     with ledger.read() as tx:
         seen = cost_sums.recent_usage(tx)
@@ -146,7 +149,7 @@ def rules_seen(ledger: Ledger, actor: str, models: Iterable[str]) -> dict[str, R
 def count_tokens(
     client: Callable[[], BatchesClient], sample: Sequence[tuple[str, EncodedRequest]]
 ) -> dict[str, float]:
-    """Tokens a byte of each model in the sample, as the API counts them, which is free.
+    """Return tokens per byte for each model in the sample, from the API's free token count.
 
     Raises `ApiError` and `Unreachable`. Not for a thread that runs an event loop.
     """
@@ -169,7 +172,7 @@ async def _count(
 
 
 def stored_estimate(writer: RunWriter, prices: Prices) -> Estimate:
-    """What a run that is stored and not yet sent will come to, by a look at a few of it."""
+    """Estimate a stored run that is not sent yet, from a sample of its requests."""
     writer.flush()
     requests, ledger = writer.count, writer.ledger
     places = sorted({requests * each // STORED_SAMPLE for each in range(STORED_SAMPLE)})
@@ -177,7 +180,7 @@ def stored_estimate(writer: RunWriter, prices: Prices) -> Estimate:
         bodies = cost_sums.params_at(tx, writer.run_id, places)
     estimator = Estimator(prices, writer.asked.mode, files=tokens_of_files(ledger))
     for number, body in enumerate(bodies):
-        # Each stands for those up to the next one.
+        # Each sampled request stands for those up to the next one.
         times = requests * (number + 1) // len(bodies) - requests * number // len(bodies)
         estimator.add(EncodedRequest(body, LaneHeaders()), times)
     looked_at = sum(load.size for load in estimator.loads.values())

@@ -1,6 +1,7 @@
-"""The settings that `ClaudeBatchProvider` takes as keywords, and whose they are.
+"""The settings that `ClaudeBatchProvider` accepts as keywords, and their owners.
 
-They rank with the command line's flags: above environment variables and an actor's YAML.
+They take the same precedence as command line options: above environment variables and an actor's
+YAML.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _Dollars = Decimal | str | float | int
 
 
 class LiveKeywords(TypedDict, total=False):
-    """The settings that also matter to an actor without ``batch_processing``."""
+    """Settings that also apply to an actor without ``batch_processing``."""
 
     live_retry: Literal["safe", "always"] | None
     max_turns: int | None
@@ -28,10 +29,10 @@ class LiveKeywords(TypedDict, total=False):
 
 
 class SettingKeywords(LiveKeywords, total=False):
-    """The settings of a run and of a ledger; `claude_batch.core.settings` explains each of them.
+    """Settings of a run and of a ledger; `claude_batch.core.settings` explains each of them.
 
     None means that the environment, the actor or the default decides. A test compares names and
-    types with the table.
+    types with the settings table.
     """
 
     linger: _Duration | None
@@ -72,10 +73,10 @@ class SettingKeywords(LiveKeywords, total=False):
 def mode_keywords(
     settings: LiveKeywords, known: type[LiveKeywords] = SettingKeywords
 ) -> dict[str, Any]:
-    """The settings of a run that were given, durations in seconds.
+    """Return the given settings of a run, durations in seconds.
 
-    Raises ``TypeError`` for a name that is not ``known``, and `ActorConfigurationError` for a value
-    that cannot be used: here, not at the first request.
+    Raises ``TypeError`` for a name that is not in ``known``, and `ActorConfigurationError` for an
+    unusable value: here, not at the first request.
     """
     for name in settings:
         if name not in known.__annotations__:
@@ -86,7 +87,7 @@ def mode_keywords(
 
 
 def ledger_keywords(settings: SettingKeywords) -> dict[str, Any]:
-    """The settings of a ledger that were given, as they were given."""
+    """Return the given settings of a ledger, unchanged."""
     return _given(settings, "ledger")
 
 

@@ -1,4 +1,4 @@
-"""Looking after a ledger: what it holds, and recovering one that was restored."""
+"""Inspect a ledger, and recover one that was restored from a backup."""
 
 from __future__ import annotations
 
@@ -28,34 +28,37 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerFacts:
-    """What `claude-batch ledger show` shows. Sizes are bytes."""
+    """Facts that `claude-batch ledger show` prints. Sizes are bytes."""
 
     path: str
     schema_version: int
     incarnation: str
     size: int
     log_size: int
-    """Of the ``-wal`` file beside it."""
+    """Size of the ``-wal`` file next to the ledger."""
     requests: dict[str, int]
     batches: dict[str, int]
     """Both by state."""
     posts: int
-    """POSTs that were armed, as far as the ledger remembers."""
+    """POSTs that were armed, as far as the ledger records them."""
     high_water_mark: str
-    """Where it lies."""
+    """Location of the high-water mark."""
     high_water: str
-    """``missing``, ``unreadable``, ``reached``, ``below`` (the ledger is ahead) or ``above``: the
-    ledger is behind, and must be recovered."""
+    """``missing``, ``unreadable``, ``reached``, ``below`` or ``above``.
+
+    With ``below``, the ledger is ahead of the mark. With ``above``, the ledger is behind the mark
+    and must be recovered.
+    """
     waiting_to_be_recovered: list[str]
-    """Base URLs of workspaces that send nothing until then."""
+    """Base URLs of workspaces that send nothing until the ledger is recovered."""
 
     def to_dict(self) -> dict[str, Any]:
-        """The same as plain values, for JSON."""
+        """Return plain values for JSON."""
         return asdict(self)
 
 
 def facts_of(location: str) -> LedgerFacts:
-    """What a ledger holds, and how it stands to its high-water mark; needs no key.
+    """Return a ledger's contents and its relation to its high-water mark; needs no key.
 
     Raises `LedgerError`.
     """
@@ -95,7 +98,7 @@ def facts_of(location: str) -> LedgerFacts:
 def recover_ledger(provider: ClaudeBatchProvider, *, force: bool = False) -> Recovered:
     """Recover the provider's ledger in the workspace of its key; see `lifecycle.recovery`.
 
-    Nothing may drive the ledger meanwhile, the provider included.
+    No process may drive the ledger meanwhile, the provider included.
     """
     return _with_client(
         provider, lambda ledger, client: recover(ledger, client, provider.settings, force=force)
@@ -103,9 +106,10 @@ def recover_ledger(provider: ClaudeBatchProvider, *, force: bool = False) -> Rec
 
 
 def confirm_key(provider: ClaudeBatchProvider, run_id: str) -> tuple[str, bool]:
-    """Let the provider's key go on with a run of another key; see `lifecycle.confirming`.
+    """Allow the provider's key to continue a run of another key; see `lifecycle.confirming`.
 
-    Returns the run's whole id, and False where the key does so already. Raises `RunNotFoundError`.
+    Returns the run's full id, and False if the key may already continue it. Raises
+    `RunNotFoundError`.
     """
     found: list[str] = []
 
@@ -120,7 +124,7 @@ def confirm_key(provider: ClaudeBatchProvider, run_id: str) -> tuple[str, bool]:
 def _with_client(
     provider: ClaudeBatchProvider, work: Callable[[Ledger, BatchesClient], Awaitable[_T]]
 ) -> _T:
-    """Work on the provider's ledger with its key, beside whatever the provider itself has open."""
+    """Work on the provider's ledger with its key, independent of what the provider has open."""
 
     async def whole() -> _T:
         given = provider.credentials()

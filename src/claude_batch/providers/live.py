@@ -1,9 +1,9 @@
 """`ClaudeProvider`: answers at once, through the live Messages API, at the full price.
 
-Calls run on an event loop of the provider's own, in a thread that starts with the first call: so
-one client with its connections serves every thread and event loop that asks, and the sync twins
-work whether or not a loop runs. How fast calls leave is learned from the API's answers, and shared
-by every provider of the process that has the same key (`claude_batch.wire.pace`).
+Calls run on the provider's own event loop, in a thread that starts with the first call. So one
+client with its connections serves every calling thread and event loop, and the sync methods work
+whether or not a loop runs. The request rate adapts to the API's answers, and is shared by every
+provider of the process that has the same key (`claude_batch.wire.pace`).
 """
 
 from __future__ import annotations
@@ -69,10 +69,10 @@ __all__ = ["ClaudeProvider"]
 _T = TypeVar("_T")
 
 Ask = Callable[[ActorConfiguration, ActorRequest], Awaitable[ActorResponse]]
-"""Makes one call, wherever the caller runs."""
+"""Makes one call, on any event loop of the caller."""
 
 _LONGEST_WAIT = 8.0
-"""Seconds between two tries of a call that failed for a reason of its own."""
+"""Maximum seconds between two attempts of a call that failed for a reason of its own."""
 
 
 class ClaudeProvider(Closing):
@@ -101,23 +101,22 @@ class ClaudeProvider(Closing):
         middleware_timeout: str | float = TIMEOUT,
         **settings: Unpack[LiveKeywords],
     ) -> None:
-        """``base_url`` and ``api_key`` default to the SDK's environment.
+        """Configure the provider; nothing is opened yet.
 
-        ``api_key_env`` names another variable for the key. ``concurrency`` bounds the calls to a
-        model that are under way at once; the API's own limits, and its refusals, may allow fewer.
-        ``timeout``, a duration, bounds the silence of one call (default: ten minutes, or the hour
-        per 128,000 tokens that ``max_tokens`` may take, if that is more). ``max_retries`` bounds
-        how often a call is made again after a fault that passes. ``live_retry`` says after which:
-        ``safe`` (the default): only where nothing was processed, such as a connection that could
-        not be made; ``always``: also after a 500, a time-out or a broken connection, so that an
-        answer may be paid twice. A 429 or 529 is waited out together with all other calls, for
-        ``refusal_patience`` (a duration) at most; with ``max_retries=0`` nothing is tried again.
-        ``prices`` is a file of own prices, which rank before the known ones. ``default_options``
-        are Messages parameters for requests that do not set them. ``max_turns`` and
-        ``validation_attempts`` are as in `BatchProcessingMode`.
-        ``middleware`` (see `Middleware`) changes requests and responses, and
-        ``middleware_timeout``, a duration, bounds each of its ``after_response``.
-        Raises `ActorConfigurationError`.
+        ``base_url`` and ``api_key`` default to the SDK's environment. ``api_key_env`` names another
+        variable for the key. ``concurrency`` limits the concurrent calls per model; the API's own
+        rate limits may allow fewer. ``timeout``, a duration, limits the time without any data in
+        one call. The default is ten minutes, or, if that is longer, one hour per 128,000 tokens of
+        ``max_tokens``. ``max_retries`` limits the retries of a call after a transient error; 0
+        disables all retries. ``live_retry`` selects the errors: ``safe`` (the default) retries only
+        if nothing was processed, such as after a failed connection; ``always`` also retries after a
+        500, a timeout or a broken connection, so an answer may be paid for twice. After a 429 or
+        529, all calls wait together, for at most ``refusal_patience`` (a duration). ``prices`` is a
+        file of custom prices, which take precedence over the built-in ones. ``default_options`` are
+        Messages parameters for requests that do not set them. ``max_turns`` and
+        ``validation_attempts`` are as in `BatchProcessingMode`. ``middleware`` (see `Middleware`)
+        changes requests and responses, and ``middleware_timeout``, a duration, limits each
+        ``after_response`` call. Raises `ActorConfigurationError`.
         """
         if concurrency < 1:
             raise ActorConfigurationError(f"concurrency: {concurrency} is less than 1")
@@ -140,7 +139,7 @@ class ClaudeProvider(Closing):
         self._prices = prices_of(prices or from_environment("prices"))
         self._encoders = RequestEncoders(default_options, batch=False)
         self.middleware: Middlewares = Middlewares(middleware, middleware_timeout)
-        """What changes requests and responses on their way."""
+        """The middleware for requests and responses."""
         self._runner = MiddlewareRunner(self.middleware)
         self._lock = threading.Lock()
         self._thread: LoopThread | None = None
@@ -151,11 +150,11 @@ class ClaudeProvider(Closing):
 
     @property
     def closed(self) -> bool:
-        """True once it has been closed."""
+        """Return True after `close`."""
         return self._closed
 
     def close(self) -> None:
-        """Close the connections; calls under way are cancelled. Closing again does nothing."""
+        """Close the connections; calls in progress are cancelled. Closing again does nothing."""
         with self._lock:
             self._closed = True
             thread, self._thread = self._thread, None
@@ -173,12 +172,14 @@ class ClaudeProvider(Closing):
         key: str | None = None,
         keep: bool = False,
     ) -> ActorResponse:
-        """Ask once. Cancelling the caller cancels the call, whatever ``keep`` is: no ledger has it.
+        """Send one request. Cancelling the caller cancels the call.
 
-        Raises `InvalidRequestError` before anything is sent, `AccountHaltedError` where the
-        account is at fault (credentials, billing, permission, spend limit), `MiddlewareError`, an
-        `AnswerError` for an answer that is paid for and cannot be relied on (`MalformedAnswerError`
-        has its bytes), and `LiveRequestError` for everything else that went wrong.
+        ``keep`` has no effect, because live calls are not stored in a ledger.
+
+        Raises `InvalidRequestError` before anything is sent, `AccountHaltedError` if the account is
+        at fault (credentials, billing, permission, spend limit), `MiddlewareError`, an
+        `AnswerError` for an answer that is paid for but unusable (`MalformedAnswerError` has its
+        bytes), and `LiveRequestError` for every other failure.
         """
         return await self._through(actor, ActorRequest.of(request, key=key), self._ask_elsewhere)
 
@@ -190,7 +191,7 @@ class ClaudeProvider(Closing):
         key: str | None = None,
         keep: bool = False,
     ) -> ActorResponse:
-        """`respond`, with or without a running event loop (one that runs here is blocked)."""
+        """Run `respond` synchronously, with or without an event loop (a running one is blocked)."""
         asked = ActorRequest.of(request, key=key)
         return wait_for(self._start(self._through(actor, asked, self._ask)))
 
@@ -199,12 +200,12 @@ class ClaudeProvider(Closing):
     async def respond_all(
         self, actor: ActorConfiguration, requests: Requests, *, ordered: bool = True
     ) -> AsyncIterator[ActorResult]:
-        """Ask many; gives every result, failures included.
+        """Send many requests and yield every result, failures included.
 
-        ``requests`` is read as answers are taken: no more than ``concurrency`` requests are ever
-        sent and not yet given back. Once the account is at fault nothing more is sent: every
-        request that is left ends in that `AccountHaltedError`. Ending the iteration cancels what
-        is under way.
+        ``requests`` is read as results are consumed: at most ``concurrency`` requests are sent and
+        not yet yielded. Once the account is at fault, nothing more is sent, and every remaining
+        request fails with that `AccountHaltedError`. Ending the iteration cancels the calls in
+        progress.
         """
         check_requests(requests)
         many = _Many(self, actor)
@@ -243,7 +244,7 @@ class ClaudeProvider(Closing):
     def respond_all_sync(
         self, actor: ActorConfiguration, requests: Requests, *, ordered: bool = True
     ) -> Iterator[ActorResult]:
-        """`respond_all`, with or without a running event loop.
+        """Run `respond_all` synchronously, with or without a running event loop.
 
         A plain iterable is read in the calling thread, an asynchronous one on the provider's loop.
         """
@@ -286,10 +287,10 @@ class ClaudeProvider(Closing):
             yield request
 
     def create_chat_model(self, model: str, temperature: float | None = None, **kwargs: Any) -> Any:
-        """LangChain's ``ChatAnthropic``, on this provider's server and key (an extra).
+        """Return LangChain's ``ChatAnthropic``, on this provider's server and key (an extra).
 
-        Its own retries are off unless ``max_retries`` is given or ``live_retry`` is ``always``,
-        because LangChain also calls again after a 500, which may have been billed.
+        LangChain's own retries are off unless ``max_retries`` is given or ``live_retry`` is
+        ``always``, because LangChain also retries after a 500, which may have been billed.
         """
         integration = importlib.import_module("claude_batch.integrations.langchain")
         if resolve_mode(True, self._settings).live_retry == "safe":
@@ -310,7 +311,7 @@ class ClaudeProvider(Closing):
                 if self._closed:
                     raise ActorConfigurationError("the provider is closed; make a new one")
                 if self._thread is None or not self._thread.alive:
-                    # Not alive: a fork left the thread, and the sockets, with the parent.
+                    # Not alive: a fork left the thread and the sockets with the parent process.
                     self._thread, self._live = LoopThread(), None
                 return self._thread.run(self._unless_closed(call))
         except BaseException:
@@ -322,7 +323,7 @@ class ClaudeProvider(Closing):
             return await call
         except asyncio.CancelledError:
             if self._closed:
-                # The caller was not cancelled, so it must not look as if it had been.
+                # The caller was not cancelled, so it must not receive a `CancelledError`.
                 raise EngineStoppedError(
                     "the provider was closed while it waited for an answer"
                 ) from None
@@ -331,7 +332,7 @@ class ClaudeProvider(Closing):
     async def _through(
         self, actor: ActorConfiguration, asked: ActorRequest, ask: Ask
     ) -> ActorResponse:
-        """Ask through the middleware, which is called where this runs."""
+        """Send through the middleware, which is called in the current context."""
         if not self.middleware:
             return await ask(actor, asked)
         asked = await self._runner.before(actor.name, asked)
@@ -339,11 +340,11 @@ class ClaudeProvider(Closing):
         return await self._runner.after(actor.name, asked.key, answer, LOST_WITH_IT)
 
     async def _ask_elsewhere(self, actor: ActorConfiguration, asked: ActorRequest) -> ActorResponse:
-        """Make a call on the provider's own loop, from another one."""
+        """Make a call on the provider's own loop, from another loop."""
         return await asyncio.wrap_future(self._start(self._ask(actor, asked)))
 
     async def _ask(self, actor: ActorConfiguration, asked: ActorRequest) -> ActorResponse:
-        """Make a call, on the provider's own loop."""
+        """Make a call; runs on the provider's own loop."""
         encoder = self._encoders.of(actor)
         encoded = encoder.encode(asked)
         params = encoder.build(asked)
@@ -369,7 +370,7 @@ class ClaudeProvider(Closing):
         headers: LaneHeaders,
         retry: Literal["safe", "always"],
     ) -> ActorResponse:
-        """One turn: asked until it is answered, fails for good, or may have been billed."""
+        """Run one turn: retry until it is answered, fails permanently, or may have been billed."""
         live = self._client()
         timeout = self._patience(max_tokens)
         begun, failures = time.monotonic(), 0
@@ -389,7 +390,7 @@ class ClaudeProvider(Closing):
             if retry == "safe" and answer.may_be_billed:
                 raise self._translated(answer, live.base_url, "safe")
             if self._max_retries and answer.is_refusal:
-                # Everybody waits until the refusal has passed; this call stands first in the line.
+                # All calls wait until the rate limit has passed; this call goes first afterwards.
                 if time.monotonic() - begun < self._refusal_patience:
                     continue
             elif failures < self._max_retries and _passes(answer):
@@ -422,7 +423,7 @@ class ClaudeProvider(Closing):
         return key
 
     def _client(self) -> LiveClient:
-        # Only ever called on the provider's own loop, so two calls cannot make two.
+        # Only called on the provider's own loop, so two calls cannot create two clients.
         if self._live is None:
             import httpx2
 
@@ -471,7 +472,7 @@ class ClaudeProvider(Closing):
         if fault.location is not None:
             words = f"{words} (a redirect, which is not followed: check the base URL)"
         if answer.is_redirect:
-            # Every other call would be answered alike.
+            # Every other call would get the same error.
             return AccountHaltedError(words, reason="refused")
         reason = account_reason(fault.status, fault.error_type, fault.message, fault.details)
         if reason is not None:
@@ -486,7 +487,7 @@ class ClaudeProvider(Closing):
 
 
 class _Many:
-    """The calls of one `respond_all`: results instead of exceptions, and a halt for all."""
+    """The calls of one `respond_all`: they return failed results, and a halt ends all of them."""
 
     def __init__(self, provider: ClaudeProvider, actor: ActorConfiguration) -> None:
         self._provider = provider
@@ -555,7 +556,7 @@ def _passes(answer: LiveAnswer) -> bool:
 
 
 def _wait(answer: LiveAnswer, failures: int) -> float:
-    """Seconds before a failed call is tried again: as the answer asks, or about 0.5, 1, 2 … 8."""
+    """Return the seconds before a retry: as the answer requests, or about 0.5, 1, 2 … 8."""
     if answer.fault is not None and answer.fault.retry_after is not None:
         return min(answer.fault.retry_after, _LONGEST_WAIT)
     return min(_LONGEST_WAIT, 0.5 * 2.0 ** (failures - 1)) * random.uniform(0.75, 1.0)

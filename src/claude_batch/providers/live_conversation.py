@@ -1,4 +1,4 @@
-"""A conversation with the live API, to its end: what the driver does for those in batches."""
+"""Run a conversation with the live API to its end, as the driver does for batches."""
 
 from __future__ import annotations
 
@@ -41,9 +41,11 @@ async def converse(
     ask: Callable[[bytes], Awaitable[ActorResponse]],
     mode: BatchProcessingMode,
 ) -> ActorResponse:
-    """Ask, and go on as long as the answers ask for another turn; the last one, with all costs.
+    """Send a request, and continue while the answers ask for another turn.
 
-    Raises an `AnswerError` for an answer that is none to rely on, and what ``ask`` raises.
+    Returns the last answer, with the costs of all turns.
+
+    Raises an `AnswerError` for an unusable answer, and what ``ask`` raises.
     """
     toolset = actor.toolset
     tools: Tools = {} if toolset is None else toolset.tools
@@ -84,7 +86,7 @@ def _stopped(response: ActorResponse, why: str, note: str) -> Exception:
 
 
 def _ours(params: bytes, message: bytes, tools: Tools) -> bool:
-    """Whether the calls of an answer are ours to make, and not the caller's own."""
+    """Return whether the tool calls of an answer are for this library, not for the caller."""
     uses = tool_uses(message)
     others = declared_tools(params) - tools.keys()
     return bool(tools and uses) and not any(use.name in others for use in uses)

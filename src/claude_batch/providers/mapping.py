@@ -1,4 +1,4 @@
-"""From what the ledger remembers to what callers get: responses, and errors as errors."""
+"""Map the ledger's records to what callers receive: responses and exceptions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["response_of", "result_of"]
 
 
 def result_of(answer: Answer) -> ActorResult:
-    """The result of a request that has its final state."""
+    """Return the result of a request that has its final state."""
     outcome = _outcome(answer)
     is_response = isinstance(outcome, ActorResponse)
     return ActorResult(
@@ -34,7 +34,7 @@ def result_of(answer: Answer) -> ActorResult:
 
 
 def response_of(answer: Answer) -> ActorResponse:
-    """The response of a request that has its final state; raises its error instead."""
+    """Return the response of a request that has its final state, or raise its error."""
     outcome = _outcome(answer)
     if isinstance(outcome, ActorError):
         raise outcome
@@ -148,10 +148,10 @@ _CANCELED_BY = {
 
 
 def _canceled_words(answer: Answer) -> str:
-    """How a canceled request ended: who canceled it, what was billed, and how to ask again."""
+    """Describe how a canceled request ended: who canceled it, its cost, and how to retry it."""
     by = answer.kind if answer.canceler == "user" else answer.canceler
-    # The earlier turns of a conversation were answered. `turns` counts the canceled one too, unless
-    # the conversation was cancelled between two turns.
+    # The earlier turns of the conversation were answered. `turns` also counts the canceled one,
+    # unless the conversation was canceled between two turns.
     between = answer.outcome == RequestState.SUCCEEDED
     before = answer.turns if between else answer.turns - 1
     billed = "1 answer before it was" if before == 1 else f"{before} answers before it were"

@@ -1,7 +1,7 @@
-"""Calls middleware: plain methods on threads, ``async def`` ones on the caller's event loop.
+"""Call middleware: plain methods on threads, ``async def`` methods on the caller's event loop.
 
-Written once, for callers with an event loop. Those without one run it on a loop that all of them
-share, in a thread of its own. Nothing here is touched where a provider has no middleware.
+The code is written once, for callers with an event loop. Callers without one share a loop, in a
+separate thread. Without middleware, nothing here runs.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ __all__ = [
 _T = TypeVar("_T")
 
 Prepared = ActorRequest | InvalidRequestError | MiddlewareError
-"""A request to encode, or why there is none."""
+"""A request to encode, or the error that prevents it."""
 
 NOTHING_SENT = "nothing was sent for it"
 LOST_WITH_IT = "the answer was paid for, and is lost, since no ledger keeps a live one"
 
 REQUESTS_AT_ONCE = 64
-"""Requests of a run that one thread is handed together."""
+"""Number of a run's requests that one thread receives together."""
 
 RESULTS_AT_ONCE = 16
-"""Results of a run that one thread is handed together, before the first of them is given."""
+"""Number of a run's results that one thread receives together, before the first is yielded."""
 
 
 class MiddlewareRunner:
@@ -52,7 +52,7 @@ class MiddlewareRunner:
         self._middleware = middleware
 
     async def before(self, actor: str, request: ActorRequest) -> ActorRequest:
-        """The request to encode. Raises `MiddlewareError`."""
+        """Return the request to encode. Raises `MiddlewareError`."""
         passage = Passage(actor, request.key, request, NOTHING_SENT)
         await self._pass(self._middleware.before, [passage], None)
         if passage.error is not None:
@@ -63,7 +63,9 @@ class MiddlewareRunner:
     async def after(
         self, actor: str, key: str | None, response: ActorResponse, kept: str
     ) -> ActorResponse:
-        """The response to hand over. Raises `MiddlewareError`, which ends with ``kept``."""
+        """Return the response for the caller. Raises `MiddlewareError`; its message ends with
+        ``kept``.
+        """
         passage = Passage(actor, key, response, kept)
         await self._pass(self._middleware.after, [passage], self._middleware.timeout)
         if passage.error is not None:
@@ -72,7 +74,7 @@ class MiddlewareRunner:
         return passage.value
 
     async def before_all(self, actor: str, requests: Sequence[RequestLike]) -> list[Prepared]:
-        """What becomes of some requests of a run, in order."""
+        """Apply the middleware to some requests of a run; return the outcomes in order."""
         prepared: list[Prepared | Passage] = []
         for each in requests:
             try:
@@ -86,21 +88,21 @@ class MiddlewareRunner:
         return [_prepared(each) if isinstance(each, Passage) else each for each in prepared]
 
     def before_all_sync(self, actor: str, requests: Iterable[RequestLike]) -> Iterator[Prepared]:
-        """What becomes of the requests of a run, with or without a running event loop."""
+        """Apply the middleware to the requests of a run, with or without a running event loop."""
         for some in _chunks(requests, REQUESTS_AT_ONCE):
             yield from wait_on_a_loop(self.before_all(actor, some))
 
     async def after_all(
         self, actor: str, results: Iterable[ActorResult], kept: str
     ) -> AsyncIterator[list[ActorResult]]:
-        """Results of a run as the middleware leaves them, in order, a few at a time."""
+        """Yield a run's results as the middleware returns them, in order, a few at a time."""
         for some in _chunks(results, RESULTS_AT_ONCE):
             yield await self._after_some(actor, some, kept)
 
     def after_all_sync(
         self, actor: str, results: Iterable[ActorResult], kept: str
     ) -> Iterator[list[ActorResult]]:
-        """`after_all`, with or without a running event loop."""
+        """Run `after_all` synchronously, with or without a running event loop."""
         for some in _chunks(results, RESULTS_AT_ONCE):
             yield wait_on_a_loop(self._after_some(actor, some, kept))
 
@@ -121,7 +123,7 @@ class MiddlewareRunner:
     async def _pass(
         self, steps: Sequence[Step], passages: Sequence[Passage], seconds: float | None
     ) -> None:
-        """Take passages through the steps; what fails in one goes no further."""
+        """Take passages through the steps; a passage that fails goes no further."""
         for step in steps:
             going = [passage for passage in passages if passage.error is None]
             if step.is_async:
@@ -166,8 +168,10 @@ async def _await(step: Step, passage: Passage, seconds: float | None) -> None:
 
 
 def _call(step: Step, passage: Passage) -> object:
-    """What a plain method gives, or its exception: on a thread, which must not change a passage
-    that nobody waits for any more."""
+    """Return what a plain method returns, or its exception.
+
+    This runs on a thread, which must not change a passage that nobody waits for any more.
+    """
     try:
         return step.call(passage)
     except Exception as error:
@@ -197,7 +201,7 @@ async def _call_on_a_thread(step: Step, passages: Sequence[Passage], seconds: fl
 
 
 async def _done(job: Job[Any, Any]) -> None:
-    """Have a job done, or given up where an item of it overruns its time."""
+    """Run a job on a thread; abandon it if one of its items exceeds its timeout."""
     POOL.submit(job)
     waiting = asyncio.wrap_future(job.future)
     try:
@@ -208,7 +212,7 @@ async def _done(job: Job[Any, Any]) -> None:
                 return
             if job.give_up():
                 return
-            # What waits in the queue may wait behind others that never return.
+            # Queued jobs may wait behind functions that never return.
             POOL.relieve()
     finally:
         job.abandon()
@@ -222,7 +226,7 @@ _loop: LoopThread | None = None
 
 
 def wait_on_a_loop(work: Coroutine[Any, Any, _T]) -> _T:
-    """Run a coroutine on the loop of callers without one, and wait for it."""
+    """Run a coroutine on the shared loop of callers without one, and wait for it."""
     global _loop
     with _loop_lock:
         if _loop is None or not _loop.alive:

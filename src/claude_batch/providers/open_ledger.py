@@ -1,4 +1,4 @@
-"""What a provider does with the ledger that it has open, whoever asked and whatever was asked."""
+"""Ledger operations that every provider with an open ledger has."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["Opened"]
 
 
 class Opened(Closing):
-    """Opens a ledger with the first use of it, drives it, looks into it and closes it."""
+    """Opens a ledger on first use, drives it, inspects it and closes it."""
 
     def __init__(self, entrance: Entrance, *, drive: bool) -> None:
         self._entrance = entrance
@@ -29,15 +29,15 @@ class Opened(Closing):
 
     @property
     def closed(self) -> bool:
-        """True after `close`: it answers no more."""
+        """Return True after `close`; the provider then rejects all calls."""
         return self._entrance.closed
 
     @property
     def settings(self) -> LedgerSettings:
-        """The settings of the ledger, as keywords and environment give them."""
+        """Return the ledger settings from keywords and environment."""
         return self._entrance.settings
 
-    # For this room only; both wait while the first use opens the ledger.
+    # For this package only; both wait while the first use opens the ledger.
 
     @property
     def _engine(self) -> Engine:
@@ -47,44 +47,49 @@ class Opened(Closing):
         return self._entrance.door()
 
     def opening(self) -> Future[Entered]:
-        """Open the ledger, where it is not open yet, without blocking whoever asks."""
+        """Open the ledger if it is not open yet, without blocking the caller."""
         return self._entrance.opening()
 
     def close(self) -> None:
-        """Give the engine back. The last provider of a ledger parks what is not finished: batches
-        go on at the API, and the next process collects them."""
+        """Release the engine.
+
+        The last provider of a ledger parks unfinished runs: batches continue at the API, and the
+        next process collects them.
+        """
         self._entrance.close()
 
     @property
     def contact(self) -> Contact:
-        """Whether the API has answered this process yet, and what went wrong where it has not."""
+        """Return whether the API has answered this process yet, and if not, what went wrong."""
         return self._door().driver.contact
 
     @property
     def drives(self) -> bool:
-        """True where this process drives the ledger, or takes its seat as soon as it is free."""
+        """Return True if this process is the driver, or becomes it once the leader lock is free."""
         return self._drive and self._entrance.entered is not None
 
     @property
     def version(self) -> int:
-        """Rises with every change of the ledger that this process has seen."""
+        """Return a number that increases with every ledger change that this process has seen."""
         return self._engine.version
 
     @property
     def address(self) -> str:
-        """The API's base URL in use."""
+        """Return the API base URL in use."""
         return self._door().client.base_url
 
     def answers(self, run_id: str, *, start: int = 0) -> Iterator[Answer]:
-        """A run's requests in order, as the ledger holds them, undecoded: for output files.
+        """Yield a run's requests in order, undecoded as in the ledger, for output files.
 
-        ``start`` is the position of the first one.
+        ``start`` is the position of the first request.
         """
         return queries.answers_by_position(self._engine.ledger, run_id, start=start)
 
     def missing_tools(self, run_id: str) -> str | None:
-        """Why nothing of a run goes on in this process: all that is open of it are conversations
-        that wait for tools which this process does not have, or must not import. None otherwise.
+        """Return why a run makes no progress in this process, or None if it can.
+
+        The reason is that all its unfinished requests are conversations that wait for tools which
+        this process does not have, or must not import.
         """
         why = self._engine.workbench.why_not(run_id)
         if why is None:
@@ -96,28 +101,28 @@ class Opened(Closing):
         return why if left == waiting else None
 
     def outstanding(self) -> list[Outstanding]:
-        """The runs that are unfinished, or whose output is not written yet; oldest first."""
+        """Return the runs that are unfinished or whose output is not written yet, oldest first."""
         with self._engine.ledger.read() as tx:
             return delivery.outstanding_runs(tx)
 
     def resume(self) -> None:
-        """Drive the ledger, lifting a halt of this key's workspace."""
+        """Drive the ledger, and lift a halt of this key's workspace."""
         self._door()
         self._engine.resume()
 
     def advance_sync(self) -> bool:
-        """One pass over everything that is due; False where another process drives."""
+        """Run one pass over everything that is due; return False if another process drives."""
         return self._engine.advance(self._door()).result()
 
     def prune(
         self, *, older_than: str | float = "30d", runs: Sequence[str] = (), dry_run: bool = False
     ) -> Pruned:
-        """Remove runs that were delivered so long ago from the ledger, or just ``runs`` by id.
+        """Remove runs from the ledger that were delivered that long ago, or only ``runs`` by id.
 
-        Uploaded documents that no other run names are deleted at the API. What is unfinished,
-        undelivered or unknown stays; what is removed is asked, and paid for, anew when it is asked
-        again. Waits. Raises `RunNotFoundError`, and `InvalidRequestError` for one of ``runs`` that
-        must stay, with nothing removed.
+        Uploaded documents that no other run uses are deleted at the API. Unfinished, undelivered
+        and unknown requests stay. A removed request is sent, and paid for, again if it is submitted
+        again. Blocks. Raises `RunNotFoundError`, and `InvalidRequestError` for one of ``runs`` that
+        must stay; then nothing is removed.
         """
         seconds = parse_duration(older_than)
         return prune(self._engine, self._door, older_than=seconds, run_ids=runs, dry_run=dry_run)

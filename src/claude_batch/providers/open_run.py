@@ -12,9 +12,9 @@ __all__ = ["open_run"]
 
 
 def open_run(run_id: str, *, ledger: str | os.PathLike[str] | None = None, **settings: Any) -> Run:
-    """A run by its id, in any process, on any day; needs no YAML.
+    """Return a run by its id, in any process, at any time; needs no YAML.
 
-    ``settings`` are those of `ClaudeBatchProvider`, which closing the run closes. Raises
+    ``settings`` are those of `ClaudeBatchProvider`; closing the run closes that provider. Raises
     `RunNotFoundError`.
     """
     provider = ClaudeBatchProvider(ledger=ledger, **settings)

@@ -1,7 +1,7 @@
-"""Preflight: the API looks at one request of each shape of a run before any of it is sent.
+"""Preflight: the API checks one request of each shape of a run before any of it is sent.
 
-A batch tells of a mistake in its params only when it has ended. Counting tokens is free, takes a
-second, and checks the same model, tools and schema.
+A batch reports an error in its params only when it has ended. Counting tokens is free, takes a
+second, and validates the same model, tools and schema.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ __all__ = ["MOST_SHAPES", "Preflight", "preflight_of"]
 _log = logging.getLogger(__name__)
 
 FROM_REQUESTS = 101
-"""Requests of a run from which on preflight is on by default."""
+"""Minimum requests of a run for which preflight is on by default."""
 
 MOST_SHAPES = 50
-"""Shapes of a run that are looked at; more would hold it up."""
+"""Maximum shapes of a run that are checked; more would delay it."""
 
 AT_ONCE = 8
-"""Calls under way at a time."""
+"""Maximum concurrent calls."""
 
 PATIENCE = 20.0
-"""Seconds until the API is not waited for any more: what it would say is a help, not a need."""
+"""Seconds until preflight stops waiting for the API, because its answer is optional."""
 
 _NOT_COUNTED = re.compile(r"\w+: Extra inputs are not permitted")
-"""Said of a parameter that counting does not know; a batch may take it all the same."""
+"""Error for a parameter that token counting does not support; a batch may still accept it."""
 
 Count = Callable[[bytes, LaneHeaders], Awaitable[int]]
 
@@ -57,7 +57,7 @@ class _Sample:
 
 
 class Preflight:
-    """Collects the shapes of one run while it is stored, and has them looked at."""
+    """Collects the shapes of one run while it is stored, and has the API check them."""
 
     def __init__(
         self,
@@ -67,10 +67,11 @@ class Preflight:
         always: bool = False,
         spare_single: bool = False,
     ) -> None:
-        """``count`` asks the API; ``run`` runs a coroutine where it may be awaited.
+        """Set up the checks.
 
-        ``always``: whatever the number of requests. ``spare_single``: a fault in one request's own
-        messages does not refuse the run.
+        ``count`` calls the API; ``run`` schedules a coroutine on a loop where it may be awaited.
+        ``always``: check whatever the number of requests. ``spare_single``: a fault in one
+        request's own messages does not reject the run.
         """
         self._count = count
         self._run = run
@@ -81,10 +82,10 @@ class Preflight:
         self._left_out = 0
 
     def look(self, request: ActorRequest, encoded: EncodedRequest, position: int) -> None:
-        """Note the shape of a request."""
+        """Record the shape of a request."""
         plain = request.prompt is not None and not request.documents
         if plain:
-            # All that is no prompt is the actor's: one look serves for all of them.
+            # Everything but the prompt belongs to the actor, so one check covers all its requests.
             if self._plain is encoded.headers:
                 return
             self._plain = encoded.headers
@@ -97,9 +98,10 @@ class Preflight:
             self._left_out += 1
 
     def check(self, requests: int) -> list[TokenCount]:
-        """Ask the API, where the run is large enough; what it counted. Raises `PreflightError`.
+        """Check the shapes if the run is large enough; return the token counts.
 
-        Blocks. An API that cannot be reached, or has no time, is no reason to refuse.
+        Raises `PreflightError`. Blocks. An API that is unreachable or too slow does not reject the
+        run.
         """
         if not self._samples or not (self._always or requests >= FROM_REQUESTS):
             return []
@@ -133,7 +135,7 @@ class Preflight:
     async def _ask(
         self, samples: list[_Sample], bodies: list[bytes]
     ) -> list[int | Exception | None]:
-        """What the API said of each; None where it was not asked any more."""
+        """Return the API's answer to each request; None for those that were not sent."""
         free = asyncio.Semaphore(AT_ONCE)
         over = False
 
@@ -149,14 +151,14 @@ class Preflight:
                     over = True
                     return Unreachable(f"no answer for {PATIENCE:g} seconds")
                 except (ApiError, Unreachable) as error:
-                    # A refusal ends the run, anything else that fails would fail again.
+                    # A rejection ends the run; any other error would repeat for the rest.
                     over = True
                     return error
 
         return await asyncio.gather(*map(one, samples, bodies))
 
     def _refuses(self, fault: ApiFault) -> bool:
-        """Whether a batch would be told the same of this request, and of all like it."""
+        """Return whether a batch would get the same error for this request and all like it."""
         if not fault.from_api or fault.account_reason is not None:
             return False
         if fault.status == 404:
@@ -180,9 +182,9 @@ def _refusal(sample: _Sample, fault: ApiFault) -> PreflightError:
 def preflight_of(
     mode: BatchProcessingMode, door: Door, engine: Engine, *, drives: bool, spare_single: bool
 ) -> Preflight | None:
-    """What looks at a run of this mode before it is packed; None where nothing should."""
+    """Return the preflight for a run of this mode before it is packed, or None if none is due."""
     if mode.preflight is False or (mode.preflight == "auto" and not drives):
-        return None  # who only stores has nothing to do with the API
+        return None  # a process that only stores has no contact with the API
     return Preflight(
         door.client.count_tokens,
         engine.do,

@@ -1,4 +1,4 @@
-"""How far a run is: its share that is done, what it cost so far, what failed, when it may end."""
+"""Progress of a run: completed share, cost so far, failures, and expected end."""
 
 from __future__ import annotations
 
@@ -18,26 +18,29 @@ from claude_batch.providers.status import RunStatus
 __all__ = ["Progress", "ProgressReader", "expected_end"]
 
 PAST_BATCHES = 50
-"""So many of a workspace's newest batches tell how long one takes."""
+"""Number of a workspace's newest batches that predict how long one takes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """How far a run is by now."""
+    """Progress of a run at one moment."""
 
     done: float
-    """The share of its requests that have their final state, from 0 to 1."""
+    """Share of the requests that have their final state, from 0 to 1."""
     cost: int
-    """Nano-dollars (10⁻⁹ USD) of the batches that are collected, as far as prices are known."""
+    """Nano-dollars (10⁻⁹ USD) of the collected batches, as far as prices are known."""
     unpriced: int
-    """Answers that are not in it, since the price of their model is not known."""
+    """Number of answers that `cost` leaves out, because their model has no known price."""
     budget: int | None
-    """What the run may cost, in nano-dollars; None for one without a budget of its own."""
+    """The run's budget in nano-dollars; None for a run without its own budget."""
     failures: dict[str, int]
-    """Failed requests by the API's type of error, else by state; the most frequent first."""
+    """Failed requests by the API's error type, else by state; the most frequent first."""
     expected_end: float | None
-    """When it may end, by how long recent batches took (seconds since the epoch); None where
-    nothing can be told: no batch has ended yet, nobody drives, or something stands in its way."""
+    """Expected end from the durations of recent batches (seconds since the epoch).
+
+    None if no prediction is possible: no batch has ended yet, no process drives the ledger, or
+    something blocks the run.
+    """
 
     @property
     def cost_usd(self) -> Decimal:
@@ -45,13 +48,13 @@ class Progress:
         return usd(self.cost)
 
     def to_dict(self) -> dict[str, Any]:
-        """The same as plain values, for JSON."""
+        """Return plain values for JSON."""
         budget = None if self.budget is None else self.budget / 1e9
         return {**asdict(self), "cost_usd": self.cost / 1e9, "budget_usd": budget}
 
 
 class ProgressReader:
-    """Reads a run's progress again and again: what a batch cost is summed up once."""
+    """Reads a run's progress repeatedly; a collected batch's cost is added up only once."""
 
     def __init__(self, ledger: Ledger, run_id: str) -> None:
         self._ledger = ledger
@@ -61,7 +64,7 @@ class ProgressReader:
         self._failures: dict[str, int] = {}
 
     def read(self, status: RunStatus) -> Progress:
-        """The progress of the run, whose status was read just now."""
+        """Return the progress of a run, given its current status."""
         with self._ledger.read() as tx:
             live = cost_sums.live_holders(tx, self._run_id)
             for batch_id in (*cost_sums.collected_batches(tx, self._run_id), *live):
@@ -91,7 +94,7 @@ def _end_of(status: RunStatus, took: Sequence[float]) -> float | None:
         return None
     states = [batch.state for batch in status.batches]
     if BatchState.UNKNOWN in states or BatchState.LIVE in states or status.mode == "live":
-        # How long live calls take, batches of the past do not tell.
+        # Past batches do not predict how long live calls take.
         return None
     at_api = [
         batch.submitted
@@ -106,9 +109,9 @@ def _end_of(status: RunStatus, took: Sequence[float]) -> float | None:
 def expected_end(
     submitted: Iterable[float], *, waits: bool, took: Sequence[float], now: float
 ) -> float | None:
-    """When the last batch may end, by how many seconds past ones took; None where none tells.
+    """Return when the last batch may end, from the seconds that past ones took, or None.
 
-    A batch is expected to take the median of those that took longer than it has taken by now.
+    A batch is expected to take the median of those that took longer than its present age.
     ``waits``: whether more is still to be sent, for which a batch from now on is expected.
     """
     ends: list[float] = [now]

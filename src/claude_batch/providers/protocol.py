@@ -1,6 +1,6 @@
-"""`Provider`: what a framework may rely on, whoever answers.
+"""`Provider`: the interface that a framework may rely on, for any provider.
 
-A provider is told with each call which actor asks, so that many actors share one.
+Each call names the actor, so that many actors share one provider.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ __all__ = ["Provider", "ProviderCapabilities"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderCapabilities:
-    """What can be expected of a provider."""
+    """What a caller can expect of a provider."""
 
     batch: bool = False
-    """Requests travel in batches: half the price, and up to 24 hours of patience."""
+    """Requests travel in batches: half the price, and up to 24 hours of latency."""
     streaming: bool = False
-    """Answers can be had word by word as they are written."""
+    """Answers can be streamed as they are generated."""
     sync: bool = False
-    """The ``…_sync`` twins work, with and without a running event loop."""
+    """The ``…_sync`` methods work, with and without a running event loop."""
     durable: bool = False
-    """What was asked outlives the process: nothing is lost and nothing is paid for twice."""
+    """Requests outlive the process: nothing is lost and nothing is paid for twice."""
 
 
 @runtime_checkable
@@ -41,12 +41,12 @@ class Provider(Protocol):
 
     @property
     def provider_name(self) -> str:
-        """The same, under the host's word."""
+        """The same name, under the host's term."""
         ...
 
     @property
     def capabilities(self) -> ProviderCapabilities:
-        """What can be expected of it."""
+        """What a caller can expect of this provider."""
         ...
 
     async def respond(
@@ -57,16 +57,19 @@ class Provider(Protocol):
         key: str | None = None,
         keep: bool = False,
     ) -> ActorResponse:
-        """Ask once. Raises an `ActorError` where there is no answer.
+        """Send one request and return its response. Raises an `ActorError` if there is no answer.
 
-        ``keep``: what the provider has stored is sent although the caller leaves before.
+        ``keep``: a request that the provider has stored is sent even if the caller is cancelled.
         """
         ...
 
     def respond_all(
         self, actor: ActorConfiguration, requests: Requests, *, ordered: bool = True
     ) -> AsyncIterator[ActorResult]:
-        """Ask many, failures included in what it gives; as they complete unless ``ordered``."""
+        """Send many requests and yield their results, failures included.
+
+        Results come in input order, or as they complete if ``ordered`` is False.
+        """
         ...
 
     def respond_sync(
@@ -77,7 +80,7 @@ class Provider(Protocol):
         key: str | None = None,
         keep: bool = False,
     ) -> ActorResponse:
-        """`respond`, with or without a running event loop."""
+        """Run `respond` synchronously, with or without a running event loop."""
         ...
 
     def respond_all_sync(
@@ -87,17 +90,17 @@ class Provider(Protocol):
         *,
         ordered: bool = True,
     ) -> Iterator[ActorResult]:
-        """`respond_all`, with or without a running event loop."""
+        """Run `respond_all` synchronously, with or without a running event loop."""
         ...
 
     def create_chat_model(self, model: str, temperature: float | None = None, **kwargs: Any) -> Any:
-        """LangChain's chat model, answered by this provider."""
+        """Return LangChain's chat model, answered by this provider."""
         ...
 
     async def aclose(self) -> None:
-        """Give back what is held; the provider cannot be asked again."""
+        """Release all resources; the provider accepts no more calls."""
         ...
 
     def close(self) -> None:
-        """`aclose`, for callers without an event loop."""
+        """Run `aclose` for callers without an event loop."""
         ...

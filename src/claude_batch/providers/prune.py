@@ -1,4 +1,4 @@
-"""Pruning: finished runs that nobody needs any more leave the ledger, and their files the API."""
+"""Remove finished runs that are no longer needed from the ledger, and their files from the API."""
 
 from __future__ import annotations
 
@@ -21,18 +21,21 @@ class Pruned:
     """What `ClaudeBatchProvider.prune` has removed, or would remove."""
 
     runs: list[str]
-    """Their ids."""
+    """Ids of the removed runs."""
     requests: int
     size: int
-    """Bytes of prompts and answers. The ledger's file does not shrink: what comes next fills it."""
+    """Bytes of prompts and answers.
+
+    The ledger's file does not shrink, because later data fills the free space.
+    """
     files: int
-    """Uploaded documents that were deleted at the API."""
+    """Number of uploaded documents that were deleted at the API."""
     kept: dict[str, str]
-    """Runs that were old enough, and why each is kept."""
+    """Runs that were old enough but stay, with the reason for each."""
     files_left: int = 0
-    """Uploaded documents that no run names, and that could not be deleted; next time they are."""
+    """Unused uploaded documents that could not be deleted; the next prune tries again."""
     reason: str = ""
-    """Why they could not."""
+    """Why they could not be deleted."""
 
 
 def prune(
@@ -43,7 +46,7 @@ def prune(
     run_ids: Sequence[str] = (),
     dry_run: bool = False,
 ) -> Pruned:
-    """Remove runs that were delivered ``older_than`` seconds ago, or just those that are named.
+    """Remove runs that were delivered ``older_than`` seconds ago, or only the named ones.
 
     Raises `RunNotFoundError`, and `InvalidRequestError` for a named run that must be kept, before
     anything is removed.
@@ -65,7 +68,7 @@ def prune(
     for run_id in going:
         with ledger.write() as tx:
             why = pruned_runs.begin_pruning(tx, run_id, engine.process)
-        if why is not None:  # somebody asked it again meanwhile
+        if why is not None:  # submitted again meanwhile
             kept[run_id] = why
             continue
         more = True
@@ -94,7 +97,7 @@ def _found(row: queries.Record | None, run_id: str) -> str:
 
 
 def _delete_files(engine: Engine, door: Callable[[], Door]) -> tuple[int, int, str]:
-    """Delete what no run names: how many, how many are left, and why."""
+    """Delete unused files; return how many were deleted, how many are left, and why."""
     ledger = engine.ledger
     with ledger.read() as tx:
         unused = uploaded_files.count_unused(tx)

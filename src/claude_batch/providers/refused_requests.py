@@ -1,4 +1,4 @@
-"""Requests that were refused alone, put back into their places among the results of the others."""
+"""Put requests that were rejected individually back into their places among the results."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["merge", "merge_sync"]
 
 
 def _at(result: ActorResult, place: int) -> ActorResult:
-    """A result at its place in the input; an error that names its position names that one."""
+    """Return a result at its input position; an error that names its position is adjusted too."""
     error = result.error
     if error is not None and result.key is None and place != result.position:
         run_name, name = (request_name(None, each) for each in (result.position, place))
@@ -25,23 +25,23 @@ def _at(result: ActorResult, place: int) -> ActorResult:
 
 
 class _Places:
-    """Where results of a run, which counts without the refused ones, stand in the input."""
+    """Input positions of a run's results; the run itself counts without the rejected requests."""
 
     def __init__(self, refused: Sequence[ActorResult], *, ordered: bool) -> None:
-        """``refused`` have their places in the input, in order."""
+        """Store the failed results ``refused``, which have their input positions, in order."""
         self._before = [result.position - index for index, result in enumerate(refused)]
         self._left = deque(refused)
         self._ordered = ordered
 
     def ready(self, result: ActorResult) -> Iterator[ActorResult]:
-        """What is to be given now that a result has come: the refused before it, and itself."""
+        """Yield the rejected requests before a result that has arrived, then the result."""
         place = result.position + bisect_right(self._before, result.position)
         while self._left and (not self._ordered or self._left[0].position < place):
             yield self._left.popleft()
         yield _at(result, place)
 
     def rest(self) -> Iterator[ActorResult]:
-        """The refused that stand after all others."""
+        """Yield the rejected requests that follow all others."""
         while self._left:
             yield self._left.popleft()
 
@@ -49,8 +49,7 @@ class _Places:
 async def merge(
     results: AsyncIterator[ActorResult] | None, refused: Sequence[ActorResult], *, ordered: bool
 ) -> AsyncIterator[ActorResult]:
-    """The results of a run, if there is one, and of the requests that were refused, at their
-    places in the input."""
+    """Yield the results of a run, if any, and of the rejected requests, in input positions."""
     places = _Places(refused, ordered=ordered)
     if results is not None:
         async for result in results:
@@ -66,7 +65,7 @@ async def merge(
 def merge_sync(
     results: Iterator[ActorResult], refused: Sequence[ActorResult], *, ordered: bool
 ) -> Iterator[ActorResult]:
-    """`merge`, for a plain iterator."""
+    """`merge` for a plain iterator."""
     places = _Places(refused, ordered=ordered)
     for result in results:
         yield from places.ready(result)

@@ -1,4 +1,4 @@
-"""`ProviderRegistry`: which provider answers for which actor. Nothing heavy is imported for it."""
+"""`ProviderRegistry`: selects the provider for an actor. Imports no heavy dependency."""
 
 from __future__ import annotations
 
@@ -16,37 +16,38 @@ from claude_batch.providers.protocol import Provider
 __all__ = ["ProviderFactory", "ProviderRegistry", "default_registry"]
 
 ProviderFactory: TypeAlias = Callable[..., Provider]
-"""Makes a provider from keyword settings; called when an actor first needs it."""
+"""Creates a provider from keyword settings; called when an actor first needs it."""
 
 _LIVE = "claude"
 _BATCH = "claude-batch"
 _ALIASES: Mapping[str, str] = {"anthropic": _LIVE}
-# The host's word for the company that makes Claude.
+# The host's name for the company that makes Claude.
 
 _ENVIRONMENT = ("ANTHROPIC_", "CLAUDE_BATCH_")
-# Variables that settings default to: providers made under other values are other providers.
+# Environment variables that settings default to. Providers created under other values of them are
+# other providers.
 
 
 class ProviderRegistry:
-    """A table of names and factories. Names count without case; ``anthropic`` means ``claude``.
+    """A table of provider names and factories.
 
-    Actors that ask for the same provider with the same settings get the same instance, so that
-    their requests share batches and connections. Safe to use from many threads.
+    Names are case-insensitive; ``anthropic`` means ``claude``. Actors that request the same
+    provider with the same settings get the same instance, so that their requests share batches and
+    connections. Thread-safe.
     """
 
     def __init__(self) -> None:
         self._factories: dict[str, ProviderFactory] = {}
         self._made: dict[tuple[str, object, object], Provider] = {}
-        # How many actors hold a provider that nobody else was given: the last one closes it.
+        # How many actors hold a provider that was only lent; the last actor closes it.
         self._lent: dict[int, int] = {}
-        # Reentrant: a factory may itself ask the registry.
+        # Reentrant: a factory may itself use the registry.
         self._lock = threading.RLock()
 
     def register(self, name: str, factory: ProviderFactory, *, replace: bool = False) -> None:
-        """Add a provider. Raises `ActorConfigurationError` where the name is taken.
+        """Add a provider. Raises `ActorConfigurationError` if the name is taken.
 
-        With ``replace`` the new factory takes the name over; instances that were made before stay
-        with those who have them.
+        With ``replace``, the new factory takes over the name; existing instances stay in use.
         """
         name = _normal(name)
         if not name:
@@ -61,16 +62,16 @@ class ProviderRegistry:
             self._made = {key: made for key, made in self._made.items() if key[0] != name}
 
     def names(self) -> tuple[str, ...]:
-        """All names that `get` knows, sorted."""
+        """Return all names that `get` accepts, sorted."""
         with self._lock:
             aliases = (alias for alias, name in _ALIASES.items() if name in self._factories)
             return tuple(sorted({*self._factories, *aliases}))
 
     def get(self, name: str, **settings: Any) -> Provider:
-        """The provider of that name, made on the first call for these settings.
+        """Return the provider of that name, created on the first call for these settings.
 
-        A setting that is None counts as not given. Raises `ProviderNotFoundError`, which lists
-        the known names, and what the factory raises.
+        A setting that is None counts as not given. Raises `ProviderNotFoundError`, which lists the
+        known names, and what the factory raises.
         """
         with self._lock:
             provider = self._get(name, settings)
@@ -89,16 +90,16 @@ class ProviderRegistry:
             return made
 
     def for_actor(self, configuration: ActorConfiguration, **settings: Any) -> Provider:
-        """The provider that answers for an actor.
+        """Return the provider that answers an actor's requests.
 
-        ``anthropic`` and ``claude`` mean Claude: in batches where the actor has a batch mode, live
-        where it has none. Raises `ProviderNotFoundError`, and `ActorConfigurationError` for an
-        actor that cannot be asked or whose provider contradicts its mode.
+        ``anthropic`` and ``claude`` mean Claude: in batches if the actor has a batch mode, else
+        live. Raises `ProviderNotFoundError`, and `ActorConfigurationError` for an actor that cannot
+        be answered or whose provider contradicts its mode.
         """
         return self._for_actor(configuration, settings, self.get)
 
     def lend(self, configuration: ActorConfiguration, **settings: Any) -> Provider:
-        """`for_actor`, for one who will `give_back` the provider."""
+        """`for_actor` for a caller that will `give_back` the provider."""
 
         def get(name: str, **settings: Any) -> Provider:
             known = list(self._made.values())
@@ -113,7 +114,7 @@ class ProviderRegistry:
             return self._for_actor(configuration, settings, get)
 
     def give_back(self, provider: Provider) -> bool:
-        """True where the provider was lent to nobody else, and is to be closed by the caller."""
+        """Return True if no other actor holds the provider, so that the caller must close it."""
         with self._lock:
             left = self._lent.get(id(provider))
             if left is None:
@@ -153,7 +154,7 @@ class ProviderRegistry:
     def _known(self, name: str) -> str:
         wanted = _normal(name)
         with self._lock:
-            # A factory registered under an alias itself comes before what the alias means.
+            # A factory registered under an alias takes precedence over the alias's target.
             for candidate in (wanted, _ALIASES.get(wanted, wanted)):
                 if candidate in self._factories:
                     return candidate
@@ -165,7 +166,7 @@ def _normal(name: str) -> str:
 
 
 def _frozen(value: object) -> object:
-    """A value that can be looked up: equal settings give equal keys."""
+    """Return a hashable form of a value: equal settings give equal keys."""
     if isinstance(value, Mapping):
         items = cast("Mapping[str, object]", value).items()
         return ("mapping", frozenset((key, _frozen(item)) for key, item in items))
@@ -174,7 +175,7 @@ def _frozen(value: object) -> object:
     try:
         hash(value)
     except TypeError:
-        # Kept alive by the provider that it went into, so its id stays its own.
+        # The provider that received the value keeps it alive, so its id stays unique.
         return (type(value), id(value))
     return (type(value), value)
 
@@ -214,10 +215,10 @@ def _own(
     provider: Callable[..., Provider],
     twin: Callable[[], Callable[..., Provider]],
 ) -> dict[str, Any]:
-    """The settings that this provider of Claude takes.
+    """Return the settings that this provider of Claude accepts.
 
-    The actor's mode chooses between the two, so one that only the other takes (``ledger`` for an
-    actor that is answered live) is no fault; one that neither takes is.
+    The actor's mode chooses between the two providers, so a setting that only the other one accepts
+    is ignored (``ledger`` for a live actor). A setting that neither accepts is an error.
     """
     known = _keywords_of(provider)
     others = [setting for setting in settings if setting not in known]
@@ -243,7 +244,7 @@ def _keywords_of(provider: Callable[..., Provider]) -> list[str]:
 
 
 default_registry: ProviderRegistry = ProviderRegistry()
-"""The registry that `load_actor` uses; it knows ``claude`` (``anthropic``) and ``claude-batch``."""
+"""The registry that `load_actor` uses, with ``claude`` (``anthropic``) and ``claude-batch``."""
 
 default_registry.register(_LIVE, _live)
 default_registry.register(_BATCH, _batch)

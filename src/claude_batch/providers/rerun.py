@@ -1,4 +1,4 @@
-"""What people are told when a run is asked for again: what it holds, and what is asked anew."""
+"""Report what a run holds when it is submitted again, and what is retried."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _log = logging.getLogger(__name__)
 
 
 def report_rerun(run_id: str, rerun: Rerun) -> None:
-    """Log `rerun_line`: a warning if anything of the run has failed, else for information."""
+    """Log `rerun_line`: as a warning if anything of the run has failed, else as information."""
     troubled = rerun.queued or rerun.failed or rerun.lost or rerun.unknown or rerun.cancelling
     level = logging.WARNING if troubled else logging.INFO
     _log.log(level, "%s", rerun_line(run_id, rerun), extra={"for_people": True})
 
 
 def rerun_line(run_id: str, rerun: Rerun) -> str:
-    """One line: the answers that the ledger has, what is asked again, and what is not."""
+    """Return one line: answers in the ledger, requests that are retried, and those that are not."""
     answers = f"{count_of(rerun.answered, 'answer')} from the ledger{_when(rerun)}"
     parts: list[str] = []
     if rerun.cancelling:
@@ -63,7 +63,7 @@ def rerun_line(run_id: str, rerun: Rerun) -> str:
 
 
 def _when(rerun: Rerun) -> str:
-    """When the answers came, in UTC and to the minute; nothing if there is none."""
+    """Return when the answers came, in UTC to the minute; "" if there is none."""
     if not rerun.answered or rerun.first is None or rerun.last is None:
         return ""
     first, last = _minute(rerun.first), _minute(rerun.last)

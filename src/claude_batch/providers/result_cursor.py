@@ -1,4 +1,4 @@
-"""`ResultCursor`: where an iteration over a run's results stands, page by page."""
+"""`ResultCursor`: the position of an iteration over a run's results, page by page."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from claude_batch.ledger.store import Ledger
 __all__ = ["ResultCursor"]
 
 PAGE = 500
-"""Results that are read at once."""
+"""Number of results per page."""
 
 
 class ResultCursor:
-    """Reads each result of a run once, in input order or as they come."""
+    """Reads each result of a run once, in input order or in completion order."""
 
     def __init__(
         self,
@@ -29,22 +29,25 @@ class ResultCursor:
         *,
         ordered: bool,
     ) -> None:
-        """``total`` is the number of the run's requests; ``result`` makes the result of one."""
+        """Start an iteration.
+
+        ``total`` is the number of the run's requests; ``result`` converts one answer to a result.
+        """
         self._ledger = ledger
         self._run_id = run_id
         self._total = total
         self._result = result
         self._ordered = ordered
         self._position = 0  # of the next result in order
-        self._after = (0, 0)  # stamp and row number of the last one as they come
-        # As they come: which requests were given as held, a byte for each, and how many of them
+        self._after = (0, 0)  # stamp and row number of the last one in completion order
+        # In completion order: a byte per request that was yielded as held, and how many of those
         # have not ended since.
         self._given = bytearray()
         self._withheld = 0
         self._held_from = 0
 
     def read(self) -> tuple[list[ActorResult], int]:
-        """The next results that are there; and, if there is none, how many are still to come."""
+        """Return the next available results; without any, also how many are still to come."""
         if self._ordered:
             page = self._in_order(None)
             return page, 0 if page else self._total - self._position
@@ -59,9 +62,9 @@ class ResultCursor:
                 return page, 0
 
     def read_held(self, error: BudgetExceededError) -> list[ActorResult]:
-        """The next requests that a budget holds, as failed results; none if no more are held.
+        """Return the next requests that a budget holds, as failed results; empty if none remain.
 
-        In input order those in between that have ended are among them.
+        In input order, the requests between them that have ended are included.
         """
         if self._ordered:
             return self._in_order(error)
@@ -98,7 +101,7 @@ class ResultCursor:
         return page
 
     def _was_given(self, answer: Answer) -> bool:
-        """Whether a request that has ended by now was given as held."""
+        """Return whether a request that has ended by now was yielded as held."""
         if not self._given or not self._given[answer.position]:
             return False
         self._given[answer.position] = 0

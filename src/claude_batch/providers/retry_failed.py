@@ -1,4 +1,4 @@
-"""Retrying what failed: which requests of a run are meant, and what cannot be retried."""
+"""Retry failed requests: select them, and reject what cannot be retried."""
 
 from __future__ import annotations
 
@@ -20,22 +20,21 @@ _MISSING = "missing"
 
 
 class Only(NamedTuple):
-    """Which requests of a run are retried."""
+    """Selection of a run's requests to retry."""
 
     states: frozenset[RequestState] | None
-    """Failures with these outcomes; None for all of them."""
+    """Failures with these outcomes; None for all failures."""
     error_types: frozenset[str]
     """Failures with these error types as well."""
     missing: bool
-    """Whether requests whose result is missing are fetched again, and sent again if need be."""
+    """Whether to fetch missing results again, and to resend their requests if need be."""
 
 
 def parse_only(only: Iterable[str] | None) -> Only:
-    """What the words of ``only`` choose.
+    """Parse the words of ``only`` into a selection.
 
-    They are ``expired``, ``errored``, ``canceled``, ``malformed``, ``missing`` and ``type=…``.
-
-    None, or nothing, means every failure, and nothing that may have been paid for. Raises
+    They are ``expired``, ``errored``, ``canceled``, ``malformed``, ``missing`` and ``type=…``. None
+    or an empty iterable means every failure, but nothing that may have been paid for. Raises
     `ActorConfigurationError`.
     """
     words = [] if only is None else [only] if isinstance(only, str) else list(only)
@@ -59,10 +58,10 @@ def parse_only(only: Iterable[str] | None) -> Only:
 def retry_run(ledger: Ledger, run_id: str, only: Only, refetch: Callable[[], Refetched]) -> Retried:
     """Queue the failed requests of a run again, in one transaction.
 
-    Where missing results are meant, ``refetch`` fetches them first; what is still missing then of
-    the batches that were read to their end is queued in the same transaction. Raises
-    `InvalidRequestError` for single calls and for a run whose cancellation is still under way, and
-    what ``refetch`` raises.
+    If missing results are selected, ``refetch`` fetches them first. Requests of completely read
+    batches whose results are still missing are queued in the same transaction. Raises
+    `InvalidRequestError` for single calls and for a run whose cancellation is still in progress,
+    and what ``refetch`` raises.
     """
     with ledger.read() as tx:
         if queries.run_row(tx, run_id).kind != "run":

@@ -1,4 +1,4 @@
-"""`Run`: what was asked for together, from any process, on any day."""
+"""`Run`: a set of requests submitted together, usable from any process at any time."""
 
 from __future__ import annotations
 
@@ -46,7 +46,10 @@ _T = TypeVar("_T")
 
 RESTS_PER_LOOK = 20
 LONGEST_REST = 1.0
-"""A waiting caller rests that many times as long as its look at the ledger took."""
+"""Maximum pause in seconds between two ledger queries of a waiting caller.
+
+Otherwise the pause is ``RESTS_PER_LOOK`` times as long as the last query took.
+"""
 
 CANCEL_GRACE = 600.0
 """Seconds that a run which timed out with ``on_timeout: cancel`` waits for its batches to end."""
@@ -56,7 +59,7 @@ _UNDER_WAY = (BatchState.PACKED, BatchState.UNKNOWN, *_AT_API)
 
 
 class Run(Closing):
-    """A run of a ledger. Made by `submit` and `open_run`, not by hand."""
+    """A run of a ledger. Created by `submit` and `open_run`, not directly."""
 
     def __init__(
         self,
@@ -70,12 +73,13 @@ class Run(Closing):
         stamp: int = 0,
         rerun: Rerun | None = None,
     ) -> None:
-        """``entrance`` opens the ledger, ``provider`` is what was opened for it.
+        """Open a stored run.
 
-        ``drive``: this process may send and poll. ``overrides``: settings given as keywords.
-        ``stamp``: the stamp of the ledger when the run was asked for; what had ended by then is
-        reused (by default nothing, because `open_run` asks for nothing). ``rerun``: what the run
-        held when it was asked for again. Raises `RunNotFoundError` if the ledger has no such run.
+        ``entrance`` opens the ledger, and ``provider`` is the provider that owns it. ``drive``:
+        this process may send and poll. ``overrides``: settings given as keywords. ``stamp``: the
+        ledger's stamp at submission. Results that existed before it count as reused; by default
+        none do, because `open_run` submits nothing. ``rerun``: what the run held when it was
+        submitted again. Raises `RunNotFoundError` if the ledger has no such run.
         """
         self._entrance = entrance
         self._provider = provider
@@ -94,20 +98,20 @@ class Run(Closing):
         self.id: str = row.id
         """The run's id: ``run-`` and ten characters."""
         self.output: OutputFormat[Any] | None = None
-        """What reads the answers in `results` that are given no ``output_format``."""
+        """Format that parses the answers in `results` without an ``output_format``."""
         self.ordered: bool = True
-        """Whether iterating over the run itself gives its results in input order."""
+        """Whether iterating over the run yields its results in input order."""
         self._row = row
         self._stamp = stamp
         self._progress: ProgressReader | None = None
         wait: float = overrides.get("max_wait") or row.max_wait
         self._max_wait = wait
-        # Counted from enqueueing, across restarts; once it has passed, who opens the run again
-        # (``resume``) waits as long once more.
+        # Counted from enqueueing, across restarts. Once it has passed, a process that opens the run
+        # again (``resume``) waits for the same duration again.
         deadline = row.created + wait
         again = deadline <= time.time() or (rerun is not None and bool(rerun.queued))
         self._deadline = time.time() + wait if again else deadline
-        # A cancellation was under way: what it withdraws is asked again once it has ended.
+        # A cancellation was in progress: the requests it withdraws are retried once it has ended.
         self._cancelling = rerun is not None and rerun.cancelling
         self._on_timeout: str = overrides.get("on_timeout") or row.on_timeout
 
@@ -115,9 +119,9 @@ class Run(Closing):
         return f"<Run {self.id}>"
 
     def close(self) -> None:
-        """Close the provider, where `open_run` made it; the run's batches go on at the API.
+        """Close the provider if `open_run` created it; the run's batches continue at the API.
 
-        A run of somebody else's provider leaves it open.
+        A run of another owner's provider leaves it open.
         """
         if self.owns_provider:
             self._provider.close()
@@ -139,39 +143,39 @@ class Run(Closing):
         return self._may_drive and self._entrance.entered is not None
 
     def outstanding(self) -> Outstanding:
-        """What of the run whoever goes on with it needs to know; costs less than `status`."""
+        """Return what a process needs to continue the run; cheaper than `status`."""
         with self._engine.ledger.read() as tx:
             return delivery.outstanding_run(tx, self.id)
 
     def status(self) -> RunStatus:
-        """Where the run stands now; needs no API key."""
+        """Return the current status of the run; needs no API key."""
         driven = True if self._drives else None
         return status_of(self._engine.ledger, self.id, driven=driven)
 
     def progress(self, status: RunStatus | None = None) -> Progress:
-        """How far the run is: the share that is done, cost so far, failures, expected end.
+        """Return the run's progress: completed share, cost so far, failures, expected end.
 
-        ``status``: one that was read just now, where there is one.
+        ``status``: a status that was just read, to avoid a second read.
         """
         if self._progress is None:
             self._progress = ProgressReader(self._engine.ledger, self.id)
         return self._progress.read(status or self.status())
 
     def cost(self, *, by: Grouping | None = None) -> CostReport:
-        """What the run has used and cost by now, also by ``actor``, ``model`` or ``day``."""
+        """Return what the run has used and cost so far, also by ``actor``, ``model`` or ``day``."""
         return cost_of(self._engine.ledger, self.id, by)
 
     async def wait(self) -> RunStatus:
         """Wait until every request has its final state.
 
-        Raises `AccountHaltedError` where sending halts and nothing of the run is at the API,
-        `BudgetExceededError` where it is held and only another budget would change that, and
+        Raises `AccountHaltedError` if sending halts and no request of the run is at the API,
+        `BudgetExceededError` if the run is held and only another budget would release it, and
         `BatchTimeoutError` after ``max_wait``.
         """
         return await _first(step_async(self._finished()))
 
     def wait_sync(self) -> RunStatus:
-        """`wait`, with or without a running event loop."""
+        """Run `wait` synchronously, with or without a running event loop."""
         return next(step_sync(self._finished()))[0]
 
     async def wait_until_sent(self) -> None:
@@ -182,7 +186,7 @@ class Run(Closing):
         await _first(step_async(self._sent()))
 
     def wait_until_sent_sync(self) -> None:
-        """`wait_until_sent`, with or without a running event loop."""
+        """Run `wait_until_sent` synchronously, with or without a running event loop."""
         next(step_sync(self._sent()))
 
     @overload
@@ -194,13 +198,13 @@ class Run(Closing):
     async def results(
         self, *, ordered: bool = True, output_format: type[Any] | None = None
     ) -> AsyncIterator[ActorResult[Any]]:
-        """Results in input order, or as they come; waits for those that are not there yet.
+        """Yield results in input order, or as they complete; wait for those that are missing.
 
-        ``output_format``: the type that the run was submitted with; an answer that is not of that
-        shape is a failed result. When all else has ended, a request that a budget holds is a
-        failed result with `BudgetExceededError`; with a higher budget it goes on, and a later
-        iteration has its answer. Otherwise raises what `wait` raises, and `InvalidRequestError`
-        for a type that is no format.
+        ``output_format``: the type that the run was submitted with; an answer that does not match
+        it is a failed result. When all other requests have ended, a request that a budget holds is
+        a failed result with `BudgetExceededError`. With a higher budget it is sent, and a later
+        iteration yields its answer. Otherwise raises what `wait` raises, and `InvalidRequestError`
+        for a type that is not a supported format.
         """
         output = self._format(output_format)
         async for page in step_async(self._pages(ordered)):
@@ -217,7 +221,7 @@ class Run(Closing):
     def results_sync(
         self, *, ordered: bool = True, output_format: type[Any] | None = None
     ) -> Iterator[ActorResult[Any]]:
-        """`results`, with or without a running event loop."""
+        """Run `results` synchronously, with or without a running event loop."""
         output = self._format(output_format)
         for page in step_sync(self._pages(ordered)):
             for some in self._handed_over_sync(page):
@@ -225,25 +229,25 @@ class Run(Closing):
                     yield result if output is None else result.with_output(output)
 
     def __aiter__(self) -> AsyncIterator[ActorResult]:
-        """``async for result in run``: `results`, as the run was asked with ``ordered``."""
+        """Yield `results` for ``async for result in run``, as ``ordered`` was set at submission."""
         return self.results(ordered=self.ordered)
 
     def __iter__(self) -> Iterator[ActorResult]:
-        """``for result in run``: `results_sync`, as the run was asked with ``ordered``."""
+        """Yield `results_sync` for ``for result in run``, as ``ordered`` was set at submission."""
         return self.results_sync(ordered=self.ordered)
 
     def _format(self, output_format: type[Any] | None) -> OutputFormat[Any] | None:
         return self.output if output_format is None else output_format_of(output_format)
 
     async def cancel(self) -> None:
-        """Withdraw what was not sent, and cancel batches that hold nobody else's requests.
+        """Withdraw unsent requests, and cancel batches that hold no other run's requests.
 
-        Returns at once; what had finished keeps its results. `wait` tells when all has ended.
+        Returns at once; finished requests keep their results. `wait` returns when all have ended.
         """
         await _first(step_async(self._read(self.cancel_sync)))
 
     def cancel_sync(self) -> None:
-        """`cancel`, with or without a running event loop."""
+        """Run `cancel` synchronously, with or without a running event loop."""
         with self._engine.ledger.write() as tx:
             collected_batches.cancel_run(tx, self.id, time.time())
         engine = self._engine
@@ -252,40 +256,42 @@ class Run(Closing):
         engine.wake()
 
     async def set_budget(self, usd: Decimal | str | float | None) -> None:
-        """Set, raise or lower what the run may cost, in dollars; None takes its budget away.
+        """Set, raise or lower the run's budget in dollars; None removes it.
 
-        What was held goes on where it fits now. What is under way stays, whatever it may cost.
-        Raises ``ValueError`` for what is no sum.
+        Held requests that fit now are sent. Requests in progress continue, whatever they may cost.
+        Raises ``ValueError`` for an invalid amount.
         """
         await _first(step_async(self._read(lambda: self.set_budget_sync(usd))))
 
     def set_budget_sync(self, usd: Decimal | str | float | None) -> None:
-        """`set_budget`, with or without a running event loop."""
+        """Run `set_budget` synchronously, with or without a running event loop."""
         amount = None if usd is None else nano_dollars(usd)
         prices = prices_of(self._entrance.settings.prices)
         set_budget(self._engine.ledger, "run", self.id, amount, prices)
         self._engine.wake()
 
     async def retry_failed(self, only: Iterable[str] | None = None) -> int:
-        """Ask again what failed; returns how many requests. What succeeded is not asked again.
+        """Retry failed requests and return their number. Successful requests are not sent again.
 
-        ``only`` names outcomes (``expired``, ``errored``, ``canceled``) and error types
-        (``type=overloaded_error``); without it all that failed is meant, but not what was
-        cancelled with the run. With ``missing`` the results of requests that have none are fetched
-        again first, as by `refetch`; what is missing still is sent again, and may be paid for
-        twice. Other lost requests are left to `resubmit_unknown`. The results join those of the
-        run, in order; `wait` and `results` wait for them, up to ``max_wait`` from now. Raises
-        `InvalidRequestError` where the run cannot be retried now, `ActorConfigurationError` for
-        what ``only`` cannot mean, and with ``missing`` what `refetch` raises: then nothing is sent.
+        ``only`` lists outcomes (``expired``, ``errored``, ``canceled``) and error types
+        (``type=overloaded_error``). Without it, all failures are retried, except requests that were
+        canceled with the run. With ``missing``, missing results are first fetched again, as by
+        `refetch`; requests whose results are still missing are sent again, and may be paid for
+        twice. Other lost requests need `resubmit_unknown`.
+
+        The results join those of the run, in order; `wait` and `results` wait for them, up to
+        ``max_wait`` from now. Raises `InvalidRequestError` if the run cannot be retried now,
+        `ActorConfigurationError` for an invalid ``only``, and with ``missing`` what `refetch`
+        raises; nothing is sent then.
         """
         return await _first(step_async(self._read(lambda: self.retry_failed_sync(only))))
 
     def retry_failed_sync(self, only: Iterable[str] | None = None) -> int:
-        """`retry_failed`, with or without a running event loop."""
+        """Run `retry_failed` synchronously, with or without a running event loop."""
         return self.retry(only).queued
 
     def retry(self, only: Iterable[str] | None = None) -> Retried:
-        """`retry_failed_sync`, telling also what was not asked again."""
+        """Run `retry_failed_sync`, and also return what was not retried."""
         retried = retry_run(self._engine.ledger, self.id, parse_only(only), self.fetch_missing)
         if retried.found:
             self._engine.noticing.follow([self.id])
@@ -293,28 +299,28 @@ class Run(Closing):
         return retried
 
     def _ask_again(self, count: int) -> None:
-        """So many requests were queued again: they have as much time as a new run."""
+        """Restart the time limit after ``count`` requests were queued again, as for a new run."""
         if count:
             self._tell_retried(count)
             self._deadline = time.time() + self._max_wait
         self._engine.wake()
 
     async def refetch(self) -> int:
-        """Fetch the batches of the run again that lack results; returns how many were there now.
+        """Fetch the run's batches with missing results again; return the number of results found.
 
-        Free of charge, and nothing is sent. A lost request gets its real outcome, with its cost,
-        for as long as the API keeps the results (29 days). Raises `AccountHaltedError` if the key
-        is refused, `EngineStoppedError` if the API cannot be reached, and
-        `ActorConfigurationError` if the run was asked at another base URL.
+        Free of charge, and nothing is sent. A lost request gets its real outcome and cost, for as
+        long as the API keeps the results (29 days). Raises `AccountHaltedError` if the API rejects
+        the key, `EngineStoppedError` if the API cannot be reached, and `ActorConfigurationError` if
+        the run was submitted to another base URL.
         """
         return await _first(step_async(self._read(self.refetch_sync)))
 
     def refetch_sync(self) -> int:
-        """`refetch`, with or without a running event loop."""
+        """Run `refetch` synchronously, with or without a running event loop."""
         return self.fetch_missing().found
 
     def fetch_missing(self) -> Refetched:
-        """`refetch_sync`, telling also what is missing still, and what the API does not give."""
+        """Run `refetch_sync`, and also return what is still missing or unavailable from the API."""
         engine, door = self._engine, self._drive()
         work = refetch(engine.ledger, door.client, self._entrance.settings, self.id)
         fetched = engine.do(work).result()
@@ -330,25 +336,25 @@ class Run(Closing):
         )
 
     async def resubmit_unknown(self) -> int:
-        """Send again what may have been sent: unknown and lost requests. It may be paid for twice.
+        """Send unknown and lost requests again. They may be paid for twice.
 
         Returns how many requests are queued again.
         """
         return await _first(step_async(self._read(self.resubmit_unknown_sync)))
 
     def resubmit_unknown_sync(self) -> int:
-        """`resubmit_unknown`, with or without a running event loop."""
+        """Run `resubmit_unknown` synchronously, with or without a running event loop."""
         return self._decide_unknown(resubmit=True)
 
     async def give_up_unknown(self) -> int:
-        """End requests of which it is unknown whether the API took them, without an answer.
+        """End requests without an answer if it is unknown whether the API accepted them.
 
-        They end in `SubmissionUnknownError`. Returns how many it were.
+        They end in `SubmissionUnknownError`. Returns their number.
         """
         return await _first(step_async(self._read(self.give_up_unknown_sync)))
 
     def give_up_unknown_sync(self) -> int:
-        """`give_up_unknown`, with or without a running event loop."""
+        """Run `give_up_unknown` synchronously, with or without a running event loop."""
         return self._decide_unknown(resubmit=False)
 
     def _decide_unknown(self, *, resubmit: bool) -> int:
@@ -360,18 +366,20 @@ class Run(Closing):
         return count
 
     def forms(self) -> Forms:
-        """How the run's output is to be written, and into which folder."""
+        """Return the formats and the folder of the run's output."""
         with self._engine.ledger.read() as tx:
             return delivery.forms_of(tx, self.id)
 
     def set_forms(self, forms: Forms) -> None:
-        """Note how the run's output is to be written, by whatever process does it."""
+        """Store the formats and folder of the run's output, for the process that writes it."""
         with self._engine.ledger.write() as tx:
             delivery.set_forms(tx, self.id, forms)
 
     def mark_delivered(self) -> None:
-        """Say that the results have reached their reader: the same input asked later is answered
-        from the ledger either way, and `status` shows that nothing is outstanding."""
+        """Mark the run as delivered, so that `status` shows nothing outstanding.
+
+        The same input submitted later is answered from the ledger in either case.
+        """
         with self._engine.ledger.write() as tx:
             delivery.mark_delivered(tx, self.id, time.time())
 
@@ -381,18 +389,20 @@ class Run(Closing):
         yield [(yield Pause(self._engine.read(work)))]
 
     def _finished(self) -> Generator[Pause | Any, Any, None]:
-        """The status, once every request has its final state."""
+        """Yield the status once every request has its final state."""
         yield from self._until_final()
         yield from self._read(self.status)
 
     def _sent(self) -> Generator[Pause | Any, Any, None]:
-        """Something, once the API has all of the run that its queue admits."""
+        """Yield None once the API has every batch of the run that its queue admits."""
         yield from self._until_sent()
         yield [None]
 
     def _until_settled(self) -> Generator[Pause | Any, Any, None]:
-        """Wait for a cancellation that was under way when the run was asked for again, and ask
-        again what it has withdrawn. Mostly there is none."""
+        """Wait for a cancellation that was in progress at resubmission, then retry its requests.
+
+        Usually there is none.
+        """
         cancelled_at: float | None = None
         while self._cancelling:
             version = self._engine.version
@@ -404,12 +414,12 @@ class Run(Closing):
             yield Pause(self._engine.change_after(version), self._patience(cancelled_at))
 
     def _take_up(self) -> bool:
-        """Go on with a run whose cancellation has ended; False while it has not."""
+        """Continue a run whose cancellation has ended; return False while it has not."""
         with self._engine.ledger.read() as tx:
             cancelled = queries.run_row(tx, self.id).cancelled is not None
             if cancelled and queries.unfinished(tx, self.id):
                 return False
-        # Otherwise another process has taken it up already.
+        # If not cancelled, another process has continued the run already.
         if cancelled:
             with self._engine.ledger.write() as tx:
                 again = retries.rerun(tx, self.id, time.time())
@@ -435,12 +445,12 @@ class Run(Closing):
             self._engine.noticing.follow([self.id])
             yield Pause(self._entrance.opening())
             cancelled_at = yield from self._check_patience(cancelled_at)
-            # Counting a run of a million requests costs; do not count for every change.
+            # Counting the requests of a large run is expensive, so do not count on every change.
             yield Pause(Future(), min(LONGEST_REST, RESTS_PER_LOOK * looked))
             yield Pause(self._engine.change_after(version), self._patience(cancelled_at))
 
     def _until_sent(self) -> Generator[Pause | None, Any, None]:
-        """Until the API has all of the run that its queue admits."""
+        """Wait until the API has every batch of the run that its queue admits."""
         yield from self._until_settled()
         while True:
             version = self._engine.version
@@ -494,14 +504,14 @@ class Run(Closing):
 
     @property
     def _kept(self) -> str:
-        """What is safe where middleware fails at a result."""
+        """Describe what is safe when middleware fails on a result."""
         return (
             "the answer was paid for and is kept in the ledger: the results of the run "
             f"{self.id} give it again, at no cost"
         )
 
     async def _handed_over(self, page: list[ActorResult]) -> AsyncIterator[list[ActorResult]]:
-        """Results as the provider's middleware leaves them."""
+        """Yield results as the provider's middleware returns them."""
         runner = self._middleware_runner
         if runner is None:
             yield page
@@ -521,7 +531,7 @@ class Run(Closing):
             return queries.unfinished(tx, self.id)
 
     def _sending(self) -> tuple[int, Any, int]:
-        """Unsent requests of the run, its workspace, and how many of the former are held."""
+        """Return the number of unsent requests, the workspace, and how many requests are held."""
         own = self._untried()
         with self._engine.ledger.read() as tx:
             row = queries.run_row(tx, self.id)
@@ -533,8 +543,11 @@ class Run(Closing):
             )
 
     def _untried(self) -> int | None:
-        """The workspace of our own key as long as it was not tried: until then, what an earlier
-        key was refused for is history. Asked before the ledger is, which then is no older."""
+        """Return the workspace of our own key while the key is untried, else None.
+
+        Until then, the errors of an earlier key do not matter. Call this before reading the ledger,
+        so that the ledger data is not older.
+        """
         door = self._drive()
         own = door.workspace_id
         return own if self._drives and not door.driver.contact.made else None
@@ -549,18 +562,18 @@ class Run(Closing):
             under_way = any(batch.state in _UNDER_WAY for batch in batches)
             held = None if under_way else held_of(tx, self.id, time.time())
             if held is not None and conversations.continuing_counts(tx, self.id)[0]:
-                held = None  # a conversation still goes on
+                held = None  # a conversation still continues
         waiting = [batch for batch in batches if batch.state in _AT_API]
         ids = tuple(batch.remote_id for batch in waiting if batch.remote_id)
         unknown = sum(batch.request_count for batch in batches if batch.state == BatchState.UNKNOWN)
         return workspace, ids, bool(waiting), unknown, held
 
     def _check_key(self) -> None:
-        """Nobody goes on with the run where it waits for another key than ours."""
+        """Raise if the run waits for a different key and no process with that key drives it."""
         door = self._drive()
         if not self._drives or not door.driver.contact.made:
             return
-        # Asked after the contact, which may have brought both together.
+        # Read after the contact, because the contact may have linked both workspaces.
         with self._engine.ledger.read() as tx:
             theirs = queries.workspace_row(tx, queries.run_row(tx, self.id).workspace_id)
             ours = queries.workspace_row(tx, door.workspace_id)

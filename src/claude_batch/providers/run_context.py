@@ -14,8 +14,8 @@ __all__ = ["RunContext"]
 class RunContext:
     """Submits a run when the block is entered, and closes it when the block is left.
 
-    Leaving the block cancels nothing, whether by its end or by an exception: batches go on at the
-    API, and the same requests, or `open_run` with the run's id, go on with the run.
+    Leaving the block cancels nothing, also after an exception. Batches continue at the API. The
+    same requests, or `open_run` with the run's id, continue the run.
     """
 
     def __init__(

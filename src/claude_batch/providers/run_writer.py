@@ -1,8 +1,8 @@
-"""Storing a run: requests go to the ledger in chunks as they come, and become one run at the end.
+"""Store a run: requests go to the ledger in chunks, and become one run at the end.
 
-A run's identity is a digest of what it asks, so the same requests find the same run again: an
-unfinished one goes on, a finished one is delivered at no cost. What failed in it for a passing
-reason is asked again, in the transaction that finds the run.
+A run's identity is a digest of its requests, so the same requests find the same run again. An
+unfinished run continues; a finished run is delivered at no cost. Its requests that failed for a
+transient reason are retried, in the transaction that finds the run.
 """
 
 from __future__ import annotations
@@ -48,23 +48,23 @@ __all__ = ["RunWriter", "run_identity"]
 
 CHUNK_REQUESTS = 4000
 CHUNK_BYTES = 8 << 20
-"""Requests and bytes that are stored in one transaction."""
+"""Maximum requests and bytes that are stored in one transaction."""
 
 
 _Pending = tuple[str | None, EncodedRequest, bytes | None, int | None, int | None]
-"""Key, what is sent, the digest by which an equal request is known, prefix and reservation."""
+"""Key, encoded request, digest that identifies equal requests, prefix and reservation."""
 
 
 def run_identity(
     base_url: str, actor: ActorConfiguration, default_options: Mapping[str, Any]
 ) -> bytes:
-    """What of a run's identity is not its requests."""
+    """Return the part of a run's identity that is not in its requests."""
     options = repr(sorted(default_options.items())).encode()
     return b"\n".join((base_url.encode(), actor.digest_fields(), options))
 
 
 class RunWriter:
-    """Writes one run. `add` until all are there, then `finish`; `abort` leaves no trace."""
+    """Writes one run: call `add` for every request, then `finish`; `abort` leaves no trace."""
 
     def __init__(
         self,
@@ -86,13 +86,14 @@ class RunWriter:
         workbench: Workbench | None = None,
         talk: Talk | None = None,
     ) -> None:
-        """``identity`` is what of base URL, actor and options takes part in the run's digest.
+        """Set up the writer.
 
-        ``refused`` gets a failed result for each request at which middleware fails; without it
-        such a request raises. ``on_stored`` is told after each `flush` how many requests are
-        stored by now. ``preflight`` looks at them before they can be sent. ``prices`` tell what a
-        request can cost, where there is a budget. ``talk`` makes the requests conversations, and
-        ``workbench`` is given what it has.
+        ``identity`` is the part of the run's digest from base URL, actor and options. ``refused``
+        collects a failed result for each request whose middleware fails; without it, such a request
+        raises. ``on_stored`` is called after each `flush` with the number of requests stored so
+        far. ``preflight`` checks them before they can be sent. ``prices`` bound the cost of a
+        request if there is a budget. ``talk`` makes the requests conversations, and ``workbench``
+        receives their tools.
         """
         self._preflight = preflight
         self._marks = CacheMarks.of(mode)
@@ -119,10 +120,10 @@ class RunWriter:
         """Bytes of the params added so far."""
         self._stored = 0
         self.rerun: Rerun | None = None
-        """What the run held that `finish` has found; None if it is new."""
+        """What the run held that `finish` has found; None for a new run."""
         self._found = ""
         self.stamp: int = 0
-        """The ledger-wide stamp of `finish`: what finished later was answered after it."""
+        """The ledger-wide stamp of `finish`: a later result was answered after it."""
         self._now = time.time()
         self.asked: NewRun = NewRun(
             kind="run",
@@ -146,18 +147,19 @@ class RunWriter:
 
     @property
     def count(self) -> int:
-        """Requests added so far."""
+        """Return the number of requests added so far."""
         return self._count
 
     @property
     def is_full(self) -> bool:
-        """True where `flush` is due."""
+        """Return True if `flush` is due."""
         return len(self._pending) >= CHUNK_REQUESTS or self._pending_bytes >= CHUNK_BYTES
 
     def add(self, request: ActorRequest) -> None:
         """Encode a request and keep it for the next `flush`.
 
-        Raises `InvalidRequestError` for one that the API would refuse, and for a doubled key.
+        Raises `InvalidRequestError` for a request that the API would reject, and for a duplicate
+        key.
         """
         encoded = self._encode(request)
         key = request.key
@@ -170,14 +172,14 @@ class RunWriter:
             place = self._count + len(self._refused or ())
             self._preflight.look(request, encoded, place)
         self._count += 1
-        # Lengths keep two neighbours from being taken for one.
+        # Length prefixes keep adjacent values apart.
         name = b"" if key is None else key.encode("utf-8", "surrogatepass")
         headers = repr(encoded.headers).encode() if encoded.headers.betas else b""
         named = -1 if key is None else len(name)
         asked = encoded.params if encoded.identity is None else encoded.identity
         lengths = b"%d,%d,%d:" % (named, len(headers), len(asked))
         self._digest.update(b"".join((lengths, name, headers, asked)))
-        # Where the bytes that are kept are not those by which an equal request is known.
+        # The stored bytes differ from those that identify an equal request.
         apart = encoded.identity is not None
         same_as = digest_of(asked) if self._digests or apart else None
         prefix = None
@@ -187,7 +189,7 @@ class RunWriter:
             if prefix is not None and same_as is None:
                 same_as = digest_of(asked)
             if reserve is not None and marked is not encoded:
-                # What is marked may be written to the cache, which costs more.
+                # A marked prefix may be written to the cache, which costs more.
                 reserve = self._most_cost(marked, key)
             encoded = marked
             self._prefixed = self._prefixed or prefix is not None
@@ -197,14 +199,14 @@ class RunWriter:
         self.size += len(encoded.params)
 
     def refuse(self, error: MiddlewareError) -> None:
-        """Keep the failed result of a request at which middleware fails, or raise the error."""
+        """Store the failed result of a request whose middleware fails, or raise the error."""
         if self._refused is None:
             raise error
         place = self._count + len(self._refused)
         self._refused.append(ActorResult(key=error.key, position=place, error=error))
 
     def _most_cost(self, encoded: EncodedRequest, key: str | None) -> int | None:
-        """What a budget reserves for a request; None where there is no budget."""
+        """Return what a budget reserves for a request, or None without a budget."""
         if self._prices is None:
             return None
         try:
@@ -216,7 +218,7 @@ class RunWriter:
             raise unbounded_error(error, key) from None
 
     def flush(self) -> None:
-        """Store what was added since the last flush."""
+        """Store the requests added since the last flush."""
         if not self._pending:
             return
         pending, self._pending, self._pending_bytes = self._pending, [], 0
@@ -224,7 +226,7 @@ class RunWriter:
             new: list[NewRequest] = []
             headers, lane_id = None, 0
             for position, (key, encoded, _, prefix, reserve) in enumerate(pending, self._stored):
-                if encoded.headers is not headers:  # neighbours mostly share theirs
+                if encoded.headers is not headers:  # neighbours usually share theirs
                     headers = encoded.headers
                     lane_id = self._lane(tx, headers)
                 new.append(
@@ -261,19 +263,20 @@ class RunWriter:
         return lane_id
 
     def is_known(self) -> bool:
-        """Whether the same was asked before; stores what was added, and sends nothing."""
+        """Return whether the ledger has this run already; stores what was added, sends nothing."""
         self.flush()
         return self._is_known(self._digest.hexdigest())
 
     def finish(self, *, new: bool = False) -> str | None:
-        """Make it a run that can be sent; returns its id; None where middleware refused all of it.
+        """Make the stored requests a run that can be sent, and return its id.
 
-        Where the same was asked before and ``new`` is not set, the earlier run's id comes back and
-        nothing of this one is kept. If that run has ended, its requests that failed for a passing
-        reason are queued again in the same transaction, so that of two processes that ask for the
-        same at once only one queues them. Without any request it returns None if it was given
-        ``refused`` (its caller needs results, and no run), else raises `InvalidRequestError`.
-        Raises `PreflightError`.
+        If the ledger has the same run and ``new`` is not set, returns the earlier run's id and
+        discards this one. If that run has ended, its requests that failed for a transient reason
+        are queued again in the same transaction. So of two processes that submit the same requests
+        at once, only one queues them.
+
+        Without any request, returns None if ``refused`` was given (the caller needs results and no
+        run), else raises `InvalidRequestError`. Raises `PreflightError`.
         """
         self.flush()
         if not self._count:
@@ -300,7 +303,7 @@ class RunWriter:
                 enqueue.drop_run(tx, self.run_id)
                 enqueue.declare_budgets(tx, known.id, self.asked)
                 if self._output is not None:
-                    # Who asks again may want the answers elsewhere.
+                    # The caller may want the output elsewhere this time.
                     delivery.set_output(tx, known.id, self._output)
                 self.rerun = retries.rerun(tx, known.id, self._now)
             self.stamp = queries.last_stamp(tx)
@@ -315,7 +318,7 @@ class RunWriter:
         return run_id
 
     def tell(self, engine: Engine) -> None:
-        """The run waits to be sent: tell observers, where it is new, and the engine."""
+        """Notify the engine, and for a new run the observers, that the run waits to be sent."""
         if self._is_new:
             queued = RequestsQueued(
                 ledger=engine.observers.ledger,
@@ -342,7 +345,7 @@ class RunWriter:
             return enqueue.run_by_digest(tx, digest) is not None
 
     def _look_ahead(self) -> None:
-        """Have the API look at what would be sent; what it counts helps estimates."""
+        """Run the preflight check; its token counts improve estimates."""
         if self._preflight is None:
             return
         if counted := self._preflight.check(self._count):
@@ -350,10 +353,12 @@ class RunWriter:
                 token_counts.add_token_counts(tx, counted, time.time())
 
     def _spare(self, *, anew: bool) -> None:
-        """Find what need not be sent: it was answered before, or stands in the run already; and
-        what shall wait until the cache holds what it shares.
+        """Find requests that need not be sent, and requests that must wait for the cache.
 
-        ``anew``: what was answered before is asked again all the same.
+        A request need not be sent if it was answered before, or if the run has an equal one. A
+        request waits until the prompt cache holds the prefix that it shares.
+
+        ``anew``: requests that were answered before are sent again anyway.
         """
         if self._mode.reuse and not anew:
             digests.index_answers(self.ledger)
@@ -368,6 +373,6 @@ class RunWriter:
             held_requests.hold_back(self.ledger, self.run_id)
 
     def abort(self) -> None:
-        """Forget what was stored; nothing of it was sent."""
+        """Delete what was stored; nothing of it was sent."""
         with self.ledger.write() as tx:
             enqueue.drop_run(tx, self.run_id)

@@ -1,4 +1,4 @@
-"""What a run is doing: states, batches, what is waited for, and what would change it."""
+"""Status of a run: states, batches, what it waits for, and how to change that."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ __all__ = [
 
 
 _PARKED = (RunState.PARKED, RunState.UNKNOWN, RunState.CANCELLING)
-"""States in which a run that nobody drives needs a process, and nothing else, to go on."""
+"""States in which a run without a driver needs only a process to continue."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,24 +50,24 @@ class BatchStatus:
     ended: float | None
     next_check: float | None
     note: str | None
-    """What last went wrong with it, in words."""
+    """The batch's last error, in words."""
     unknown_since: float | None = None
-    """Since when it is unknown whether the API took it; None where that is known."""
+    """Time since which it is unknown whether the API accepted it; None if that is known."""
     settled: bool = False
-    """True where the API's list has settled for an unknown one: no new candidate can appear."""
+    """For an unknown batch: True if the API's list has settled, so no new candidate can appear."""
     candidates: int = 0
-    """Batches at the API that may be what became of an unknown one."""
+    """Number of batches at the API that may match an unknown one."""
     missing: int = 0
-    """Results that the last complete fetch of an ended batch did not bring; it is fetched again."""
+    """Results missing from the last complete fetch of an ended batch; it is fetched again."""
     missing_since: float | None = None
-    """The first complete fetch that lacked some, by the API's clock."""
+    """Time of the first complete fetch with missing results, by the API's clock."""
     missing_until: float | None = None
-    """When the results that are still missing are given up as lost, by the API's clock."""
+    """Time when the missing results are given up as lost, by the API's clock."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Halt:
-    """Why sending has stopped."""
+    """The reason why sending has stopped."""
 
     reason: str
     error_type: str | None
@@ -77,28 +77,30 @@ class Halt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deadline:
-    """When a run is wanted, and what is done for it."""
+    """The deadline of a run, and what happens when it is near."""
 
     at: float
     """Seconds since the epoch (UTC)."""
     margin: float
-    """Seconds before it from which nothing more goes into batches: as set or learned, as it stood
-    when the run was withdrawn, or as it stands now."""
+    """Seconds before the deadline after which nothing more goes into batches.
+
+    The value is set or learned. It is the one used when the run was withdrawn, or the current one.
+    """
     fallback: str
-    """``live``: what did not run in a batch by then is asked live. ``none``: it ends expired."""
+    """``live``: unanswered requests go live then. ``none``: they expire."""
     withdrawn: float | None
-    """When the run was withdrawn from batches; None before."""
+    """Time when the run was withdrawn from batches; None before."""
     outcome: str | None
-    """``met``, or ``missed`` and why; None while that is open."""
+    """``met``, or ``missed`` with the reason; None while it is open."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunStatus:
-    """Where a run stands. Times are seconds since the epoch (UTC)."""
+    """Status of a run. Times are seconds since the epoch (UTC)."""
 
     run_id: str
     state: RunState
-    """Where it stands; `RunState` says which counts if several hold."""
+    """The run's state; `RunState` documents which state counts if several apply."""
     actor: str
     label: str | None
     kind: str
@@ -108,29 +110,29 @@ class RunStatus:
     output: str | None
     total: int
     counts: dict[RequestState, int]
-    """Requests by state; states without any are left out."""
+    """Number of requests by state, without empty states."""
     batches: tuple[BatchStatus, ...]
     halt: Halt | None
     waiting_for: str
-    """What the run waits for and what would change it, in words; empty for a finished run."""
+    """What the run waits for and how to change that, in words; empty for a finished run."""
     strange_lines: int
-    """Lines of its batches' results that are no results; they are kept in the ledger."""
+    """Result lines of its batches that are not valid results; the ledger keeps them."""
     mode: str = "batch"
-    """``batch``, ``live`` or ``auto``, as it was asked."""
+    """``batch``, ``live`` or ``auto``, as submitted."""
     deadline: Deadline | None = None
     held: Held | None = None
-    """What holds requests of it back, where they do not fit into a budget."""
+    """Requests that do not fit into a budget, and the budget that holds them."""
     waiting_since: float | None = None
-    """Since when it waits for that; None for a finished run."""
+    """Time since which it waits for that; None for a finished run."""
 
     @property
     def finished(self) -> bool:
-        """True where every request has its final state."""
+        """Return True if every request has its final state."""
         return sum(n for state, n in self.counts.items() if state.is_final) == self.total
 
     @property
     def failed(self) -> int:
-        """Requests that ended in anything but ``succeeded``."""
+        """Return the number of requests that ended in a state other than ``succeeded``."""
         return sum(
             n
             for state, n in self.counts.items()
@@ -138,7 +140,7 @@ class RunStatus:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """The same as plain values, for JSON."""
+        """Return plain values for JSON."""
         values = asdict(self)
         values["counts"] = {str(state): count for state, count in self.counts.items()}
         values["held"] = None if self.held is None else self.held._asdict()
@@ -146,9 +148,9 @@ class RunStatus:
 
 
 def status_of(ledger: Ledger, run_id: str, *, driven: bool | None = None) -> RunStatus:
-    """The status of a run by its id, or by a beginning of it that only one run has.
+    """Return the status of a run by its id, or by a unique prefix of it.
 
-    ``driven``: whether a process drives its workspace, where the caller knows. Raises
+    ``driven``: whether a process drives its workspace, if the caller has that information. Raises
     `RunNotFoundError`.
     """
     with ledger.read() as tx:
@@ -235,7 +237,7 @@ def _batches(tx: Transaction, run_id: str, driven: bool) -> tuple[BatchStatus, .
                 missing_until=row.missing_until,
             )
         if status.state is BatchState.SUBMITTING and row.armed is not None and not driven:
-            # Its process has ended; whoever drives next notes that it is unknown.
+            # Its process has ended; the next driver records that its outcome is unknown.
             status = replace(
                 status,
                 state=BatchState.UNKNOWN,
@@ -255,7 +257,7 @@ def _state(
     if not still_open:
         return RunState.CANCELLED if run.cancelled is not None else RunState.FINISHED
     if run.cancelled is not None:
-        return RunState.CANCELLING  # a halt stops nothing of it: it sends nothing more
+        return RunState.CANCELLING  # a halt does not affect it, because it sends nothing more
     if halt is not None:
         return RunState.HALTED
     if is_unknown:
@@ -271,7 +273,7 @@ def _deadline(tx: Transaction, run: Any, counts: Mapping[RequestState, int]) -> 
     margin, outcome = run.margin, run.deadline_outcome
     unfinished = sum(n for state, n in counts.items() if not state.is_final)
     if outcome is None and not unfinished:
-        # Nobody has looked since it ended.
+        # No process has looked since it ended.
         last = cost_sums.answer_times(tx, run.id)[1]
         outcome = "met" if last is None or last <= run.deadline else "missed"
     if margin is None:
@@ -286,7 +288,7 @@ def _deadline(tx: Transaction, run: Any, counts: Mapping[RequestState, int]) -> 
 
 
 def _about(seconds: float) -> str:
-    """A duration, in whole minutes from ten of them on."""
+    """Return a duration in words; whole minutes from ten minutes on."""
     step = 60 if seconds >= 600 else 1
     return format_duration(max(1, round(seconds / step) * step))
 
@@ -376,7 +378,7 @@ def _waiting_for(
 
 
 def _waiting_since(run: Any, batches: tuple[BatchStatus, ...], halt: Halt | None) -> float:
-    """Since when a run waits for what it waits for, the first of it."""
+    """Return the time since which a run waits for its present cause."""
     if run.stored is None:
         return float(run.created)
     if halt is not None:
@@ -486,7 +488,7 @@ def _unknown_words(unknown: list[BatchStatus]) -> str:
 
 
 def find_run_id(ledger: Ledger, run_id: str) -> str:
-    """The whole id of a run of which a beginning is given. Raises `RunNotFoundError`."""
+    """Return the full id of a run from a prefix of it. Raises `RunNotFoundError`."""
     with ledger.read() as tx:
         return str(_found(ledger, tx, run_id).id)
 
@@ -502,7 +504,7 @@ def _found(ledger: Ledger, tx: Transaction, run_id: str) -> Any:
 
 
 def all_statuses(ledger: Ledger, *, limit: int = 50) -> list[RunStatus]:
-    """The newest runs, newest first."""
+    """Return the newest runs, newest first."""
     with ledger.read() as tx:
         rows = queries.recent_runs(tx, limit)
     driven: dict[int, bool] = {}

@@ -1,7 +1,7 @@
-"""One protocol for callers with and without an event loop.
+"""One implementation of waiting for callers with and without an event loop.
 
-What waits for the engine is written once, as a generator that yields `Pause` and items and does no
-waiting of its own; `step_async` and `step_sync` do the waiting, each in its own way.
+Code that waits for the engine is written once, as a generator that yields `Pause` and items and
+never waits itself; `step_async` and `step_sync` do the waiting, each in its own way.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ __all__ = ["TIMED_OUT", "Pause", "step_async", "step_sync"]
 _T = TypeVar("_T")
 
 TIMED_OUT: Any = object()
-"""What a generator receives where a pause ended by its time-out."""
+"""The value that a generator receives if a pause ended by its timeout."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Wait for a future, at most ``seconds`` (None: as long as it takes)."""
+    """Wait for a future, at most ``seconds`` (None: no limit)."""
 
     future: Future[Any]
     seconds: float | None = None
 
 
 async def step_async(work: Generator[Pause | _T, Any, None]) -> AsyncIterator[_T]:
-    """Run a generator's pauses on the caller's loop; gives its items."""
+    """Run a generator's pauses on the caller's loop; yield its items."""
     value: Any = None
     try:
         while True:
@@ -50,7 +50,7 @@ async def step_async(work: Generator[Pause | _T, Any, None]) -> AsyncIterator[_T
 
 
 def step_sync(work: Generator[Pause | _T, Any, None]) -> Iterator[_T]:
-    """Run a generator's pauses by blocking this thread; gives its items."""
+    """Run a generator's pauses by blocking this thread; yield its items."""
     value: Any = None
     try:
         while True:

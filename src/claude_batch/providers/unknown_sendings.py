@@ -1,4 +1,4 @@
-"""Unknown sendings: what is known of them, and what their user can decide."""
+"""Submissions with unknown outcome: the facts about them, and the user's choices."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["Candidate", "UnknownSending", "decide_unknown", "unknown_sendings"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """A batch at the API that may be what became of an unknown sending."""
+    """A batch at the API that may match an unknown submission."""
 
     batch_id: str
     state: CandidateState
@@ -26,7 +26,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnknownSending:
-    """Requests of a run of which it is unknown whether the API took them.
+    """Requests of a run for which it is unknown whether the API accepted them.
 
     Times are seconds since the epoch (UTC).
     """
@@ -35,20 +35,20 @@ class UnknownSending:
     requests: int
     since: float | None
     reason: str | None
-    """What happened to the sending, in words."""
+    """What happened to the submission, in words."""
     settled: bool
-    """True where no new candidate can appear any more; false where it can no longer be learned."""
+    """True if no new candidate can appear; False if it can no longer be determined."""
     lost: bool
-    """True where the requests have ended without an answer, and may have been paid for."""
+    """True if the requests have ended without an answer, and may have been paid for."""
     candidates: tuple[Candidate, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """The same as plain values, for JSON."""
+        """Return plain values for JSON."""
         return asdict(self)
 
 
 def unknown_sendings(ledger: Ledger, run_id: str | None = None) -> list[UnknownSending]:
-    """The unknown sendings of a run, or of all, and the requests that were lost."""
+    """Return the unknown submissions and lost requests of a run, or of all runs."""
     found: list[UnknownSending] = []
     undriven = interrupted_workspaces(ledger)
     with ledger.read() as tx:
@@ -93,7 +93,7 @@ def _lost(row: Record, reason: str) -> UnknownSending:
 def decide_unknown(ledger: Ledger, run_id: str, *, resubmit: bool) -> int:
     """Send a run's unknown and lost requests again, or end the unknown ones as lost.
 
-    Returns how many requests it concerned. Sending them again may pay for them twice.
+    Returns how many requests it affected. Sending them again may pay for them twice.
     """
     settle_interrupted(ledger)
     with ledger.write() as tx:

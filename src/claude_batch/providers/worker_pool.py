@@ -1,8 +1,8 @@
-"""Threads for the user's own blocking functions: few, shared by all event loops of the process.
+"""Threads for the user's blocking functions: few, shared by all event loops of the process.
 
-No library's pool fits. asyncio's joins its threads when the process ends, so that a function which
-never returns would keep it alive; anyio's belong to one event loop; and both count the time in the
-queue as time of the function.
+No library's pool fits. asyncio joins its threads when the process ends, so a function that never
+returns would keep the process alive. anyio's threads belong to one event loop. Both count the time
+in the queue as time of the function.
 """
 
 from __future__ import annotations
@@ -22,30 +22,30 @@ _T = TypeVar("_T")
 _R = TypeVar("_R")
 
 WORKERS = 32
-"""Threads that work at once. One whose function overruns its time is not counted."""
+"""Maximum threads that work at once. One whose function exceeds its timeout is not counted."""
 
 IDLE_SECONDS = 10.0
-"""How long a thread waits for more work before it ends."""
+"""Seconds that an idle thread waits for more work before it ends."""
 
 STUCK_SECONDS = 60.0
-"""Seconds after which a function without a time-out no longer counts as working."""
+"""Seconds after which a function without a timeout no longer counts as working."""
 
 _inside: ContextVar[bool] = ContextVar("claude_batch_inside_a_worker", default=False)
 
 
 class Job(Generic[_T, _R]):
-    """Items that one thread hands to a function, one after the other."""
+    """Items that one thread passes to a function, one after the other."""
 
     def __init__(
         self, work: Callable[[_T], _R], items: Sequence[_T], seconds: float | None
     ) -> None:
-        """``seconds`` is the time-out of each item, from the moment at which it is begun."""
+        """``seconds`` is the timeout of each item, from the moment the item starts."""
         self._work = work
         self._items = items
         self.seconds = seconds
         self.results: list[_R] = []
         self.future: Future[None] = Future()
-        # Whoever gives up waiting must not cancel it: `abandon` does that.
+        # A caller that stops waiting must not cancel the future; `abandon` does that.
         self.future.set_running_or_notify_cancel()
         self.nested: bool = _inside.get()
         self._context = copy_context()
@@ -54,7 +54,7 @@ class Job(Generic[_T, _R]):
         self._abandoned = False
 
     def run(self) -> None:
-        """Work through the items, as far as nobody abandons the job."""
+        """Process the items until the job is abandoned."""
         try:
             self._context.run(_inside.set, True)
             for item in self._items:
@@ -74,18 +74,18 @@ class Job(Generic[_T, _R]):
             self.future.set_result(None)
 
     def patience(self) -> float:
-        """Seconds until it is worth looking whether the present item has overrun its time."""
+        """Return the seconds until the current item may have exceeded its timeout."""
         whole = STUCK_SECONDS if self.seconds is None else self.seconds
         begun = self._begun
         return whole if begun is None else max(0.0, begun + whole - time.monotonic())
 
     @property
     def is_stuck(self) -> bool:
-        """Whether its thread is not to be counted on any more."""
+        """Return whether the job's thread no longer counts as working."""
         return self._begun is not None and not self.patience()
 
     def give_up(self) -> bool:
-        """Abandon the job if the present item has overrun its time-out; its results then end."""
+        """Abandon the job if the current item has exceeded its timeout; its results end there."""
         with self._lock:
             if self.seconds is None or self._begun is None or self.patience():
                 return False
@@ -93,7 +93,7 @@ class Job(Generic[_T, _R]):
             return True
 
     def abandon(self) -> None:
-        """Nobody waits any more: the present item ends by itself, no other is begun."""
+        """Stop the job because nobody waits: the current item finishes, and no other starts."""
         with self._lock:
             self._abandoned = True
 
@@ -105,16 +105,16 @@ class WorkerPool:
         self.forget()
 
     def forget(self) -> None:
-        """After a fork: the threads and what they do stay with the parent."""
+        """Reset after a fork: the threads and their jobs stay with the parent process."""
         self._ready = threading.Condition()
         self._queue: deque[Job[Any, Any]] = deque()
         self._at_work: dict[threading.Thread, Job[Any, Any] | None] = {}
         self._idle = 0
 
     def submit(self, job: Job[Any, Any]) -> None:
-        """Have a thread do a job, in the order in which they come."""
+        """Run a job on a thread; jobs start in the order in which they are submitted."""
         if job.nested:
-            # A thread of the pool waits for it: waiting for that pool too might never end.
+            # A pool thread waits for this job; queueing it in the same pool could deadlock.
             threading.Thread(target=job.run, name="claude-batch-middleware", daemon=True).start()
             return
         with self._ready:
@@ -123,7 +123,7 @@ class WorkerPool:
             self._ready.notify()
 
     def relieve(self) -> None:
-        """Start threads in the place of those that are stuck, where there is work for them."""
+        """Start threads to replace those that are stuck, if there is work for them."""
         with self._ready:
             self._staff()
 
@@ -150,9 +150,9 @@ class WorkerPool:
                 self._at_work[me] = None
 
     def _next(self, me: threading.Thread) -> Job[Any, Any] | None:
-        """The next job; None where the thread shall end."""
+        """Return the next job, or None if the thread should end."""
         with self._ready:
-            # One that was stuck and has come back may have been replaced meanwhile.
+            # A thread that was stuck and has returned may have been replaced meanwhile.
             while len(self._at_work) <= WORKERS:
                 if self._queue:
                     job = self._at_work[me] = self._queue.popleft()

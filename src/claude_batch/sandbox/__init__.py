@@ -1,6 +1,6 @@
 """A real local HTTP server that behaves like Anthropic's Message Batches API, faults on demand.
 
-It stands apart from the rest of claude-batch, of which it imports nothing, so that it can judge it.
+It is independent of the rest of claude-batch and imports nothing from it, so that it can test it.
 The server needs the extra `sandbox` (starlette and uvicorn), which is imported on first use.
 """
 

@@ -1,4 +1,4 @@
-"""`python -m claude_batch.sandbox`: the sandbox as a process of its own."""
+"""`python -m claude_batch.sandbox`: the sandbox as a separate process."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The sandbox's own routes, under `/sandbox`: its bill, its log, its fault plan and its clock.
+"""The sandbox's own routes, under `/sandbox`: billing, log, fault plan and clock.
 
-They need no key, are never faulty, and do not appear in the log. They answer programs of this
-machine alone: see `claude_batch.sandbox.gate`.
+They need no key, are never faulty, and do not appear in the log. They answer only programs of this
+machine: see `claude_batch.sandbox.gate`.
 
 - `GET /sandbox/healthz`: `{"ok": true, "now": …}`.
 - `GET /sandbox/billing`: a JSON list of every request processed, oldest batch first; with
@@ -37,14 +37,14 @@ if TYPE_CHECKING:
 
 
 MAX_ADMIN_BYTES = 8_000_000
-"""Bytes of the body of one of these routes."""
+"""Maximum body size of these routes, in bytes."""
 
 LAST_TIME = 221_845_392_000.0
 """The year 9000, in seconds since 1970: expiry and archiving come later, and need a date too."""
 
 
 class ClockChange(msgspec.Struct, forbid_unknown_fields=True):
-    """`advance` is added to the clock's offset; `offset` replaces it. Seconds."""
+    """A change of the clock: `advance` is added to the offset, `offset` replaces it. Seconds."""
 
     advance: float | None = None
     offset: float | None = None
@@ -58,7 +58,7 @@ _asked = msgspec.json.Decoder(_Asked)
 
 
 def model_of(raw: bytes) -> str | None:
-    """The model that params ask for, and which the sandbox answers as."""
+    """Return the model in the params, which is also the model of the answer."""
     try:
         model = _asked.decode(raw).model
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -67,14 +67,14 @@ def model_of(raw: bytes) -> str | None:
 
 
 def hashes_of(batch: Batch) -> list[str]:
-    """SHA-256 of each request's params, made once a batch and only when asked for."""
+    """Return the SHA-256 of each request's params, computed once per batch on first use."""
     if batch.hashes is None:
         batch.hashes = [params_sha256(bytes(entry.params)) for entry in batch.entries]
     return batch.hashes
 
 
 def billed(sandbox: Sandbox, batch_id: str | None) -> Iterator[dict[str, Any]]:
-    """One record for each request processed, canceled or expired, in batches and live."""
+    """Yield a record for each request processed, canceled or expired, in batches and live."""
     for batch in list(sandbox.batches):
         if batch.ended_at is None or batch_id not in (None, batch.id):
             continue
@@ -111,11 +111,11 @@ def billed(sandbox: Sandbox, batch_id: str | None) -> Iterator[dict[str, Any]]:
 
 
 def summary(sandbox: Sandbox, batch_id: str | None) -> dict[str, Any]:
-    """Counts of the bill, without usage: quick for a batch of 100,000.
+    """Return billing counts without usage: fast for a batch of 100,000.
 
     `paid_more_than_once` counts the params (by hash) that succeeded, and so were paid for, more
-    than once; `processed_more_than_once` those that were processed more than once, however they
-    ended.
+    than once. `processed_more_than_once` counts those that were processed more than once, with any
+    outcome.
     """
     outcomes = Counter[str](dict.fromkeys(OUTCOMES, 0))
     processed: Counter[str] = Counter()
@@ -151,7 +151,7 @@ def summary(sandbox: Sandbox, batch_id: str | None) -> dict[str, Any]:
 
 
 def admin_routes(sandbox: Sandbox) -> list[Route]:
-    """The routes under `/sandbox`."""
+    """Return the routes under `/sandbox`."""
 
     async def healthz(_: HttpRequest) -> Response:
         return json_response({"ok": True, "now": sandbox.clock.now()})
@@ -160,7 +160,7 @@ def admin_routes(sandbox: Sandbox) -> list[Route]:
         await sandbox.batches.settle()
         batch_id = http.query_params.get("batch_id")
         if http.query_params.get("summary") == "true":
-            # Hashing 100,000 params takes a second or two: other calls go on meanwhile.
+            # Hashing 100,000 params takes a second or two: other calls continue meanwhile.
             return json_response(await asyncio.to_thread(summary, sandbox, batch_id))
         pieces = chunks(_listed(billed(sandbox, batch_id)))
         return StreamingResponse(stream(pieces), media_type="application/json")
@@ -207,7 +207,7 @@ def admin_routes(sandbox: Sandbox) -> list[Route]:
 
 
 async def _body(http: HttpRequest) -> bytes:
-    """The whole body; raises `ApiError` (413) above `MAX_ADMIN_BYTES`."""
+    """Return the whole body; raises `ApiError` (413) above `MAX_ADMIN_BYTES`."""
     held = bytearray()
     async for part in http.stream():
         held += part
@@ -219,7 +219,7 @@ async def _body(http: HttpRequest) -> bytes:
 
 
 def _guarded(handler: Callable[..., Any], token: str | None) -> Callable[..., Any]:
-    """The handler for callers that may call it; a body that it cannot read is answered with 400."""
+    """Restrict a handler to permitted callers; answer an unreadable body with 400."""
 
     async def wrapped(http: HttpRequest) -> Response:
         try:
@@ -238,7 +238,7 @@ def _guarded(handler: Callable[..., Any], token: str | None) -> Callable[..., An
 
 
 def _listed(records: Iterator[dict[str, Any]]) -> Iterator[bytes]:
-    """The records as the text of one JSON list, one a line."""
+    """Yield the records as the text of one JSON list, one per line."""
     opened = b"[\n"
     for record in records:
         yield opened + msgspec.json.encode(record)

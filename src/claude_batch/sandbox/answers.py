@@ -1,8 +1,8 @@
-"""What the sandbox's model says: deterministic, visibly about its prompt, valid for its schema.
+"""Answers of the sandbox's model: deterministic, recognizable by prompt, valid for the schema.
 
-The same params and seed always give the same answer. An answer tells a digest of its prompt, how
-the prompt begins and, where it holds Python, what it defines, so that a reader of a thousand
-answers can see which prompt each belongs to.
+The same params and seed always give the same answer. An answer contains a digest of its prompt, the
+beginning of the prompt and, for Python code, the names that it defines. So a reader of a thousand
+answers can match each to its prompt.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ QUOTED_WORDS = 12
 """Words of the prompt that an answer repeats."""
 
 TOOL_DIRECTIVE = re.compile(r"\[\[tool:([a-zA-Z0-9_-]{1,128})\]\]")
-"""`[[tool:NAME]]` in a prompt asks for a call of that tool, whatever `tool_choice` says."""
+"""`[[tool:NAME]]` in a prompt requests a call of that tool, whatever `tool_choice` is."""
 
 _DEFINES = re.compile(r"^\s*(?:async\s+def|def|class)\s+(\w+)", re.MULTILINE)
 _NAMED = 8
@@ -40,21 +40,21 @@ class Answer:
     stop_details: dict[str, Any] | None = None
     output_tokens: int = 0
     usage: dict[str, Any] = field(default_factory=dict[str, Any])
-    """Fields of usage that a responder set; they replace the sandbox's own."""
+    """Usage fields set by a responder; they replace the sandbox's own."""
 
 
 def tokens_of(text: str) -> int:
-    """One token for each four bytes of UTF-8, rounded up, and at least one."""
+    """Count one token per four bytes of UTF-8, rounded up, and at least one."""
     return (len(text.encode("utf-8", "surrogatepass")) + 3) // 4 or 1
 
 
 def prompt_of(messages: list[MessageParam]) -> str:
-    """The text of the last message, its documents and tool results included."""
+    """Return the text of the last message, including its documents and tool results."""
     return text_of(messages[-1])
 
 
 def text_of(message: MessageParam) -> str:
-    """The text of a message, its documents and tool results included."""
+    """Return the text of a message, including its documents and tool results."""
     content = message.content
     if isinstance(content, str):
         return content
@@ -80,7 +80,7 @@ def _texts(block: Block) -> list[str]:
 
 
 def text_answer(prompt: str, model: str, seed: int) -> str:
-    """The answer in plain words."""
+    """Return the answer as plain text."""
     encoded = prompt.encode("utf-8", "surrogatepass")
     digest = crc32(model.encode(), crc32(encoded, seed & 0xFFFFFFFF))
     words = prompt.split(None, QUOTED_WORDS)
@@ -99,12 +99,12 @@ def text_answer(prompt: str, model: str, seed: int) -> str:
 
 
 def is_plain(params: Params) -> bool:
-    """Whether nothing but a text can be the answer: the hot path of a large batch."""
+    """Return whether the answer can only be a text: the hot path of a large batch."""
     return not params.tools and params.output_config is None and not params.stop_sequences
 
 
 def plain_answer(request: Request, seed: int) -> tuple[str, str, int]:
-    """Text, stop reason and output tokens for params that `is_plain`, documents not cited."""
+    """Return text, stop reason and output tokens for `is_plain` params, without citations."""
     params = request.params
     text = text_answer(prompt_of(request.messages), params.model, seed)
     tokens = tokens_of(text)
@@ -115,7 +115,7 @@ def plain_answer(request: Request, seed: int) -> tuple[str, str, int]:
 
 
 def answer(request: Request, seed: int) -> Answer:
-    """The model's message for any params."""
+    """Return the model's message for any params."""
     params, messages = request.params, request.messages
     prompt = prompt_of(messages)
     called = _tool_call(params, messages, prompt)
@@ -150,7 +150,7 @@ def answer(request: Request, seed: int) -> Answer:
 
 
 def text_content(text: str, params: Params) -> Answer:
-    """An answer of one text block, ended by a stop sequence or `max_tokens` where due."""
+    """Return an answer of one text block, cut at a stop sequence or `max_tokens`."""
     reason, sequence = "end_turn", None
     for each in params.stop_sequences or []:
         at = text.find(each) if each.strip() else -1
@@ -165,7 +165,7 @@ def text_content(text: str, params: Params) -> Answer:
 
 
 def refusal() -> Answer:
-    """An answer that streaming classifiers stopped."""
+    """Return an answer that streaming classifiers stopped."""
     details = {
         "type": "refusal",
         "category": None,
@@ -175,7 +175,7 @@ def refusal() -> Answer:
 
 
 def wanted_schema(params: Params) -> dict[str, Any] | None:
-    """The JSON schema of `output_config.format`, if the params ask for one."""
+    """Return the JSON schema of `output_config.format`, or None."""
     if params.output_config is None:
         return None
     wanted = cast(dict[str, Any], params.output_config).get("format")
@@ -183,10 +183,10 @@ def wanted_schema(params: Params) -> dict[str, Any] | None:
 
 
 def _tool_call(params: Params, messages: list[MessageParam], prompt: str) -> tuple[str, Any] | None:
-    """Name and input schema of the tool to call, if one is to be called.
+    """Return name and input schema of the tool to call, or None.
 
-    `tool_choice` `tool` names it; `[[tool:NAME]]` in the last message asks for it; with `any` it is
-    the last one listed, where frameworks put the tool that takes the final output.
+    With `tool_choice` `tool`, the params name it. `[[tool:NAME]]` in the last message requests it.
+    With `any`, it is the last one listed, because frameworks put the final output's tool there.
     """
     tools = {
         tool["name"]: tool.get("input_schema", {"type": "object"})
@@ -200,7 +200,7 @@ def _tool_call(params: Params, messages: list[MessageParam], prompt: str) -> tup
     if kind == "tool":
         return choice["name"], tools[choice["name"]]
     asked = TOOL_DIRECTIVE.search(prompt)
-    # A prompt that repeats in a tool's result would otherwise be asked for ever.
+    # Otherwise, a prompt that repeats in a tool's result would request the call forever.
     if asked is not None and asked[1] in tools and not _has_tool_result(messages[-1]):
         return asked[1], tools[asked[1]]
     return list(tools.items())[-1] if kind == "any" else None

@@ -1,4 +1,4 @@
-"""The API's errors as the sandbox answers them: one table of statuses, one shape of body.
+"""The API's errors: one table of statuses, and one body format.
 
 Source: https://platform.claude.com/docs/en/api/errors
 """
@@ -40,7 +40,7 @@ MESSAGE_OF = {
     "timeout_error": "Request timed out",
     "overloaded_error": "Overloaded",
 }
-"""What each error type says where nothing more exact is known."""
+"""Default message of each error type."""
 
 
 NAMED = {
@@ -49,11 +49,11 @@ NAMED = {
         "The request timed out while trying to download the file. Please try again later.",
     ),
 }
-"""Errors with a name of the sandbox's own: the API's type and words for them."""
+"""Errors with a name of the sandbox's own: the API's type and message for them."""
 
 
 class ApiError(Exception):
-    """An answer of the API that is an error; `status` defaults to that of its `type`."""
+    """An API error response; `status` defaults to that of its `type`."""
 
     def __init__(
         self,
@@ -73,14 +73,14 @@ class ApiError(Exception):
 
 
 def error_named(name: str) -> ApiError | None:
-    """A new error of one of the API's types or of `NAMED`; `None` where there is none such."""
+    """Return a new error of one of the API's types or of `NAMED`, or `None` for another name."""
     if name in NAMED:
         return ApiError(*NAMED[name])
     return ApiError(name) if name in STATUS_OF else None
 
 
 def error_body(type: str, message: str, request_id: str, details: Any = None) -> dict[str, Any]:
-    """The body of an error answer, which is also the outer `error` of an errored result line."""
+    """Return the body of an error response, also the outer `error` of an errored result line."""
     error: dict[str, Any] = {"type": type, "message": message}
     if details is not None:
         error["details"] = details
@@ -88,5 +88,5 @@ def error_body(type: str, message: str, request_id: str, details: Any = None) ->
 
 
 def error_json(error: ApiError, request_id: str) -> bytes:
-    """`error_body` of an `ApiError`, encoded."""
+    """Return the `error_body` of an `ApiError`, encoded."""
     return msgspec.json.encode(error_body(error.type, error.message, request_id, error.details))

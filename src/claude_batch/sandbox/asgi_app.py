@@ -1,6 +1,6 @@
-"""The sandbox as an ASGI application: its routes, and what surrounds each call.
+"""The sandbox as an ASGI application: its routes, and the processing around each call.
 
-Connection faults need the server of `claude_batch.sandbox.server`, which lends its transport.
+Connection faults need the server of `claude_batch.sandbox.server`, which provides its transport.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Endpoint:
         self.handler = handler
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """ASGI."""
+        """Handle a call (ASGI)."""
         sandbox = self.sandbox
         started = time.monotonic()
         call = Call(self.route, sandbox.new_request_id(), scope, receive, send, sandbox.clock.now())
@@ -46,7 +46,7 @@ class Endpoint:
         try:
             await self._answer(call)
         except ConnectionError:
-            # The client went away while it was sending: nothing was processed, nobody listens.
+            # The client disconnected during the upload: nothing was processed, nobody listens.
             pass
         finally:
             sandbox.log.append(call.record(started))
@@ -90,10 +90,10 @@ class Endpoint:
 
 
 def create_app(settings: SandboxSettings | None = None) -> Starlette:
-    """A sandbox as an ASGI application.
+    """Return a sandbox as an ASGI application.
 
-    Raises `claude_batch.sandbox.fault_plan.PlanError` for a fault plan and
-    `claude_batch.sandbox.responders.ResponderError` for a responder that cannot be used.
+    Raises `claude_batch.sandbox.fault_plan.PlanError` for an invalid fault plan and
+    `claude_batch.sandbox.responders.ResponderError` for an unusable responder.
     """
     sandbox = Sandbox(settings or SandboxSettings())
     files = FileCalls(sandbox)

@@ -1,8 +1,8 @@
-"""Cited answers: what the sandbox's model quotes from the documents that allow it.
+"""Cited answers: the sandbox's model quotes the documents that allow citations.
 
-It cites the beginning of each: by characters of a text, by the first page of a PDF, by the first
-block of a document made of blocks, as the API does. A system prompt that lists fields, each as a
-line of `[[label]] {JSON schema}`, is answered in such fields, each cited.
+It cites the beginning of each, as the API does: by characters of a text, by the first page of a
+PDF, by the first block of a document made of blocks. A system prompt may list fields, each as a
+line of `[[label]] {JSON schema}`; the answer then has such fields, each cited.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Citation = dict[str, Any]
 
 
 def citations(messages: list[MessageParam]) -> list[Citation]:
-    """One citation of the beginning of each document that allows it."""
+    """Return one citation of the beginning of each document that allows citations."""
     found: list[Citation] = []
     index = 0
     for message in messages:
@@ -59,7 +59,7 @@ def _beginning(block: Block) -> Citation:
             "start_char_index": 0,
             "end_char_index": len(text),
         }
-    # What stands on a page the sandbox cannot read.
+    # The sandbox cannot read the text of a page.
     return {
         "type": "page_location",
         "cited_text": f"The first page of {block.title or 'the document'}.",
@@ -69,7 +69,7 @@ def _beginning(block: Block) -> Citation:
 
 
 def fields_asked(params: Params) -> list[tuple[str, Any]]:
-    """Name and schema of each field that the system prompt asks for."""
+    """Return name and schema of each field that the system prompt requests."""
     if not params.system or b"[[" not in bytes(params.system):
         return []
     system: Any = msgspec.json.decode(params.system)
@@ -81,7 +81,7 @@ def fields_asked(params: Params) -> list[tuple[str, Any]]:
 def in_fields(
     fields: list[tuple[str, Any]], text: str, cited: list[Citation]
 ) -> list[dict[str, Any]]:
-    """The content of an answer in labelled fields: each value is a block of its own, cited."""
+    """Return the content of an answer in labelled fields: each value is its own, cited block."""
     content: list[dict[str, Any]] = []
     for name, schema in fields:
         value = instance(schema, text)

@@ -1,7 +1,7 @@
 """The sandbox's command line, for `python -m claude_batch.sandbox` and `claude-batch sandbox`.
 
-One click command, so that both take the same options. Nothing of the server is imported before the
-command runs: `--help` answers without starlette.
+One click command, so that both have the same options. No part of the server is imported before the
+command runs: `--help` works without starlette.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Duration(click.ParamType[float]):
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
-        """click's hook."""
+        """Implement click's hook."""
         try:
             return parse_duration(value)
         except ValueError as error:
@@ -141,12 +141,12 @@ def sandbox(*, faults: Path | None, no_workspace_header: bool, **fields: Any) ->
     try:
         serve(settings)
     except (ValueError, OSError) as error:
-        # A plan or a responder that cannot be used, or a port that is taken: bad usage.
+        # An unusable plan or responder, or a port that is taken, is a usage error.
         raise click.UsageError(str(error)) from error
 
 
 def read_plan(path: Path) -> dict[str, Any]:
-    """The JSON object in a fault plan's file; raises `click.UsageError`."""
+    """Return the JSON object in a fault plan's file; raises `click.UsageError`."""
     try:
         plan: Any = json.loads(path.read_bytes())
     except OSError as error:

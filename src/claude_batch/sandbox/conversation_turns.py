@@ -1,10 +1,10 @@
-"""What a conversation's turns are, where a prompt or the sandbox's settings ask for some.
+"""Turns of a conversation that a prompt or the sandbox's settings request.
 
-Directives stand anywhere in the messages: `[[sandbox:tools]]` calls each of the client's tools
-once, one a turn (`[[sandbox:tools:all]]`: all in one turn), and then answers with what they gave;
-`[[sandbox:pause:2]]` pauses twice before it answers; `[[sandbox:invalid:2]]` gives two answers that
-are not of the shape that was asked for; `[[sandbox:window]]` fills the context window. What was
-done by now is read from the messages alone, so equal params have equal answers.
+Directives may stand anywhere in the messages. `[[sandbox:tools]]` calls each of the client's tools
+once, one per turn (`[[sandbox:tools:all]]`: all in one turn), and then answers with their results.
+`[[sandbox:pause:2]]` pauses twice before the answer. `[[sandbox:invalid:2]]` gives two answers that
+do not match the requested schema. `[[sandbox:window]]` fills the context window. The state is read
+from the messages alone, so equal params have equal answers.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from .instances import instance
 from .validation import MessageParam, Request, blocks_of, tools_of
 
 TURNS = ("tools", "pause", "invalid", "window")
-"""The first words of the directives that are about turns."""
+"""First words of the directives that control turns."""
 
 _DIRECTIVE = re.compile(rb"\[\[sandbox:(tools|pause|invalid|window)(?::(all|[0-9]{1,3}))?\]\]")
 _MARKS = re.compile(r"\[\[[^\]]*\]\]")
 _WORDS = 16
-"""Words of the first prompt that a tool is called with, where it takes a text."""
+"""Words of the first prompt that a tool receives as text input."""
 
 _PAUSED = "Still searching"
 _INVALID = "This is not of the shape that was asked for"
 
 
 def turn(raw: bytes, request: Request, seed: int, *, uses_tools: bool) -> Answer | None:
-    """The turn that a conversation has come to; `None` where its plain answer is due."""
+    """Return the next turn of a conversation, or `None` if its plain answer is due."""
     told = {match[1].decode(): match[2] for match in _DIRECTIVE.finditer(raw)}
     if "pause" in told:
         done = _said(request.messages, _PAUSED)
@@ -54,7 +54,7 @@ def turn(raw: bytes, request: Request, seed: int, *, uses_tools: bool) -> Answer
 
 
 def _said(messages: list[MessageParam], words: str) -> int:
-    """How many of the model's turns begin with these words."""
+    """Count the model's turns that begin with these words."""
     return sum(
         message.role == "assistant" and text_of(message).startswith(words) for message in messages
     )

@@ -1,10 +1,10 @@
-"""How one request ends: by the rules of validation, a directive in its prompt, or the fault plan.
+"""The outcome of one request: by validation, a directive in its prompt, or the fault plan.
 
-Directives stand anywhere in the params' text: `[[sandbox:OUTCOME]]`, where OUTCOME is `errored`,
-`errored:TYPE` (also `errored:download_timeout`), `expired`, `canceled` or `refused`; with `:once`
-at the end they hold only the first time that equal params are processed. Those about turns are
-`.turning`'s. An ending is stored only where it is not the ordinary success, so a large batch of
-ordinary requests stays lean.
+Directives may stand anywhere in the params' text: `[[sandbox:OUTCOME]]`, with OUTCOME `errored`,
+`errored:TYPE` (also `errored:download_timeout`), `expired`, `canceled` or `refused`. With `:once`
+at the end, they apply only the first time that equal params are processed. Directives about turns
+are in `.turning`. An ending is stored only if it is not the ordinary success, so a large batch of
+ordinary requests needs little memory.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ _DIRECTIVE = re.compile(rb"\[\[sandbox:([a-z_:0-9]+)\]\]")
 
 @dataclass(slots=True)
 class Ending:
-    """How a request ended, where it is not the plain success of its own deterministic answer."""
+    """The outcome of a request, unless it is the success with its default answer."""
 
     outcome: str
     """`succeeded`, `errored`, `canceled` or `expired`."""
     error: ApiError | None = None
     answer: Answer | None = None
-    """The answer, where it is not the one that the params give by themselves."""
+    """The answer, if it is not the default answer of the params."""
     cache: CacheUse | None = None
 
 
@@ -45,7 +45,7 @@ EXPIRED = Ending("expired")
 
 
 class Endings:
-    """Decides endings; remembers what was told to happen once, and the prompt cache."""
+    """Decides endings; stores the `once` directives that were used, and the prompt cache."""
 
     def __init__(
         self, responder: Responder | None, seed: int, files: Files, *, uses_tools: bool = False
@@ -59,7 +59,7 @@ class Endings:
         self._once: set[tuple[str, str]] = set()
 
     def looks_at(self, body: bytes) -> bool:
-        """Whether any request of this body may end by more than its own validity."""
+        """Return whether any request of this body may end by more than its own validity."""
         return (
             self.responder is not None
             or (self.uses_tools and TOOLS_MARK in body)
@@ -72,11 +72,11 @@ class Endings:
     def decide(
         self, raw: bytes, custom_id: str | None, context: CallContext, workspace: str, now: float
     ) -> Ending | None:
-        """The ending of one request, or `None` for a plain success. Counts as processing it."""
+        """Return the ending of one request, or `None` for a plain success. Counts as processing."""
         try:
             told = self._told(raw, custom_id)
             if told is not None and told.outcome != "succeeded":
-                # A live message cannot be expired or canceled: it is answered.
+                # A live message cannot expire or be canceled: it is answered.
                 if told.outcome == "errored" or context.batch:
                     return told
                 told = None
@@ -139,7 +139,7 @@ def _ending(outcome: str, error: ApiError) -> Ending:
 
 
 def answer_and_usage(request: Request, ending: Ending | None, seed: int) -> tuple[Answer, Usage]:
-    """The message of a request that succeeded, and what it used."""
+    """Return the message of a request that succeeded, and its usage."""
     given = ending.answer if ending is not None else None
     if given is None:
         given = answer(request, seed)

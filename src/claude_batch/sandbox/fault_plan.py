@@ -1,4 +1,4 @@
-"""The fault plan: what goes wrong, on which call, and how it is told (a JSON object).
+"""The fault plan: a JSON object that lists the faults and the calls that they affect.
 
 ```json
 {"seed": 7,
@@ -9,11 +9,11 @@
                "error": {"type": "overloaded_error"}}]}
 ```
 
-`rules` are about API calls: the first rule that matches a call decides it. `requests` are about
-single requests inside batches and live messages. Every rule counts the calls (or requests) that it
-is about, from the moment the plan was set; the selectors `nth`, `every`, `probability` and `times`
-must all agree. Deterministic: each rule draws from its own random stream, made from the seed and
-the rule's position.
+`rules` apply to API calls: the first rule that matches a call decides it. `requests` apply to
+single requests inside batches and live messages. Every rule counts the calls (or requests) in its
+scope, from the moment the plan was set. The selectors `nth`, `every`, `probability` and `times`
+must all match. The plan is deterministic: each rule has its own random stream, seeded by the seed
+and the rule's position.
 """
 
 from __future__ import annotations
@@ -40,27 +40,27 @@ OUTCOMES: tuple[str, ...] = get_args(Outcome)
 
 
 class PlanError(ValueError):
-    """A fault plan that cannot be understood; the message names the place."""
+    """An invalid fault plan; the message names the place."""
 
 
 class Action(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, tag_field="type"):
-    """Every action may also wait first."""
+    """Base of all actions; every action may also wait first."""
 
     delay: float = 0.0
     """Seconds before anything happens."""
 
 
 class Delay(Action, tag="delay", forbid_unknown_fields=True, kw_only=True):
-    """Wait, then answer as if nothing had happened."""
+    """Wait, then answer normally."""
 
     seconds: float = 1.0
 
 
 class Unanswered(Action, forbid_unknown_fields=True, kw_only=True):
-    """A fault that may hide from the client what became of its call."""
+    """A fault that may hide the outcome of a call from the client."""
 
     listed_after: float = 0.0
-    """Age from which a batch that the call made is listed, where the settings do not say later."""
+    """Age from which a batch of the call is listed, unless the settings have a later one."""
 
 
 class Error(Unanswered, tag="error", forbid_unknown_fields=True, kw_only=True):
@@ -70,45 +70,48 @@ class Error(Unanswered, tag="error", forbid_unknown_fields=True, kw_only=True):
     """Whether the call took effect, and is billed, nevertheless."""
     status: int = 500
     error: str | None = None
-    """Error type; by default the one that belongs to the status."""
+    """Error type; by default the one of the status."""
     message: str | None = None
     retry_after: float | None = None
     """Seconds, sent as the `retry-after` header."""
     details: dict[str, Any] | None = None
     json: bool = True
-    """False: a plain-text body, as a proxy in front would send it, without `request-id`."""
+    """False: a plain-text body without `request-id`, as from a proxy in front."""
 
 
 class Proxy413(Action, tag="proxy_413", forbid_unknown_fields=True, kw_only=True):
-    """413 from a proxy: an HTML body, no `request-id`; the upload was read first."""
+    """Send a 413 as a proxy: an HTML body, no `request-id`; the upload was read first."""
 
 
 class Early413(Action, tag="early_413", forbid_unknown_fields=True, kw_only=True):
-    """413 from a proxy, answered before the body has been read."""
+    """Send a 413 as a proxy that answers before it has read the body."""
 
     after_bytes: int = 0
     """Bytes of the body to read before answering."""
     drain: bool = True
-    """Read and forget the rest after answering, so that the client can finish sending and sees the
-    413. False: close at once, so that to the client it looks like a broken upload."""
+    """Read and discard the rest after answering, so that the client finishes sending and sees the
+    413.
+
+    False: close at once, which looks like a broken upload to the client.
+    """
 
 
 class Html200(Unanswered, tag="html_200", forbid_unknown_fields=True, kw_only=True):
-    """200 with an HTML page, as a captive portal answers."""
+    """Send a 200 with an HTML page, as a captive portal does."""
 
     processed: bool = False
     """Whether the call took effect nevertheless."""
 
 
 class Redirect(Action, tag="redirect", forbid_unknown_fields=True, kw_only=True):
-    """Send the client elsewhere, without processing the call."""
+    """Redirect the client, without processing the call."""
 
     location: str
     status: int = 307
 
 
 class Hang(Unanswered, tag="hang", forbid_unknown_fields=True, kw_only=True):
-    """Read the call, keep silent, then drop the connection."""
+    """Read the call, stay silent, then drop the connection."""
 
     seconds: float = 3600.0
     processed: bool = False
@@ -126,12 +129,14 @@ class DropAfter(Unanswered, tag="drop_after", forbid_unknown_fields=True, kw_onl
     """Process the call, then close the connection without an answer."""
 
     processed_after: float = 0.0
-    """Seconds between the two the other way round: the connection closes when the body has been
-    read, and the call is processed so much later."""
+    """Seconds from the close to the processing, in reverse order.
+
+    The connection closes once the body has been read, and the call is processed that much later.
+    """
 
 
 class UnknownFields(Action, tag="unknown_fields", forbid_unknown_fields=True, kw_only=True):
-    """Answer rightly, with fields in every object that no client knows yet."""
+    """Answer correctly, with fields in every object that no client knows yet."""
 
 
 class LineAction(Action, forbid_unknown_fields=True, kw_only=True):
@@ -151,7 +156,8 @@ class CutBetweenLines(
 
     framing: Literal["chunked", "close"] = "chunked"
     """`chunked`: a proper end of the body. `close`: a body without framing that ends with its
-    connection (which no client can tell from a proper end either)."""
+    connection (which no client can distinguish from a proper end either).
+    """
 
 
 class DoubledLines(LineAction, tag="doubled_lines", forbid_unknown_fields=True, kw_only=True):
@@ -169,7 +175,7 @@ class MissingLines(LineAction, tag="missing_lines", forbid_unknown_fields=True, 
 class ContradictingLines(
     LineAction, tag="contradicting_lines", forbid_unknown_fields=True, kw_only=True
 ):
-    """Send for `count` requests a second line with another outcome."""
+    """Send a second line with another outcome for `count` requests."""
 
     count: int = 1
     first: bool = False
@@ -181,7 +187,7 @@ class GarbageLine(LineAction, tag="garbage_line", forbid_unknown_fields=True, kw
 
     count: int = 1
     replace: bool = False
-    """Whether they stand in place of true lines, or between them."""
+    """Whether they replace true lines, or come between them."""
 
 
 class ForeignLines(LineAction, tag="foreign_lines", forbid_unknown_fields=True, kw_only=True):
@@ -203,7 +209,7 @@ ACTIONS = tuple(str(each.__struct_config__.tag) for each in get_args(AnyAction))
 
 
 class Selector(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """When a rule fires, among the calls (or requests) that it is about."""
+    """Selects the calls (or requests) of a rule's scope for which it fires."""
 
     nth: int | list[int] | None = None
     """The first is 1."""
@@ -211,11 +217,11 @@ class Selector(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Each `every`-th one."""
     probability: float | None = None
     times: int | None = None
-    """Most often it may fire."""
+    """Maximum number of times that it fires."""
 
 
 class CallRule(Selector, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
-    """What becomes of an API call."""
+    """A rule for API calls."""
 
     route: Route
     action: AnyAction
@@ -230,7 +236,7 @@ class LineError(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
 
 
 class RequestRule(Selector, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
-    """How single requests end: those that match `contains` and `custom_id` (all, without them)."""
+    """A rule for single requests: those that match `contains` and `custom_id` (by default all)."""
 
     outcome: Outcome
     error: LineError | None = None
@@ -252,15 +258,15 @@ class Plan(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, omit_defaul
     workspaces: dict[str, str] | None = None
     """API key to workspace id; replaces the settings' own while the plan is in force."""
     spared_keys: list[str] = []
-    """API keys whose calls no rule counts or meets: a second client, in good health."""
+    """API keys whose calls no rule counts or affects: for a second client without faults."""
     workspace_header: bool | None = None
     """Whether answers carry `anthropic-workspace-id`; replaces the settings' own."""
     rate_limits: RateLimits | None = None
-    """Limits of each workspace's live messages, kept and told; without them there are none."""
+    """Limits of each workspace's live messages, with their headers; without them there are none."""
 
 
 class Match:
-    """The counting side of one rule: what it has seen and how often it fired."""
+    """Counters of one rule: calls seen, and times fired."""
 
     def __init__(self, selector: Selector, seed: str) -> None:
         self.selector = selector
@@ -269,7 +275,7 @@ class Match:
         self._random = random.Random(seed)
 
     def fires(self) -> bool:
-        """Count one more call, and say whether the rule is for it."""
+        """Count one more call, and return whether the rule applies to it."""
         selector = self.selector
         self.seen += 1
         drawn = selector.probability is None or self._random.random() < selector.probability
@@ -304,11 +310,11 @@ class FaultPlan:
 
     @property
     def about_requests(self) -> bool:
-        """Whether any rule looks at single requests."""
+        """Return whether any rule applies to single requests."""
         return bool(self._requests)
 
     def meter(self, workspace: str, now: float) -> Meter | None:
-        """What counts a workspace's live messages; None where nothing limits them."""
+        """Return the meter of a workspace's live messages, or None without limits."""
         if self.plan.rate_limits is None:
             return None
         if workspace not in self._meters:
@@ -316,7 +322,7 @@ class FaultPlan:
         return self._meters[workspace]
 
     def action(self, route: str, key: str | None = None) -> AnyAction | None:
-        """What the plan has for this call of `route`; every rule about the route counts it."""
+        """Return the action for this call of `route`; every rule for the route counts it."""
         if key is not None and key in self.plan.spared_keys:
             return None
         chosen: AnyAction | None = None
@@ -326,7 +332,7 @@ class FaultPlan:
         return chosen
 
     def ending(self, custom_id: str | None, text: str, identity: str) -> RequestRule | None:
-        """The rule that says how this request ends; `identity` is the SHA-256 of its params."""
+        """Return the rule for a request's ending; `identity` is the SHA-256 of its params."""
         chosen: RequestRule | None = None
         for position, (rule, match) in enumerate(self._requests):
             if rule.contains is not None and not _contains(text, rule.contains):
@@ -343,7 +349,7 @@ class FaultPlan:
         return chosen
 
     def as_written(self) -> dict[str, Any]:
-        """The plan as JSON values, API keys shortened to their last four characters."""
+        """Return the plan as JSON values, API keys shortened to their last four characters."""
         plan = msgspec.to_builtins(self.plan)
         if self.plan.spared_keys:
             plan["spared_keys"] = [f"…{key[-4:]}" for key in self.plan.spared_keys]
@@ -354,7 +360,7 @@ class FaultPlan:
         return plan
 
     def counters(self) -> dict[str, list[dict[str, int]]]:
-        """For each rule, in the plan's order: what it has seen and how often it fired."""
+        """Return for each rule, in the plan's order, calls seen and times fired."""
         return {
             name: [{"seen": match.seen, "fired": match.fired} for _, match in matches]
             for name, matches in (("rules", self._calls), ("requests", self._requests))
@@ -362,15 +368,15 @@ class FaultPlan:
 
 
 def _contains(text: str, part: str) -> bool:
-    # Params are matched as the JSON they came in, in which a client may or may not have escaped
-    # what is not ASCII.
+    # Params are matched as the JSON in which they came; a client may or may not have escaped the
+    # non-ASCII characters.
     return any(
         json.dumps(part, ensure_ascii=ascii_only)[1:-1] in text for ascii_only in (False, True)
     )
 
 
 def load_plan(plan: Mapping[str, Any] | bytes | str) -> FaultPlan:
-    """A plan from JSON text or from the object that it decodes to; raises `PlanError`."""
+    """Load a plan from JSON text or from the decoded object; raises `PlanError`."""
     try:
         if isinstance(plan, (bytes, str)):
             decoded = msgspec.json.decode(plan, type=Plan)

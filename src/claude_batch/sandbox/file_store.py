@@ -1,7 +1,7 @@
-"""The files of a sandbox: what was uploaded, and the sources of requests that name it.
+"""The files of a sandbox: uploads, and the sources of requests that refer to them.
 
-A file belongs to a workspace. Its content is kept after it is deleted, for batches that have been
-processed by then. Before API version 2026-10-21 the endpoints and `file` sources need a beta.
+A file belongs to a workspace. Its content is kept after deletion, for batches that were processed
+before. Before API version 2026-10-21, the endpoints and `file` sources need a beta.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class StoredFile:
     deleted: bool = False
 
     def as_json(self) -> dict[str, Any]:
-        """The API's file object."""
+        """Return the API's file object."""
         return {
             "id": self.id,
             "type": "file",
@@ -53,30 +53,30 @@ class Files:
     def add(
         self, workspace: str, filename: str, mime_type: str, data: bytes, created_at: str
     ) -> StoredFile:
-        """Keep a file."""
+        """Store a file."""
         file_id = f"file_{uuid.uuid4().hex[:24]}"
         stored = StoredFile(file_id, workspace, filename, mime_type, data, created_at)
         self._all[file_id] = stored
         return stored
 
     def find(self, file_id: str, workspace: str) -> StoredFile:
-        """The file of this id in this workspace; raises `ApiError` (404)."""
+        """Return the file of this id in this workspace; raises `ApiError` (404)."""
         stored = self._all.get(file_id)
         if stored is None or stored.deleted or stored.workspace != workspace:
             raise ApiError("not_found_error", f"File not found: {file_id}")
         return stored
 
     def of(self, workspace: str) -> list[StoredFile]:
-        """The files of a workspace that were not deleted, newest first."""
+        """Return a workspace's files that were not deleted, newest first."""
         stored = reversed(self._all.values())
         return [each for each in stored if each.workspace == workspace and not each.deleted]
 
     def put_into(
         self, request: Request, workspace: str, context: CallContext, *, processed: bool = False
     ) -> None:
-        """Put files in the place of the sources that name them; raises `ApiError`.
+        """Replace file sources by the files' content; raises `ApiError`.
 
-        ``processed``: the request has passed before, and a file that is gone by now is no fault.
+        ``processed``: the request was valid before, so a file that was deleted since is no error.
         """
         for position, message in enumerate(request.messages):
             for number, block in enumerate(blocks_of(message)):
@@ -112,7 +112,7 @@ def _source(stored: StoredFile) -> dict[str, Any]:
 
 
 def need_beta(context: CallContext, what: str) -> None:
-    """Raise `ApiError` (400) where files are spoken of without their beta."""
+    """Raise `ApiError` (400) if files are used without their beta."""
     if context.version < FILES_VERSION and FILES_BETA not in context.betas:
         raise ApiError(
             "invalid_request_error",

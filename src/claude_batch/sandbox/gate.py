@@ -1,9 +1,9 @@
-"""Who may use the sandbox's own routes: they read what was asked, and change how it answers.
+"""Access control for the sandbox's own routes, which read requests and change the answers.
 
-A page in the user's browser can reach a port of the loopback too. It can send simple requests to
-another site, which then carry `Origin`; or, once its own name resolves to the loopback (DNS
-rebinding), call it as its own site, under its own name in `Host`. So a caller without the token
-must be on this machine, must call the sandbox by a name of the loopback, and must not be a page.
+A page in the user's browser can also reach a port of the loopback. It can send simple requests to
+another site, which then carry `Origin`. Or, once its own name resolves to the loopback (DNS
+rebinding), it can call the port as its own site, with its own name in `Host`. So a caller without
+the token must be on this machine, must use a name of the loopback, and must not be a page.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""One API call from its first byte to its last: who calls, what is told back, and what goes wrong.
+"""One API call from first to last byte: the caller, the response headers, and the faults.
 
-Faults are carried out here, around the handlers, which know nothing of them. A dropped connection
-is a real one: the server's protocol puts its transport into the call's scope (see `server`), and
-the fault aborts it, so the client sees a reset or a closed socket and not a polite answer.
+Faults happen here, around the handlers, which do not handle them. A dropped connection is a real
+one: the server's protocol puts its transport into the call's scope (see `server`), and the fault
+aborts it. So the client sees a reset or a closed socket, not an HTTP response.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ from .results import with_unknown_fields
 from .sandbox_settings import ORGANIZATION
 
 MAX_KEPT_BYTES = 500_010_000
-"""Bytes of a body that is read before its time: the API's largest, of a file with its form."""
+"""Maximum bytes of a body that is read early: the API's largest, a file with its form."""
 
 TRANSPORT = "claude_batch_sandbox_transport"
-"""Name in the scope's state under which the server's protocol leaves its transport."""
+"""Name in the scope's state under which the server's protocol stores its transport."""
 
 _PAGE = b"<html><head><title>%b</title></head><body><h1>%b</h1><hr>nginx</body></html>\n"
 _LOGGED = (
@@ -54,7 +54,7 @@ _LOGGED = (
 
 @dataclass(slots=True)
 class Call:
-    """What handlers and faults know of one API call."""
+    """State of one API call for handlers and faults."""
 
     route: str
     request_id: str
@@ -64,17 +64,17 @@ class Call:
     now: float
     """Server time at which the call came in."""
     workspace: str | None = None
-    """Set once the caller is known."""
+    """Set once the caller is authenticated."""
     tell_workspace: bool = True
     action: AnyAction | None = None
     told: dict[str, str] = field(default_factory=dict[str, str])
-    """Further headers of the answer."""
+    """Additional headers of the answer."""
     anonymous: bool = False
-    """Whether the answer comes from a proxy in front, which gives no API headers."""
+    """Whether the answer comes from a proxy in front, which sends no API headers."""
     status: int | None = None
     body_read: bool = False
     kept: bytes | None = None
-    """The body, where it was read before its time."""
+    """The body, if it was read early."""
     http: HttpRequest = field(init=False)
 
     def __post_init__(self) -> None:
@@ -82,23 +82,23 @@ class Call:
 
     @property
     def base_url(self) -> str:
-        """Where the client reached the sandbox, without a slash at the end."""
+        """Return the URL at which the client reached the sandbox, without a trailing slash."""
         return str(self.http.base_url).rstrip("/")
 
     @property
     def transport(self) -> asyncio.Transport:
-        """The connection itself; only `claude_batch.sandbox`'s own server gives it."""
+        """Return the connection itself; available only with `claude_batch.sandbox`'s own server."""
         found = self.scope.get("state", {}).get(TRANSPORT)
         if found is None:
             raise RuntimeError("this fault needs the sandbox's own server: use SandboxServer")
         return cast(asyncio.Transport, found)
 
     async def body(self, limit: int) -> bytes:
-        """The whole body; raises `ApiError` (413) above `limit` bytes.
+        """Return the whole body; raises `ApiError` (413) above `limit` bytes.
 
-        A body of up to twice the limit is read to its end first, as the API does.
+        A body of up to twice the limit is first read to its end, as the API does.
         """
-        # BytesIO gives its buffer away without a copy: a body may be 256 MB.
+        # BytesIO returns its buffer without a copy: a body may be 256 MB.
         held = io.BytesIO()
         size = 0
         async for part in self.parts():
@@ -123,7 +123,7 @@ class Call:
             self.kept = b""
 
     async def parts(self) -> AsyncIterator[bytes]:
-        """The body as it arrives; raises `ConnectionError` where the client goes away."""
+        """Yield the body as it arrives; raises `ConnectionError` if the client disconnects."""
         if self.kept is not None:
             yield self.kept
         while not self.body_read:
@@ -134,7 +134,7 @@ class Call:
             yield message.get("body", b"")
 
     async def drain(self, up_to: int | None = None) -> None:
-        """Read and forget the body, or its first `up_to` bytes."""
+        """Read and discard the body, or its first `up_to` bytes."""
         size = 0
         if up_to is None or up_to > 0:
             async for part in self.parts():
@@ -143,7 +143,7 @@ class Call:
                     return
 
     async def tell(self, message: Message) -> None:
-        """ASGI's `send`, adding the headers that every answer of the API carries."""
+        """ASGI's `send`, with the headers that every answer of the API carries."""
         if message["type"] == "http.response.start":
             self.status = message["status"]
             headers = [*message.get("headers", []), (b"date", self._date())]
@@ -165,7 +165,7 @@ class Call:
         return headers + [(name.encode(), value.encode()) for name, value in self.told.items()]
 
     async def answer(self, response: Response) -> None:
-        """Send a response, as the fault plan leaves it."""
+        """Send a response, modified by the fault plan."""
         if isinstance(self.action, UnknownFields) and response.media_type == "application/json":
             told = with_unknown_fields(msgspec.json.decode(response.body))
             response = json_response(told, response.status_code)
@@ -181,7 +181,7 @@ class Call:
             await response(self.scope, self.receive, self.tell)
 
     async def refuse(self, error: ApiError) -> None:
-        """Answer with an error of the API, once the body has been read as far as it is bearable."""
+        """Send an API error, after reading the body up to `MAX_KEPT_BYTES`."""
         headers = error.headers
         if "connection" not in headers:
             await self.drain(MAX_KEPT_BYTES)
@@ -211,7 +211,7 @@ class Call:
         await self.tell(start)
         async for part in response.body_iterator:
             await self.send({"type": "http.response.body", "body": part, "more_body": True})
-        # close() and not abort(): what was sent must arrive.
+        # close(), not abort(), because the data sent must arrive.
         self.transport.close()
         await self._gone()
 
@@ -230,7 +230,7 @@ class Call:
         await self._gone()
 
     async def instead(self, action: AnyAction) -> bool:
-        """Carry out a fault that replaces the processing; false where it does not."""
+        """Carry out a fault that replaces the processing; return False for any other fault."""
         match action:
             case Error(processed=False):
                 await self.drain()
@@ -258,18 +258,18 @@ class Call:
         return True
 
     async def page_200(self) -> None:
-        """A page that is not from the API at all."""
+        """Send a page that is not from the API at all."""
         await self._proxy_page(200, b"Welcome to the guest network")
 
     async def hang(self, seconds: float) -> None:
-        """Say nothing, then drop; ends early where the client gives up."""
+        """Send nothing, then drop; ends early if the client disconnects."""
         try:
             await asyncio.wait_for(self._gone(), seconds)
         except TimeoutError:
             await self.drop()
 
     async def error(self, action: Error) -> None:
-        """Answer with the error of the plan."""
+        """Send the error of the plan."""
         headers: dict[str, str] = {}
         if action.retry_after is not None:
             headers["retry-after"] = f"{action.retry_after:g}"
@@ -304,7 +304,7 @@ class Call:
             await self.send({"type": "http.response.body", "body": b"", "more_body": False})
 
     def record(self, started: float) -> dict[str, Any]:
-        """The call as `GET /sandbox/log` tells it; it never holds a key."""
+        """Return the call's record for `GET /sandbox/log`; it never contains a key."""
         headers = {name: self.http.headers[name] for name in _LOGGED if name in self.http.headers}
         action = self.action
         return {
@@ -324,24 +324,24 @@ class Call:
 
 
 def auth_kind(http: HttpRequest) -> str | None:
-    """By which header the call carries its key."""
+    """Return the kind of header that carries the call's key."""
     if http.headers.get("x-api-key"):
         return "x-api-key"
     return "bearer" if http.headers.get("authorization") else None
 
 
 def json_response(value: Any, status: int = 200) -> Response:
-    """A JSON answer."""
+    """Return a JSON response."""
     return Response(msgspec.json.encode(value), status, media_type="application/json")
 
 
 async def stream(pieces: Iterator[bytes]) -> AsyncIterator[bytes]:
-    """The pieces, with a turn for other calls between two of them."""
+    """Yield the pieces, and let other calls run between two of them."""
     for piece in pieces:
         yield piece
         await asyncio.sleep(0)
 
 
 def is_line_action(action: AnyAction | None) -> bool:
-    """Whether the action changes the lines of results."""
+    """Return whether the action changes the lines of results."""
     return isinstance(action, (*LINE_ACTIONS, UnknownFields))

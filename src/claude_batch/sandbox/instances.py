@@ -1,8 +1,8 @@
-"""A valid instance for a JSON schema, so that structured answers and tool calls can be parsed.
+"""Valid instances of JSON schemas, so that structured answers and tool calls can be parsed.
 
-Deterministic: the same schema and text give the same instance. It covers what the API's structured
-output takes (and the bounds that it does not); it is no general solver, and where a schema
-contradicts itself the first rule met wins.
+Deterministic: the same schema and text give the same instance. It covers the API's structured
+output schemas, and also the bounds that these do not support. It is not a general solver: if a
+schema contradicts itself, the first rule wins.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ _DEEPEST = 24
 
 _MOST_VALUES = 10_000
 _LONGEST = 1_000_000
-"""Values and characters of an instance: a schema of a few bytes may ask for any number."""
+"""Values and characters of an instance: a schema of a few bytes may request any number."""
 
 Schema = dict[str, Any]
 
 
 class SchemaError(ValueError):
-    """What was given for a JSON schema is none."""
+    """The value is not a valid JSON Schema."""
 
 
 def instance(schema: Any, text: str = "sandbox") -> Any:
-    """A value that `schema` accepts; free strings are filled with `text`.
+    """Return a value that `schema` accepts; free strings are filled with `text`.
 
-    Raises `SchemaError` where `schema` is no JSON schema.
+    Raises `SchemaError` if `schema` is not a valid JSON Schema.
     """
     root = cast(Schema, schema) if isinstance(schema, dict) else {}
     try:
@@ -57,7 +57,7 @@ def instance(schema: Any, text: str = "sandbox") -> Any:
         ArithmeticError,
         RecursionError,
     ) as error:
-        # Whatever stands where a schema has something else: the words are Python's.
+        # Any misplaced value in the schema; the message is Python's.
         raise SchemaError(f"not a valid JSON schema: {error}") from error
 
 
@@ -95,7 +95,7 @@ class _Builder:
         return None
 
     def resolved(self, schema: Schema) -> Schema:
-        """`schema` with its `$ref` followed and its `allOf` merged; own keys win."""
+        """Return `schema` with its `$ref` followed and its `allOf` merged; own keys win."""
         hops = 0
         while "$ref" in schema and hops < _DEEPEST:
             rest = {key: value for key, value in schema.items() if key != "$ref"}
@@ -115,7 +115,7 @@ class _Builder:
         return cast(Schema, found) if isinstance(found, dict) else {}
 
     def choose(self, schema: Schema, options: list[Any], depth: int) -> Any:
-        """The first alternative; below the deepest level one that ends, if there is any."""
+        """Return the first alternative; below the deepest level one that ends, if there is any."""
         if depth >= _DEEPEST:
             for option in options:
                 if isinstance(option, dict) and cast(Schema, option).get("type") == "null":
@@ -178,7 +178,7 @@ class _Builder:
 
 
 def number(schema: Schema, *, integer: bool) -> int | float:
-    """The number nearest to 1 within the schema's bounds that is a multiple as it asks."""
+    """Return the valid number nearest to 1 by the schema's bounds and `multipleOf`."""
     step = schema.get("multipleOf") or (1 if integer else None)
     low, high = schema.get("minimum"), schema.get("maximum")
     above, below = schema.get("exclusiveMinimum"), schema.get("exclusiveMaximum")
@@ -202,7 +202,7 @@ def _gap(bound: float, other: float | None) -> float:
 
 
 def _merged(base: Schema, over: Schema) -> Schema:
-    """Both schemas at once: properties and required names are united, other keys are `over`'s."""
+    """Merge two schemas: unite properties and required names; else `over`'s keys win."""
     merged = {**base, **over}
     if "properties" in base and "properties" in over:
         merged["properties"] = {**base["properties"], **over["properties"]}
@@ -212,7 +212,7 @@ def _merged(base: Schema, over: Schema) -> Schema:
 
 
 def _varied(value: Any, position: int, schema: Schema, items: Any) -> Any:
-    """A different item for each position where items must be unique."""
+    """Return a different item for each position if items must be unique."""
     if not schema.get("uniqueItems") or position == 0:
         return value
     options: Any = cast(Schema, items).get("enum") if isinstance(items, dict) else None
@@ -226,7 +226,7 @@ def _varied(value: Any, position: int, schema: Schema, items: Any) -> Any:
 
 
 def _matching(pattern: str) -> str | None:
-    """A string for the few simple patterns that schemas use; `None` where it cannot tell."""
+    """Return a string for the few simple patterns that schemas use; `None` for any other."""
     for sample in _SAMPLES:
         try:
             if re.search(pattern, sample):

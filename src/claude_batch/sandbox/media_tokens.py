@@ -1,7 +1,8 @@
-"""What the sandbox bills for images, PDFs and uploaded files, as the API's documentation says.
+"""Token counts for images, PDFs and uploaded files, by the API's documentation.
 
-An image has a token for each patch of 28 by 28 pixels, 1,568 at most. Each page of a PDF is such an
-image, and its text. Of images the sandbox reads the size of PNG and GIF; others cost nothing here.
+An image has a token for each patch of 28 by 28 pixels, 1,568 at most. Each page of a PDF counts as
+such an image plus its text. The sandbox reads the size of PNG and GIF images; others cost nothing
+here.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ _UNREADABLE = (
     *(ArithmeticError, AssertionError, AttributeError, LookupError, NotImplementedError),
     *(OSError, RecursionError, TypeError, ValueError, zlib.error),
 )
-# What pypdf's code runs into in a file that is wrong in some place.
+# Exceptions that pypdf's code raises for a damaged file.
 
 
 def written_size(source: Any) -> int:
-    """Characters of a source that are base64, and so no text."""
+    """Return the characters of a source that are base64, and so not text."""
     if not isinstance(source, dict):
         return 0
     fields = cast(dict[str, Any], source)
@@ -30,13 +31,13 @@ def written_size(source: Any) -> int:
 
 
 def media_tokens(source: Any) -> int:
-    """Tokens of an image, a PDF or an uploaded file, beyond the bytes of its block."""
+    """Return the tokens of an image, a PDF or an uploaded file, beyond its block's bytes."""
     if not isinstance(source, dict):
         return 0
     fields = cast(dict[str, Any], source)
     data: Any = fields.get("data")
     if fields.get("type") == "text":
-        # What is written out stands in the messages, and was counted there.
+        # Inline text is part of the messages, and was counted there.
         return -(-len(str(data).encode()) // 4) if "file_id" in fields else 0
     if isinstance(data, str):
         try:

@@ -1,9 +1,9 @@
-"""Rate limits of live messages, as the API keeps and tells them.
+"""Rate limits of live messages, enforced and reported as by the API.
 
-Each limit is a bucket that fills evenly and is full after a minute. Every answer tells limit, what
-remains and when it is full again, in the `anthropic-ratelimit-*` headers; a message for which one
-is empty is refused with a 429 and `retry-after`. Input tokens are counted when the message comes
-in, output tokens when it is answered.
+Each limit is a bucket that fills evenly and is full after a minute. Every answer reports limit,
+remaining amount and time of the reset in the `anthropic-ratelimit-*` headers. A message for which a
+bucket is empty gets a 429 with `retry-after`. Input tokens are counted when the message comes in,
+output tokens when it is answered.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ NAMES = ("requests", "input-tokens", "output-tokens")
 
 
 class RateLimits(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
-    """Limits a minute of one workspace's live messages; one that is None is neither kept nor told.
+    """Limits per minute of one workspace's live messages; a None is neither enforced nor reported.
 
-    `requests_left` and so on are what is left at the start, where it is less than the limit.
+    `requests_left` and so on are the amounts at the start, if less than the limit.
     """
 
     requests: float | None = None
@@ -46,7 +46,7 @@ class _Bucket:
 
 
 class Meter:
-    """What one workspace has used."""
+    """The usage of one workspace."""
 
     def __init__(self, limits: RateLimits, now: float) -> None:
         self._buckets: dict[str, _Bucket] = {}
@@ -57,7 +57,7 @@ class Meter:
                 self._buckets[name] = _Bucket(limit, getattr(limits, f"{field}_left"), now)
 
     def admit(self, now: float, input_tokens: float) -> None:
-        """Count one message; raises `ApiError` (429) where a limit does not allow it."""
+        """Count one message; raises `ApiError` (429) if it exceeds a limit."""
         needs = {"requests": 1.0, "input-tokens": input_tokens, "output-tokens": 1.0}
         for name, bucket in self._buckets.items():
             bucket.refill(now)
@@ -82,7 +82,7 @@ class Meter:
             bucket.left -= usage["output_tokens"]
 
     def headers(self, now: float) -> dict[str, str]:
-        """What an answer tells of the limits."""
+        """Return the rate limit headers of an answer."""
         told: dict[str, str] = {}
         for name, bucket in self._buckets.items():
             full = now + (bucket.limit - bucket.left) * 60 / bucket.limit

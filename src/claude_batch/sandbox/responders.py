@@ -1,15 +1,15 @@
-"""Answers made by somebody else's function (`--responder module:function`).
+"""Answers made by the user's function (`--responder module:function`).
 
-The function is called once for each request, with its decoded params, and gives
+The function is called once for each request, with its decoded params, and returns
 
 - a string: the text of the answer (cut at `max_tokens` as the API would);
 - a list: the content blocks;
-- a mapping with `content` (string or blocks) and, if wanted, `stop_reason`, `stop_sequence`,
+- a mapping with `content` (string or blocks) and, optionally, `stop_reason`, `stop_sequence`,
   `stop_details` and `usage` (fields that replace the sandbox's own);
 - a mapping with `error` (`type`, `message`, `details`): the request ends errored;
 - `None`: the sandbox's own answer.
 
-An exception ends the request in an `api_error` that names it; the batch goes on.
+An exception ends the request in an `api_error` that names it; the batch continues.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from .validation import Params
 
 
 class ResponderError(ValueError):
-    """`--responder` names something that cannot be called."""
+    """`--responder` names an object that cannot be called."""
 
 
 def load_responder(named: str | Responder) -> Responder:
-    """The function that `module:function` names; the working directory is searched first."""
+    """Return the function of `module:function`; the working directory is searched first."""
     if not isinstance(named, str):
         return named
     module_name, _, function_name = named.partition(":")
@@ -53,7 +53,10 @@ def load_responder(named: str | Responder) -> Responder:
 
 
 def respond(responder: Responder, raw: bytes, params: Params) -> Answer | None:
-    """The responder's answer, or `None` for the sandbox's own; raises `ApiError` where it fails."""
+    """Return the responder's answer, or `None` for the sandbox's own.
+
+    Raises `ApiError` if the responder fails.
+    """
     try:
         given = responder(msgspec.json.decode(raw))
     except Exception as error:
@@ -62,7 +65,7 @@ def respond(responder: Responder, raw: bytes, params: Params) -> Answer | None:
         return None
     try:
         made = _read(given, params)
-        # What cannot be sent must be known now, and not in the middle of a stream of results.
+        # An answer that cannot be sent must fail now, not in the middle of a results stream.
         msgspec.json.encode([made.content, made.usage, made.stop_details])
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ApiError("api_error", f"responder gave no answer: {error!r}") from error

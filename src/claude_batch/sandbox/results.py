@@ -1,4 +1,4 @@
-"""The lines of a batch's results, made while they are sent, and the faults of that stream."""
+"""The lines of a batch's results, generated while they are sent, and the stream's faults."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from .token_usage import Usage
 from .validation import Request, passed_params
 
 CHUNK = 64 * 1024
-"""Least bytes of one write, but for the last."""
+"""Minimum bytes of one write, except the last."""
 
 UNKNOWN_FIELD: dict[str, Any] = {
     "sandbox_unknown_field": {"why": "the API may add fields", "values": [1, None]}
@@ -47,7 +47,7 @@ _PLAIN = (
 def message_json(
     message_id: str, request: Request, given: Answer, usage: Usage, tier: str
 ) -> dict[str, Any]:
-    """The API's message object."""
+    """Return the API's message object."""
     return {
         "id": message_id,
         "type": "message",
@@ -70,7 +70,7 @@ def _passed(batch: Batch, position: int, files: Files) -> Request:
 
 
 def line(batch: Batch, position: int, seed: int, files: Files) -> bytes:
-    """The result line of one request of an ended batch, newline included."""
+    """Return the result line of one request of an ended batch, newline included."""
     entry = batch.entries[position]
     ending = batch.ending(position)
     if ending is None:
@@ -96,7 +96,7 @@ def line(batch: Batch, position: int, seed: int, files: Files) -> bytes:
 
 
 def usage_of(batch: Batch, position: int, seed: int, files: Files) -> dict[str, Any] | None:
-    """The usage that was billed for one request; `None` where it did not succeed."""
+    """Return the usage billed for one request, or `None` if it did not succeed."""
     ending = batch.ending(position)
     if ending is not None and ending.outcome != "succeeded":
         return None
@@ -106,14 +106,14 @@ def usage_of(batch: Batch, position: int, seed: int, files: Files) -> dict[str, 
 
 
 def lines(batch: Batch, seed: int, files: Files) -> Iterator[bytes]:
-    """All result lines, in an order that only the seed and the batch's number decide."""
+    """Yield all result lines, in an order that depends only on the seed and the batch's number."""
     order = list(range(len(batch.entries)))
     random.Random(f"{seed}:{batch.ordinal}").shuffle(order)
     return (line(batch, position, seed, files) for position in order)
 
 
 def chunks(parts: Iterator[bytes]) -> Iterator[bytes]:
-    """The same bytes in pieces of at least `CHUNK`."""
+    """Yield the same bytes in pieces of at least `CHUNK`."""
     held: list[bytes] = []
     size = 0
     for part in parts:
@@ -128,7 +128,7 @@ def chunks(parts: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def spoiled(parts: Iterator[bytes], action: AnyAction) -> Iterator[bytes]:
-    """The lines as the action of the fault plan leaves them."""
+    """Yield the lines, modified by the action of the fault plan."""
     if isinstance(action, CutInsideLine):
         yield from _cut_inside(parts, action.after_lines)
         return
@@ -153,7 +153,7 @@ def _cut_inside(parts: Iterator[bytes], after_lines: int) -> Iterator[bytes]:
 
 
 def _replaced(part: bytes, number: int, action: AnyAction) -> Iterator[bytes]:
-    """What stands in the place of line `number`, counted from 0."""
+    """Yield the replacement of line `number`, counted from 0."""
     counted = (DoubledLines, MissingLines, ContradictingLines, GarbageLine, ForeignLines)
     if (
         not isinstance(action, counted)
@@ -177,7 +177,7 @@ def _replaced(part: bytes, number: int, action: AnyAction) -> Iterator[bytes]:
 
 
 def contradiction(part: bytes) -> bytes:
-    """A line for the same `custom_id` that tells another outcome."""
+    """Return a line for the same `custom_id` with another outcome."""
     told = msgspec.json.decode(part)
     if told["result"]["type"] == "succeeded":
         error = error_body("api_error", "Internal server error", "req_sandbox_contradiction")
@@ -201,7 +201,7 @@ def contradiction(part: bytes) -> bytes:
 
 
 def with_unknown_fields(value: Any, inside: str = "") -> Any:
-    """A copy of decoded JSON with an unknown field in every object but free-form ones."""
+    """Return a copy of decoded JSON with an unknown field in every object but free-form ones."""
     if isinstance(value, list):
         return [with_unknown_fields(each, inside) for each in cast(list[Any], value)]
     if not isinstance(value, dict) or inside == "input":

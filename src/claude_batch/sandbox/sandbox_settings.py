@@ -1,6 +1,6 @@
-"""What a sandbox can be told when it starts, and how durations are written.
+"""Settings of a sandbox, and the format of durations.
 
-Kept apart from the server so that a command line can read options and their defaults without
+Separate from the server, so that a command line can read options and their defaults without
 importing starlette or uvicorn.
 """
 
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 DEFAULT_WORKSPACE = "wrkspc_01SandboxDefault"
-"""Workspace of every key that `SandboxSettings.workspaces` does not name."""
+"""Workspace of every key that is not in `SandboxSettings.workspaces`."""
 
 ORGANIZATION = "5a9db0c5-0000-4000-8000-000000000000"
 """Value of the `anthropic-organization-id` header on every answer."""
@@ -25,7 +25,7 @@ _DURATION = re.compile(r"([0-9]*\.?[0-9]+)\s*(ms|s|m|h|d|)")
 
 
 def parse_duration(text: str | float) -> float:
-    """Seconds meant by `2`, `"0.5"`, `"50ms"`, `"2s"`, `"10m"`, `"24h"` or `"29d"`.
+    """Return the seconds of `2`, `"0.5"`, `"50ms"`, `"2s"`, `"10m"`, `"24h"` or `"29d"`.
 
     Raises `ValueError` for anything else, negative numbers included.
     """
@@ -41,17 +41,19 @@ def parse_duration(text: str | float) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class SandboxSettings:
-    """How one sandbox behaves. All durations are seconds; all limits are the API's own."""
+    """Settings of one sandbox. All durations are seconds; all limits are the API's own."""
 
     host: str = "127.0.0.1"
-    """Address to listen on. The sandbox checks no real key: keep it on the loopback."""
+    """Address to listen on. Use the loopback, because the sandbox checks no real key."""
 
     port: int = 0
     """TCP port; 0 lets the system choose a free one."""
 
     admin_token: str | None = None
-    """Lets who sends it as `x-sandbox-token` use the routes under `/sandbox` from anywhere; without
-    it only programs of this machine can."""
+    """Token that, sent as `x-sandbox-token`, opens the routes under `/sandbox` from anywhere.
+
+    Without it, only programs of this machine may use them.
+    """
 
     latency: float = 0.5
     """From a batch's creation to its end."""
@@ -63,7 +65,7 @@ class SandboxSettings:
     """Before a live message is answered."""
 
     seed: int = 0
-    """Chooses the order of results and is part of each answer's digest."""
+    """Determines the order of results and is part of each answer's digest."""
 
     faults: Mapping[str, Any] | None = None
     """The fault plan to start with: the object that `claude_batch.sandbox.fault_plan` describes."""
@@ -78,17 +80,16 @@ class SandboxSettings:
     """Age until which a young batch's counts are all 0."""
 
     listed_after: float = 0.0
-    """Age from which a batch is listed; by its id it can be read from the first."""
+    """Age from which a batch is listed; by its id it can be read at once."""
 
     responder: str | Responder | None = None
     """`module:function`, or the function itself, that makes the answers."""
 
     uses_tools: bool = False
-    """Whether the model calls each of the client's tools that it is given once, and then answers
-    with what they gave."""
+    """Whether the model calls each client tool once, and then answers with the results."""
 
     queue_limit: int = 500_000
-    """Requests in unfinished batches of a workspace, above which a create answers 429."""
+    """Requests in unfinished batches of a workspace, above which a create gets a 429."""
 
     max_requests: int = 100_000
     """Requests in one batch."""
@@ -97,10 +98,10 @@ class SandboxSettings:
     """Bytes of a create's body."""
 
     clock_offset: float = 0.0
-    """Added to the machine's clock wherever the sandbox tells a time."""
+    """Added to the machine's clock for every time of the sandbox."""
 
     default_workspace: str = DEFAULT_WORKSPACE
-    """Workspace of every key that `workspaces` does not name."""
+    """Workspace of every key that is not in `workspaces`."""
 
     workspaces: Mapping[str, str] = field(default_factory=dict[str, str])
     """API key to workspace id: a batch is visible only in its workspace."""

@@ -1,9 +1,9 @@
 """The sandbox as a running server: in this process's thread, or blocking for a command line.
 
-A dropped connection must be a real one. uvicorn gives an application no way to close its socket,
-so `SandboxProtocol` leaves the connection's transport in the `state` of each request's scope, from
-where `claude_batch.sandbox.http_calls` aborts it. It extends uvicorn's h11 protocol, which every
-uvicorn has; uvicorn copies a protocol's `app_state` into each scope.
+A dropped connection must be a real one. uvicorn does not let an application close its socket. So
+`SandboxProtocol` stores the connection's transport in the `state` of each request's scope, where
+`claude_batch.sandbox.http_calls` aborts it. It extends uvicorn's h11 protocol, which every uvicorn
+has; uvicorn copies a protocol's `app_state` into each scope.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ _GRACE = 1.0
 _ENDING = (signal.SIGINT, signal.SIGTERM)
 
 START_TIMEOUT = 20.0
-"""Seconds that a server's thread may take to begin to answer, or to end."""
+"""Seconds that a server's thread may take to start answering, or to end."""
 
 
 class SandboxProtocol(H11Protocol):
-    """uvicorn's protocol, whose transport the application may take hold of."""
+    """uvicorn's protocol, with its transport available to the application."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:
         """asyncio's callback for a new connection."""
@@ -48,10 +48,10 @@ class SandboxProtocol(H11Protocol):
 
 
 def _listen(settings: SandboxSettings) -> socket.socket:
-    """A listening socket; raises `OSError` where the address is taken."""
+    """Return a listening socket; raises `OSError` if the address is taken."""
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-    # With the protocol named, asyncio sets TCP_NODELAY on what it accepts; without, an answer of
-    # two writes waits 40 ms for the client's delayed acknowledgement.
+    # With an explicit protocol, asyncio sets TCP_NODELAY on accepted sockets. Without it, an answer
+    # of two writes waits 40 ms for the client's delayed acknowledgement.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -69,17 +69,17 @@ def _url(listener: socket.socket) -> str:
 
 
 class _Server(uvicorn.Server):
-    """uvicorn's server, which ends at once, and takes being asked to end as a good end.
+    """uvicorn's server, which ends at once and without an error.
 
-    uvicorn looks ten times a second whether to end, then lets connections finish; the tests of this
-    project start and end hundreds of sandboxes, and nobody's work is lost with one.
+    uvicorn checks ten times a second whether to end, then lets connections finish. The tests of
+    this project start and end hundreds of sandboxes, and lose nothing with one.
     """
 
     _loop: asyncio.AbstractEventLoop | None = None
     _asked: asyncio.Event | None = None
 
     def end(self) -> None:
-        """Ask from another thread to end."""
+        """Request the end from another thread."""
         self.should_exit = True
         if self._loop is not None and self._asked is not None:
             # The loop may have ended by itself, on a signal.
@@ -104,7 +104,7 @@ class _Server(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
-        """As uvicorn's own, without raising the signals again afterwards."""
+        """Handle signals as uvicorn does, without raising them again afterwards."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -127,7 +127,7 @@ def _server(app: Starlette) -> _Server:
             log_level="warning",
             access_log=False,
             server_header=False,
-            # The sandbox tells its own time.
+            # The sandbox sends its own time.
             date_header=False,
             timeout_keep_alive=60,
         )
@@ -137,10 +137,10 @@ def _server(app: Starlette) -> _Server:
 def serve(
     settings: SandboxSettings | None = None, *, on_start: Callable[[str], None] | None = None
 ) -> None:
-    """Serve until SIGINT or SIGTERM; `on_start` is told the URL, once the port is open.
+    """Serve until SIGINT or SIGTERM; call `on_start` with the URL once the port is open.
 
     By default one line, `sandbox listening on http://127.0.0.1:PORT`, goes to standard output.
-    Raises `OSError` where the port is taken, and what `create_app` raises.
+    Raises `OSError` if the port is taken, and what `create_app` raises.
     """
     settings = settings or SandboxSettings()
     app = create_app(settings)
@@ -176,13 +176,13 @@ class SandboxServer:
 
     @property
     def url(self) -> str:
-        """`http://127.0.0.1:PORT`, for the SDK's `base_url`; `RuntimeError` before `start`."""
+        """Return `http://127.0.0.1:PORT`, the SDK's `base_url`; `RuntimeError` before `start`."""
         if self._url is None:
             raise RuntimeError("the sandbox has not been started")
         return self._url
 
     def start(self) -> Self:
-        """Begin to serve; returns once calls are answered."""
+        """Start serving; return once calls are answered."""
         app = create_app(self.settings)
         listener = _listen(self.settings)
         self._url = _url(listener)
@@ -194,7 +194,7 @@ class SandboxServer:
 
         self._thread = threading.Thread(target=run, name="claude-batch-sandbox", daemon=True)
         self._thread.start()
-        # The socket listens already: this call waits until the server takes it up.
+        # The socket already listens: this call waits until the server accepts it.
         self._call("GET", "/sandbox/healthz")
         return self
 
@@ -206,7 +206,7 @@ class SandboxServer:
             self._server = self._thread = None
 
     def __enter__(self) -> Self:
-        """`start`."""
+        """Run `start`."""
         return self.start()
 
     def __exit__(
@@ -215,43 +215,43 @@ class SandboxServer:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """`stop`."""
+        """Run `stop`."""
         self.stop()
 
-    # What tests ask of a sandbox, over HTTP like everybody else.
+    # Test controls, over HTTP like any other call.
 
     def set_faults(self, plan: Mapping[str, Any]) -> None:
-        """Replace the fault plan; raises `ValueError` for one that cannot be understood."""
+        """Replace the fault plan; raises `ValueError` for an invalid plan."""
         self._call("POST", "/sandbox/faults", dict(plan))
 
     def clear_faults(self) -> None:
-        """Take the fault plan away."""
+        """Remove the fault plan."""
         self._call("DELETE", "/sandbox/faults")
 
     def billing(self) -> list[dict[str, Any]]:
-        """A record for each request processed: see `claude_batch.sandbox.admin.billed`."""
+        """Return a record for each request processed: see `claude_batch.sandbox.admin.billed`."""
         return cast(list[dict[str, Any]], self._call("GET", "/sandbox/billing"))
 
     def billing_summary(self) -> dict[str, Any]:
-        """Counts of the bill: see `claude_batch.sandbox.admin.summary`."""
+        """Return billing counts: see `claude_batch.sandbox.admin.summary`."""
         return cast(dict[str, Any], self._call("GET", "/sandbox/billing?summary=true"))
 
     def log(self) -> list[dict[str, Any]]:
-        """The API calls seen, oldest first."""
+        """Return the API calls seen, oldest first."""
         return cast(list[dict[str, Any]], self._call("GET", "/sandbox/log"))
 
     def now(self) -> float:
-        """Server time, in seconds since the epoch."""
+        """Return the server time, in seconds since the epoch."""
         return float(self._call("GET", "/sandbox/clock")["now"])
 
     def advance_clock(self, seconds: float) -> None:
-        """Move server time on: batches end, expire and are archived as if it had passed."""
+        """Advance the server time: batches end, expire and are archived as if it had passed."""
         self._call("POST", "/sandbox/clock", {"advance": seconds})
 
     def _call(self, method: str, path: str, value: Any = None) -> Any:
         data = None if value is None else json.dumps(value).encode()
         request = urllib.request.Request(self.url + path, data, method=method)
-        # No proxy of the environment stands between a process and its own loopback.
+        # Bypass the environment's proxies for a process's own loopback.
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         try:
             with opener.open(request, timeout=120) as answer:

@@ -1,4 +1,4 @@
-"""One sandbox: all that it remembers, and the handlers of the API's routes."""
+"""The state of one sandbox, and the handlers of the API's routes."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from .state import Batches, Clock, LiveRecord
 from .validation import VERSIONS, CallContext, check_create, check_params
 
 LOG_LENGTH = 20_000
-"""Calls that `GET /sandbox/log` remembers."""
+"""Maximum calls in `GET /sandbox/log`."""
 
 MODELS = ("claude-opus-5-5", "claude-sonnet-5-5", "claude-haiku-5-5", "claude-haiku-4-5")
 """Models that `GET /v1/models` lists; others are answered too."""
 
 MAX_MESSAGE_BYTES = 32_000_000
-"""Bytes of a live message's body."""
+"""Maximum bytes of a live message's body."""
 
 
 class Sandbox:
-    """Everything that one sandbox remembers, and the handlers of the API's routes."""
+    """The whole state of one sandbox, and the handlers of the API's routes."""
 
     def __init__(self, settings: SandboxSettings) -> None:
         self.settings = settings
@@ -55,22 +55,22 @@ class Sandbox:
         return self.endings.plan
 
     def set_plan(self, plan: FaultPlan) -> None:
-        """Replace the fault plan; all its counters begin anew."""
+        """Replace the fault plan; all its counters restart."""
         self.endings.plan = plan
 
     def new_request_id(self) -> str:
-        """The next `request-id`."""
+        """Return the next `request-id`."""
         self._calls += 1
         return f"req_sandbox_{self._calls:012d}"
 
     @property
     def tells_workspace(self) -> bool:
-        """Whether answers name the workspace."""
+        """Return whether answers name the workspace."""
         told = self.plan.plan.workspace_header
         return self.settings.workspace_header if told is None else told
 
     def authenticate(self, http: HttpRequest) -> str:
-        """The workspace of the caller's key; raises `ApiError` (401, 403)."""
+        """Return the workspace of the caller's key; raises `ApiError` (401, 403)."""
         key = key_of(http)
         if not key:
             raise ApiError("authentication_error", "x-api-key header is required")
@@ -85,7 +85,7 @@ class Sandbox:
         return workspace
 
     def context(self, call: Call) -> CallContext:
-        """Version and betas of the call; raises `ApiError` (400)."""
+        """Return version and betas of the call; raises `ApiError` (400)."""
         headers = call.http.headers
         version = headers.get("anthropic-version")
         if version is None:
@@ -154,7 +154,7 @@ class Sandbox:
         return json_response({"id": batch.id, "type": "message_batch_deleted"})
 
     async def results(self, call: Call) -> Response:
-        """`GET /v1/messages/batches/{id}/results`: streamed, made while it is sent."""
+        """`GET /v1/messages/batches/{id}/results`: streamed, generated while it is sent."""
         batch = self.batches.find(_batch_id(call), _known(call))
         if batch.ended_at is None:
             raise ApiError(
@@ -229,7 +229,7 @@ class Sandbox:
 
 
 def key_of(http: HttpRequest) -> str:
-    """The API key (or bearer token) of a call; empty where it has none."""
+    """Return the API key (or bearer token) of a call; "" without one."""
     key = http.headers.get("x-api-key") or ""
     scheme, _, token = http.headers.get("authorization", "").partition(" ")
     return token.strip() if not key and scheme.lower() == "bearer" else key

@@ -1,4 +1,4 @@
-"""A live message told as server-sent events, in the order and shapes of the streaming API.
+"""A live message as server-sent events, in the order and shapes of the streaming API.
 
 Source: https://platform.claude.com/docs/en/build-with-claude/streaming
 """
@@ -15,13 +15,13 @@ PIECE = 24
 
 
 def event(name: str, fields: dict[str, Any]) -> bytes:
-    """One event, whose data repeats its name as `type`."""
+    """Return one event, whose data repeats its name as `type`."""
     data = msgspec.json.encode({"type": name, **fields})
     return b"event: %b\ndata: %b\n\n" % (name.encode(), data)
 
 
 def events(message: dict[str, Any]) -> Iterator[bytes]:
-    """All events of a finished message object."""
+    """Yield all events of a finished message object."""
     usage = message["usage"]
     opening: dict[str, Any] = {
         **message,

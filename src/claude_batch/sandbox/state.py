@@ -1,7 +1,7 @@
-"""The batches of a sandbox and its clock: what has been accepted, when it ends, what was processed.
+"""The batches of a sandbox and its clock: accepted batches, their ends, processed requests.
 
-Nothing runs in the background. Whatever is due is processed when somebody looks, in the order in
-which it fell due, so a test sees the same history however often it polls.
+Nothing runs in the background. Due work is processed when a call needs the state, in the order in
+which it fell due. So a test sees the same history however often it polls.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ class Clock:
         self._started = time.time() - time.monotonic()
 
     def now(self) -> float:
-        """Seconds since 1970."""
+        """Return the seconds since 1970."""
         return self._started + time.monotonic() + self.offset
 
     def timestamp(self) -> str:
-        """The same as RFC 3339, as the API writes times."""
+        """Return the same as RFC 3339, as the API writes times."""
         return str(timestamp(self.now()))
 
 
 def timestamp(at: float | None) -> str | None:
-    """RFC 3339 with microseconds, as the API writes times."""
+    """Return RFC 3339 with microseconds, as the API writes times."""
     if at is None:
         return None
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
@@ -52,7 +52,7 @@ def timestamp(at: float | None) -> str | None:
 
 @dataclass(slots=True, eq=False)
 class Batch:
-    """One accepted batch; it keeps its requests after it is deleted, for the bill."""
+    """One accepted batch; its requests are kept after deletion, for billing."""
 
     id: str
     ordinal: int
@@ -68,20 +68,20 @@ class Batch:
     expires_at: float
     due: float
     listed_at: float
-    """From when on the list shows it."""
+    """Time from which the list shows it."""
     cancel_at: float | None = None
     ended_at: float | None = None
     deleted: bool = False
     processed: int = 0
-    """Requests that were processed; the others were canceled or expired."""
+    """Number of requests processed; the others were canceled or expired."""
     endings: dict[int, Ending] = field(default_factory=dict[int, Ending])
     """Endings other than plain success, by position."""
     counts: Counter[str] = field(default_factory=Counter[str])
     hashes: list[str] | None = None
-    """SHA-256 of each request's params, once the bill has been asked for."""
+    """SHA-256 of each request's params, once the billing has been read."""
 
     def ending(self, position: int) -> Ending | None:
-        """How the request at `position` of an ended batch ended; `None` is a plain success."""
+        """Return the ending of the request at `position` of an ended batch; `None` for success."""
         if position >= self.processed:
             return EXPIRED if self.cancel_at is None else CANCELED
         return self.endings.get(position)
@@ -111,12 +111,12 @@ class Batches:
         self._by_id: dict[str, Batch] = {}
         self._unfinished: dict[str, Batch] = {}
         self._due: list[tuple[float, int, Batch]] = []
-        """A heap of ends to come; the second number keeps batches from being compared."""
+        """A heap of future ends; the second number keeps batches from being compared."""
         self._ends = itertools.count()
         self._settling = asyncio.Lock()
 
     def __iter__(self) -> Iterator[Batch]:
-        """Every batch ever accepted, deleted ones too, oldest first."""
+        """Iterate over every batch ever accepted, deleted ones too, oldest first."""
         return iter(self._all)
 
     def create(
@@ -127,7 +127,7 @@ class Batches:
         context: CallContext,
         listed_after: float = 0.0,
     ) -> Batch:
-        """Accept a batch; raises `ApiError` (429) where the queue is full."""
+        """Accept a batch; raises `ApiError` (429) if the queue is full."""
         queued = sum(
             len(batch.entries)
             for batch in self._unfinished.values()
@@ -167,14 +167,14 @@ class Batches:
         heapq.heappush(self._due, (due, next(self._ends), batch))
 
     def find(self, batch_id: str, workspace: str) -> Batch:
-        """The batch of this id in this workspace; raises `ApiError` (404)."""
+        """Return the batch of this id in this workspace; raises `ApiError` (404)."""
         batch = self._by_id.get(batch_id)
         if batch is None or batch.deleted or batch.workspace != workspace:
             raise ApiError("not_found_error", f"Message batch {batch_id} was not found.")
         return batch
 
     def cancel(self, batch: Batch) -> None:
-        """Begin to cancel; what had been processed by now keeps its outcome."""
+        """Start a cancellation; requests processed so far keep their outcome."""
         if batch.ended_at is not None:
             raise ApiError(
                 "invalid_request_error",
@@ -186,7 +186,7 @@ class Batches:
             self._ends_at(batch, now + self.settings.cancel_latency)
 
     def delete(self, batch: Batch) -> None:
-        """Forget a batch that has ended."""
+        """Delete a batch that has ended."""
         if batch.ended_at is None:
             raise ApiError(
                 "invalid_request_error",
@@ -195,7 +195,7 @@ class Batches:
         batch.deleted = True
 
     def archived_at(self, batch: Batch) -> float | None:
-        """When the results became unreadable, if they have."""
+        """Return when the results became unreadable, or None."""
         at = batch.created_at + self.settings.results_kept
         ended = batch.ended_at
         return max(at, ended) if ended is not None and at <= self.clock.now() else None
@@ -203,7 +203,7 @@ class Batches:
     def page(
         self, workspace: str, limit: int, after_id: str | None, before_id: str | None
     ) -> tuple[list[Batch], bool]:
-        """Newest first: the batches next to a cursor, and whether there are more beyond them."""
+        """Return the batches next to a cursor, newest first, and whether more follow them."""
         newest = [batch for batch in reversed(self._all) if batch.workspace == workspace]
         now = self.clock.now()
 
@@ -230,12 +230,13 @@ class Batches:
         async with self._settling:
             while self._due and self._due[0][0] <= self.clock.now():
                 due, _, batch = heapq.heappop(self._due)
-                # A cancelled batch stands in the heap twice; the entry that counts is its own due.
+                # A cancelled batch is in the heap twice; only the entry of its current due time
+                # counts.
                 if batch.ended_at is None and batch.due == due:
                     await self._end(batch)
 
     async def _end(self, batch: Batch) -> None:
-        """Process what the batch had time for; counts and end become visible at once."""
+        """Process as many requests as the time allowed; counts and end become visible at once."""
         stopped = batch.due if batch.cancel_at is None else batch.cancel_at
         batch.processed = share(len(batch.entries), batch.created_at, stopped, batch.natural_end)
         for start in range(0, batch.processed, _SLICE):
@@ -270,7 +271,7 @@ class Batches:
                 endings[position] = Ending("errored", error=error)
 
     def as_json(self, batch: Batch, base_url: str) -> dict[str, Any]:
-        """The API's batch object; `base_url` is where the client reached the sandbox."""
+        """Return the API's batch object; `base_url` is the URL at which the client called."""
         archived = self.archived_at(batch)
         total = 0 if batch.ended_at is not None else len(batch.entries)
         if self.clock.now() < batch.created_at + self.settings.counts_after:
@@ -295,7 +296,7 @@ class Batches:
 
 
 def share(total: int, began: float, stopped: float, natural_end: float) -> int:
-    """How many of `total` requests were processed by `stopped`, at an even pace."""
+    """Return how many of `total` requests were processed by `stopped`, at an even pace."""
     if stopped >= natural_end:
         return total
     return int(total * max(stopped - began, 0.0) / (natural_end - began))

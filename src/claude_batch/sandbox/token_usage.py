@@ -1,8 +1,8 @@
-"""Token counts as the sandbox bills them, with a prompt cache that hits when it can.
+"""Token counts that the sandbox bills, with a prompt cache that hits when it can.
 
-Rule: one token for each four bytes of the JSON of messages, system and tools, rounded up; of these,
-what stands before a `cache_control` mark counts as written to or read from the cache, by the bytes
-of its compact JSON. Images and PDFs count by their pixels and pages, and are never in the cache.
+Rule: one token for each four bytes of the JSON of messages, system and tools, rounded up. The part
+before a `cache_control` mark counts as written to or read from the cache, by the bytes of its
+compact JSON. Images and PDFs count by their pixels and pages, and are never in the cache.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .sandbox_settings import parse_duration
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens of one request; `input_tokens` leaves out what the cache took or gave."""
+    """Tokens of one request; `input_tokens` excludes cache reads and writes."""
 
     input_tokens: int
     output_tokens: int
@@ -29,7 +29,7 @@ class Usage:
     read: int = 0
 
     def as_json(self, tier: str) -> dict[str, Any]:
-        """The `usage` object of a message."""
+        """Return the `usage` object of a message."""
         return {
             "input_tokens": self.input_tokens,
             "output_tokens": self.output_tokens,
@@ -45,14 +45,14 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class CacheUse:
-    """What one request did with the prompt cache, in tokens."""
+    """Cache reads and writes of one request, in tokens."""
 
     written_5m: int
     written_1h: int
     read: int
 
     def of(self, input_tokens: int, output_tokens: int) -> Usage:
-        """The usage of a request of so many tokens in all."""
+        """Return the usage of a request with these total tokens."""
         cached = self.written_5m + self.written_1h + self.read
         rest = max(input_tokens - cached, 0)
         return Usage(rest, output_tokens, self.written_5m, self.written_1h, self.read)
@@ -65,7 +65,7 @@ class PromptCache:
         self._expiry: dict[bytes, float] = {}
 
     def use(self, workspace: str, raw: bytes, now: float) -> CacheUse | None:
-        """Read and write the cache for one request; `None` where it marks nothing."""
+        """Read and write the cache for one request; `None` if it has no cache mark."""
         params: dict[str, Any] = msgspec.json.decode(raw)
         digest = hashlib.sha256(f"{workspace}\n{params.get('model')}".encode())
         size = 0
@@ -97,7 +97,7 @@ class PromptCache:
 
 
 def _parts(params: dict[str, Any]) -> list[dict[str, Any]]:
-    """Tools, system and content blocks, in the order in which they form the prefix."""
+    """Return tools, system and content blocks, in the order in which they form the prefix."""
     parts: list[dict[str, Any]] = list(params.get("tools") or [])
     parts += _blocks(params.get("system") or [])
     for message in params["messages"]:
@@ -120,10 +120,11 @@ def _compact(value: Any) -> bytes:
 
 
 def params_sha256(raw: bytes) -> str:
-    """SHA-256 (hex) of the params as sorted compact JSON.
+    """Return the SHA-256 (hex) of the params as sorted compact JSON.
 
     That is `json.dumps(params, sort_keys=True, separators=(",", ":"), ensure_ascii=False)` encoded
-    as UTF-8, of what `json.loads` reads: equal for equal params, however they were written.
+    as UTF-8, of what `json.loads` reads. Equal params give the same value, however they were
+    written.
     """
     try:
         params = json.loads(raw)

@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from .service import Sandbox
 
 MAX_FILE_BYTES = 500_000_000
-"""Bytes of one file."""
+"""Maximum bytes of one file."""
 
 
 class FileCalls:
-    """The handlers of the API's routes about files."""
+    """The handlers of the API's file routes."""
 
     def __init__(self, sandbox: Sandbox) -> None:
         self._sandbox = sandbox
@@ -38,7 +38,7 @@ class FileCalls:
         return json_response(stored.as_json())
 
     async def list(self, call: Call) -> Response:
-        """`GET /v1/files`, those of some ids or a page of all."""
+        """`GET /v1/files`, files by id or a page of all."""
         need_beta(self._sandbox.context(call), "anthropic-beta")
         query = call.http.query_params
         known = self._sandbox.files.of(_workspace(call))
@@ -47,7 +47,7 @@ class FileCalls:
                 raise ApiError("invalid_request_error", "ids: at most 100 ids")
             return _page([each for each in known if each.id in asked], None)
         limit, page = query.get("limit", "20"), query.get("page", "page_0")[5:]
-        # Short ones only: Python refuses to read a number of thousands of digits.
+        # Short ones only: Python refuses to parse a number of thousands of digits.
         numbers = all(each.isdecimal() and len(each) <= 9 for each in (limit, page))
         if not (numbers and 1 <= int(limit) <= 1000):
             raise ApiError("invalid_request_error", "limit: Input should be from 1 to 1000")
@@ -81,7 +81,7 @@ def _workspace(call: Call) -> str:
 
 
 def _file_of(body: bytes, content_type: str) -> tuple[str, str, bytes]:
-    """Name, type and content of the part called `file`; raises `ApiError` (400)."""
+    """Return name, type and content of the part called `file`; raises `ApiError` (400)."""
     kind, told = _header(content_type)
     boundary = told.get("boundary", "")
     if kind != "multipart/form-data" or not boundary:
@@ -107,8 +107,8 @@ def _header(value: str) -> tuple[str, dict[str, str]]:
     message = Message()
     message["content-type"] = value
     told = message.get_params(failobj=[])
-    # Where a parameter is written with a charset (`name*=`), Python gives it in three parts.
-    # The stubs of `get_params` know of texts only.
+    # If a parameter is written with a charset (`name*=`), Python returns it in three parts. The
+    # stubs of `get_params` only allow texts.
     given = cast("list[tuple[str, str | tuple[str, str, str]]]", told[1:])
     plain = {name: value if isinstance(value, str) else value[2] for name, value in given}
     return (told[0][0].lower() if told else ""), plain

@@ -1,8 +1,8 @@
 """The API's rules for a batch's body (checked at once) and for Messages params (checked later).
 
-A batch is refused as a whole only for its envelope; a mistake in one request's params shows as an
-errored line after the batch has ended. Both speak in the API's own style of message,
-`path.to.field: what is wrong`.
+Only an error in the envelope rejects a whole batch. An error in one request's params appears as an
+errored line after the batch has ended. Both use the API's message style, `path.to.field: what is
+wrong`.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from .instances import SchemaError, instance
 from .media_tokens import media_tokens, written_size
 
 SAMPLING_FREE_VERSION = "2026-10-21"
-"""The `anthropic-version` from which `temperature`, `top_p` and `top_k` are refused."""
+"""The `anthropic-version` from which `temperature`, `top_p` and `top_k` are rejected."""
 
 VERSIONS = ("2023-01-01", "2023-06-01", SAMPLING_FREE_VERSION)
-"""The API versions that the sandbox knows."""
+"""The API versions that the sandbox supports."""
 
 FILES_VERSION = "2026-10-21"
 """The `anthropic-version` from which files need no beta: the SDK 2.11 sends none with it."""
@@ -32,7 +32,7 @@ MAX_OUTPUT_TOKENS = 128_000
 MAX_LONG_OUTPUT_TOKENS = 300_000
 
 TOO_DEEP = "The request body is nested too deeply"
-"""What a body that no decoder can follow is answered with."""
+"""Error message for a body that exceeds the decoder's nesting limit."""
 
 _NO_SCHEMAS = re.compile(r"claude-(?:[123]\b|instant|(?:opus|sonnet)-4-(?:0\b|20\d{6}))")
 """Models from before structured outputs, which Anthropic's page of them does not list."""
@@ -75,7 +75,7 @@ class MessageParam(msgspec.Struct, gc=False):
 
 
 def blocks_of(message: MessageParam) -> list[Block]:
-    """The message's content blocks; none where its content is a plain string."""
+    """Return the message's content blocks; empty if its content is a plain string."""
     return [] if isinstance(message.content, str) else message.content
 
 
@@ -116,14 +116,14 @@ class Params(msgspec.Struct, gc=False, forbid_unknown_fields=True):
 
 
 class CountParams(Params, gc=False, forbid_unknown_fields=True, kw_only=True):
-    """What `count_tokens` takes: the same, but `max_tokens` may be missing."""
+    """The parameters of `count_tokens`: the same, but `max_tokens` may be missing."""
 
     max_tokens: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallContext:
-    """What params are judged against: the headers of the call that brought them."""
+    """Context for validating params: the headers of the call that brought them."""
 
     batch: bool
     version: str
@@ -132,16 +132,16 @@ class CallContext:
 
 @dataclass(slots=True)
 class Request:
-    """Params that passed, with their messages decoded."""
+    """Valid params with their messages decoded."""
 
     params: Params
     messages: list[MessageParam]
 
     @property
     def input_tokens(self) -> int:
-        """One token for each four bytes of the JSON of messages, system and tools, rounded up.
+        """Return one token for each four bytes of messages, system and tools as JSON, rounded up.
 
-        Images and PDFs count by their pixels and pages instead, wherever they lie.
+        Images and PDFs count by their pixels and pages instead, at any position.
         """
         params = self.params
         size = len(memoryview(params.messages))
@@ -178,7 +178,7 @@ _KINDS = {
 
 
 def api_message(problem: str, prefix: str = "") -> str:
-    """A decoder's complaint in the API's words: `requests.0.custom_id: Field required`."""
+    """Return a decoder's error in the API's style: `requests.0.custom_id: Field required`."""
     path = prefix
     at = _PATH.search(problem)
     if at is not None:
@@ -200,7 +200,7 @@ def _invalid(message: str) -> ApiError:
 
 
 def check_create(body: bytes, *, max_requests: int) -> list[Entry]:
-    """The requests of a create's body; raises `ApiError` (400) for what is refused at once."""
+    """Return the requests of a create's body; raises `ApiError` (400) for envelope errors."""
     try:
         entries = _decode_body(body).requests
     except msgspec.ValidationError as error:
@@ -234,7 +234,7 @@ def check_create(body: bytes, *, max_requests: int) -> list[Entry]:
 
 
 def check_params(raw: Raw | bytes, context: CallContext, *, counting: bool = False) -> Request:
-    """The decoded request, or `ApiError` as an errored line or a live answer would tell it."""
+    """Return the decoded request, or raise the `ApiError` for an errored line or live answer."""
     try:
         params = _decode_count(raw) if counting else _decode_params(raw)
     except msgspec.ValidationError as error:
@@ -261,7 +261,7 @@ def check_params(raw: Raw | bytes, context: CallContext, *, counting: bool = Fal
 
 
 def passed_params(raw: Raw | bytes) -> Request:
-    """The decoded request of params that `check_params` has let pass before."""
+    """Return the decoded request of params that `check_params` has accepted before."""
     params = _decode_params(raw)
     return Request(params, _decode_messages(params.messages))
 
@@ -370,7 +370,7 @@ def _tool_names(params: Params) -> set[str]:
     for position, tool in enumerate(tools_of(params)):
         name = tool.get("name")
         if tool.get("type") == "mcp_toolset":
-            continue  # its server names what is in it
+            continue  # its server defines its content
         if not isinstance(name, str) or not name:
             raise _invalid(f"tools.{position}.name: Field required")
         if name in names:
@@ -388,7 +388,7 @@ _decode_tools = msgspec.json.Decoder(list[dict[str, Any]] | None).decode
 
 
 def tools_of(params: Params) -> list[dict[str, Any]]:
-    """The tools that the params offer, decoded."""
+    """Return the decoded tools of the params."""
     if not params.tools:
         return []
     try:
@@ -402,7 +402,7 @@ def tools_of(params: Params) -> list[dict[str, Any]]:
 
 
 def cites(messages: list[MessageParam]) -> bool:
-    """Whether any document or search result of the messages has citations enabled."""
+    """Return whether any document or search result of the messages has citations enabled."""
     for message in messages:
         for block in blocks_of(message):
             settings: Any = block.citations
