@@ -19,18 +19,18 @@ from behave.runner import Context
 from pydantic import ValidationError
 
 import claude_batch as cb
-from claude_batch.actor import (
-    ActorConfiguration,
-    ActorLoader,
+from claude_batch.actor import request as request_module
+from claude_batch.actor.configuration import ActorConfiguration
+from claude_batch.actor.loader import ActorLoader
+from claude_batch.actor.request import (
     ActorRequest,
-    ActorResponse,
-    ActorResult,
     RequestEncoder,
+    RequestEncoders,
     build_params,
+    check_requests,
     encode,
 )
-from claude_batch.actor import request as request_module
-from claude_batch.actor.request import RequestEncoders, check_requests
+from claude_batch.actor.response import ActorResponse, ActorResult
 from claude_batch.core.errors import (
     ActorConfigurationError,
     InvalidRequestError,

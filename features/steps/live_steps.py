@@ -18,7 +18,9 @@ from typing import Any
 from behave import given, then, use_step_matcher, when
 from behave.runner import Context
 
-from claude_batch.actor import ActorConfiguration, ActorRequest, ActorResponse, ActorResult
+from claude_batch.actor.configuration import ActorConfiguration
+from claude_batch.actor.request import ActorRequest
+from claude_batch.actor.response import ActorResponse, ActorResult
 from claude_batch.core.errors import (
     AccountHaltedError,
     ActorConfigurationError,

@@ -15,7 +15,8 @@ from typing import Any
 from behave import given, then, use_step_matcher, when
 from behave.runner import Context
 
-from claude_batch.actor import ActorConfiguration, ActorResult
+from claude_batch.actor.configuration import ActorConfiguration
+from claude_batch.actor.response import ActorResult
 from claude_batch.core.errors import (
     ActorConfigurationError,
     ActorError,

@@ -42,8 +42,6 @@ from claude_batch.core.settings import BatchProcessingMode
 from claude_batch.wire.models import CAPABILITIES
 from claude_batch.wire.schemas import close_objects, schema_fault
 
-__all__ = ["CLAUDE_PROVIDERS", "DEFAULT_PROVIDER", "ActorConfiguration"]
-
 KEYS_CHECKED = "keys checked"
 """Validation context of a caller that has already checked `key_faults`."""
 

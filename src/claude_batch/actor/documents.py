@@ -21,19 +21,6 @@ from claude_batch.core.errors import InvalidRequestError
 from claude_batch.wire.limits import max_pdf_pages
 from claude_batch.wire.media import DOCX, Media, media_of
 
-__all__ = [
-    "LEAST_UPLOADED",
-    "Content",
-    "Document",
-    "DocumentLike",
-    "Placing",
-    "Shared",
-    "documents_of",
-    "inside",
-    "messages_with",
-    "with_documents",
-]
-
 LEAST_UPLOADED = 32_768
 """Bytes; a smaller document always travels inline."""
 

@@ -6,8 +6,6 @@ import difflib
 from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
-__all__ = ["LOOSE_OPTIONS", "MESSAGES_PARAMETERS", "close_word", "hoist", "key_faults"]
-
 _HOISTED = (
     *("description", "system_prompt", "options", "response_format", "batch_processing"),
     *("documents", "citations", "model_capabilities"),

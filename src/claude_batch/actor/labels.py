@@ -16,8 +16,6 @@ from claude_batch.core.citations import Citation
 from claude_batch.core.errors import InvalidRequestError
 from claude_batch.wire.answer_citations import citations_of_block
 
-__all__ = ["LabelledField", "instruction", "labelled_fields", "values_of"]
-
 _LABEL = re.compile(r"\[\[([A-Za-z_][A-Za-z0-9_]*)\]\]")
 _SCALARS = frozenset(("string", "integer", "number", "boolean", "null"))
 

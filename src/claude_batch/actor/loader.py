@@ -18,8 +18,6 @@ from claude_batch.core.errors import ActorConfigurationError
 from claude_batch.core.settings import BatchProcessingMode
 from claude_batch.core.yaml_reader import BoundedLoader, YamlFault, yaml_faults
 
-__all__ = ["ActorLoader"]
-
 _Path = tuple[str | int, ...]
 
 _BATCH_KEYS = tuple(BatchProcessingMode.model_fields)

@@ -13,8 +13,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from html.parser import HTMLParser
 
-__all__ = ["markdown_of"]
-
 _HEADINGS = {f"h{level}": f"{'#' * level} " for level in range(1, 7)}
 _VOID = ("br", "hr", "img", "wbr")
 _BLOCKS = frozenset(

@@ -17,8 +17,6 @@ from claude_batch.actor.response import ActorResponse
 from claude_batch.core.durations import parse_duration
 from claude_batch.core.errors import ActorConfigurationError, MiddlewareError
 
-__all__ = ["TIMEOUT", "Middleware", "Middlewares", "Passage", "Step"]
-
 
 class Middleware:
     """A middleware that changes nothing; deriving from it is optional.

@@ -12,8 +12,6 @@ from claude_batch.actor.markdown import markdown_of
 from claude_batch.core.limited import run_limited
 from claude_batch.wire.media import unpacked_size
 
-__all__ = ["convert", "text_of_docx"]
-
 CHEAP = 200_000
 """Unpacked bytes up to which a DOCX is converted in this process; it takes a second at most."""
 SECONDS = 60.0

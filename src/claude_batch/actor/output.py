@@ -19,8 +19,6 @@ from claude_batch.actor.labels import LabelledField, values_of
 from claude_batch.core.errors import InvalidRequestError
 from claude_batch.wire.schemas import schema_fault
 
-__all__ = ["OutputFormat", "output_format_of"]
-
 _T = TypeVar("_T")
 
 _MOST_PROBLEMS = 5

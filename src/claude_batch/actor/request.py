@@ -28,19 +28,6 @@ from claude_batch.wire.answer_citations import cites
 from claude_batch.wire.encoding import EncodedRequest, PromptParams, encode_params
 from claude_batch.wire.limits import API_VERSION, SAMPLING_PARAMETERS, takes_sampling
 
-__all__ = [
-    "DEFAULT_MAX_TOKENS",
-    "ActorRequest",
-    "RequestEncoder",
-    "RequestEncoders",
-    "RequestLike",
-    "Requests",
-    "build_params",
-    "check_requests",
-    "encode",
-    "is_unicode",
-]
-
 _log = logging.getLogger(__name__)
 
 DEFAULT_MAX_TOKENS = 4096

@@ -23,8 +23,6 @@ from claude_batch.wire.messages import DecodedMessage, UnreadableLine, decode_me
 if TYPE_CHECKING:
     from anthropic.types import Message
 
-__all__ = ["ActorResponse", "ActorResult", "OutputJudge", "OutputT", "time_of"]
-
 
 OutputT = TypeVar("OutputT", default=Any)
 OutputT_co = TypeVar("OutputT_co", default=Any, covariant=True)

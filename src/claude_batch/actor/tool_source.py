@@ -8,8 +8,6 @@ from collections.abc import Iterable, Sequence
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 
-__all__ = ["source_digest"]
-
 
 def source_digest(module: str, folders: Iterable[str] = ()) -> str | None:
     """Return a hex digest of the files that importing a module runs, or None if not found.

@@ -27,8 +27,6 @@ from claude_batch.actor.tool_source import source_digest
 from claude_batch.core.durations import parse_duration
 from claude_batch.core.errors import ActorConfigurationError
 
-__all__ = ["Tool", "ToolFinder", "Toolset", "functions_in", "tool", "toolset_of"]
-
 DEFAULT_TIMEOUT = 300.0
 """Seconds that a function may take."""
 

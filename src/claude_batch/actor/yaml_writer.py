@@ -6,8 +6,6 @@ from typing import Any
 
 import yaml
 
-__all__ = ["Dumper"]
-
 
 class Dumper(yaml.SafeDumper):
     """Writes long texts as blocks, and repeats values instead of using anchors."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["main"]
-
 
 def main() -> None:
     """Run the command line and exit with its exit code (`claude_batch.cli.exits`)."""

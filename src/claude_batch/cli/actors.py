@@ -7,8 +7,6 @@ import click
 from claude_batch.cli.exits import Exit
 from claude_batch.cli.user_messages import say, tell
 
-__all__ = ["actors_group"]
-
 
 @click.group("actors")
 def actors_group() -> None:

@@ -25,8 +25,6 @@ from claude_batch.cli.unknown_command import unknown_command
 from claude_batch.cli.user_messages import telling_notices
 from claude_batch.sandbox.command import sandbox
 
-__all__ = ["group"]
-
 
 @contextmanager
 def _shown_safely() -> Generator[None]:

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from claude_batch.ledger.store import Ledger
     from claude_batch.providers.budget_status import BudgetStatus
 
-__all__ = ["budget_command"]
-
 
 class _Sum(click.ParamType[Decimal]):
     """Converts dollars to nano-dollars, or ``none`` to -1."""

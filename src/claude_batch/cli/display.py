@@ -28,18 +28,6 @@ if TYPE_CHECKING:
     from claude_batch.providers.progress import Progress
     from claude_batch.providers.status import BatchStatus, RunStatus
 
-__all__ = [
-    "Display",
-    "console",
-    "counts_line",
-    "display",
-    "progress_lines",
-    "progress_words",
-    "run_details",
-    "runs_table",
-    "storing",
-]
-
 LINES_APART = 1.0
 """Minimum seconds between two plain lines."""
 

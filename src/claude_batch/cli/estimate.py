@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from claude_batch.money.estimates import Estimate, Rule
     from claude_batch.providers.estimation import Estimator
 
-__all__ = ["confirm", "estimate_command", "estimate_line"]
-
 
 @click.command("estimate", epilog=EXIT_CODES)
 @input_options

@@ -19,8 +19,6 @@ from claude_batch.core.errors import (
     LedgerError,
 )
 
-__all__ = ["EXIT_CODES", "Exit", "told_to_people"]
-
 
 class Exit(IntEnum):
     """If several apply, the highest counts."""

@@ -14,8 +14,6 @@ from claude_batch.cli.options import (
 )
 from claude_batch.cli.status_command import require_ledger
 
-__all__ = ["export_command"]
-
 
 @click.command("export", epilog=EXIT_CODES)
 @click.argument("run_id", metavar="RUN")

@@ -17,8 +17,6 @@ from claude_batch.cli.user_messages import BadOutput
 from claude_batch.core.temporary_files import replacing
 from claude_batch.ledger.queries import Answer
 
-__all__ = ["check_folder", "write_folder"]
-
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 _REPEATED = re.compile(r"-{2,}")
 _LONGEST_NAME = 80

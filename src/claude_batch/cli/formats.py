@@ -15,8 +15,6 @@ from claude_batch.ledger.queries import Answer
 from claude_batch.providers.mapping import result_of
 from claude_batch.wire.messages import decode_line, output_of_line
 
-__all__ = ["CSV_COLUMNS", "csv_line", "csv_row", "format_of", "pretty"]
-
 CSV_COLUMNS = (
     "id",
     "ok",

@@ -25,8 +25,6 @@ from claude_batch.cli.user_messages import BadInput
 from claude_batch.core.errors import InvalidRequestError
 from claude_batch.wire.media import HEAD, is_document
 
-__all__ = ["Inputs"]
-
 _JSON_LINES = (".jsonl", ".ndjson")
 _BOM = b"\xef\xbb\xbf"
 _LONGEST_FIELD = 1 << 30

@@ -13,8 +13,6 @@ import signal
 from contextlib import suppress
 from types import FrameType
 
-__all__ = ["PARKED", "SIGNALS", "begin", "expect_interrupts"]
-
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 PARKED = 3

@@ -25,8 +25,6 @@ from claude_batch.core.settings import default_ledger
 if TYPE_CHECKING:
     from claude_batch.lifecycle.recovery import Recovered
 
-__all__ = ["ledger_group"]
-
 
 @click.group("ledger")
 def ledger_group() -> None:

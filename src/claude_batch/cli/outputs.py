@@ -43,15 +43,6 @@ from claude_batch.ledger.queries import Answer
 from claude_batch.providers.mapping import result_of
 from claude_batch.wire.messages import output_of_line
 
-__all__ = [
-    "check_writable",
-    "output_line",
-    "probe",
-    "replacing",
-    "usual_mode",
-    "write_output",
-]
-
 CHUNK_BYTES = 1 << 20
 """Bytes of lines that are written at once."""
 

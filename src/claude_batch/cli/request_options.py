@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from claude_batch.actor.configuration import ActorConfiguration
     from claude_batch.cli.inputs import Inputs
 
-__all__ = ["Asked", "input_options"]
-
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 _INPUTS: tuple[Callable[[Any], Any], ...] = (

@@ -15,8 +15,6 @@ from claude_batch.core.errors import ActorConfigurationError
 if TYPE_CHECKING:
     from claude_batch.providers.batch import ClaudeBatchProvider
 
-__all__ = ["advance_command", "cancel_command", "resume_command"]
-
 
 @click.command("cancel", epilog=EXIT_CODES)
 @click.argument("run_id", metavar="RUN")

@@ -11,8 +11,6 @@ from claude_batch.cli.user_messages import say
 from claude_batch.core.errors import ActorConfigurationError, InvalidRequestError
 from claude_batch.core.states import RequestState
 
-__all__ = ["retry_command"]
-
 
 @click.command("retry", epilog=EXIT_CODES)
 @click.argument("run_id", metavar="RUN")

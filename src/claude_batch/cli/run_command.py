@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from claude_batch.providers.batch import ClaudeBatchProvider
     from claude_batch.providers.run import Run
 
-__all__ = ["run_command", "submit_command"]
-
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 

@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from claude_batch.providers.run import Run
     from claude_batch.providers.status import RunStatus
 
-__all__ = ["deliver", "parkable", "say_unfinished", "wait_and_deliver", "write_partial"]
-
 LOOK = 0.5
 """Seconds between two status checks while a run is waited for."""
 

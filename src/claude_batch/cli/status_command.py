@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from claude_batch.providers.run import Run
     from claude_batch.providers.status import RunStatus
 
-__all__ = ["has_ledger", "require_ledger", "results_command", "status_command"]
-
 
 def require_ledger(location: str) -> None:
     """Raise `RunNotFoundError` if there is no ledger; reading must not create one."""

@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.text import Text
 
-__all__ = ["cell", "encodable", "visible", "visible_json"]
-
 # C0 except tab and line feed, DEL, C1, overrides of the writing direction, lone surrogates.
 _STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _LONE = re.compile("[\ud800-\udfff]")

@@ -17,8 +17,6 @@ from claude_batch.core.settings import default_ledger
 if TYPE_CHECKING:
     from claude_batch.providers.unknown_sendings import UnknownSending
 
-__all__ = ["unknown_command"]
-
 
 @click.command("unknown", epilog=EXIT_CODES)
 @click.argument("run_id", metavar="[RUN]", required=False)

@@ -14,19 +14,6 @@ import click
 from claude_batch.cli.terminal import encodable, visible, visible_json
 from claude_batch.lifecycle.logbook import LOGGER
 
-__all__ = [
-    "BadInput",
-    "BadOutput",
-    "forget_stdout",
-    "on_terminal",
-    "require_stdout",
-    "say",
-    "tell",
-    "tell_json",
-    "telling_notices",
-    "unwritable",
-]
-
 
 class BadInput(Exception):
     """An input that cannot be used; the message names file, line and item."""

@@ -14,8 +14,6 @@ from claude_batch.core.errors import ActorConfigurationError
 from claude_batch.integrations.sdk_clients import async_client, sync_client
 from claude_batch.providers.batch import ClaudeBatchProvider
 
-__all__ = ["client", "client_sync"]
-
 
 def client(
     *, provider: ClaudeBatchProvider | None = None, **settings: Any

@@ -12,8 +12,6 @@ from typing import Any, Final
 
 import msgspec
 
-__all__ = ["events_of"]
-
 _Fields = dict[str, msgspec.Raw]
 
 _fields = msgspec.json.Decoder(_Fields)

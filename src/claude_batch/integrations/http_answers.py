@@ -29,8 +29,6 @@ from claude_batch.providers.mapping import result_of
 from claude_batch.wire.error_table import STATUS_OF_TYPE
 from claude_batch.wire.messages import error_of_line, message_of_line
 
-__all__ = ["failure", "response_of"]
-
 _log = logging.getLogger(__name__)
 
 CANCELED: Final = "request_canceled"

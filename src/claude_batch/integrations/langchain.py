@@ -26,8 +26,6 @@ except ImportError as _error:
         f"a LangChain model needs an extra: pip install 'claude-batch[langchain]' ({_error})"
     ) from None
 
-__all__ = ["BatchedChatAnthropic", "create_chat_model", "create_live_chat_model"]
-
 _log = logging.getLogger(__name__)
 
 _THE_PROVIDERS_OWN: Final = (

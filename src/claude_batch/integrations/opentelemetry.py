@@ -28,8 +28,6 @@ from claude_batch.core.events import (
     ResultsCollected,
 )
 
-__all__ = ["OpenTelemetryObserver"]
-
 _OPERATION: Final = "gen_ai.operation.name"
 _PROVIDER: Final = "gen_ai.provider.name"
 _REQUEST_MODEL: Final = "gen_ai.request.model"

@@ -28,8 +28,6 @@ from claude_batch.integrations.http_answers import failure, response_of
 from claude_batch.ledger.queries import Answer
 from claude_batch.wire.encoding import EncodedRequest, encode_params
 
-__all__ = ["AsyncBatchTransport", "BatchTransport"]
-
 CALLER: Final = "client"
 """The actor's name in the ledger for calls that came through a client."""
 

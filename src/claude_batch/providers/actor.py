@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from claude_batch.providers.run import Run
 
-__all__ = ["Actor", "load_actor"]
-
 _SHAPES_KEPT = 64
 """Number of output formats per actor whose encoding is cached."""
 

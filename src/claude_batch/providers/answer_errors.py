@@ -16,8 +16,6 @@ from claude_batch.core.errors import (
 )
 from claude_batch.core.states import RequestState
 
-__all__ = ["Stopped", "answer_error"]
-
 
 class Stopped(Protocol):
     """The reason why a conversation stopped, as an `Answer` holds it."""

@@ -9,8 +9,6 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-__all__ = ["LoopThread", "wait_for"]
-
 _T = TypeVar("_T")
 
 

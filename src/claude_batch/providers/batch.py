@@ -66,8 +66,6 @@ from claude_batch.wire.encoding import EncodedRequest
 if TYPE_CHECKING:
     from langchain_anthropic import ChatAnthropic
 
-__all__ = ["ClaudeBatchProvider"]
-
 _Requests = Iterable[str | ActorRequest] | AsyncIterable[str | ActorRequest]
 
 

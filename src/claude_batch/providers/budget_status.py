@@ -14,8 +14,6 @@ from claude_batch.ledger.store import Ledger
 from claude_batch.lifecycle.budget_room import count_under_way, today
 from claude_batch.money.prices import Prices
 
-__all__ = ["BudgetStatus", "budget_statuses", "set_budget"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetStatus:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 from typing import Self
 
-__all__ = ["Closing"]
-
 
 class Closing:
     """Add ``aclose``, ``with`` and ``async with`` to `close`."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 from claude_batch.actor.configuration import ActorConfiguration
 from claude_batch.lifecycle.tool_runner import Talk
 
-__all__ = ["talk_of"]
-
 
 def talk_of(actor: ActorConfiguration) -> Talk:
     """Return how an actor's conversations continue.

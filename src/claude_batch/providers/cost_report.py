@@ -15,8 +15,6 @@ from claude_batch.ledger.store import Ledger
 from claude_batch.money.prices import Prices
 from claude_batch.wire.messages import UnreadableLine, decode_line
 
-__all__ = ["CostReport", "CostShare", "Tokens", "cost_of", "price_unpriced"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tokens:

@@ -13,8 +13,6 @@ from claude_batch.lifecycle.tool_runner import Talk
 from claude_batch.providers.document_upload import Uploads
 from claude_batch.wire.encoding import EncodedRequest
 
-__all__ = ["CallDocuments"]
-
 
 class CallDocuments:
     """Place the documents of a provider's calls. Blocks on the API; not for an event loop."""

@@ -17,8 +17,6 @@ from claude_batch.lifecycle.engine import Engine
 from claude_batch.wire.batches_client import ApiError, Unreachable
 from claude_batch.wire.bounds import content_bound
 
-__all__ = ["MOST_REPEATED", "Uploads", "is_uploaded"]
-
 _log = logging.getLogger(__name__)
 
 MOST_REPEATED = 1_000_000

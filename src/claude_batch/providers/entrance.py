@@ -20,9 +20,6 @@ from claude_batch.core.settings import LedgerSettings
 from claude_batch.lifecycle.doors import Door
 from claude_batch.lifecycle.engine import Engine
 
-__all__ = ["Entered", "Entrance", "find_credentials"]
-
-
 _entrances: weakref.WeakSet[Entrance] = weakref.WeakSet()
 
 

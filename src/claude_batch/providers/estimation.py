@@ -23,8 +23,6 @@ from claude_batch.wire.limits import MAX_BODY_BYTES
 from claude_batch.wire.prefixes import marked_prefix
 from claude_batch.wire.shapes import counted_params
 
-__all__ = ["Estimator", "count_tokens", "rules_seen", "stored_estimate"]
-
 SAMPLE = 8
 """Requests whose tokens the API counts."""
 

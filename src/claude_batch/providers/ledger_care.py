@@ -21,8 +21,6 @@ from claude_batch.wire.sdk import CredentialFault
 if TYPE_CHECKING:
     from claude_batch.providers.batch import ClaudeBatchProvider
 
-__all__ = ["LedgerFacts", "confirm_key", "facts_of", "recover_ledger"]
-
 _T = TypeVar("_T")
 
 
@@ -106,7 +104,7 @@ def recover_ledger(provider: ClaudeBatchProvider, *, force: bool = False) -> Rec
 
 
 def confirm_key(provider: ClaudeBatchProvider, run_id: str) -> tuple[str, bool]:
-    """Allow the provider's key to continue a run of another key; see `lifecycle.confirming`.
+    """Allow the provider's key to continue a run of another key; see `lifecycle.key_confirmation`.
 
     Returns the run's full id, and False if the key may already continue it. Raises
     `RunNotFoundError`.

@@ -64,8 +64,6 @@ from claude_batch.wire.error_table import account_reason
 if TYPE_CHECKING:
     from claude_batch.wire.live_client import LiveAnswer, LiveClient
 
-__all__ = ["ClaudeProvider"]
-
 _T = TypeVar("_T")
 
 Ask = Callable[[ActorConfiguration, ActorRequest], Awaitable[ActorResponse]]

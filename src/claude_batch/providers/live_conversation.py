@@ -24,8 +24,6 @@ from claude_batch.wire.turns import (
     tool_uses,
 )
 
-__all__ = ["converse"]
-
 _WHO = "this request"
 
 

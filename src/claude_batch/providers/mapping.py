@@ -16,8 +16,6 @@ from claude_batch.ledger.queries import Answer
 from claude_batch.providers.answer_errors import answer_error
 from claude_batch.wire.messages import decode_line, message_of_line, problem_of_line
 
-__all__ = ["response_of", "result_of"]
-
 
 def result_of(answer: Answer) -> ActorResult:
     """Return the result of a request that has its final state."""

@@ -22,14 +22,6 @@ from claude_batch.core.errors import InvalidRequestError, MiddlewareError
 from claude_batch.providers.background import LoopThread, wait_for
 from claude_batch.providers.worker_pool import POOL, Job
 
-__all__ = [
-    "LOST_WITH_IT",
-    "REQUESTS_AT_ONCE",
-    "MiddlewareRunner",
-    "Prepared",
-    "wait_on_a_loop",
-]
-
 _T = TypeVar("_T")
 
 Prepared = ActorRequest | InvalidRequestError | MiddlewareError

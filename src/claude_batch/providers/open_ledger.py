@@ -17,8 +17,6 @@ from claude_batch.providers.closable import Closing
 from claude_batch.providers.entrance import Entered, Entrance
 from claude_batch.providers.prune import Pruned, prune
 
-__all__ = ["Opened"]
-
 
 class Opened(Closing):
     """Opens a ledger on first use, drives it, inspects it and closes it."""

@@ -8,8 +8,6 @@ from typing import Any
 from claude_batch.providers.batch import ClaudeBatchProvider
 from claude_batch.providers.run import Run
 
-__all__ = ["open_run"]
-
 
 def open_run(run_id: str, *, ledger: str | os.PathLike[str] | None = None, **settings: Any) -> Run:
     """Return a run by its id, in any process, at any time; needs no YAML.

@@ -25,8 +25,6 @@ from claude_batch.wire.encoding import EncodedRequest, LaneHeaders
 from claude_batch.wire.error_table import ApiFault
 from claude_batch.wire.shapes import counted_params, decode_fields, model_of, shape_digest
 
-__all__ = ["MOST_SHAPES", "Preflight", "preflight_of"]
-
 _log = logging.getLogger(__name__)
 
 FROM_REQUESTS = 101

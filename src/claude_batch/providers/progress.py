@@ -15,8 +15,6 @@ from claude_batch.ledger import budgets, cost_sums, queries
 from claude_batch.ledger.store import Ledger
 from claude_batch.providers.status import RunStatus
 
-__all__ = ["Progress", "ProgressReader", "expected_end"]
-
 PAST_BATCHES = 50
 """Number of a workspace's newest batches that predict how long one takes."""
 

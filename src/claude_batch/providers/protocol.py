@@ -13,8 +13,6 @@ from claude_batch.actor.configuration import ActorConfiguration
 from claude_batch.actor.request import ActorRequest, Requests
 from claude_batch.actor.response import ActorResponse, ActorResult
 
-__all__ = ["Provider", "ProviderCapabilities"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderCapabilities:

@@ -13,8 +13,6 @@ from claude_batch.lifecycle.doors import Door
 from claude_batch.lifecycle.engine import Engine
 from claude_batch.wire.batches_client import ApiError, Unreachable
 
-__all__ = ["Pruned", "prune"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pruned:

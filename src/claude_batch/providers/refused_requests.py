@@ -11,8 +11,6 @@ from dataclasses import replace
 from claude_batch.actor.response import ActorResult
 from claude_batch.core.errors import request_name
 
-__all__ = ["merge", "merge_sync"]
-
 
 def _at(result: ActorResult, place: int) -> ActorResult:
     """Return a result at its input position; an error that names its position is adjusted too."""

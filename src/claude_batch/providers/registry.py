@@ -13,8 +13,6 @@ from claude_batch.actor.configuration import ActorConfiguration
 from claude_batch.core.errors import ActorConfigurationError, ProviderNotFoundError
 from claude_batch.providers.protocol import Provider
 
-__all__ = ["ProviderFactory", "ProviderRegistry", "default_registry"]
-
 ProviderFactory: TypeAlias = Callable[..., Provider]
 """Creates a provider from keyword settings; called when an actor first needs it."""
 

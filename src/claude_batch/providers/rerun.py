@@ -8,8 +8,6 @@ from datetime import UTC, datetime
 from claude_batch.core.plurals import count_of, tally
 from claude_batch.ledger.retries import Rerun
 
-__all__ = ["report_rerun", "rerun_line"]
-
 _log = logging.getLogger(__name__)
 
 

@@ -11,8 +11,6 @@ from claude_batch.ledger import queries
 from claude_batch.ledger.queries import Answer
 from claude_batch.ledger.store import Ledger
 
-__all__ = ["ResultCursor"]
-
 PAGE = 500
 """Number of results per page."""
 

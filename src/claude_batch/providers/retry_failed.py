@@ -13,8 +13,6 @@ from claude_batch.ledger.retries import ON_ORDER, Retried
 from claude_batch.ledger.store import Ledger
 from claude_batch.lifecycle.refetch import Refetched
 
-__all__ = ["Only", "parse_only", "retry_run"]
-
 _TYPE = "type="
 _MISSING = "missing"
 

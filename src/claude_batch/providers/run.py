@@ -40,8 +40,6 @@ from claude_batch.providers.status import RunStatus, status_of
 from claude_batch.providers.sync_bridge import Pause, step_async, step_sync
 from claude_batch.providers.unknown_sendings import decide_unknown
 
-__all__ = ["Run"]
-
 _T = TypeVar("_T")
 
 RESTS_PER_LOOK = 20

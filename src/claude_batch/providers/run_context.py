@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from claude_batch.providers.run import Run
 
-__all__ = ["RunContext"]
-
 
 class RunContext:
     """Submits a run when the block is entered, and closes it when the block is left.

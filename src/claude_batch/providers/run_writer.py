@@ -44,8 +44,6 @@ from claude_batch.wire.bounds import Unbounded
 from claude_batch.wire.caching import CacheMarks
 from claude_batch.wire.encoding import EncodedRequest, LaneHeaders
 
-__all__ = ["RunWriter", "run_identity"]
-
 CHUNK_REQUESTS = 4000
 CHUNK_BYTES = 8 << 20
 """Maximum requests and bytes that are stored in one transaction."""

@@ -22,17 +22,6 @@ from claude_batch.lifecycle.deadline_driver import margin_of
 from claude_batch.lifecycle.seat import seat_is_taken
 from claude_batch.wire.limits import RESULTS_KEPT_DAYS, WARN_FROM_DAY
 
-__all__ = [
-    "BatchStatus",
-    "Deadline",
-    "Halt",
-    "RunStatus",
-    "all_statuses",
-    "find_run_id",
-    "status_of",
-]
-
-
 _PARKED = (RunState.PARKED, RunState.UNKNOWN, RunState.CANCELLING)
 """States in which a run without a driver needs only a process to continue."""
 

@@ -12,8 +12,6 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-__all__ = ["TIMED_OUT", "Pause", "step_async", "step_sync"]
-
 _T = TypeVar("_T")
 
 TIMED_OUT: Any = object()

@@ -12,8 +12,6 @@ from claude_batch.ledger.store import Ledger, Record, Transaction
 from claude_batch.ledger.submissions import INTERRUPTED
 from claude_batch.lifecycle.seat import interrupted_workspaces, settle_interrupted
 
-__all__ = ["Candidate", "UnknownSending", "decide_unknown", "unknown_sendings"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:

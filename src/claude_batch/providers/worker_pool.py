@@ -16,8 +16,6 @@ from concurrent.futures import Future
 from contextvars import ContextVar, copy_context
 from typing import Any, Generic, TypeVar
 
-__all__ = ["POOL", "Job", "WorkerPool"]
-
 _T = TypeVar("_T")
 _R = TypeVar("_R")
 

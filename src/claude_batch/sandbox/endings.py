@@ -3,8 +3,8 @@
 Directives may stand anywhere in the params' text: `[[sandbox:OUTCOME]]`, with OUTCOME `errored`,
 `errored:TYPE` (also `errored:download_timeout`), `expired`, `canceled` or `refused`. With `:once`
 at the end, they apply only the first time that equal params are processed. Directives about turns
-are in `.turning`. An ending is stored only if it is not the ordinary success, so a large batch of
-ordinary requests needs little memory.
+are in `.conversation_turns`. An ending is stored only if it is not the ordinary success, so a
+large batch of ordinary requests needs little memory.
 """
 
 from __future__ import annotations

@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit, urlunsplit
 from urllib.request import getproxies
 
-import httpx2
-
 if TYPE_CHECKING:
     import anthropic
 
@@ -76,6 +74,8 @@ class Redaction:
 
         The SDK wraps it in its own error, which reports only that the connection failed.
         """
+        import httpx2  # late, because reading an actor needs the error table and no HTTP client
+
         own = isinstance(error, httpx2.HTTPError | httpx2.StreamError)
         cause = error if own else error.__cause__ or error
         # The error for an invalid header quotes the header, which may be the key.
