@@ -176,3 +176,29 @@ Feature: Results that are missing are fetched again for a day before they are lo
       | 9     | 2000  | 200  |
       | 99    | 50000 | 300  |
       | 300   | 86390 | 10   |
+
+  Scenario: A batch that may be an unknown sending is fetched again while its results end early
+    Given an API that takes 0.1 seconds for a batch
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "nth": [1], "action": {"type": "drop_after"}},
+                 {"route": "results", "nth": [1, 2, 3, 4], "action": {"type": "missing_lines", "count": 2}}]}
+      """
+    And a batch provider with {"settling": 0.5}
+    When a run of 2 prompts is submitted
+    And the results are read in order
+    Then there are 2 results in the order of the prompts
+    And every result is an answer
+    And the API has processed 2 requests, none twice
+
+  Scenario: A batch that may be an unknown sending cannot be judged after missing_after
+    Given an API that takes 0.1 seconds for a batch
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "nth": [1], "action": {"type": "drop_after"}},
+                 {"route": "results", "action": {"type": "missing_lines", "count": 2}}]}
+      """
+    And a batch provider with {"settling": 0.5, "missing_after": 1}
+    When a run of 2 prompts is submitted
+    Then the status shows 2 requests lost
+    And the API has processed 2 requests, none twice

@@ -22,7 +22,8 @@ from claude_batch.core.crash_points import CrashPoint
 from claude_batch.ledger.collected_batches import Gap
 from claude_batch.ledger.schema import batches
 from claude_batch.ledger.store import Ledger
-from claude_batch.lifecycle.collection import fetch_wait, gap_since
+from claude_batch.lifecycle.collection import fetch_wait
+from claude_batch.lifecycle.polling import gap_since
 from claude_batch.providers.status import all_statuses
 
 DAY = 86400.0

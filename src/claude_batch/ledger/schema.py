@@ -361,7 +361,11 @@ candidates: Table = Table(
     Column("state", String, nullable=False),  # `claude_batch.core.states.CandidateState`
     Column("seen", Float, nullable=False),
     Column("not_found_since", Float),
+    # Complete fetches of its results in which none of our ids was readable, and when the first and
+    # the last of them were, by the server's clock.
     Column("fetches", Integer, nullable=False, default=0),
+    Column("missing_since", Float),
+    Column("missing_seen", Float),
     Column("note", Text),
 )
 """Batches at the API that may be the result of a POST with an unknown outcome."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Sequence
+from typing import Any
 
 from sqlalchemy import (
     ColumnElement,
@@ -122,9 +123,21 @@ def judge(
     state: CandidateState,
     note: str | None = None,
     not_found_since: float | None = None,
-    fetched: bool = False,
+    unread: tuple[float, float] | None = None,
 ) -> None:
-    """Store what was learned about a candidate."""
+    """Store what was learned about a candidate.
+
+    ``unread``: its results were fetched completely and hold none of our ids; since when that is so,
+    and when it was last seen, by the server's clock.
+    """
+    gap: dict[str, Any] = {}
+    if unread is not None:
+        since, seen = unread
+        gap = {
+            "fetches": candidates.c.fetches + 1,
+            "missing_since": since,
+            "missing_seen": seen,
+        }
     tx.execute(
         update(candidates)
         .where(candidates.c.batch_id == batch_id, candidates.c.remote_id == remote_id)
@@ -132,7 +145,7 @@ def judge(
             state=state,
             note=note,
             not_found_since=not_found_since,
-            fetches=candidates.c.fetches + (1 if fetched else 0),
+            **gap,
         )
     )
 

@@ -22,7 +22,7 @@ from claude_batch.ledger.collected_batches import Gap, NewResult, Stored
 from claude_batch.ledger.store import Ledger, Seat, Transaction
 from claude_batch.lifecycle.budget_room import warn_after
 from claude_batch.lifecycle.event_reports import Telling
-from claude_batch.lifecycle.polling import LATE, absence, next_check
+from claude_batch.lifecycle.polling import absence, gap_since, next_check
 from claude_batch.lifecycle.proof import prove, split_lines
 from claude_batch.lifecycle.submission import backoff
 from claude_batch.money.prices import Prices, prices_of
@@ -56,22 +56,6 @@ def missing_state(stored: Stored, succeeded: int) -> RequestState:
     missing line may be a billed one.
     """
     return RequestState.QUEUED if stored.succeeded >= succeeded else RequestState.LOST
-
-
-def gap_since(
-    since: float | None, seen: float | None, *, now: float, after: float, interval: float
-) -> float:
-    """Return the server's time since when every complete fetch has lacked results.
-
-    ``since`` and ``seen`` are the times of the first and the last earlier fetch, and ``now`` is
-    this fetch. ``after`` is the time for which results must stay missing. ``interval`` is the
-    longest wait between two fetches. If nobody fetched for half of ``after``, the fetches before
-    and after that pause may both have been cut short, so the time starts anew.
-    """
-    unwatched = seen is not None and now - seen > interval + max(after / 2, LATE)
-    if since is None or unwatched or since > now + 1:
-        return now + 1  # the Date header has whole seconds
-    return since
 
 
 def fetch_wait(row: Any, gap: Gap | None) -> float:

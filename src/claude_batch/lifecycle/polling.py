@@ -66,6 +66,22 @@ def missing_since(
     return since
 
 
+def gap_since(
+    since: float | None, seen: float | None, *, now: float, after: float, interval: float
+) -> float:
+    """Return the server's time since when every complete fetch has lacked results.
+
+    ``since`` and ``seen`` are the times of the first and the last earlier fetch, and ``now`` is
+    this fetch. ``after`` is the time for which results must stay missing. ``interval`` is the
+    longest wait between two fetches. If nobody fetched for half of ``after``, the fetches before
+    and after that pause may both have been cut short, so the time starts anew.
+    """
+    unwatched = seen is not None and now - seen > interval + max(after / 2, LATE)
+    if since is None or unwatched or since > now + 1:
+        return now + 1  # the Date header has whole seconds
+    return since
+
+
 def absence(
     since: float | None, planned: float | None, client: BatchesClient, settings: LedgerSettings
 ) -> tuple[float, bool]:

@@ -22,7 +22,7 @@ from claude_batch.ledger import batch_contents, halts, unknown_batches
 from claude_batch.ledger.store import Ledger, Record, Seat, Transaction
 from claude_batch.lifecycle.batch_list import Listing, is_evidence, walk
 from claude_batch.lifecycle.event_reports import Telling
-from claude_batch.lifecycle.polling import absence, age_of, is_due, next_check
+from claude_batch.lifecycle.polling import absence, age_of, gap_since, is_due, next_check
 from claude_batch.lifecycle.proof import Proof, prove
 from claude_batch.wire.batches_client import ApiError, BatchesClient, RemoteBatch, Unreachable
 
@@ -34,7 +34,9 @@ SILENT_SENDINGS = 3
 If the batch has a single request, sending halts instead."""
 
 COMPLETE_FETCHES = 3
-"""Fetches without a readable ``custom_id`` after which a candidate cannot be judged."""
+"""Fetches without a readable ``custom_id`` before a candidate counts as impossible to judge.
+
+They must also span ``missing_after``."""
 
 
 def may_be_ours(
@@ -274,11 +276,24 @@ class Reconciliation:
             missing, overdue = absence(missing, row.next_check, self._client, self._settings)
         elif proof.fetched:
             missing = None  # a batch that was not found before is there again
-        unreadable = proof.fetched and candidate.fetches + 1 >= COMPLETE_FETCHES
+        unread: tuple[float, float] | None = None
+        given_up = False
+        if proof.fetched:
+            # The stream may have ended early, like that of any batch: the API still has the lines.
+            after, seen = self._settings.missing_after, self._client.server_now()
+            since = gap_since(
+                candidate.missing_since,
+                candidate.missing_seen,
+                now=seen,
+                after=after,
+                interval=row.max_poll_interval,
+            )
+            unread = since, seen
+            given_up = candidate.fetches + 1 >= COMPLETE_FETCHES and seen >= since + after
         state = CandidateState.OPEN
         if proof.foreign:
             state = CandidateState.FOREIGN
-        elif (proof.missing and remote.archived_at is not None) or overdue or unreadable:
+        elif (proof.missing and remote.archived_at is not None) or overdue or given_up:
             state = CandidateState.GONE
         with self._ledger.write(seat) as tx:
             unknown_batches.judge(
@@ -288,7 +303,7 @@ class Reconciliation:
                 state=state,
                 note=proof.note,
                 not_found_since=missing,
-                fetched=proof.fetched,
+                unread=unread,
             )
         return False
 
