@@ -11,6 +11,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import tomllib
 import xml.etree.ElementTree as ET
 from collections.abc import Iterable
@@ -128,6 +129,8 @@ def features(session: nox.Session, start: Iterable[str], tags: str = "", **more:
     """Play features in a pool of workers, which writes its results under `build/junit`."""
     results = emptied(BUILD / "junit" / session.name)
     path = os.pathsep.join([session.bin, os.environ.get("PATH", "")])
+    # nox's own folder has a long name, which breaks the lines that commands print.
+    more["TMPDIR"] = tempfile.gettempdir()
     command = ["python", *start, "features/pool.py", "--results", str(results)]
     command += [*(("--tags", tags) if tags else ()), *session.posargs]
     session.run(*command, env={**environment(session, **more), "PATH": path})
