@@ -130,7 +130,8 @@ Feature: What happens between two steps of the driver is heeded by the next one
     And the API was called 0 times by POST /v1/messages/batches
 
   Scenario: An answer that comes while its request is sent again is taken, and paid for once
-    Given an API
+    # Longer than a pass: a batch that has ended would be found, and no longer be unknown.
+    Given an API that takes 3 seconds for a batch
     And the API has the faults
       """
       {"rules": [{"route": "create", "nth": [1], "action": {"type": "drop_after"}}]}

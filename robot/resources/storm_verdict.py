@@ -143,8 +143,10 @@ class _Trial:
         if call["route"] == "create":
             self.refused += call["status"] in (400, 413)
             self.broken += fault in ("drop_before", "early_413")
-        if call["route"] == "messages" and (fault is not None or call["status"] >= 400):
-            self.troubled = True
+        if call["route"] == "messages":
+            # A call that ended without a response has no status.
+            status = call["status"] or 0
+            self.troubled |= fault is not None or not 200 <= status < 400
 
     def _gapped(self, batch: str) -> bool:
         """Whether lines of this batch that were not paid for may have stayed missing for good."""
