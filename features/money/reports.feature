@@ -146,7 +146,7 @@ Feature: What a run has cost adds up, to the nano-dollar
     And the bill has cache writes of both lifetimes, and reads
 
   Scenario: A late answer of a sending that was sent again is part of the cost
-    Given an API that takes 1 seconds for a batch
+    Given an API that takes 3 seconds for a batch
     And the API has the faults
       """
       {"rules": [{"route": "create", "nth": [1], "action": {"type": "drop_after"}}]}
