@@ -266,7 +266,6 @@ class SimulatedClient(BatchesClient):
 
     base_url = "https://api.model.invalid/"  # type: ignore[assignment]
     credential = "the key of the model"  # type: ignore[assignment]
-    has_credential = True  # type: ignore[assignment]
 
     def server_now(self) -> float:
         return self._api.clock.time() + self.clock_offset

@@ -16,7 +16,9 @@ from fuzzing.play import play
 from fuzzing.readers import REDACTION, read_line, read_message
 
 import claude_batch as cb
+from claude_batch.cli.cost_lines import dollars
 from claude_batch.cli.outputs import cost_usd
+from claude_batch.core.dollars import write_usd
 from claude_batch.core.outcome import Disposition
 from claude_batch.core.states import RequestState
 from claude_batch.integrations.http_answers import response_of
@@ -202,6 +204,7 @@ def _(context: Context) -> None:
     assert "xxx" in context.fault.message and KEY[:8] not in context.fault.message, context.fault
 
 
-@then("{nano:d} nano-dollars are written as {dollars} in an output line")
-def _(context: Context, nano: int, dollars: str) -> None:
-    assert cost_usd(nano) == dollars.encode(), cost_usd(nano)
+@then("{nano:d} nano-dollars are written as {exact}, as {short} and rounded as {rounded}")
+def _(context: Context, nano: int, exact: str, short: str, rounded: str) -> None:
+    written = [cost_usd(nano).decode(), write_usd(nano), dollars(nano)]
+    assert written == [exact, short, rounded], written

@@ -22,7 +22,7 @@ from hostile_server import Answer, HostileServer, Trick
 from staging import KEY, make_provider, start_api
 
 import claude_batch as cb
-from claude_batch.wire.sdk import open_sdk
+from claude_batch.wire.connection import Connection
 
 KILLED_AFTER = 150.0
 """Seconds after which a command has not ended by itself."""
@@ -541,11 +541,11 @@ def _(context: Context, one: str, other: str) -> None:
         def emit(self, record: logging.LogRecord) -> None:
             context.warned.append(record.getMessage())
 
-    logger, handler = logging.getLogger("claude_batch.wire.sdk"), Listening()
+    logger, handler = logging.getLogger("claude_batch.wire.connection"), Listening()
     logger.addHandler(handler)
     context.add_cleanup(logger.removeHandler, handler)
     for url in (one, other, one):
-        open_sdk(base_url=url, api_key=KEY)
+        Connection(base_url=url, api_key=KEY)
 
 
 @then('one warning names "{host}"')

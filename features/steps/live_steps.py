@@ -652,13 +652,13 @@ def _(context: Context, model: str, tokens: int, seconds: int) -> None:
     actor = context.live_actor.model_copy(update=changes)
 
     async def run() -> None:
-        sdk = context.live_provider._client()._sdk
+        connection = context.live_provider._client()._connection
 
-        async def post(*_: Any, options: Any, **__: Any) -> Any:
-            seen.append(options["timeout"])
+        async def send(*_: Any, timeout: Any, **__: Any) -> Any:
+            seen.append(timeout)
             raise LiveRequestError("enough")
 
-        sdk.post = post
+        connection.send = send
         await context.live_provider._ask(actor, ActorRequest("hello"))
 
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from claude_batch.core.dollars import decimal_usd
 from claude_batch.core.durations import format_duration
 
 if TYPE_CHECKING:
@@ -12,11 +13,9 @@ if TYPE_CHECKING:
 
 def dollars(nano: int) -> str:
     """Return ``$1.23``, or as many digits as a small sum needs; exact sums are in --json."""
-    sign, nano = ("-", -nano) if nano < 0 else ("", nano)
-    digits = 2 if nano >= 10_000_000_000 else 4 if nano >= 10_000_000 else 6
-    unit = 10 ** (9 - digits)
-    whole, rest = divmod((nano + unit // 2) // unit, 10**digits)
-    return f"{sign}${whole:,}.{rest:0{digits}d}"
+    sum_ = abs(nano)
+    places = 2 if sum_ >= 10_000_000_000 else 4 if sum_ >= 10_000_000 else 6
+    return f"{'-' if nano < 0 else ''}${decimal_usd(sum_, places, separator=',')}"
 
 
 def cost_line(report: CostReport) -> str:

@@ -66,7 +66,7 @@ def _rules(
     from claude_batch.providers.entrance import find_credentials
     from claude_batch.providers.estimation import count_tokens, rules_seen
     from claude_batch.wire.batches_client import ApiError, BatchesClient, Unreachable
-    from claude_batch.wire.sdk import CredentialFault
+    from claude_batch.wire.connection import CredentialFault
 
     rules: dict[str, Rule] = {}
     if has_ledger(options.location):
@@ -83,7 +83,7 @@ def _rules(
         found = find_credentials(given["base_url"], None, given["api_key_env"])
         base_url, api_key = found.get("base_url"), found.get("api_key")
         made = BatchesClient(base_url=base_url, api_key=api_key, attempts=2)
-        if not made.has_credential:
+        if not made.credential:
             raise ActorConfigurationError("there is no API key")
         return made
 

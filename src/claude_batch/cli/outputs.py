@@ -25,6 +25,7 @@ from claude_batch.cli.user_messages import (
 )
 from claude_batch.core import temporary_files
 from claude_batch.core.crash_points import CrashPoint, reach
+from claude_batch.core.dollars import decimal_usd
 from claude_batch.core.errors import (
     ActorError,
     AnswerError,
@@ -126,8 +127,7 @@ def output_line(answer: Answer) -> bytes:
 
 def cost_usd(nano: int) -> bytes:
     """Return nano-dollars as dollars in JSON, with every digit."""
-    sign = b"-" if nano < 0 else b""
-    return b"%b%d.%09d" % (sign, *divmod(abs(nano), 1_000_000_000))
+    return decimal_usd(nano).encode()
 
 
 def error_type(error: ActorError) -> str:

@@ -37,8 +37,19 @@ def usd(nano: int) -> Decimal:
     return Decimal(nano).scaleb(-_NANO_DIGITS)
 
 
+def decimal_usd(nano: int, places: int = _NANO_DIGITS, *, separator: str = "") -> str:
+    """Format nano-dollars as a decimal number of dollars: ``0.000145000``, ``-1.50``.
+
+    It is exact with nine ``places``; with fewer it is rounded, halves away from zero.
+    ``separator`` goes between thousands.
+    """
+    unit = 10 ** (_NANO_DIGITS - places)
+    whole, rest = divmod((abs(nano) + unit // 2) // unit, 10**places)
+    return f"{'-' if nano < 0 else ''}{whole:{separator}}.{rest:0{places}d}"
+
+
 def write_usd(nano: int) -> str:
-    """Format as ``$20``, ``$0.50`` or ``$0.000145``: exact, with as many decimals as needed."""
-    text = f"{usd(nano):,f}".rstrip("0").rstrip(".")
-    whole, dot, rest = text.partition(".")
-    return f"${whole}.{rest:0<2}" if dot else f"${whole}"
+    """Format as ``$20``, ``$0.50`` or ``-$0.000145``, with no more decimals than needed."""
+    whole, _, rest = decimal_usd(abs(nano), separator=",").partition(".")
+    rest = rest.rstrip("0")
+    return f"{'-' if nano < 0 else ''}${whole}{f'.{rest:0<2}' if rest else ''}"

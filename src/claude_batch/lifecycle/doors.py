@@ -17,7 +17,7 @@ from claude_batch.core.errors import (
 from claude_batch.core.settings import BatchProcessingMode
 from claude_batch.lifecycle.driver import Driver
 from claude_batch.wire.batches_client import ApiError, BatchesClient, Unreachable
-from claude_batch.wire.sdk import CredentialFault
+from claude_batch.wire.connection import CredentialFault
 
 
 @dataclass(slots=True, eq=False)
@@ -43,7 +43,7 @@ async def open_client(
         client = BatchesClient(base_url=base_url, api_key=api_key, write_timeout=write_timeout)
     except CredentialFault as error:
         raise ActorConfigurationError(str(error)) from None
-    if not client.has_credential:
+    if not client.credential:
         await client.close()
         raise ActorConfigurationError(
             "no API key: set ANTHROPIC_API_KEY, or name the variable that holds it "

@@ -16,7 +16,7 @@ from claude_batch.lifecycle import key_confirmation
 from claude_batch.lifecycle.recovery import Recovered, recover
 from claude_batch.providers.status import find_run_id
 from claude_batch.wire.batches_client import BatchesClient
-from claude_batch.wire.sdk import CredentialFault
+from claude_batch.wire.connection import CredentialFault
 
 if TYPE_CHECKING:
     from claude_batch.providers.batch import ClaudeBatchProvider
@@ -131,7 +131,7 @@ def _with_client(
         except CredentialFault as error:
             raise ActorConfigurationError(str(error)) from None
         try:
-            if not client.has_credential:
+            if not client.credential:
                 raise ActorConfigurationError(
                     "no API key: set ANTHROPIC_API_KEY, or name the variable that holds it "
                     "with --api-key-env"

@@ -425,11 +425,11 @@ class ClaudeProvider(Closing):
         if self._live is None:
             import httpx2
 
+            from claude_batch.wire.connection import Connection, CredentialFault
             from claude_batch.wire.live_client import LiveClient
-            from claude_batch.wire.sdk import CredentialFault, open_sdk
 
             try:
-                sdk = open_sdk(base_url=self._base_url, api_key=self._key())
+                connection = Connection(base_url=self._base_url, api_key=self._key())
             except CredentialFault as error:
                 raise AccountHaltedError(
                     f"no usable API key: {error}", reason="credentials"
@@ -438,11 +438,11 @@ class ClaudeProvider(Closing):
                 raise ActorConfigurationError(
                     f"base_url: {self._base_url!r} is no URL: {error}"
                 ) from None
-            if not (sdk.api_key or sdk.auth_token or sdk.credentials):
+            if not connection.credential:
                 raise AccountHaltedError(
                     "no API key: set ANTHROPIC_API_KEY, or give api_key=…", reason="credentials"
                 )
-            self._live = LiveClient(sdk, concurrency=self._concurrency)
+            self._live = LiveClient(connection, concurrency=self._concurrency)
         return self._live
 
     def _translated(

@@ -1,4 +1,4 @@
-"""`BatchesClient`: the batch endpoints, bytes in and bytes out, on the official SDK's client.
+"""`BatchesClient`: the batch endpoints, bytes in and bytes out.
 
 Redirects are not followed, because they would carry the key to another host. ``results_url`` is
 never followed either: the documented path on the configured host is read instead. Calls that are
@@ -10,14 +10,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-import anthropic
 import httpx2
 import msgspec
 from tenacity import (
@@ -27,9 +25,15 @@ from tenacity import (
     wait_exponential_jitter,
 )
 
+from claude_batch.wire.connection import (
+    CONNECT_SECONDS,
+    MOST_BODY_BYTES,
+    Connection,
+    CredentialFault,
+    Disconnected,
+)
 from claude_batch.wire.encoding import LaneHeaders
 from claude_batch.wire.error_table import ApiFault, fault_of_response
-from claude_batch.wire.http_client import MOST_BODY_BYTES
 from claude_batch.wire.inbound import (
     Count,
     RemoteId,
@@ -40,8 +44,6 @@ from claude_batch.wire.inbound import (
 )
 from claude_batch.wire.limits import LIST_PAGE
 from claude_batch.wire.live_client import LiveClient
-from claude_batch.wire.redaction import Redaction, without_userinfo
-from claude_batch.wire.sdk import open_sdk
 
 _T = TypeVar("_T")
 _log = logging.getLogger(__name__)
@@ -51,14 +53,6 @@ CALL_SECONDS = 300.0
 
 SLOWEST_BYTES = 16 * 1024
 """Bytes a second below which a stream or an upload counts as stalled."""
-
-_PROFILE_VARIABLES = (
-    "ANTHROPIC_PROFILE",
-    "ANTHROPIC_CONFIG_DIR",
-    "ANTHROPIC_FEDERATION_RULE_ID",
-    "ANTHROPIC_ORGANIZATION_ID",
-)
-"""Variables that distinguish one profile or federation of the SDK's credentials from another."""
 
 _BATCHES = "/v1/messages/batches"
 _COUNT_TOKENS = "/v1/messages/count_tokens"
@@ -164,15 +158,6 @@ class CreateAnswer:
     server_time: float | None = None
 
 
-_CONNECT_FAULTS = (
-    httpx2.ConnectError,
-    httpx2.ConnectTimeout,
-    httpx2.PoolTimeout,
-    httpx2.ProxyError,
-    httpx2.UnsupportedProtocol,
-)
-
-
 class BatchesClient:
     """The batch endpoints of one base URL, with one credential. Belongs to one event loop."""
 
@@ -189,23 +174,16 @@ class BatchesClient:
         """Set up the client for one base URL and credential.
 
         ``write_timeout`` bounds each write of a body, in seconds. ``attempts`` is the total number
-        of tries of a reading call. ``base_url`` and ``api_key`` default to what the SDK takes from
-        its environment.
+        of tries of a reading call. ``base_url`` and ``api_key`` default as in `Connection`.
         """
         self._attempts = attempts
         self._answer_seconds = read_timeout
-        timeout = httpx2.Timeout(read_timeout, connect=10.0, write=write_timeout)
-        self._sdk = open_sdk(
-            base_url=base_url, api_key=api_key, timeout=timeout, default_headers=default_headers
+        timeout = httpx2.Timeout(read_timeout, connect=CONNECT_SECONDS, write=write_timeout)
+        self._connection = Connection(
+            base_url=base_url, api_key=api_key, headers=default_headers, timeout=timeout
         )
-        self._redaction = Redaction.of(self._sdk)
-        # A profile's tokens change over time; the variables that name the profile do not.
-        self._profile = (
-            "".join(f"{name}={os.environ.get(name, '')}\n" for name in _PROFILE_VARIABLES)
-            if self._sdk.credentials is not None
-            else ""
-        )
-        self._read_timeout = httpx2.Timeout(60.0, connect=10.0)
+        self._redaction = self._connection.redaction
+        self._read_timeout = httpx2.Timeout(60.0, connect=CONNECT_SECONDS)
         self.workspace: str | None = None
         """``anthropic-workspace-id`` of the last answer that had one."""
         self.clock_offset: float = 0.0
@@ -214,21 +192,16 @@ class BatchesClient:
     @property
     def base_url(self) -> str:
         """The base URL in use, with a trailing slash and without a password."""
-        return without_userinfo(str(self._sdk.base_url))
+        return self._connection.base_url
 
     @property
     def credential(self) -> str:
         """Credential in use, for fingerprinting only; never write it anywhere."""
-        return self._sdk.api_key or self._sdk.auth_token or self._profile
-
-    @property
-    def has_credential(self) -> bool:
-        """Whether the SDK found a key, token or profile to send."""
-        return bool(self.credential) or self._sdk.credentials is not None
+        return self._connection.credential
 
     def live(self, *, concurrency: int) -> LiveClient:
         """Return a client for live calls with the same credential, over the same connections."""
-        return LiveClient(self._sdk, concurrency=concurrency)
+        return LiveClient(self._connection, concurrency=concurrency)
 
     def server_now(self) -> float:
         """Return the server's time, as seconds since the epoch, from the last ``Date`` header."""
@@ -236,7 +209,7 @@ class BatchesClient:
 
     async def close(self) -> None:
         """Close the connections."""
-        await self._sdk.close()
+        await self._connection.aclose()
 
     async def create(
         self, body: AsyncIterator[bytes], length: int, headers: LaneHeaders
@@ -252,35 +225,25 @@ class BatchesClient:
                 guarded.on_sent = lambda: deadline.reschedule(
                     asyncio.get_running_loop().time() + self._answer_seconds
                 )
-                response = await self._sdk.post(
+                response = await self._connection.send(
+                    "POST",
                     _BATCHES,
-                    cast_to=httpx2.Response,
-                    content=guarded,
-                    options={
-                        "headers": {
-                            **headers.as_headers(),
-                            "content-length": str(length),
-                            "content-type": "application/json",
-                        },
-                        "max_retries": 0,
-                        "follow_redirects": False,
-                    },
+                    content=aiter(guarded),
+                    headers={**headers.as_headers(), "content-length": str(length)},
                 )
-        except anthropic.APIStatusError as error:
-            self._note(error.response.headers)
-            fault = self._fault(error.response)
-            return CreateAnswer(fault=fault, server_time=server_time(error.response.headers))
-        except anthropic.APIConnectionError as error:
+        except Disconnected as error:
             if guarded.failure is not None:
                 raise guarded.failure from error
-            return CreateAnswer(
-                reason=self._redaction.reason(error),
-                never_connected=isinstance(error.__cause__, _CONNECT_FAULTS),
-            )
+            reason = self._redaction.reason(error)
+            return CreateAnswer(reason=reason, never_connected=error.never_connected)
+        except CredentialFault as error:
+            return CreateAnswer(reason=str(error), never_connected=True)
         except TimeoutError:
             return CreateAnswer(reason=f"no whole answer came within {self._answer_seconds:g} s")
         self._note(response.headers)
         now = server_time(response.headers)
+        if not response.is_success:
+            return CreateAnswer(fault=self._fault(response), server_time=now)
         try:
             return CreateAnswer(
                 batch=msgspec.json.decode(response.content, type=RemoteBatch), server_time=now
@@ -293,7 +256,7 @@ class BatchesClient:
 
     async def list_page(self, *, after_id: str | None = None, limit: int = LIST_PAGE) -> BatchPage:
         """Return one page of the list, newest first. Raises `ApiError` or `Unreachable`."""
-        query: dict[str, object] = {"limit": limit}
+        query: dict[str, str | int] = {"limit": limit}
         if after_id is not None:
             query["after_id"] = after_id
         page = await self._read("GET", _BATCHES, _RawPage, query=query)
@@ -329,19 +292,9 @@ class BatchesClient:
 
         Raises `ApiError`, also for params that the API refuses, or `Unreachable`.
         """
-        async with self._faults(CALL_SECONDS):
-            response = await self._sdk.post(
-                _COUNT_TOKENS,
-                cast_to=httpx2.Response,
-                content=body,
-                options={
-                    "headers": {**headers.as_headers(), "content-type": "application/json"},
-                    "max_retries": 0,
-                    "follow_redirects": False,
-                    "timeout": self._read_timeout,
-                },
-            )
-        self._note(response.headers)
+        response = await self._answer(
+            "POST", _COUNT_TOKENS, content=body, headers=headers.as_headers()
+        )
         return self._decoded(response, _TokenCount, f"POST {_COUNT_TOKENS}").input_tokens
 
     @asynccontextmanager
@@ -352,26 +305,11 @@ class BatchesClient:
         returned. A stream below `SLOWEST_BYTES` a second for `CALL_SECONDS` counts as broken.
         """
         path = f"{_path(_BATCHES, batch_id)}/results"
-        response = await self._retrying(lambda: self._open_results(path))
+        response = await self._retrying(lambda: self._answer("GET", path, stream=True))
         try:
             yield self._whole_lines(response)
         finally:
             await response.aclose()
-
-    async def _open_results(self, path: str) -> httpx2.Response:
-        async with self._faults(CALL_SECONDS):
-            response = await self._sdk.get(
-                path,
-                cast_to=httpx2.Response,
-                # The header by which the SDK itself requests an unread response.
-                options={
-                    "headers": {"X-Stainless-Raw-Response": "stream"},
-                    "follow_redirects": False,
-                    "timeout": self._read_timeout,
-                },
-            )
-        self._note(response.headers)
-        return response
 
     async def upload_file(self, name: str, data: bytes, media_type: str) -> str:
         """Upload a file and return its id. Raises `ApiError` or `Unreachable`.
@@ -380,15 +318,19 @@ class BatchesClient:
         billed.
         """
         form = {"file": (name, data, media_type)}
-        found = await self._retrying(lambda: self._call("POST", _FILES, _RemoteFile, {}, form))
-        return found.id
+        response = await self._retrying(
+            lambda: self._answer(
+                "POST", _FILES, files=form, extra_seconds=len(data) / SLOWEST_BYTES
+            )
+        )
+        return self._decoded(response, _RemoteFile, f"POST {_FILES}").id
 
     async def has_file(self, file_id: str) -> bool:
         """Return whether the API has the file in this workspace.
 
         Raises `ApiError` or `Unreachable`.
         """
-        page = await self._read("GET", _FILES, _FilePage, query={"ids": [file_id]})
+        page = await self._read("GET", _FILES, _FilePage, query={"ids[]": file_id})
         return any(each.id == file_id for each in page.data)
 
     async def delete_file(self, file_id: str) -> None:
@@ -400,37 +342,38 @@ class BatchesClient:
                 raise
 
     async def _read(
-        self, method: str, path: str, kind: type[_T], *, query: dict[str, object] | None = None
+        self, method: str, path: str, kind: type[_T], *, query: dict[str, str | int] | None = None
     ) -> _T:
-        return await self._retrying(lambda: self._call(method, path, kind, query or {}))
+        async def call() -> _T:
+            return self._decoded(
+                await self._answer(method, path, params=query), kind, f"{method} {path}"
+            )
 
-    async def _call(
-        self,
-        method: str,
-        path: str,
-        kind: type[_T],
-        query: dict[str, object],
-        form: Mapping[str, tuple[str, bytes, str]] | None = None,
-    ) -> _T:
-        options: anthropic.RequestOptions = {
-            "params": query,
-            "follow_redirects": False,
-            "timeout": self._read_timeout,
-        }
-        sdk = self._sdk
-        size = 0 if form is None else sum(len(data) for _, data, _ in form.values())
-        async with self._faults(CALL_SECONDS + size / SLOWEST_BYTES):
-            if form is not None:
-                # The header by which the SDK itself requests a form.
-                options["headers"] = {"content-type": "multipart/form-data"}
-                response = await sdk.post(
-                    path, cast_to=httpx2.Response, files=form, body={}, options=options
+        return await self._retrying(call)
+
+    async def _answer(
+        self, method: str, path: str, *, extra_seconds: float = 0.0, **sent: Any
+    ) -> httpx2.Response:
+        """Return a successful response. Raises `ApiError` or `Unreachable`.
+
+        ``extra_seconds`` are added to the timeout. ``sent`` is passed to `Connection.send`.
+        """
+        seconds = CALL_SECONDS + extra_seconds
+        try:
+            async with asyncio.timeout(seconds):
+                response = await self._connection.send(
+                    method, path, timeout=self._read_timeout, **sent
                 )
-            else:
-                send = {"GET": sdk.get, "POST": sdk.post, "DELETE": sdk.delete}[method]
-                response = await send(path, cast_to=httpx2.Response, options=options)
+        except Disconnected as error:
+            raise Unreachable(self._redaction.reason(error)) from error
+        except CredentialFault as error:
+            raise Unreachable(str(error)) from None
+        except TimeoutError:
+            raise Unreachable(f"no whole answer came within {seconds:g} s") from None
+        if not response.is_success:
+            raise ApiError(self._fault(response))
         self._note(response.headers)
-        return self._decoded(response, kind, f"{method} {path}")
+        return response
 
     async def _retrying(self, call: Callable[[], Awaitable[_T]]) -> _T:
         # Only for calls that change nothing or, like cancel, change nothing more when repeated.
@@ -456,19 +399,6 @@ class BatchesClient:
         return fault_of_response(
             response.status_code, response.headers, response.content, self._redaction
         )
-
-    @asynccontextmanager
-    async def _faults(self, seconds: float) -> AsyncGenerator[None]:
-        """Convert the SDK's exceptions, and a timeout after so many seconds, into our own."""
-        try:
-            async with asyncio.timeout(seconds):
-                yield
-        except anthropic.APIStatusError as error:
-            raise ApiError(self._fault(error.response)) from None
-        except anthropic.APIConnectionError as error:
-            raise Unreachable(self._redaction.reason(error)) from error
-        except TimeoutError:
-            raise Unreachable(f"no whole answer came within {seconds:g} s") from None
 
     async def _whole_lines(self, response: httpx2.Response) -> AsyncIterator[bytes]:
         loop = asyncio.get_running_loop()

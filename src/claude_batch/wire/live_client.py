@@ -16,10 +16,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from weakref import WeakValueDictionary
 
-import anthropic
 import httpx2
 import msgspec
 
+from claude_batch.wire.connection import (
+    CONNECT_SECONDS,
+    Connection,
+    CredentialFault,
+    Disconnected,
+)
 from claude_batch.wire.encoding import LaneHeaders
 from claude_batch.wire.error_table import ApiFault, fault_of_response
 from claude_batch.wire.inbound import header_word
@@ -31,23 +36,13 @@ from claude_batch.wire.messages import (
     read_malformed,
 )
 from claude_batch.wire.pace import Pace, Turn
-from claude_batch.wire.redaction import Redaction, without_userinfo
 
 _MESSAGES = "/v1/messages"
 
-CONNECT_SECONDS = 10.0
 _SHORTEST_SILENCE = 600.0
 _SECONDS_PER_TOKEN = 3600.0 / 128_000
 # Both are the SDK's: its default timeout, and its expected time for an answer that is not streamed
 # (`_calculate_nonstreaming_timeout` in its `_base_client.py`).
-
-_NEVER_CONNECTED = (
-    httpx2.ConnectError,
-    httpx2.ConnectTimeout,
-    httpx2.PoolTimeout,
-    httpx2.ProxyError,
-    httpx2.UnsupportedProtocol,
-)
 
 _paces: WeakValueDictionary[tuple[str, str, str], Pace] = WeakValueDictionary()
 _paces_lock = threading.Lock()
@@ -136,12 +131,12 @@ def asked_of(params: bytes) -> tuple[str, int]:
 
 
 class LiveClient:
-    """A client for live calls over one client of the SDK. Belongs to one event loop."""
+    """A client for live calls over one connection. Belongs to one event loop."""
 
-    def __init__(self, sdk: anthropic.AsyncAnthropic, *, concurrency: int) -> None:
+    def __init__(self, connection: Connection, *, concurrency: int) -> None:
         """Set up the client; ``concurrency`` bounds the concurrent calls to each model."""
-        self._sdk = sdk
-        self._redaction = Redaction.of(sdk)
+        self._connection = connection
+        self._redaction = connection.redaction
         self._concurrency = concurrency
         self._paces: dict[str, Pace] = {}
         self._queues: dict[str, asyncio.Lock] = {}
@@ -151,27 +146,27 @@ class LiveClient:
     @property
     def base_url(self) -> str:
         """Base URL in use, without a password."""
-        return without_userinfo(str(self._sdk.base_url))
+        return self._connection.base_url
 
     def pace(self, model: str) -> Pace:
         """Return the pace of calls to a model."""
         pace = self._paces.get(model)
         if pace is None:
             # This client keeps the pace alive for all others, as long as it lives.
-            credential = self._sdk.api_key or self._sdk.auth_token or ""
-            pace = self._paces[model] = pace_of(self.base_url, credential, model)
+            pace = pace_of(self.base_url, self._connection.credential, model)
+            self._paces[model] = pace
             pace.listen(self._some_call_ended)
         return pace
 
     def leave(self) -> None:
-        """Stop listening; for a client of the SDK that another owner closes."""
+        """Stop listening; for a connection that another owner closes."""
         for pace in self._paces.values():
             pace.unlisten(self._some_call_ended)
 
     async def aclose(self) -> None:
         """Close the connections."""
         self.leave()
-        await self._sdk.close()
+        await self._connection.aclose()
 
     def _some_call_ended(self) -> None:
         with contextlib.suppress(RuntimeError):  # the loop has ended
@@ -224,48 +219,28 @@ class LiveClient:
             # A slow trickle is no silence, so the whole call has a timeout too, which is a little
             # longer.
             async with asyncio.timeout(timeout + CONNECT_SECONDS):
-                response = await self._sdk.post(
+                response = await self._connection.send(
+                    "POST",
                     _MESSAGES,
-                    cast_to=httpx2.Response,
                     content=params,
-                    options={
-                        "headers": {
-                            **headers.as_headers(),
-                            **(extra_headers or {}),
-                            "content-type": "application/json",
-                        },
-                        "timeout": httpx2.Timeout(timeout, connect=CONNECT_SECONDS),
-                        "max_retries": 0,
-                        # A redirect would carry the key to another host.
-                        "follow_redirects": False,
-                    },
+                    headers={**headers.as_headers(), **(extra_headers or {})},
+                    timeout=httpx2.Timeout(timeout, connect=CONNECT_SECONDS),
                 )
-        except anthropic.APIStatusError as error:
-            got = error.response
-            fault = fault_of_response(got.status_code, got.headers, got.content, self._redaction)
-            now = time.monotonic()
-            if _is_refusal(fault):
-                pace.refused(now, turn, got.headers, fault.retry_after)
-            elif fault.from_api and fault.status < 500:
-                pace.answered(now, turn, got.headers)
-            else:
-                pace.failed()
-            return LiveAnswer(fault=fault, status=fault.status, request_id=fault.request_id)
-        except anthropic.APIConnectionError as error:
+        except Disconnected as error:
             pace.failed()
-            never = isinstance(error.__cause__, _NEVER_CONNECTED)
-            return LiveAnswer(reason=self._redaction.reason(error), never_left=never)
-        except anthropic.AnthropicError as error:
-            # From a profile or a federation of the SDK's, which is read for each call.
+            reason = self._redaction.reason(error)
+            return LiveAnswer(reason=reason, never_left=error.never_connected)
+        except CredentialFault as error:
             pace.unused(turn)
-            words = self._redaction.text(str(error))
-            return LiveAnswer(reason=words, never_left=True, no_credential=True)
+            return LiveAnswer(reason=str(error), never_left=True, no_credential=True)
         except TimeoutError:
             pace.failed()
             return LiveAnswer(reason=f"the answer took longer than {timeout:g} s")
         except BaseException:
             pace.failed()
             raise
+        if not response.is_success:
+            return self._refused(pace, turn, response)
         try:
             message = decode_message(response.content)
         except UnreadableLine as error:
@@ -295,6 +270,19 @@ class LiveClient:
         )
         raw = self._redaction.answer(response.content)
         return LiveAnswer(message=message, raw=raw, status=response.status_code)
+
+    def _refused(self, pace: Pace, turn: Turn, response: httpx2.Response) -> LiveAnswer:
+        fault = fault_of_response(
+            response.status_code, response.headers, response.content, self._redaction
+        )
+        now = time.monotonic()
+        if _is_refusal(fault):
+            pace.refused(now, turn, response.headers, fault.retry_after)
+        elif fault.from_api and fault.status < 500:
+            pace.answered(now, turn, response.headers)
+        else:
+            pace.failed()
+        return LiveAnswer(fault=fault, status=fault.status, request_id=fault.request_id)
 
 
 def _after_fork() -> None:

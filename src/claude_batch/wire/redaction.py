@@ -7,12 +7,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit, urlunsplit
 from urllib.request import getproxies
-
-if TYPE_CHECKING:
-    import anthropic
 
 MASK = "[credential]"
 
@@ -49,13 +45,13 @@ class Redaction:
         ]
 
     @classmethod
-    def of(cls, sdk: anthropic.AsyncAnthropic) -> Redaction:
-        """Return the redaction for a client of the SDK, and for the environment's proxies.
+    def of(cls, base_url: str, secret: str) -> Redaction:
+        """Return the redaction for a key or token, a base URL, and the environment's proxies.
 
         A profile's short-lived tokens are unknown; the server that receives them has issued them.
         """
-        found = [sdk.api_key or "", sdk.auth_token or ""]
-        for url in (str(sdk.base_url), *getproxies().values()):
+        found = [secret]
+        for url in (base_url, *getproxies().values()):
             try:
                 password = urlsplit(url).password or ""
             except ValueError:
@@ -72,7 +68,7 @@ class Redaction:
     def reason(self, error: Exception) -> str:
         """Return why a call failed: the type and message of an error of the HTTP client.
 
-        The SDK wraps it in its own error, which reports only that the connection failed.
+        `Disconnected` reports only that the connection failed; the reason is its cause.
         """
         import httpx2  # late, because reading an actor needs the error table and no HTTP client
 

@@ -1,0 +1,131 @@
+"""Steps of the connection: what it sends, beside what the official SDK sends."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import anthropic
+import httpx2
+from behave import given, then, when
+from behave.runner import Context
+
+from claude_batch.wire.connection import Connection
+
+_PATH = "/v1/messages"
+_OF_CREDENTIALS = ("ANTHROPIC_", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
+
+
+@given("a server that records the head of each call")
+def _(context: Context) -> None:
+    context.heads = heads = []
+
+    class Recorder(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["content-length"]))
+            heads.append((self.path, {name.lower(): value for name, value in self.headers.items()}))
+            self.send_response(200)
+            self.send_header("content-length", "2")
+            self.end_headers()
+            self.wfile.write(b"{}")
+
+        def log_message(self, *_: object) -> None: ...
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Recorder)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    context.add_cleanup(server.server_close)
+    context.add_cleanup(server.shutdown)
+    context.recorder = f"127.0.0.1:{server.server_port}"
+    context.base_path = ""
+    before = dict(os.environ)
+    context.add_cleanup(lambda: (os.environ.clear(), os.environ.update(before)))
+    for name in before:
+        if name.upper().startswith(_OF_CREDENTIALS):
+            del os.environ[name]
+
+
+@given("the environment of the connection:")
+def _(context: Context) -> None:
+    for variable, value in context.table:
+        if variable:
+            value = value.replace("THERE", context.recorder).replace("HERE", str(context.tmp))
+            os.environ[variable] = value.replace("\\n", "\n")
+
+
+@given('the base URL of the connection has the path "{path}"')
+def _(context: Context, path: str) -> None:
+    context.base_path = path
+
+
+@given('the profile "{name}" with the token "{token}" and the workspace "{workspace}"')
+def _(context: Context, name: str, token: str, workspace: str) -> None:
+    written = {
+        "configs": {"authentication": {"type": "user_oauth"}, "workspace_id": workspace},
+        "credentials": {"access_token": token, "expires_at": time.time() + 3600},
+    }
+    for folder, content in written.items():
+        file = context.tmp / folder / f"{name}.json"
+        file.parent.mkdir(mode=0o700)
+        file.write_text(json.dumps(content))
+        file.chmod(0o600)
+
+
+async def _send(base_url: str) -> None:
+    connection = Connection(base_url=base_url)
+    try:
+        await connection.send("POST", _PATH, content=b"{}")
+    finally:
+        await connection.aclose()
+
+
+@when("the connection and the SDK each send a call")
+def _(context: Context) -> None:
+    url = f"http://{context.recorder}{context.base_path}"
+
+    async def send() -> None:
+        await _send(url)
+        async with anthropic.AsyncAnthropic(base_url=url, max_retries=0) as sdk:
+            await sdk.post(_PATH, cast_to=httpx2.Response, content=b"{}")
+
+    asyncio.run(send())
+
+
+@then("both calls have the same path and these same headers:")
+def _(context: Context) -> None:
+    (path, ours), (expected, sdks) = context.heads
+    assert path == expected, (path, expected)
+    for [name] in context.table:
+        assert ours.get(name) == sdks.get(name), (name, ours.get(name), sdks.get(name))
+    # One of them is there at least, or the server has recorded something else.
+    assert any(name in sdks for [name] in context.table), sdks
+
+
+@when('the connection sends a call to "{host}"')
+def _(context: Context, host: str) -> None:
+    host = host.replace("THERE", context.recorder)
+    asyncio.run(_send(f"http://{host}"))
+
+
+@then('the recorded call asks for "{target}"')
+def _(context: Context, target: str) -> None:
+    [(path, _)] = context.heads
+    assert path == target, path
+
+
+@when('Python imports "{module}"')
+def _(context: Context, module: str) -> None:
+    code = f"import sys, {module}; print(*sys.modules)"
+    context.modules = subprocess.run(
+        [sys.executable, "-c", code], check=True, capture_output=True, text=True
+    ).stdout.split()
+
+
+@then('the module "{module}" is not imported')
+def _(context: Context, module: str) -> None:
+    assert context.modules and module not in context.modules

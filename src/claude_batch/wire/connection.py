@@ -1,0 +1,328 @@
+"""`Connection`: HTTP calls to one base URL with one credential, each sent once.
+
+Authentication, environment variables and headers follow the official SDK, which
+features/wire/connection.feature compares. The SDK itself is not imported, because that takes a
+second of CPU; only its profiles and federated credentials are left to it. Nothing is retried and no
+redirect is followed: each attempt may be billed, and a redirect carries the key to another host.
+
+Every response is bounded in decompressed size: a few kilobytes of gzip can become gigabytes.
+httpx2 decompresses in pieces of a mebibyte, so it is enough to count its output.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import os
+import socket
+from collections.abc import AsyncIterator, Mapping
+from contextlib import aclosing
+from http.cookiejar import CookieJar, DefaultCookiePolicy
+from typing import Final
+from urllib.request import getproxies, proxy_bypass
+
+import httpx2
+
+from claude_batch._version import __version__
+from claude_batch.wire.limits import API_VERSION
+from claude_batch.wire.redaction import Redaction, without_userinfo
+
+_log = logging.getLogger(__name__)
+
+DEFAULT_BASE_URL: Final = "https://api.anthropic.com"
+
+MOST_BODY_BYTES: Final = 32 * 1024 * 1024
+"""Most bytes of a response that is read whole.
+
+An answer must fit into the next request of its conversation, and the API accepts 32 MB
+(https://platform.claude.com/docs/en/api/overview). A list of 1,000 batches has about 1 MB."""
+
+CONNECT_SECONDS: Final = 10.0
+_LIMITS: Final = httpx2.Limits(max_connections=1000, max_keepalive_connections=100)
+# The SDK's (`DEFAULT_CONNECTION_LIMITS` in its `_constants.py`).
+
+_KEEPALIVE: Final = [
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    *(
+        (socket.IPPROTO_TCP, getattr(socket, name), value)
+        for name, value in (("TCP_KEEPINTVL", 60), ("TCP_KEEPCNT", 5), ("TCP_KEEPIDLE", 60))
+        if hasattr(socket, name)
+    ),
+]
+# As in the SDK: a live call is silent for minutes, and routers drop silent connections.
+
+_ENCODED: Final = (b"content-encoding", b"content-length", b"transfer-encoding")
+"""Headers of the compressed body; they are dropped, because the stream is decompressed already."""
+
+_PROFILE_VARIABLES: Final = (
+    "ANTHROPIC_PROFILE",
+    "ANTHROPIC_CONFIG_DIR",
+    "ANTHROPIC_FEDERATION_RULE_ID",
+    "ANTHROPIC_ORGANIZATION_ID",
+)
+"""Variables that distinguish one profile or federation of the SDK's credentials from another."""
+
+_NEVER_CONNECTED: Final = (
+    httpx2.ConnectError,
+    httpx2.ConnectTimeout,
+    httpx2.PoolTimeout,
+    httpx2.ProxyError,
+    httpx2.UnsupportedProtocol,
+)
+
+_warned: set[str] = set()
+
+
+class CredentialFault(Exception):
+    """The credential cannot be read, or is invalid; the message never contains it."""
+
+
+class Disconnected(Exception):
+    """A call got no whole response; ``__cause__`` is the error of the HTTP client."""
+
+    @property
+    def never_connected(self) -> bool:
+        """Whether not even a connection was made."""
+        return isinstance(self.__cause__, _NEVER_CONNECTED)
+
+
+class ResponseTooLarge(httpx2.TransportError):
+    """A response has more than `MOST_BODY_BYTES`; the rest was not read."""
+
+
+class Connection:
+    """HTTP calls to one base URL, with one credential. Belongs to one event loop."""
+
+    def __init__(
+        self,
+        *,
+        base_url: str | None = None,
+        api_key: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        timeout: httpx2.Timeout | None = None,
+    ) -> None:
+        """Set up the connection; nothing is sent yet.
+
+        ``base_url`` defaults to ``ANTHROPIC_BASE_URL``; ``api_key`` to ``ANTHROPIC_API_KEY``, then
+        ``ANTHROPIC_AUTH_TOKEN``, then the SDK's profiles and federation. ``headers`` are sent with
+        each call, on top of ``ANTHROPIC_CUSTOM_HEADERS``.
+
+        Raises `CredentialFault` for a credential that cannot be read or sent, and
+        ``httpx2.InvalidURL``.
+        """
+        self._secret = api_key or _secret_of_environment()
+        self._auth: httpx2.Auth | None = None
+        self._profile = ""
+        self._profile_errors: tuple[type[Exception], ...] = ()
+        url = base_url or os.environ.get("ANTHROPIC_BASE_URL")
+        own = {**_custom_headers(), **(headers or {})}
+        profile: Mapping[str, str] = {}
+        if not self._secret:
+            url, profile = self._use_profile(url)
+        # Checked here, because the HTTP library quotes a header that it cannot send.
+        if not self._secret.isprintable() or " " in self._secret:
+            raise CredentialFault(
+                "the API key holds characters that no key has, such as a space or a line break; "
+                "set it again"
+            )
+        found = httpx2.URL(url or DEFAULT_BASE_URL)
+        self._root = found.copy_with(raw_path=found.raw_path.rstrip(b"/") + b"/")
+        self._redaction = Redaction.of(str(self._root), self._secret)
+        _warn_of_plain_http(self._root)
+        bearer = {"authorization": f"Bearer {self._secret}"} if self._secret else {}
+        self._http = httpx2.AsyncClient(
+            headers={
+                "accept": "application/json",
+                "user-agent": f"claude-batch/{__version__}",
+                "anthropic-version": API_VERSION,
+                **bearer,
+                **profile,
+                **own,
+            },
+            timeout=timeout or httpx2.Timeout(600.0, connect=CONNECT_SECONDS),
+            transport=_transport(self._root),
+            # A cookie with a character that is invalid in headers would break every later call.
+            cookies=CookieJar(DefaultCookiePolicy(allowed_domains=())),
+        )
+
+    def _use_profile(self, base_url: str | None) -> tuple[str | None, Mapping[str, str]]:
+        """Take the credential from a profile or federation of the SDK, if there is one.
+
+        Returns the base URL to use, and headers that belong to the profile.
+        """
+        import anthropic  # late: it takes a second, and most credentials are keys
+
+        try:
+            sdk = anthropic.AsyncAnthropic(base_url=base_url)
+        except anthropic.AnthropicError as error:
+            raise CredentialFault(f"the credentials cannot be used: {error}") from None
+        if sdk.credentials is None:
+            return base_url, {}
+        self._auth = sdk.custom_auth
+        self._profile_errors = (anthropic.AnthropicError,)
+        # A profile's tokens change over time; the variables that name the profile do not.
+        self._profile = "".join(
+            f"{name}={os.environ.get(name, '')}\n" for name in _PROFILE_VARIABLES
+        )
+        headers = {
+            name.lower(): value
+            for name, value in sdk.default_headers.items()
+            if isinstance(value, str) and name.lower().startswith("anthropic-")
+        }
+        return str(sdk.base_url), headers
+
+    @property
+    def base_url(self) -> str:
+        """The base URL in use, with a trailing slash and without a password."""
+        return without_userinfo(str(self._root))
+
+    @property
+    def credential(self) -> str:
+        """What identifies the credential in use, "" for none; never write it anywhere."""
+        return self._secret or self._profile
+
+    @property
+    def redaction(self) -> Redaction:
+        """Replaces the credential in what was received."""
+        return self._redaction
+
+    async def send(
+        self,
+        method: str,
+        path: str,
+        *,
+        content: bytes | AsyncIterator[bytes] | None = None,
+        files: Mapping[str, tuple[str, bytes, str]] | None = None,
+        params: Mapping[str, str | int] | None = None,
+        headers: Mapping[str, str] | None = None,
+        timeout: httpx2.Timeout | None = None,
+        stream: bool = False,
+    ) -> httpx2.Response:
+        """Send one request, once, and return its response, whatever its status.
+
+        ``content`` is JSON. ``stream`` leaves the body of a success unread; the caller bounds it
+        and closes the response. Raises `Disconnected` without a whole response, and
+        `CredentialFault` if a profile has no token.
+        """
+        sent = dict(headers or {})
+        if content is not None:
+            sent["content-type"] = "application/json"
+        # A host with an underscore is no valid server name in TLS; the SDK does the same.
+        extensions = (
+            {"sni_hostname": host.replace("_", "-")} if "_" in (host := self._root.host) else {}
+        )
+        request = self._http.build_request(
+            method,
+            self._root.copy_with(raw_path=self._root.raw_path + path.lstrip("/").encode()),
+            content=content,
+            files=files,
+            params=params,
+            headers=sent,
+            timeout=httpx2.USE_CLIENT_DEFAULT if timeout is None else timeout,
+            extensions=extensions,
+        )
+        try:
+            response = await self._http.send(
+                request, stream=True, auth=self._auth or httpx2.USE_CLIENT_DEFAULT
+            )
+            return await _bounded(response, whole=not (stream and response.is_success))
+        except Exception as error:
+            if isinstance(error, self._profile_errors):
+                raise CredentialFault(self._redaction.text(str(error))) from None
+            # Also what the HTTP library lets through: errors of the socket, of TLS, of a header.
+            raise Disconnected(type(error).__name__) from error
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        await self._http.aclose()
+
+
+def _secret_of_environment() -> str:
+    key, token = os.environ.get("ANTHROPIC_API_KEY"), os.environ.get("ANTHROPIC_AUTH_TOKEN")
+    if key and token and "both" not in _warned:
+        _warned.add("both")
+        _log.warning(
+            "ANTHROPIC_API_KEY and ANTHROPIC_AUTH_TOKEN are both set; ANTHROPIC_API_KEY is used"
+        )
+    return key or token or ""
+
+
+def _custom_headers() -> dict[str, str]:
+    """Return the headers of ``ANTHROPIC_CUSTOM_HEADERS``: one ``Name: value`` a line."""
+    lines = os.environ.get("ANTHROPIC_CUSTOM_HEADERS", "").split("\n")
+    found = (line.partition(":") for line in lines)
+    return {name.strip().lower(): value.strip() for name, colon, value in found if colon}
+
+
+def _transport(url: httpx2.URL) -> httpx2.AsyncHTTPTransport:
+    # A transport of our own, for its socket options; httpx2 then reads no proxy variables itself.
+    proxies = getproxies()
+    proxy = proxies.get(url.scheme) or proxies.get("all")
+    if proxy and proxy_bypass(url.host):
+        proxy = None
+    if proxy and "://" not in proxy:
+        proxy = f"http://{proxy}"
+    return httpx2.AsyncHTTPTransport(proxy=proxy, limits=_LIMITS, socket_options=_KEEPALIVE)
+
+
+class _Bounded(httpx2.AsyncByteStream):
+    """The decompressed bytes of a response, at most ``most`` of them."""
+
+    def __init__(self, response: httpx2.Response, most: int | None) -> None:
+        self._response = response
+        self._most = most
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        count = 0
+        async with aclosing(self._response.aiter_bytes()) as chunks:
+            async for chunk in chunks:
+                count += len(chunk)
+                if self._most is not None and count > self._most:
+                    raise ResponseTooLarge(
+                        f"the response has more than {self._most:,} bytes after decompression",
+                        request=self._response.request,
+                    )
+                yield chunk
+
+    async def aclose(self) -> None:
+        await self._response.aclose()
+
+
+async def _bounded(response: httpx2.Response, *, whole: bool) -> httpx2.Response:
+    """Return a response with a bounded body; ``whole``: read it."""
+    headers = [item for item in response.headers.raw if item[0].lower() not in _ENCODED]
+    bounded = httpx2.Response(
+        response.status_code,
+        headers=headers,
+        stream=_Bounded(response, MOST_BODY_BYTES if whole else None),
+        request=response.request,
+        extensions=response.extensions,
+    )
+    if whole:
+        try:
+            await bounded.aread()
+        finally:
+            await bounded.aclose()
+    return bounded
+
+
+def _warn_of_plain_http(url: httpx2.URL) -> None:
+    """Warn once per host that the key is sent unencrypted."""
+    if url.scheme != "http" or _is_loopback(url.host) or url.host in _warned:
+        return
+    _warned.add(url.host)
+    _log.warning(
+        "the base URL http://%s is not encrypted: everybody on the way can read the API key, the "
+        "prompts and the answers. Use https://",
+        url.host,
+        extra={"for_people": True},
+    )
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
