@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, delete, func, or_, select, union_all, update
 
 from claude_batch.core.states import BatchState, RequestState
-from claude_batch.ledger.budgets import remember_run, set_amount
+from claude_batch.ledger.budgets import set_amount
+from claude_batch.ledger.charges import keep_run
 from claude_batch.ledger.schema import (
     batch_runs,
     batches,
@@ -96,7 +97,8 @@ def begin_pruning(tx: Connection, run_id: str, process: str) -> str | None:
     """
     why = why_kept(tx, run_id)
     if why is None:
-        remember_run(tx, run_id)
+        set_amount(tx, "run", run_id, None)
+        keep_run(tx, run_id)
         values = {"stored": None, "digest": None, "process": process}
         tx.execute(update(runs).where(runs.c.id == run_id).values(**values))
     return why

@@ -15,9 +15,8 @@ from claude_batch.core.dollars import nano_dollars, usd, write_usd
 from claude_batch.core.errors import BudgetExceededError, BudgetScope, InvalidRequestError
 from claude_batch.core.settings import BatchProcessingMode, LedgerSettings
 from claude_batch.core.states import BatchState
-from claude_batch.ledger import budgets, queries, reservations
+from claude_batch.ledger import budgets, charges, queries, reservations
 from claude_batch.ledger.budgets import Budget
-from claude_batch.ledger.call_budgets import count_calls
 from claude_batch.ledger.reservations import Waiting
 from claude_batch.ledger.store import Ledger, Seat, Transaction
 from claude_batch.ledger.uploaded_files import file_tokens
@@ -34,7 +33,7 @@ WARN_AT = (100, 80)
 
 def today(now: float) -> int:
     """Return the day (UTC, counted since the epoch) whose budget pays for requests packed now."""
-    return int(now // budgets.DAY)
+    return int(now // charges.DAY)
 
 
 def declare_daily(ledger: Ledger, settings: LedgerSettings) -> None:
@@ -115,7 +114,7 @@ def reserve_what_waits(
     ``runs`` are the runs with queued requests in the lane. Usually nothing is missing.
     """
     with ledger.read() as tx:
-        if not budgets.any_budget(tx):
+        if not charges.any_budget(tx):
             return
         concerned: set[tuple[BudgetScope, str]] = {
             (budget.scope, budget.name)
@@ -153,12 +152,7 @@ def count_under_way(
             for source in ("batch", "former"):
                 _reserve_all(ledger, seat, prices, source, batch_id, now)
         with ledger.write(seat) as tx:
-            if state == BatchState.LIVE:
-                count_calls(tx, batch_id)
-            elif state == BatchState.COLLECTED:
-                budgets.count_collected(tx, batch_id)
-            else:
-                budgets.recount(tx, batch_id)
+            charges.count(tx, batch_id, state)
 
 
 def _reserve_all(
@@ -205,7 +199,7 @@ class Fitting:
 
         `None` if no budget applies.
         """
-        if not budgets.any_budget(tx):
+        if not charges.any_budget(tx):
             return None
         found = {
             run.id: budgets.budgets_of(tx, run.id, run.actor, today(now)) for run in runs.values()
@@ -276,7 +270,7 @@ class CallRoom:
         self._tx = tx
         self._prices = prices
         self._now = now
-        self.bounded: bool = budgets.any_budget(tx)
+        self.bounded: bool = charges.any_budget(tx)
         self._budgets: dict[str, list[Budget]] = {}
         self._left: dict[tuple[str, str], int] = {}
 
@@ -324,7 +318,7 @@ def count_for_calls(
 ) -> None:
     """Before live calls of runs (id, actor), count what their budgets have not counted yet."""
     with ledger.read() as tx:
-        if not budgets.any_budget(tx):
+        if not charges.any_budget(tx):
             return
         concerned: set[tuple[BudgetScope, str]] = {
             (budget.scope, budget.name)
@@ -367,13 +361,13 @@ def _whose(scope: BudgetScope, name: str) -> str:
 
 def warn_after(tx: Transaction, batch_id: int, now: float) -> list[str]:
     """Return the budget warnings that are due after a batch was collected, each once."""
-    if not budgets.any_budget(tx):
+    if not charges.any_budget(tx):
         return []
     words: list[str] = []
     told: set[tuple[str, str]] = set()
-    for run_id, actor in budgets.members_of(tx, batch_id):
+    for run_id, actor in budgets.charged_runs(tx, batch_id):
         for budget in budgets.budgets_of(tx, run_id, actor, today(now)):
-            gone = budget.spent + budget.kept
+            gone = budget.spent + budget.doubt
             percent = next((p for p in WARN_AT if gone * 100 >= budget.amount * p), 0)
             if percent <= budget.warned or (budget.scope, budget.name) in told:
                 continue
@@ -426,7 +420,7 @@ class Held(NamedTuple):
 
 def held_of(tx: Transaction, run_id: str, now: float) -> Held | None:
     """Return what holds a run's queued requests; `None` if nothing does or none is queued."""
-    if not budgets.any_budget(tx):
+    if not charges.any_budget(tx):
         return None
     run = queries.run_row(tx, run_id)
     each = budgets.budgets_of(tx, run_id, run.actor, today(now))
@@ -442,7 +436,7 @@ def _held(each: Sequence[Budget], waits: Waiting) -> Held | None:
     tightest = min(each, key=lambda budget: budget.left)
     if waits.smallest is not None and waits.smallest <= tightest.left:
         return None
-    gone = tightest.spent + tightest.kept
+    gone = tightest.spent + tightest.doubt
     hopeless = waits.smallest is None or gone + waits.smallest > tightest.amount
     return Held(
         requests=waits.requests,

@@ -33,7 +33,7 @@ from claude_batch.core.outcome import Disposition, Outcome, next_step
 from claude_batch.core.settings import LedgerSettings
 from claude_batch.core.states import RequestState
 from claude_batch.ledger import halts, live_calls, queries, transitions
-from claude_batch.ledger.budgets import any_budget
+from claude_batch.ledger.charges import any_budget
 from claude_batch.ledger.collected_batches import NewResult
 from claude_batch.ledger.high_water import HighWater, count_post, note_behind
 from claude_batch.ledger.live_calls import Ended, Waiting
