@@ -315,7 +315,9 @@ class Verdict:
         for before, now in pairwise(omitted):
             if now - before > LONGEST_INTERVAL + max(after / 2, LATE):
                 since = now
-        return omitted[-1] - since >= after
+            if now - since >= after:
+                return True  # and what is fetched on order later changes nothing
+        return after <= 0
 
     def _all_paid_are_known(self, remote: Remote) -> bool:
         for identifier in remote.ids:
