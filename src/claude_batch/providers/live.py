@@ -44,15 +44,14 @@ from claude_batch.core.errors import (
     AccountHaltedError,
     ActorConfigurationError,
     ActorError,
-    EngineStoppedError,
     InvalidRequestError,
     LiveRequestError,
     MalformedAnswerError,
 )
 from claude_batch.core.outcome import Disposition
 from claude_batch.core.settings import from_environment, resolve_mode
+from claude_batch.lifecycle.event_loop_thread import EventLoopThread, wait_for
 from claude_batch.money.prices import prices_of
-from claude_batch.providers.background import LoopThread, wait_for
 from claude_batch.providers.closable import Closing
 from claude_batch.providers.keywords import LiveKeywords, mode_keywords
 from claude_batch.providers.live_conversation import converse
@@ -68,6 +67,8 @@ _T = TypeVar("_T")
 
 Ask = Callable[[ActorConfiguration, ActorRequest], Awaitable[ActorResponse]]
 """Makes one call, on any event loop of the caller."""
+
+_CLOSED = "the provider was closed while it waited for an answer"
 
 _LONGEST_WAIT = 8.0
 """Maximum seconds between two attempts of a call that failed for a reason of its own."""
@@ -140,7 +141,7 @@ class ClaudeProvider(Closing):
         """The middleware for requests and responses."""
         self._runner = MiddlewareRunner(self.middleware)
         self._lock = threading.Lock()
-        self._thread: LoopThread | None = None
+        self._thread: EventLoopThread | None = None
         self._live: LiveClient | None = None
         self._closed = False
 
@@ -157,8 +158,15 @@ class ClaudeProvider(Closing):
             self._closed = True
             thread, self._thread = self._thread, None
             live, self._live = self._live, None
-        if thread is not None and thread.alive:
-            thread.stop(live.aclose if live is not None else None)
+        if thread is None or not thread.alive:
+            return
+
+        async def last() -> None:
+            await thread.end_the_rest()
+            if live is not None:
+                await live.aclose()
+
+        thread.close(last)
 
     # Single calls ---------------------------------------------------------------------------------
 
@@ -310,21 +318,10 @@ class ClaudeProvider(Closing):
                     raise ActorConfigurationError("the provider is closed; make a new one")
                 if self._thread is None or not self._thread.alive:
                     # Not alive: a fork left the thread and the sockets with the parent process.
-                    self._thread, self._live = LoopThread(), None
-                return self._thread.run(self._unless_closed(call))
+                    self._thread, self._live = EventLoopThread("claude-live", closed=_CLOSED), None
+                return self._thread.run(call)
         except BaseException:
             call.close()
-            raise
-
-    async def _unless_closed(self, call: Coroutine[Any, Any, _T]) -> _T:
-        try:
-            return await call
-        except asyncio.CancelledError:
-            if self._closed:
-                # The caller was not cancelled, so it must not receive a `CancelledError`.
-                raise EngineStoppedError(
-                    "the provider was closed while it waited for an answer"
-                ) from None
             raise
 
     async def _through(
