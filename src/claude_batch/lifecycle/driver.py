@@ -40,11 +40,12 @@ from claude_batch.lifecycle.polling import Polling
 from claude_batch.lifecycle.reconciliation import Reconciliation
 from claude_batch.lifecycle.refusals import Refusals
 from claude_batch.lifecycle.seat import note_interrupted, seat_is_taken, seat_lock, take_seat_lock
-from claude_batch.lifecycle.submission import LONGEST_WAIT, Submission, backoff
+from claude_batch.lifecycle.submission import Submission
 from claude_batch.lifecycle.tool_runner import Workbench
 from claude_batch.lifecycle.turn_driver import Turning
 from claude_batch.money.prices import prices_of
 from claude_batch.wire.batches_client import ApiError, BatchesClient, Unreachable
+from claude_batch.wire.retry_policy import LONGEST_WAIT, SENDING
 
 _log = logging.getLogger(__name__)
 
@@ -291,7 +292,7 @@ class Driver:
         self.contact.last_failure = reason
         _log.warning("%s cannot be reached: %s", self._client.base_url, reason)
         self._changed()
-        return min(backoff(self.contact.failures), LONGEST_SLEEP)
+        return min(SENDING(self.contact.failures), LONGEST_SLEEP)
 
     @contextlib.contextmanager
     def _sit(self) -> Generator[Seat | None]:

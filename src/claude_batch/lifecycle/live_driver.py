@@ -49,7 +49,6 @@ from claude_batch.lifecycle.collection import result_of
 from claude_batch.lifecycle.event_reports import CallEnd, Telling
 from claude_batch.lifecycle.mark_check import stop_behind
 from claude_batch.lifecycle.refusals import Refusals
-from claude_batch.lifecycle.submission import backoff
 from claude_batch.money.prices import prices_of
 from claude_batch.money.rates import FREE
 from claude_batch.wire.batches_client import BatchesClient
@@ -57,6 +56,7 @@ from claude_batch.wire.encoding import LaneHeaders, custom_id
 from claude_batch.wire.live_client import LiveAnswer, LiveClient, asked_of, longest_silence
 from claude_batch.wire.messages import ResultLine, decode_line
 from claude_batch.wire.pace import Turn
+from claude_batch.wire.retry_policy import SENDING, STORING
 
 _log = logging.getLogger(__name__)
 
@@ -378,7 +378,7 @@ class LiveCalls:
                     error,
                     extra={"for_people": True},
                 )
-                await asyncio.sleep(backoff(failures) / 4)
+                await asyncio.sleep(STORING(failures))
         for task in done:
             del self._calls[task]
         self._answered += sum(judge(answer) is Verdict.ANSWERED for _, answer in ended)
@@ -442,7 +442,7 @@ class LiveCalls:
                 # were in progress together and fail together count as one failure.
                 if call.failures >= self._failures:
                     self._failures += 1
-                self._not_before = time.monotonic() + backoff(self._failures)
+                self._not_before = time.monotonic() + SENDING(self._failures)
             if state not in (RequestState.QUEUED, RequestState.CANCELED):
                 final.append(Ended(call.batch_id, state, result or lost, seq, may_be_paid))
             is_accounts = verdict is Verdict.ACCOUNT

@@ -24,7 +24,6 @@ from claude_batch.ledger.store import Ledger, Seat, Transaction
 from claude_batch.lifecycle.batch_list import Listing, walk
 from claude_batch.lifecycle.event_reports import Telling
 from claude_batch.lifecycle.mark_check import stop_behind
-from claude_batch.lifecycle.polling import next_check
 from claude_batch.lifecycle.refusals import Refusals
 from claude_batch.wire.batches_client import ApiError, BatchesClient, CreateAnswer, Unreachable
 from claude_batch.wire.encoding import (
@@ -36,14 +35,12 @@ from claude_batch.wire.encoding import (
     custom_id,
 )
 from claude_batch.wire.error_table import ApiFault, CreateVerdict, classify_create
+from claude_batch.wire.retry_policy import SENDING, STORING, next_check
 
 _log = logging.getLogger(__name__)
 
 CHUNK_BYTES = 1 << 16
 """Bytes that are sent at once; so few that a write timeout means a stalled connection."""
-
-LONGEST_WAIT = 3600.0
-"""Longest wait in seconds before sending is retried, whatever an answer asks for."""
 
 BROKEN_UPLOADS_ARE_413 = 3
 """Number of broken uploads in a row that count as a 413.
@@ -61,11 +58,6 @@ class _Upload:
     incarnation: str
     posts: int
     length: int
-
-
-def backoff(failures: int) -> float:
-    """Return the seconds to wait after this many failures in a row: 1, 2, 4 … 300."""
-    return float(min(300, 2 ** min(max(failures, 1) - 1, 9)))
 
 
 class Submission:
@@ -288,14 +280,14 @@ class Submission:
                     error,
                     extra={"for_people": True},
                 )
-                await asyncio.sleep(backoff(failures) / 4)
+                await asyncio.sleep(STORING(failures))
 
     def _not_sent(self, seat: Seat, batch_id: int, reason: str) -> None:
         """Record an upload that this process aborted; it is no evidence on the API or the size."""
         self._failures += 1
         with self._ledger.write(seat) as tx:
             submissions.mark_definite_no(tx, batch_id, note=reason)
-            self._wait(tx, seat, backoff(self._failures), reason)
+            self._wait(tx, seat, SENDING(self._failures), reason)
 
     def _broken(self, seat: Seat, row: Any, answer: CreateAnswer) -> None:
         # Without a connection nothing was uploaded, so this is not a broken upload either.
@@ -308,7 +300,7 @@ class Submission:
             if broken >= BROKEN_UPLOADS_ARE_413:
                 self._refusals.too_large(tx, row, "the upload broke three times in a row")
             else:
-                self._wait(tx, seat, backoff(self._failures), answer.reason)
+                self._wait(tx, seat, SENDING(self._failures), answer.reason)
 
     def _refused(self, seat: Seat, row: Any, fault: ApiFault) -> None:
         verdict = classify_create(fault)
@@ -324,7 +316,7 @@ class Submission:
             elif verdict is CreateVerdict.BAD_REQUEST:
                 self._refusals.bad_request(tx, row, fault)
             elif verdict in (CreateVerdict.WAIT, CreateVerdict.UNKNOWN):
-                self._wait(tx, seat, fault.retry_after or backoff(self._failures), note)
+                self._wait(tx, seat, SENDING(self._failures, fault.retry_after or None), note)
             else:
                 self._refusals.halt(tx, seat.workspace_id, fault)
         self.key_refused = fault.account_reason == "credentials"
@@ -361,11 +353,11 @@ class Submission:
                 self._refusals.halt(tx, seat.workspace_id, error.fault)
             self.key_refused = error.fault.account_reason == "credentials"
             return
-        wait = error.fault.retry_after if isinstance(error, ApiError) else None
+        asked = error.fault.retry_after if isinstance(error, ApiError) else None
         with self._ledger.write(seat) as tx:
-            self._wait(tx, seat, wait or backoff(self._failures), str(error))
+            self._wait(tx, seat, SENDING(self._failures, asked or None), str(error))
 
     def _wait(self, tx: Transaction, seat: Seat, seconds: float, reason: str) -> None:
         now = time.time()
-        halts.wait_until(tx, seat.workspace_id, now + min(seconds, LONGEST_WAIT), reason)
+        halts.wait_until(tx, seat.workspace_id, now + seconds, reason)
         halts.put_off_probe(tx, seat.workspace_id, now=now, interval=self._settings.probe_interval)

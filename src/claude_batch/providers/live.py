@@ -12,7 +12,6 @@ import asyncio
 import concurrent.futures
 import importlib
 import os
-import random
 import threading
 import time
 from collections import deque
@@ -59,6 +58,7 @@ from claude_batch.providers.middleware_runner import LOST_WITH_IT, MiddlewareRun
 from claude_batch.providers.protocol import ProviderCapabilities
 from claude_batch.wire.encoding import LaneHeaders
 from claude_batch.wire.error_table import account_reason
+from claude_batch.wire.retry_policy import LIVE_CALL
 
 if TYPE_CHECKING:
     from claude_batch.wire.live_client import LiveAnswer, LiveClient
@@ -69,9 +69,6 @@ Ask = Callable[[ActorConfiguration, ActorRequest], Awaitable[ActorResponse]]
 """Makes one call, on any event loop of the caller."""
 
 _CLOSED = "the provider was closed while it waited for an answer"
-
-_LONGEST_WAIT = 8.0
-"""Maximum seconds between two attempts of a call that failed for a reason of its own."""
 
 
 class ClaudeProvider(Closing):
@@ -390,7 +387,8 @@ class ClaudeProvider(Closing):
                     continue
             elif failures < self._max_retries and _passes(answer):
                 failures += 1
-                await asyncio.sleep(_wait(answer, failures))
+                asked = None if answer.fault is None else answer.fault.retry_after
+                await asyncio.sleep(LIVE_CALL(failures, asked))
                 continue
             raise self._translated(answer, live.base_url, retry)
         now = time.time()
@@ -548,10 +546,3 @@ def _passes(answer: LiveAnswer) -> bool:
     if answer.fault is not None:
         return answer.fault.passes or answer.fault.disposition is Disposition.RETRY
     return answer.status is None and not answer.no_credential
-
-
-def _wait(answer: LiveAnswer, failures: int) -> float:
-    """Return the seconds before a retry: as the answer requests, or about 0.5, 1, 2 … 8."""
-    if answer.fault is not None and answer.fault.retry_after is not None:
-        return min(answer.fault.retry_after, _LONGEST_WAIT)
-    return min(_LONGEST_WAIT, 0.5 * 2.0 ** (failures - 1)) * random.uniform(0.75, 1.0)

@@ -20,9 +20,9 @@ import httpx2
 import msgspec
 from tenacity import (
     AsyncRetrying,
+    RetryCallState,
     retry_if_exception,
     stop_after_attempt,
-    wait_exponential_jitter,
 )
 
 from claude_batch.wire.connection import (
@@ -44,6 +44,7 @@ from claude_batch.wire.inbound import (
 )
 from claude_batch.wire.limits import LIST_PAGE
 from claude_batch.wire.live_client import LiveClient
+from claude_batch.wire.retry_policy import READING
 
 _T = TypeVar("_T")
 _log = logging.getLogger(__name__)
@@ -474,12 +475,7 @@ def _passes(error: BaseException) -> bool:
     return isinstance(error, Unreachable)
 
 
-_backoff = wait_exponential_jitter(initial=0.2, max=8.0, jitter=0.2)
-
-
-def _wait(state: Any) -> float:
+def _wait(state: RetryCallState) -> float:
     error = state.outcome.exception() if state.outcome else None
-    if isinstance(error, ApiError) and error.fault.retry_after is not None:
-        # The engine plans longer waits; a call does not sleep through them.
-        return min(error.fault.retry_after, 30.0)
-    return _backoff(state)
+    asked = error.fault.retry_after if isinstance(error, ApiError) else None
+    return READING(state.attempt_number, asked)
