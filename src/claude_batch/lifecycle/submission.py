@@ -34,7 +34,7 @@ from claude_batch.wire.encoding import (
     body_length,
     custom_id,
 )
-from claude_batch.wire.error_table import ApiFault, CreateVerdict, classify_create
+from claude_batch.wire.error_table import ApiFault, SendVerdict
 from claude_batch.wire.retry_policy import SENDING, STORING, next_check
 
 _log = logging.getLogger(__name__)
@@ -303,19 +303,19 @@ class Submission:
                 self._wait(tx, seat, SENDING(self._failures), answer.reason)
 
     def _refused(self, seat: Seat, row: Any, fault: ApiFault) -> None:
-        verdict = classify_create(fault)
+        verdict = fault.verdict
         note = fault.describe()
-        if verdict is CreateVerdict.UNKNOWN and self._armed:
+        if verdict is SendVerdict.UNKNOWN and self._armed:
             self._unknown(seat, row, note)
             return
         self._failures += 1
         with self._ledger.write(seat) as tx:
             submissions.mark_definite_no(tx, row.id, note=note)
-            if verdict is CreateVerdict.TOO_LARGE:
+            if verdict is SendVerdict.TOO_LARGE:
                 self._refusals.too_large(tx, row, note)
-            elif verdict is CreateVerdict.BAD_REQUEST:
+            elif verdict is SendVerdict.BAD_REQUEST:
                 self._refusals.bad_request(tx, row, fault)
-            elif verdict in (CreateVerdict.WAIT, CreateVerdict.UNKNOWN):
+            elif verdict in (SendVerdict.WAIT, SendVerdict.UNKNOWN):
                 self._wait(tx, seat, SENDING(self._failures, fault.retry_after or None), note)
             else:
                 self._refusals.halt(tx, seat.workspace_id, fault)
