@@ -24,10 +24,8 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Literal
 
-import msgspec
-
 from claude_batch.core.crash_points import CrashPoint, reach
-from claude_batch.core.errors import HaltReason, LedgerError
+from claude_batch.core.errors import HaltReason
 from claude_batch.core.outcome import Disposition, Outcome, next_step
 from claude_batch.core.settings import LedgerSettings
 from claude_batch.core.states import RequestState
@@ -48,15 +46,16 @@ from claude_batch.lifecycle.collection import result_of
 from claude_batch.lifecycle.event_reports import CallEnd, Telling
 from claude_batch.lifecycle.mark_check import stop_behind
 from claude_batch.lifecycle.refusals import Refusals
+from claude_batch.lifecycle.until_stored import until_stored
 from claude_batch.money.prices import prices_of
 from claude_batch.money.rates import FREE
 from claude_batch.wire.batches_client import BatchesClient
 from claude_batch.wire.encoding import LaneHeaders, custom_id
 from claude_batch.wire.error_table import ApiFault, SendVerdict
 from claude_batch.wire.live_client import LiveAnswer, LiveClient, asked_of, longest_silence
-from claude_batch.wire.messages import ResultLine, decode_line
+from claude_batch.wire.messages import ResultLine, decode_line, errored_line
 from claude_batch.wire.pace import Turn
-from claude_batch.wire.retry_policy import SENDING, STORING
+from claude_batch.wire.retry_policy import SENDING
 
 _log = logging.getLogger(__name__)
 
@@ -315,11 +314,7 @@ class LiveCalls:
         reach(CrashPoint.AFTER_LIVE_CLAIM)
         for call, model, turn in claimed:
             asked = call.request
-            headers = LaneHeaders(
-                asked.api_version,
-                tuple(asked.betas.split(",")) if asked.betas else (),
-                asked.user_profile or None,
-            )
+            headers = LaneHeaders.of_lane(asked.api_version, asked.betas, asked.user_profile)
             timeout = longest_silence(asked_of(asked.body)[1])
             sent = self._client.send(turn, model, asked.body, headers, timeout=timeout)
             self._calls[asyncio.create_task(sent)] = call
@@ -346,23 +341,12 @@ class LiveCalls:
             return
         reach(CrashPoint.AFTER_LIVE_ANSWER)
         ended = [(self._calls[task], task.result()) for task in done]
-        failures = 0
-        while True:
-            try:
-                with self._ledger.write(seat) as tx:
-                    told = self._note(tx, seat, ended)
-                break
-            except LedgerError as error:
-                # The answers exist only in this process, so keep trying to store them while it
-                # lives.
-                failures += 1
-                _log.error(
-                    "%d live answers cannot be stored yet: %s",
-                    len(ended),
-                    error,
-                    extra={"for_people": True},
-                )
-                await asyncio.sleep(STORING(failures))
+
+        def note() -> list[CallEnd]:
+            with self._ledger.write(seat) as tx:
+                return self._note(tx, seat, ended)
+
+        told = await until_stored(note, f"{len(ended)} live answers cannot be stored yet")
         for task in done:
             del self._calls[task]
         self._answered += sum(answer.is_answered for _, answer in ended)
@@ -472,24 +456,13 @@ class LiveCalls:
 
     def _error(self, call: _Call, fault: ApiFault) -> NewResult:
         error_type = fault.error_type or f"http_{fault.status}"
-        line = {
-            "custom_id": self._custom_id(call),
-            "result": {
-                "type": "errored",
-                "error": {
-                    "type": "error",
-                    "error": {"type": error_type, "message": fault.message},
-                    "request_id": fault.request_id,
-                },
-            },
-        }
         return NewResult(
             call.request.seq,
             call.sending,
             RequestState.ERRORED,
             fault.disposition,
             error_type,
-            msgspec.json.encode(line),
+            errored_line(self._custom_id(call), error_type, fault.message, fault.request_id),
             None,
             None,
             *FREE,

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
@@ -25,6 +24,7 @@ from claude_batch.lifecycle.batch_list import Listing, walk
 from claude_batch.lifecycle.event_reports import Telling
 from claude_batch.lifecycle.mark_check import stop_behind
 from claude_batch.lifecycle.refusals import Refusals
+from claude_batch.lifecycle.until_stored import until_stored
 from claude_batch.wire.batches_client import ApiError, BatchesClient, CreateAnswer, Unreachable
 from claude_batch.wire.encoding import (
     BODY_END,
@@ -35,9 +35,7 @@ from claude_batch.wire.encoding import (
     custom_id,
 )
 from claude_batch.wire.error_table import ApiFault, SendVerdict
-from claude_batch.wire.retry_policy import SENDING, STORING, next_check
-
-_log = logging.getLogger(__name__)
+from claude_batch.wire.retry_policy import SENDING, next_check
 
 CHUNK_BYTES = 1 << 16
 """Bytes that are sent at once; so few that a write timeout means a stalled connection."""
@@ -137,11 +135,7 @@ class Submission:
             posts,
             body_length(row.request_count, row.params_bytes),
         )
-        headers = LaneHeaders(
-            row.api_version,
-            tuple(row.betas.split(",")) if row.betas else (),
-            row.user_profile or None,
-        )
+        headers = LaneHeaders.of_lane(row.api_version, row.betas, row.user_profile)
         reach(CrashPoint.AFTER_INTENT)
         self._armed = False
         self.under_way = True
@@ -256,8 +250,8 @@ class Submission:
     async def _note_accepted(self, seat: Seat, row: Any, remote_id: str, now: float) -> bool:
         """Store the API's id; return False if the ledger can never take it."""
         first = next_check(0.0, row.poll_interval, row.max_poll_interval)
-        failures = 0
-        while True:
+
+        def note() -> bool:
             try:
                 with self._ledger.write(seat) as tx:
                     if not submissions.mark_submitted(
@@ -271,16 +265,9 @@ class Submission:
             except LedgerError as error:
                 if error.fault == "conflict":
                     return False
-                # The id exists only in this process, so keep trying to store it while it lives.
-                # Nothing else is sent meanwhile.
-                failures += 1
-                _log.error(
-                    "the id of batch %s cannot be noted yet: %s",
-                    remote_id,
-                    error,
-                    extra={"for_people": True},
-                )
-                await asyncio.sleep(STORING(failures))
+                raise
+
+        return await until_stored(note, f"the id of batch {remote_id} cannot be noted yet")
 
     def _not_sent(self, seat: Seat, batch_id: int, reason: str) -> None:
         """Record an upload that this process aborted; it is no evidence on the API or the size."""
