@@ -404,11 +404,25 @@ class Driver:
     async def _poll_pass(self, seat: Seat) -> float:
         """Cancel, check and collect what is due; return the seconds until the next pass."""
         self._look_at_deadlines(seat)
+        await self._observe(seat)
+        await self._collect(seat)
+        self.telling.measure(seat.workspace_id)
+        # The collected results may have ended a run, or left work for the live API.
+        again = min(self._keep_log_short(), self._look_at_deadlines(seat))
+        with self._ledger.read() as tx:
+            due = collected_batches.next_check_of(tx, seat.workspace_id)
+        return again if due is None else max(0.0, min(again, due - time.time()))
+
+    async def _observe(self, seat: Seat) -> None:
+        """Cancel what the user cancelled, and learn which batches exist and have ended."""
         await self._polling.cancel_requested(seat)
         await self._polling.check_due(seat, time.time())
         if await self._reconciliation.reconcile(seat, time.time()):
             self._changed()
             self._wake_send.set()
+
+    async def _collect(self, seat: Seat) -> None:
+        """Collect the batches that have ended."""
         with self._ledger.read() as tx:
             ended = collected_batches.ended_batches(tx, seat.workspace_id, time.time())
         for batch_id in ended:
@@ -420,12 +434,6 @@ class Driver:
             self._turning.wake()
             self._wake_send.set()
             self._keep_log_short()
-        self.telling.measure(seat.workspace_id)
-        # The collected results may have ended a run, or left work for the live API.
-        again = min(self._keep_log_short(), self._look_at_deadlines(seat))
-        with self._ledger.read() as tx:
-            due = collected_batches.next_check_of(tx, seat.workspace_id)
-        return again if due is None else max(0.0, min(again, due - time.time()))
 
     def _look_at_deadlines(self, seat: Seat) -> float:
         changed, again = self._deadlines.look(seat, time.time())

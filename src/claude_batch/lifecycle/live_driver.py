@@ -167,11 +167,11 @@ class LiveCalls:
         try:
             while True:
                 self._wake.clear()
-                rest = LONGEST_REST if self._stopping() else self._start(seat)
+                rest = LONGEST_REST if self._stopping() else self._send(seat)
                 if not self._calls and (self._stopping() or (until_idle and rest)):
                     return
-                await self._wait(rest)
-                await self._record(seat)
+                await self._observe(rest)
+                await self._collect(seat)
                 # Any event that ended the wait may have freed room for the held requests.
                 self._held.clear()
         finally:
@@ -187,7 +187,8 @@ class LiveCalls:
                 self._client.leave()
                 self._client = None
 
-    async def _wait(self, seconds: float) -> None:
+    async def _observe(self, seconds: float) -> None:
+        """Wait until a call has ended, or for so many seconds."""
         woken = asyncio.ensure_future(self._wake.wait())
         try:
             await asyncio.wait(
@@ -198,10 +199,10 @@ class LiveCalls:
         finally:
             woken.cancel()
 
-    # Leaving -------------------------------------------------------------------------------------
+    # Sending -------------------------------------------------------------------------------------
 
-    def _start(self, seat: Seat) -> float:
-        """Start as many calls as allowed; return the seconds until the next check."""
+    def _send(self, seat: Seat) -> float:
+        """Send as many calls as allowed; return the seconds until the next check."""
         now = time.time()
         with self._ledger.read() as tx:
             state = queries.workspace_row(tx, seat.workspace_id)
@@ -335,7 +336,8 @@ class LiveCalls:
 
     # Answers -------------------------------------------------------------------------------------
 
-    async def _record(self, seat: Seat) -> None:
+    async def _collect(self, seat: Seat) -> None:
+        """Store the answers of the calls that have ended, and decide what follows."""
         done = [task for task in self._calls if task.done()]
         if not done:
             return

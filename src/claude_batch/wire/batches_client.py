@@ -156,7 +156,6 @@ class CreateAnswer:
     reason: str = ""
     never_connected: bool = False
     """Whether not even a connection was made."""
-    server_time: float | None = None
 
 
 class BatchesClient:
@@ -242,18 +241,13 @@ class BatchesClient:
         except TimeoutError:
             return CreateAnswer(reason=f"no whole answer came within {self._answer_seconds:g} s")
         self._note(response.headers)
-        now = server_time(response.headers)
         if not response.is_success:
-            return CreateAnswer(fault=self._fault(response), server_time=now)
+            return CreateAnswer(fault=self._fault(response))
         try:
-            return CreateAnswer(
-                batch=msgspec.json.decode(response.content, type=RemoteBatch), server_time=now
-            )
+            return CreateAnswer(batch=msgspec.json.decode(response.content, type=RemoteBatch))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             words = repr(self._redaction.first_words(response.content))
-            return CreateAnswer(
-                reason=f"{response.status_code} without a batch id: {words}", server_time=now
-            )
+            return CreateAnswer(reason=f"{response.status_code} without a batch id: {words}")
 
     async def list_page(self, *, after_id: str | None = None, limit: int = LIST_PAGE) -> BatchPage:
         """Return one page of the list, newest first. Raises `ApiError` or `Unreachable`."""
