@@ -25,7 +25,7 @@ from claude_batch.lifecycle.collection import result_of as stored_result
 from claude_batch.money.prices import prices_of
 from claude_batch.providers.mapping import result_of
 from claude_batch.wire.encoding import parse_custom_id
-from claude_batch.wire.error_table import classify_create, fault_of_response
+from claude_batch.wire.error_table import fault_of_response
 from claude_batch.wire.inbound import (
     LARGEST_COUNT,
     LONGEST_WAIT,
@@ -231,7 +231,7 @@ def read_error(status: int, headers: Mapping[str, str], body: bytes) -> None:
     says_no_key(fault.describe())
     says_no_key(fault.location or "")
     _ = (fault.account_reason, fault.disposition, fault.is_not_billed, fault.passes)
-    classify_create(fault)
+    _ = fault.verdict
 
 
 def read_headers(headers: Mapping[str, str], rng: Random) -> None:

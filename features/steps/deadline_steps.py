@@ -23,6 +23,7 @@ from staging import (
 
 import claude_batch as cb
 from claude_batch.core.errors import LedgerError
+from claude_batch.core.outcome import Disposition, Outcome
 from claude_batch.ledger import live_calls as live_ledger
 from claude_batch.ledger import run_deadlines, submissions
 from claude_batch.ledger.high_water import HighWater
@@ -30,7 +31,7 @@ from claude_batch.ledger.run_deadlines import Experience
 from claude_batch.ledger.schema import runs, workspaces
 from claude_batch.ledger.store import Ledger, Seat
 from claude_batch.lifecycle.deadline_driver import Deadlines, margin_of, missed_because
-from claude_batch.lifecycle.live_driver import Verdict, judge
+from claude_batch.lifecycle.live_driver import judge
 from claude_batch.lifecycle.packer import goes_live
 from claude_batch.providers.status import status_of
 from claude_batch.wire.live_client import LiveAnswer
@@ -291,11 +292,11 @@ def _(context: Context) -> None:
     "an answer is lost"
 )
 def _(context: Context) -> None:
-    assert judge(LiveAnswer(reason="no route", never_left=True)) is Verdict.REFUSED
-    assert judge(LiveAnswer(reason="no key", never_left=True, no_credential=True)) is (
-        Verdict.ACCOUNT
-    )
-    assert judge(LiveAnswer(reason="ReadTimeout")) is Verdict.LOST
+    no_key = LiveAnswer(reason="no key", never_left=True, no_credential=True)
+    never_left = LiveAnswer(reason="no route", never_left=True)
+    assert judge(never_left) == (Outcome.NOT_SENT, Disposition.RETRY)
+    assert judge(no_key) == (Outcome.NOT_SENT, Disposition.ACCOUNT)
+    assert judge(LiveAnswer(reason="ReadTimeout")) == (Outcome.MISSING, Disposition.FINAL)
 
 
 @when(

@@ -20,7 +20,7 @@ from claude_batch.wire.encoding import (
     encode_params,
     parse_custom_id,
 )
-from claude_batch.wire.error_table import classify_create, classify_line, fault_of_response
+from claude_batch.wire.error_table import classify_line, fault_of_response
 from claude_batch.wire.inbound import retry_after
 from claude_batch.wire.messages import (
     UnreadableLine,
@@ -206,7 +206,7 @@ def _(context: Context, status: int) -> None:
 
 @then("the create is judged {verdict}")
 def _(context: Context, verdict: str) -> None:
-    assert classify_create(context.fault).name == verdict
+    assert context.fault.verdict.name == verdict
 
 
 @then('a line with {error_type} saying "{message}" is {disposition}')

@@ -74,6 +74,11 @@ class Waiting(NamedTuple):
     trace: str | None
 
 
+def groups_live_calls(state: str) -> bool:
+    """Return whether a row of `batches` in this state groups live calls, and is no API batch."""
+    return state == BatchState.LIVE
+
+
 def choose(tx: Connection, lane_id: int, run_ids: Collection[str]) -> int:
     """Send the queued requests of these runs in a lane to the live API; return their number."""
     queued = and_(

@@ -17,6 +17,7 @@ from claude_batch.core.settings import BatchProcessingMode, LedgerSettings
 from claude_batch.core.states import BatchState
 from claude_batch.ledger import budgets, charges, queries, reservations
 from claude_batch.ledger.budgets import Budget
+from claude_batch.ledger.live_calls import groups_live_calls
 from claude_batch.ledger.reservations import Waiting
 from claude_batch.ledger.store import Ledger, Seat, Transaction
 from claude_batch.ledger.uploaded_files import file_tokens
@@ -143,7 +144,7 @@ def count_under_way(
     with ledger.read() as tx:
         uncounted = budgets.uncounted(tx, of, today(now))
     for batch_id, state in uncounted:
-        if state == BatchState.LIVE:
+        if groups_live_calls(state):
             _reserve_all(ledger, seat, prices, "calls", batch_id, now)
         elif state == BatchState.COLLECTED:
             for source in ("lost", "former"):

@@ -18,6 +18,7 @@ from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.durations import format_duration
 from claude_batch.core.states import BatchState, RequestState
 from claude_batch.ledger import cost_sums, queries, run_deadlines
+from claude_batch.ledger.live_calls import groups_live_calls
 from claude_batch.ledger.run_deadlines import Experience
 from claude_batch.ledger.store import Ledger, Record, Seat, Transaction
 
@@ -179,6 +180,7 @@ def missed_because(standing: Mapping[tuple[str, str], int], halted: str | None) 
     """Return why a run missed its deadline, from the states of its unfinished requests."""
     at_api = (BatchState.IN_PROGRESS, BatchState.CANCELING, BatchState.ENDED)
     unknown = (BatchState.SUBMITTING, BatchState.UNKNOWN)
+    live = tuple(filter(groups_live_calls, BatchState))
     reasons: list[str] = []
     if halted is not None:
         reasons.append(f"sending is halted ({halted})")
@@ -186,7 +188,7 @@ def missed_because(standing: Mapping[tuple[str, str], int], halted: str | None) 
         (at_api, "are in batches that were cancelled and have not ended"),
         (unknown, "were sent, and it is not known yet whether the API took them"),
         ((BatchState.PACKED,), "wait to be withdrawn"),
-        ((BatchState.LIVE,), "are asked live just now"),
+        (live, "are asked live just now"),
         (("",), "wait for their turn at the live API"),
     ):
         count = sum(

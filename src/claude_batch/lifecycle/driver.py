@@ -40,11 +40,12 @@ from claude_batch.lifecycle.polling import Polling
 from claude_batch.lifecycle.reconciliation import Reconciliation
 from claude_batch.lifecycle.refusals import Refusals
 from claude_batch.lifecycle.seat import note_interrupted, seat_is_taken, seat_lock, take_seat_lock
-from claude_batch.lifecycle.submission import LONGEST_WAIT, Submission, backoff
+from claude_batch.lifecycle.submission import Submission
 from claude_batch.lifecycle.tool_runner import Workbench
 from claude_batch.lifecycle.turn_driver import Turning
 from claude_batch.money.prices import prices_of
 from claude_batch.wire.batches_client import ApiError, BatchesClient, Unreachable
+from claude_batch.wire.retry_policy import LONGEST_WAIT, SENDING
 
 _log = logging.getLogger(__name__)
 
@@ -291,7 +292,7 @@ class Driver:
         self.contact.last_failure = reason
         _log.warning("%s cannot be reached: %s", self._client.base_url, reason)
         self._changed()
-        return min(backoff(self.contact.failures), LONGEST_SLEEP)
+        return min(SENDING(self.contact.failures), LONGEST_SLEEP)
 
     @contextlib.contextmanager
     def _sit(self) -> Generator[Seat | None]:
@@ -403,11 +404,25 @@ class Driver:
     async def _poll_pass(self, seat: Seat) -> float:
         """Cancel, check and collect what is due; return the seconds until the next pass."""
         self._look_at_deadlines(seat)
+        await self._observe(seat)
+        await self._collect(seat)
+        self.telling.measure(seat.workspace_id)
+        # The collected results may have ended a run, or left work for the live API.
+        again = min(self._keep_log_short(), self._look_at_deadlines(seat))
+        with self._ledger.read() as tx:
+            due = collected_batches.next_check_of(tx, seat.workspace_id)
+        return again if due is None else max(0.0, min(again, due - time.time()))
+
+    async def _observe(self, seat: Seat) -> None:
+        """Cancel what the user cancelled, and learn which batches exist and have ended."""
         await self._polling.cancel_requested(seat)
         await self._polling.check_due(seat, time.time())
         if await self._reconciliation.reconcile(seat, time.time()):
             self._changed()
             self._wake_send.set()
+
+    async def _collect(self, seat: Seat) -> None:
+        """Collect the batches that have ended."""
         with self._ledger.read() as tx:
             ended = collected_batches.ended_batches(tx, seat.workspace_id, time.time())
         for batch_id in ended:
@@ -419,12 +434,6 @@ class Driver:
             self._turning.wake()
             self._wake_send.set()
             self._keep_log_short()
-        self.telling.measure(seat.workspace_id)
-        # The collected results may have ended a run, or left work for the live API.
-        again = min(self._keep_log_short(), self._look_at_deadlines(seat))
-        with self._ledger.read() as tx:
-            due = collected_batches.next_check_of(tx, seat.workspace_id)
-        return again if due is None else max(0.0, min(again, due - time.time()))
 
     def _look_at_deadlines(self, seat: Seat) -> float:
         changed, again = self._deadlines.look(seat, time.time())

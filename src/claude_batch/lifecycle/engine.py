@@ -41,7 +41,7 @@ from claude_batch.lifecycle.doors import (
     timed_out_error,
 )
 from claude_batch.lifecycle.driver import Driver
-from claude_batch.lifecycle.event_loop_thread import EngineLoop
+from claude_batch.lifecycle.event_loop_thread import EventLoopThread
 from claude_batch.lifecycle.notices import Noticing
 from claude_batch.lifecycle.observers import Observers
 from claude_batch.lifecycle.tool_runner import Talk, ToolFinder, Workbench
@@ -100,8 +100,9 @@ class Engine:
         self.noticing: Noticing = Noticing(ledger, self.observers, lambda: self._doors.values())
         self._watch_for_others = ledger.watch()
         self._readers = ThreadPoolExecutor(4, thread_name_prefix="claude-batch-read")
-        self._stop = asyncio.Event()
-        self._loop = EngineLoop(self._main)
+        self._watching: asyncio.Task[None] | None = None
+        self._loop = EventLoopThread("claude-batch-engine")
+        self._loop.soon(self._begin)
 
     # Opening and closing ---------------------------------------------------------------------
 
@@ -147,12 +148,7 @@ class Engine:
         self._end()
 
     def _end(self) -> None:
-        def stop() -> None:
-            for door in self._doors.values():
-                door.driver.stop()
-            self._stop.set()
-
-        self._loop.close(stop, STOP_SECONDS + LAST_SECONDS)
+        self._loop.close(self._finish, STOP_SECONDS + LAST_SECONDS)
         self.observers.close()
         self._readers.shutdown(wait=False)
 
@@ -211,32 +207,33 @@ class Engine:
         self._failure = self._failure or failure
         self._waiting.fail(self._waiting.all(), lambda _: failure)
 
-    async def _main(self) -> None:
-        watching = asyncio.create_task(self._watch(self._watch_for_others))
+    def _begin(self) -> None:
+        self._watching = asyncio.create_task(self._watch(self._watch_for_others))
         self._readers.submit(sweep, self.ledger, self.process)
-        try:
-            await self._stop.wait()
-        finally:
-            watching.cancel()
-            tasks = [door.task for door in self._doors.values() if door.task is not None]
-            if tasks:
-                # Live calls may take this long and a POST a shorter time; everything else ends at
-                # once.
-                await asyncio.wait(tasks, timeout=STOP_SECONDS)
-            await self._loop.end_the_rest()
-            self._see_off()
-            stopped = EngineStoppedError(
-                "the provider was closed while the call waited; its request stays in the ledger"
-            )
-            self._waiting.fail(self._waiting.all(), lambda _: stopped)
-            self._notify()
-            for door in self._doors.values():
-                await door.client.close()
-            self._note()
-            self.noticing.look_once_more()
-            self._watch_for_others.close()
-            self._lock.release()
-            self.ledger.close()
+
+    async def _finish(self) -> None:
+        for door in self._doors.values():
+            door.driver.stop()
+        if self._watching is not None:
+            self._watching.cancel()
+        tasks = [door.task for door in self._doors.values() if door.task is not None]
+        if tasks:
+            # Live calls may take this long and a POST a shorter time; everything else ends at once.
+            await asyncio.wait(tasks, timeout=STOP_SECONDS)
+        await self._loop.end_the_rest()
+        self._see_off()
+        stopped = EngineStoppedError(
+            "the provider was closed while the call waited; its request stays in the ledger"
+        )
+        self._waiting.fail(self._waiting.all(), lambda _: stopped)
+        self._notify()
+        for door in self._doors.values():
+            await door.client.close()
+        self._note()
+        self.noticing.look_once_more()
+        self._watch_for_others.close()
+        self._lock.release()
+        self.ledger.close()
 
     # Changes ---------------------------------------------------------------------------------
 

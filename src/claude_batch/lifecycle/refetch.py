@@ -21,8 +21,8 @@ from claude_batch.ledger.store import Ledger
 from claude_batch.lifecycle.budget_room import warn_after
 from claude_batch.lifecycle.collection import COMPLETE_FETCHES, Collection, missing_state
 from claude_batch.lifecycle.doors import contact_faults
-from claude_batch.lifecycle.submission import backoff
 from claude_batch.wire.batches_client import ApiError, BatchesClient, Unreachable
+from claude_batch.wire.retry_policy import SENDING
 
 _log = logging.getLogger(__name__)
 
@@ -99,7 +99,7 @@ async def _fetch(collection: Collection, row: Any) -> None:
         except Unreachable:
             if failures == COMPLETE_FETCHES:
                 raise
-        await asyncio.sleep(backoff(failures))
+        await asyncio.sleep(SENDING(failures))
 
 
 def _fill(ledger: Ledger, batch_id: int) -> None:

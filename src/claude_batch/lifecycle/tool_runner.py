@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import threading
 from collections.abc import Callable, Collection, Coroutine, Mapping
-from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import msgspec
+
+from claude_batch.lifecycle.event_loop_thread import SharedEventLoop
 
 _log = logging.getLogger(__name__)
 
@@ -196,31 +196,8 @@ class Workbench:
         return None if run_id in self._given else self._refused.get(run_id)
 
 
-class _Loop:
-    """One event loop for all asynchronous tools, so that they can share objects bound to it."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._loop: asyncio.AbstractEventLoop | None = None
-
-    def submit(self, work: Coroutine[Any, Any, ToolOutput]) -> Future[ToolOutput]:
-        with self._lock:
-            if self._loop is None:
-                self._loop = asyncio.new_event_loop()
-                threading.Thread(
-                    target=self._loop.run_forever, name="claude-batch-tools", daemon=True
-                ).start()
-            return asyncio.run_coroutine_threadsafe(work, self._loop)
-
-    def abandon(self) -> None:
-        """Drop a blocked event loop; later calls get a new one."""
-        with self._lock:
-            self._loop = None
-
-
-_loop = _Loop()
-# The parent's thread does not exist in the child.
-os.register_at_fork(after_in_child=_loop.__init__)
+_loop = SharedEventLoop("claude-batch-tools")
+"""One event loop for all asynchronous tools, so that they can share objects bound to it."""
 
 
 def run_tool(tool: Tool, arguments: bytes, done: Callable[[ToolOutput], None]) -> None:
@@ -243,7 +220,7 @@ def run_tool(tool: Tool, arguments: bytes, done: Callable[[ToolOutput], None]) -
 def _run_async(tool: Tool, arguments: bytes) -> ToolOutput:
     work = tool.run(arguments)
     assert isinstance(work, Coroutine)
-    future = _loop.submit(asyncio.wait_for(work, tool.timeout))
+    future = _loop.run(asyncio.wait_for(work, tool.timeout))
     try:
         return future.result(tool.timeout + 1.0)
     except TimeoutError:

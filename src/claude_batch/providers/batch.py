@@ -37,11 +37,11 @@ from claude_batch.ledger.queries import Answer
 from claude_batch.ledger.retries import Rerun
 from claude_batch.lifecycle.doors import Door
 from claude_batch.lifecycle.engine import Engine
+from claude_batch.lifecycle.event_loop_thread import wait_for
 from claude_batch.lifecycle.observers import Carriers, checked_observers
 from claude_batch.lifecycle.tool_runner import Talk
 from claude_batch.money.estimates import Estimate
 from claude_batch.money.prices import prices_of
-from claude_batch.providers.background import wait_for
 from claude_batch.providers.conversation_options import talk_of
 from claude_batch.providers.document_placement import CallDocuments
 from claude_batch.providers.document_upload import Uploads

@@ -12,7 +12,6 @@ import asyncio
 import concurrent.futures
 import importlib
 import os
-import random
 import threading
 import time
 from collections import deque
@@ -44,15 +43,14 @@ from claude_batch.core.errors import (
     AccountHaltedError,
     ActorConfigurationError,
     ActorError,
-    EngineStoppedError,
     InvalidRequestError,
     LiveRequestError,
     MalformedAnswerError,
 )
 from claude_batch.core.outcome import Disposition
 from claude_batch.core.settings import from_environment, resolve_mode
+from claude_batch.lifecycle.event_loop_thread import EventLoopThread, wait_for
 from claude_batch.money.prices import prices_of
-from claude_batch.providers.background import LoopThread, wait_for
 from claude_batch.providers.closable import Closing
 from claude_batch.providers.keywords import LiveKeywords, mode_keywords
 from claude_batch.providers.live_conversation import converse
@@ -60,6 +58,7 @@ from claude_batch.providers.middleware_runner import LOST_WITH_IT, MiddlewareRun
 from claude_batch.providers.protocol import ProviderCapabilities
 from claude_batch.wire.encoding import LaneHeaders
 from claude_batch.wire.error_table import account_reason
+from claude_batch.wire.retry_policy import LIVE_CALL
 
 if TYPE_CHECKING:
     from claude_batch.wire.live_client import LiveAnswer, LiveClient
@@ -69,8 +68,7 @@ _T = TypeVar("_T")
 Ask = Callable[[ActorConfiguration, ActorRequest], Awaitable[ActorResponse]]
 """Makes one call, on any event loop of the caller."""
 
-_LONGEST_WAIT = 8.0
-"""Maximum seconds between two attempts of a call that failed for a reason of its own."""
+_CLOSED = "the provider was closed while it waited for an answer"
 
 
 class ClaudeProvider(Closing):
@@ -140,7 +138,7 @@ class ClaudeProvider(Closing):
         """The middleware for requests and responses."""
         self._runner = MiddlewareRunner(self.middleware)
         self._lock = threading.Lock()
-        self._thread: LoopThread | None = None
+        self._thread: EventLoopThread | None = None
         self._live: LiveClient | None = None
         self._closed = False
 
@@ -157,8 +155,15 @@ class ClaudeProvider(Closing):
             self._closed = True
             thread, self._thread = self._thread, None
             live, self._live = self._live, None
-        if thread is not None and thread.alive:
-            thread.stop(live.aclose if live is not None else None)
+        if thread is None or not thread.alive:
+            return
+
+        async def last() -> None:
+            await thread.end_the_rest()
+            if live is not None:
+                await live.aclose()
+
+        thread.close(last)
 
     # Single calls ---------------------------------------------------------------------------------
 
@@ -310,21 +315,10 @@ class ClaudeProvider(Closing):
                     raise ActorConfigurationError("the provider is closed; make a new one")
                 if self._thread is None or not self._thread.alive:
                     # Not alive: a fork left the thread and the sockets with the parent process.
-                    self._thread, self._live = LoopThread(), None
-                return self._thread.run(self._unless_closed(call))
+                    self._thread, self._live = EventLoopThread("claude-live", closed=_CLOSED), None
+                return self._thread.run(call)
         except BaseException:
             call.close()
-            raise
-
-    async def _unless_closed(self, call: Coroutine[Any, Any, _T]) -> _T:
-        try:
-            return await call
-        except asyncio.CancelledError:
-            if self._closed:
-                # The caller was not cancelled, so it must not receive a `CancelledError`.
-                raise EngineStoppedError(
-                    "the provider was closed while it waited for an answer"
-                ) from None
             raise
 
     async def _through(
@@ -393,7 +387,8 @@ class ClaudeProvider(Closing):
                     continue
             elif failures < self._max_retries and _passes(answer):
                 failures += 1
-                await asyncio.sleep(_wait(answer, failures))
+                asked = None if answer.fault is None else answer.fault.retry_after
+                await asyncio.sleep(LIVE_CALL(failures, asked))
                 continue
             raise self._translated(answer, live.base_url, retry)
         now = time.time()
@@ -551,10 +546,3 @@ def _passes(answer: LiveAnswer) -> bool:
     if answer.fault is not None:
         return answer.fault.passes or answer.fault.disposition is Disposition.RETRY
     return answer.status is None and not answer.no_credential
-
-
-def _wait(answer: LiveAnswer, failures: int) -> float:
-    """Return the seconds before a retry: as the answer requests, or about 0.5, 1, 2 … 8."""
-    if answer.fault is not None and answer.fault.retry_after is not None:
-        return min(answer.fault.retry_after, _LONGEST_WAIT)
-    return min(_LONGEST_WAIT, 0.5 * 2.0 ** (failures - 1)) * random.uniform(0.75, 1.0)

@@ -15,6 +15,7 @@ from claude_batch.core.errors import RunNotFoundError
 from claude_batch.core.plurals import count_of
 from claude_batch.core.states import BatchState, RequestState, RunState
 from claude_batch.ledger import conversations, cost_sums, queries, run_deadlines, unknown_batches
+from claude_batch.ledger.live_calls import groups_live_calls
 from claude_batch.ledger.store import Ledger, Transaction
 from claude_batch.ledger.submissions import INTERRUPTED
 from claude_batch.lifecycle.budget_room import Held, held_of
@@ -345,7 +346,7 @@ def _waiting_for(
                 f"the API keeps results for {RESULTS_KEPT_DAYS} days: "
                 f"{count_of(left, 'day is', 'days are')} left to fetch them"
             )
-    goes_live = any(batch.state is BatchState.LIVE for batch in batches)
+    goes_live = any(groups_live_calls(batch.state) for batch in batches)
     sends = state is RunState.RUNNING or (state is RunState.UNKNOWN and driven)
     if goes_live and counts.get(RequestState.QUEUED) and sends:
         words.append("live calls are made, as fast as the API's limits allow")

@@ -58,6 +58,11 @@ class LaneHeaders:
     user_profile: str | None = None
     """``anthropic-user-profile-id``."""
 
+    @classmethod
+    def of_lane(cls, api_version: str, betas: str, user_profile: str) -> LaneHeaders:
+        """Return the headers of a lane, given by its columns in the ledger."""
+        return cls(api_version, tuple(betas.split(",")) if betas else (), user_profile or None)
+
     def as_headers(self) -> dict[str, str]:
         """Return the headers as they are sent."""
         headers = {"anthropic-version": self.api_version}

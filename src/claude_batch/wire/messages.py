@@ -393,6 +393,17 @@ def error_of_line(line: bytes) -> bytes:
     return bytes(_raw_line_decoder.decode(line).result.error)
 
 
+def errored_line(custom_id: str, error_type: str, message: str, request_id: str | None) -> bytes:
+    """Return an error outside a batch's results in the format of a result line.
+
+    So one reader handles both.
+    """
+    error = {"type": error_type, "message": message}
+    outer = {"type": "error", "error": error, "request_id": request_id}
+    line = {"custom_id": custom_id, "result": {"type": "errored", "error": outer}}
+    return msgspec.json.encode(line)
+
+
 def decode_message(raw: bytes) -> DecodedMessage:
     """Decode a Message object. Raises `UnreadableLine` if it is not one."""
     try:
