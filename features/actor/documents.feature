@@ -64,6 +64,7 @@ Feature: Documents stand before the text, and what the API would refuse is refus
       | pdf of 601 pages, packed  | is a PDF of 601 pages                           |
       | png of 20 by 8001         | is an image of 20 by 8,001 pixels               |
       | jpeg of 9000 by 20        | is an image of 9,000 by 20 pixels               |
+      | jpeg-filled of 9000 by 20 | is an image of 9,000 by 20 pixels               |
       | gif of 9000 by 20         | is an image of 9,000 by 20 pixels               |
       | webp of 9000 by 20        | is an image of 9,000 by 20 pixels               |
       | webp-x of 9000 by 20      | is an image of 9,000 by 20 pixels               |
