@@ -17,7 +17,7 @@ Feature: An answer is judged by the shape that was asked for, and says no more t
 
   Scenario: An answer that was cut short is judged by that, and not by what is missing
     Given an actor response of the text {, stopped by max_tokens
-    Then its judge says "it was cut short by max_tokens"
+    Then its judge says "it was truncated by max_tokens"
 
   Scenario: A failure stays what it is, whatever shape is asked for
     Then a result that failed is the same failure when it is read as a Flat

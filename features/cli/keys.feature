@@ -20,12 +20,12 @@ Feature: A changed key goes on where the first one stopped, once it is known to 
     And a command runs: resume
     Then the command line exits with 4 and says
       """
-      waits in the workspace of another key; use that key. If both keys belong to one workspace, say so: `claude-batch ledger confirm-key RUN`
+      waits in the workspace of another key; use that key. If both keys belong to one workspace, confirm it with `claude-batch ledger confirm-key RUN`
       """
     When a command runs: ledger confirm-key RUN
     Then the command line exits with 0 and says
       """
-      the key goes on where RUN waits: claude-batch resume RUN
+      the key was accepted for the workspace of RUN. Continue with: claude-batch resume RUN
       """
     When a command runs: resume RUN
     Then the command line exits with 0
@@ -89,7 +89,7 @@ Feature: A changed key goes on where the first one stopped, once it is known to 
     When a command runs: ledger confirm-key RUN
     Then the command line exits with 2 and says
       """
-      the API says that this key belongs to the workspace wrkspc_other
+      the API reports that this key belongs to the workspace wrkspc_other
       """
 
   Scenario: A key is confirmed for a run that is there, by a key that works, while nobody drives

@@ -9,7 +9,7 @@ Feature: What a run, an actor or a day may cost is never passed
       """
       is held.
       requests are held: the run's budget is $0.0045
-      `claude-batch budget RUN USD` goes on
+      raise it with `claude-batch budget RUN USD`
       """
     And the command line has left no "out.jsonl"
     And the API's bill is within $0.0045, and has answers
@@ -111,8 +111,8 @@ Feature: What a run, an actor or a day may cost is never passed
     When a command runs: run --model claude-haiku-4-5 --budget 1 --skip-invalid asks.jsonl -o out.jsonl
     Then the command line exits with 0 and says
       """
-      'searches': under a budget it must be known what it can cost at most: the tool web_search_20250305 may search as often as it likes
-      'runs': under a budget it must be known what it can cost at most: what the tool code_execution_20250825 reads and costs has no known bound
+      'searches': under a budget it must be known what it can cost at most: the tool web_search_20250305 may search without limit
+      'runs': under a budget it must be known what it can cost at most: the tokens and cost of the tool code_execution_20250825 have no known bound
       skipped 3 of 4 items
       """
 
@@ -127,7 +127,7 @@ Feature: What a run, an actor or a day may cost is never passed
       """
       timed out
       requests are held: the budget of this day (UTC) is $0.01
-      the next day, or `claude-batch budget --daily USD`, goes on
+      wait for the next day, or raise it with `claude-batch budget --daily USD`
       """
     And the API's bill is within $0.01, and has answers
     When a command runs: budget --daily none --actor local/command-line 0.0125
@@ -319,8 +319,8 @@ Feature: What a run, an actor or a day may cost is never passed
 
     Examples:
       | words                                   | told                                          |
-      | run actor.yaml asks.jsonl --budget much | 'much' is no sum of dollars                   |
-      | run actor.yaml asks.jsonl --budget -1   | -1 is no sum from 0 to 1,000,000,000 dollars  |
+      | run actor.yaml asks.jsonl --budget much | 'much' is not an amount in dollars                   |
+      | run actor.yaml asks.jsonl --budget -1   | -1 is not an amount from 0 to 1,000,000,000 dollars  |
       | budget --daily 0.0000000001             | has more than nine decimal places             |
       | budget run-nothing                      | there is no ledger at                         |
 

@@ -237,7 +237,7 @@ Feature: An actor without batch_processing is answered live
 
     Examples:
       | options                | says                       |
-      | {"stream": true}       | `stream: true` asks for    |
+      | {"stream": true}       | `stream: true` is not sup  |
 
   Scenario: rules that hold only in batches do not hold here
     Given the live actor has the options {"speed": "standard"}
@@ -303,7 +303,7 @@ Feature: An actor without batch_processing is answered live
 
   Scenario: a closed provider says so, and may be closed again
     When the live provider is used and closed, in every way
-    Then the live call was refused with "the provider is closed; make a new one"
+    Then the live call was refused with "the provider is closed; create a new one"
 
   Scenario: a provider that was never used closes without a trace
     Then an unused live provider closes, and has started no thread

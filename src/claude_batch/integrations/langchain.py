@@ -70,7 +70,7 @@ def create_chat_model(
     for name in _THE_PROVIDERS_OWN:
         if name in kwargs:
             raise ActorConfigurationError(
-                f"{name}: the chat model uses its provider's; give it to ClaudeBatchProvider"
+                f"{name}: the chat model uses its provider's value; pass it to ClaudeBatchProvider"
             )
     arguments = _arguments(model, temperature, kwargs)
     # LangChain looks up a key of its own, which is never used; this value keeps the lookup empty.

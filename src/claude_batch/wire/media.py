@@ -134,11 +134,11 @@ def media_of(data: bytes) -> Media:
     try:
         text = data.decode(encoding)
     except UnicodeDecodeError:
-        raise ValueError("is no PDF, no image that the API takes, and no UTF-8 text") from None
+        raise ValueError("is not a PDF, an image that the API accepts, or UTF-8 text") from None
     if "\0" in text:
-        raise ValueError("is no PDF, no image that the API takes, and no text")
+        raise ValueError("is not a PDF, an image that the API accepts, or text")
     if not text.strip():
-        raise ValueError("holds nothing but white space")
+        raise ValueError("contains only white space")
     return Media("text/plain", text=text)
 
 
@@ -150,7 +150,7 @@ def _is_docx(data: bytes) -> bool:
             parts = packed.infolist()
     except (zipfile.BadZipFile, ValueError, OSError):
         # The table of contents of a ZIP is at its end.
-        raise ValueError("is a ZIP or Office file that was cut short; get it again") from None
+        raise ValueError("is a truncated ZIP or Office file; get it again") from None
     if not any(part.filename == "word/document.xml" for part in parts):
         return False
     if (size := sum(part.file_size for part in parts)) > _LARGEST_DOCX:
@@ -173,8 +173,8 @@ def _image(kind: ImageType, data: bytes) -> Media:
     width, height = imagesize.get(head, exif_rotation=False)  # pyright: ignore[reportUnknownMemberType]
     if max(width, height) > MAX_IMAGE_SIDE:
         raise ValueError(
-            f"is an image of {width:,} by {height:,} pixels, and the API takes "
-            f"{MAX_IMAGE_SIDE:,} a side at most; make it smaller"
+            f"is an image of {width:,} by {height:,} pixels, but the API accepts at most "
+            f"{MAX_IMAGE_SIDE:,} per side; make it smaller"
         )
     return Media(kind, size=(width, height) if width > 0 and height > 0 else None)
 
@@ -182,13 +182,13 @@ def _image(kind: ImageType, data: bytes) -> Media:
 def _pdf(data: bytes) -> Media:
     tail = data[-_TAIL:]
     if b"%%EOF" not in tail:
-        raise ValueError("is a PDF that was cut short (it has no end); get it again")
+        raise ValueError("is a truncated PDF (it has no end); get it again")
     if b"/Encrypt" in _trailer(data, tail):
         raise ValueError("is a PDF with a password or encryption; save it without")
     pages = _page_count(data)
     if pages > MAX_PDF_PAGES:
         raise ValueError(
-            f"is a PDF of {pages:,} pages, and the API takes {MAX_PDF_PAGES} at most; split it"
+            f"is a PDF of {pages:,} pages, but the API accepts at most {MAX_PDF_PAGES}; split it"
         )
     return Media("application/pdf", pages=pages)
 
