@@ -70,7 +70,7 @@ Feature: `claude-batch run` takes documents as INPUT, one request a file
       """
     And the command line has sent nothing
 
-  Scenario Outline: What cannot be meant is refused before anything is stored: <words>
+  Scenario Outline: Contradictory arguments are refused before anything is stored: <words>
     When a command runs: <words>
     Then the command line exits with 2 and says
       """

@@ -68,7 +68,7 @@ Feature: A wrong command ends with one clear message and a documented exit code
       """
     And the command line has sent nothing
 
-  Scenario: The key may stand in another variable
+  Scenario: Another environment variable may hold the key
     Given a command's API
     And a command's environment lacks ANTHROPIC_API_KEY
     And a command's environment has MY_KEY = sk-other
@@ -95,7 +95,7 @@ Feature: A wrong command ends with one clear message and a documented exit code
       | id | ok  | says |
       | a  | yes | one  |
 
-  Scenario: Where all is skipped, nothing is sent
+  Scenario: If every item is skipped, nothing is sent
     Given a command's API
     And a command's file "asks.jsonl"
       """
@@ -240,7 +240,7 @@ Feature: A wrong command ends with one clear message and a documented exit code
       | BrokenPipeError    | 3    | nothing                                  |
       | ZeroDivisionError  | 3    | This is a bug in claude-batch            |
 
-  Scenario: Who looks for a bug may see the traceback
+  Scenario: CLAUDE_BATCH_DEBUG shows the traceback of an unexpected error
     Given a command's environment has CLAUDE_BATCH_DEBUG = 1
     Then the command line ends ZeroDivisionError with 3, saying: ZeroDivisionError: no. This is a bug
 
@@ -283,7 +283,7 @@ Feature: A wrong command ends with one clear message and a documented exit code
     And the command line has sent nothing
     And the command line's ledger has 0 runs
 
-  Scenario: Whoever knows that a model has structured outputs says so, and the API has the last word
+  Scenario: model_capabilities overrides the table of models, and the API decides
     Given a command's API
     And a command's file "old.yaml"
       """

@@ -114,7 +114,7 @@ Feature: Results are written as people want them
       """
     And the folder "kept" has no summary
 
-  Scenario: What is there so far can be exported, and changes nothing
+  Scenario: The results so far can be exported without changing the run
     Given a command's API with {"latency": 3600}
     And a command's environment has CLAUDE_BATCH_MAX_REQUESTS = 1
     And a command's file "asks.jsonl" of 2 prompts

@@ -262,7 +262,7 @@ Feature: The command line reads requests from files, and names each fault by its
     When the command line reads "a.txt" and the file cannot be opened
     Then the command line refuses the input: a.txt: cannot be read: Permission denied
 
-  Scenario: Documents are found from where their file stands, after those of all
+  Scenario: An item's documents are relative to its file, and follow the common documents
     Given a command's file "in/asks.jsonl"
       """
       {"prompt": "of its own", "documents": ["a.txt", {"url": "https://e.example/b.pdf"}]}

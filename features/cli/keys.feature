@@ -11,7 +11,7 @@ Feature: A changed key goes on where the first one stopped, once it is known to 
     And the command line has written 3 answers in order to "out.jsonl"
     And the API has taken 1 batches, and processed no request twice
 
-  Scenario: Where it does not, the user says so
+  Scenario: If the API does not report the workspace, the user confirms the key
     Given a command's API with {"latency": 3600, "workspace_header": false}
     And a command's file "asks.jsonl" of 3 prompts
     When a command runs: submit actor.yaml asks.jsonl -o out.jsonl
@@ -37,7 +37,7 @@ Feature: A changed key goes on where the first one stopped, once it is known to 
       nothing was changed
       """
 
-  Scenario: What the new key has asked meanwhile goes along
+  Scenario: Requests sent with the new key meanwhile join the same workspace
     Given a command's API with {"latency": 3600, "workspace_header": false}
     And a command's file "asks.jsonl" of 3 prompts
     And a command's file "more.jsonl"

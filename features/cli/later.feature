@@ -1,4 +1,4 @@
-Feature: What was asked is looked at, waited for, cancelled and delivered by later commands
+Feature: Later commands show, wait for, cancel and deliver a run
 
   Scenario: submit prints the run's id and ends; resume waits and writes the output of then
     Given a command's API with {"latency": 0.8}
@@ -55,7 +55,7 @@ Feature: What was asked is looked at, waited for, cancelled and delivered by lat
     When a command runs: submit actor.yaml asks.jsonl
     Then the command line exits with 0 and says
       """
-      RUN was finished before
+      RUN has the same requests and is finished
       """
     And the command line has caused 1 batches of 3 requests
 
@@ -145,7 +145,7 @@ Feature: What was asked is looked at, waited for, cancelled and delivered by lat
       RUN cancelling: 2 packed of 2
       """
 
-  Scenario: cancel of what was never sent needs nobody's answer
+  Scenario: cancel of a run that was never sent needs no answer of the API
     Given a command's API
     And a command's file "asks.jsonl" of 1 prompts
     When a command runs: submit actor.yaml asks.jsonl --base-url http://127.0.0.1:1
@@ -153,7 +153,7 @@ Feature: What was asked is looked at, waited for, cancelled and delivered by lat
     Then the command line exits with 0
     And the command line does not say: its batches end soon
 
-  Scenario: A cancel that the API was not told of says so, and is noted
+  Scenario: A cancel that has not reached the API is stored and reported
     Given a command's API with {"latency": 60}
     And a command's file "asks.jsonl" of 1 prompts
     When a command runs: submit actor.yaml asks.jsonl

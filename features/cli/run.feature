@@ -155,7 +155,7 @@ Feature: `claude-batch run` asks, waits, and writes the answers in input order
       | 2           |                    | 2       |
       | 2           | --max-requests 100 | 1       |
 
-  Scenario Outline: How many turns a conversation may have can be said: <flags>
+  Scenario Outline: --max-turns limits the turns of a conversation: <flags>
     Given a command's API
     When a command runs: run actor.yaml - <flags>
       """
@@ -232,7 +232,7 @@ Feature: `claude-batch run` asks, waits, and writes the answers in input order
     When a command runs: run actor.yaml asks.jsonl --document terms.md --citations -o out.jsonl
     Then the command line exits with 2 and says
       """
-      asks.jsonl:2: request 'b': document broken.pdf: is a PDF that was cut short
+      asks.jsonl:2: request 'b': document broken.pdf: is a truncated PDF
       """
     And the command line has sent nothing
     When a command runs: run actor.yaml asks.jsonl --document *.md --citations --skip-invalid -o out.jsonl

@@ -134,7 +134,7 @@ Feature: An actor without batch_processing is answered live
       | {"type": "error", "status": 400, "message": "bad thing"}  | 400    | invalid_request_error | bad thing                  |
       | {"type": "error", "status": 500, "json": false}           | 500    |                       | 500                        |
       | {"type": "proxy_413"}                                     | 413    |                       | Too Large                  |
-      | {"type": "html_200"}                                      | 200    |                       | something that is no Message |
+      | {"type": "html_200"}                                      | 200    |                       | something that is not a Message |
       | {"type": "drop_before"}                                   |        |                       | no answer from http://127  |
       | {"type": "drop_after"}                                    |        |                       | no answer from http://127  |
 

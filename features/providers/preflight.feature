@@ -115,7 +115,7 @@ Feature: The API looks at one request of each shape before a run is sent
     When a command runs: run --model claude-haiku-4-5 --preflight ask.jsonl -o out.jsonl
     Then the command line exits with 2 and says
       """
-      request 'odd': the API refuses it
+      request 'odd': the API rejects it
       """
     When a command runs: run --model claude-haiku-4-5 --preflight --skip-invalid ask.jsonl -o out.jsonl
     Then the command line exits with 1 and says

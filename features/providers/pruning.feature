@@ -128,7 +128,7 @@ Feature: Runs that nobody needs any more leave the ledger
     Then the command line exits with 3 and says
       """
       removed 1 run
-      1 uploaded files that no run names are left at the API (no API key
+      1 uploaded file is still at the API, although no run uses them (no API key
       """
 
   Scenario: files of another key's workspace wait for that key
@@ -142,7 +142,7 @@ Feature: Runs that nobody needs any more leave the ledger
     Then the command line exits with 3 and says
       """
       removed 1 run
-      1 uploaded files that no run names are left at the API (they belong to the workspace of another key)
+      1 uploaded file is still at the API, although no run uses them (they belong to the workspace of another key)
       """
     When the ledger's own key is back
     And a command runs: ledger prune

@@ -153,4 +153,4 @@ Feature: What failed in a run is asked again on order, and nothing else
 
   Scenario: Single calls are not retried: whoever wants an answer calls again
     When a single call fails, and its run is retried
-    Then the retry is refused: holds single calls
+    Then the retry is refused: contains single calls

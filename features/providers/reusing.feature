@@ -182,7 +182,7 @@ Feature: What was answered before is not paid for again, where that is asked for
     When a command runs: run --reuse --label once-more actor.yaml one.jsonl -o one.out.jsonl
     Then the command line says
       """
-      was finished before
+      has the same requests and is finished
       """
     Given a command's file "two.jsonl" of 2 prompts
     When a command runs: run --reuse actor.yaml two.jsonl -o two.out.jsonl

@@ -262,7 +262,7 @@ def _(context: Context, count: int) -> None:
     said = unknown_command(context.run_id)
     words = f"{count} requests: its process ended during live calls"
     assert words in said, said
-    assert f"{count} requests of {context.run_id} are queued again" in unknown_command(
+    assert f"{count} requests of {context.run_id} queued again" in unknown_command(
         context.run_id, "--resubmit"
     )
     assert "no requests are unknown" in unknown_command(context.run_id)
