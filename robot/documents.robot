@@ -47,7 +47,7 @@ A Document Of Every Request Is Uploaded Once, And Leaves With Its Run
     Each Request Should Be Paid Once    30
     ${done} =    Claude Batch Should End With    0    ledger    prune    --older-than    0s
     Should Contain    ${done.stderr}    removed 1 run with 30 requests
-    Should Contain    ${done.stderr}    deleted 1 uploaded files
+    Should Contain    ${done.stderr}    deleted 1 uploaded file at
     Calls Of Route Should Be    delete_file    1
 
 A Document That Cannot Be Used Is Named, And Nothing Is Sent

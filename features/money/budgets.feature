@@ -111,8 +111,8 @@ Feature: What a run, an actor or a day may cost is never passed
     When a command runs: run --model claude-haiku-4-5 --budget 1 --skip-invalid asks.jsonl -o out.jsonl
     Then the command line exits with 0 and says
       """
-      'searches': under a budget it must be known what it can cost at most: the tool web_search_20250305 may search without limit
-      'runs': under a budget it must be known what it can cost at most: the tokens and cost of the tool code_execution_20250825 have no known bound
+      'searches': a budget needs an upper bound of the cost: the tool web_search_20250305 may search without limit
+      'runs': a budget needs an upper bound of the cost: the tokens and cost of the tool code_execution_20250825 have no known bound
       skipped 3 of 4 items
       """
 

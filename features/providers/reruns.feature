@@ -249,7 +249,7 @@ Feature: A rerun asks again what failed for a passing reason, and says what is o
     And the call was asked anew
     And people are warned
       """
-      1 call that failed before is asked again (1 overloaded_error)
+      1 call that failed before is sent again (1 overloaded_error)
       """
     When "[[sandbox:errored:overloaded_error:once]] prompt" is asked with the key "k"
     Then outcome 1 is an answer

@@ -320,8 +320,8 @@ def _sentence(path: _Path, detail: ErrorDetails) -> str:
     kind, given = detail["type"], _show(detail["input"])
     if kind == "extra_forbidden":
         return (
-            f"unknown key `{path[-1]}` in `batch_processing`{_meant(str(path[-1]))}; it takes "
-            f"{', '.join(_BATCH_KEYS)}"
+            f"unknown key `{path[-1]}` in `batch_processing`{_meant(str(path[-1]))}; the known "
+            f"keys are {', '.join(_BATCH_KEYS)}"
         )
     if kind == "no_mode":
         return (

@@ -238,7 +238,7 @@ class RequestEncoder:
         defaults.pop("betas", None)
         for name in SAMPLING_PARAMETERS:
             if defaults.get(name) is not None and not takes_sampling(model):
-                _log.warning("%s takes no `%s`: the default is dropped", model, name)
+                _log.warning("%s does not accept `%s`: the default is dropped", model, name)
                 del defaults[name]
         # A header of the SDK's, not a part of the body.
         self._user_profile: str | None = parameters.pop("user_profile_id", None)

@@ -512,6 +512,4 @@ def reserve_call(
 
 def unbounded_error(error: Unbounded, key: str | None = None) -> InvalidRequestError:
     """Return the error of a request whose cost has no bound, so that no budget can reserve it."""
-    return InvalidRequestError(
-        f"under a budget it must be known what it can cost at most: {error}", key=key
-    )
+    return InvalidRequestError(f"a budget needs an upper bound of the cost: {error}", key=key)

@@ -36,8 +36,8 @@ def checked_observers(observers: Iterable[ObserverLike]) -> tuple[ObserverLike, 
         for name in ("wants", "carry"):
             if inspect.iscoroutinefunction(getattr(observer, name, None)):
                 raise TypeError(
-                    f"observers: {observer!r}: {name} is asked in passing, and cannot be awaited; "
-                    "write it as a plain method (on_event may be `async def`)"
+                    f"observers: {observer!r}: {name} is called synchronously and cannot be "
+                    "awaited; write it as a plain method (on_event may be `async def`)"
                 )
         if not callable(observer) and not callable(getattr(observer, "on_event", None)):
             raise TypeError(

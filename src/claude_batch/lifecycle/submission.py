@@ -326,7 +326,7 @@ class Submission:
         """
         note = (
             f"the server answered with the id {remote_id}, which another batch of this workspace "
-            "has: a gateway in front of the API repeats its answers, or is none"
+            "has: a gateway in front of the API repeats its answers, or the server is not the API"
         )
         self._telling.unknown(row, note)
         with self._ledger.write(seat) as tx:

@@ -432,7 +432,7 @@ class ClaudeProvider(Closing):
                 ) from None
             except httpx2.InvalidURL as error:
                 raise ActorConfigurationError(
-                    f"base_url: {self._base_url!r} is no URL: {error}"
+                    f"base_url: {self._base_url!r} is not a URL: {error}"
                 ) from None
             if not connection.credential:
                 raise AccountHaltedError(

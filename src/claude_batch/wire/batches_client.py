@@ -279,7 +279,7 @@ class BatchesClient:
 
     def _same(self, batch_id: str, found: RemoteBatch) -> RemoteBatch:
         if found.id != batch_id:
-            raise Unreachable(f"batch {found.id} was answered when {batch_id} was asked for")
+            raise Unreachable(f"batch {found.id} was returned instead of {batch_id}")
         return found
 
     async def count_tokens(self, body: bytes, headers: LaneHeaders) -> int:
