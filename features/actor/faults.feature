@@ -29,7 +29,7 @@ Feature: Every fault of an actor's file is one clear message with file, line and
     Examples: batch_processing
       | fault                                                    | says                                              |
       | batch_processing: {lingre: 3s}                           | unknown key `lingre` in `batch_processing` (did you mean `linger`?); the known keys are linger, max_requests |
-      | batch_processing: {colour: red}                          | unknown key `colour` in `batch_processing`; it takes linger |
+      | batch_processing: {colour: red}                          | unknown key `colour` in `batch_processing`; the known keys are linger |
       | batch_processing: sometimes                              | `batch_processing` must be true, false, or a mapping of linger |
       | batch_processing:                                        | not empty                                         |
       | batch_processing: [linger]                               | not a list                                        |

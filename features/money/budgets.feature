@@ -20,7 +20,7 @@ Feature: What a run, an actor or a day may cost is never passed
     When a command runs: budget RUN 1
     Then the command line exits with 0 and says
       """
-      RUN: the budget is $1 now
+      RUN: the budget is now $1
       """
     When a command runs: run --model claude-haiku-4-5 --max-tokens 1000 --budget 0.0045 asks.jsonl -o out.jsonl
     Then the command line exits with 0
@@ -44,7 +44,7 @@ Feature: What a run, an actor or a day may cost is never passed
     When somebody asks {"input_tokens": 10, "output_tokens": 1000} with 1000 tokens at most
     Then the call has its answer
     When somebody asks {"input_tokens": 11, "output_tokens": 200} with 1000 tokens at most
-    Then the call is refused with BatchTimeoutError: 1 requests are held: the run's budget is $0.004
+    Then the call is refused with BatchTimeoutError: 1 request is held: the run's budget is $0.004
     And the API's bill is within $0.004, and has answers
 
   Scenario: A single call that is held is told to observers
@@ -54,7 +54,7 @@ Feature: What a run, an actor or a day may cost is never passed
     When somebody asks {"input_tokens": 10, "output_tokens": 900} with 1000 tokens at most
     Then the call has its answer
     When somebody asks {"input_tokens": 11, "output_tokens": 900} with 1000 tokens at most
-    Then the call is refused with BatchTimeoutError: 1 requests are held: the run's budget is $0.003
+    Then the call is refused with BatchTimeoutError: 1 request is held: the run's budget is $0.003
     And the event RunHeld has scope "run"
     And the event RunHeld has requests 1
 
@@ -84,7 +84,7 @@ Feature: What a run, an actor or a day may cost is never passed
     When a command runs: run --model claude-haiku-4-5 --max-tokens 1000 --budget 0.0029 asks.jsonl -o out.jsonl
     Then the command line exits with 3 and says
       """
-      1 requests are held: the run's budget is $0.0029
+      1 request is held: the run's budget is $0.0029
       """
     And the API's bill is within $0.0029, and has 1 answers
     When a command runs: budget RUN 1
@@ -157,7 +157,7 @@ Feature: What a run, an actor or a day may cost is never passed
     When a command runs: resume RUN --max-wait 4s
     Then the command line exits with 3 and says
       """
-      1 requests are held: the run's budget is $0.004, $0 of it spent, $0.00285
+      1 request is held: the run's budget is $0.004, $0 of it spent, $0.00285
       """
     When a command runs: budget RUN 0.006
     And a command runs: resume RUN
@@ -197,7 +197,7 @@ Feature: What a run, an actor or a day may cost is never passed
     And a command runs: resume RUN
     Then the command line exits with 3 and says
       """
-      1 requests are held: the run's budget is $0.006
+      1 request is held: the run's budget is $0.006
       """
     When a command runs: budget RUN 1
     And a command runs: resume RUN

@@ -289,7 +289,7 @@ Feature: An actor without batch_processing is answered live
       | url                | words                                   |
       | http://127.0.0.1:9 | no answer from http://127.0.0.1:9       |
       | nonsense           | UnsupportedProtocol                     |
-      | http://x:port      | no URL                                  |
+      | http://x:port      | not a URL                               |
 
   Scenario Outline: a wrong setting is refused when the provider is made
     Then a live provider made with <settings> is refused with "<says>"
