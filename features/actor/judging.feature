@@ -1,7 +1,7 @@
 @every_python
 Feature: An answer is judged by the shape that was asked for, and says no more than the model can use
 
-  Scenario: Of many problems the first few are told, and how many there are besides
+  Scenario: An error lists the first few problems and counts the others
     Given an actor response of the text '{"number": [], "issued": "x", "total": "x", "currency": [], "paid": "maybe", "tags": 5}', stopped by end_turn
     Then the actor response read as Receipt is refused with "; and 1 more"
 
@@ -17,7 +17,7 @@ Feature: An answer is judged by the shape that was asked for, and says no more t
 
   Scenario: An answer that was cut short is judged by that, and not by what is missing
     Given an actor response of the text {, stopped by max_tokens
-    Then its judge says "it was cut short by max_tokens"
+    Then its judge says "it was truncated by max_tokens"
 
   Scenario: A failure stays what it is, whatever shape is asked for
     Then a result that failed is the same failure when it is read as a Flat

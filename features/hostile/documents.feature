@@ -68,7 +68,7 @@ Feature: A document that would keep the machine busy is refused by its name
     Examples:
       | does   | error       | words                                           |
       | fails  | ValueError  | cannot be read: LookupError: nothing there      |
-      | dies   | PassedBound | makes the library that reads it crash           |
+      | dies   | PassedBound | crashes the library that reads it           |
       | eats   | PassedBound | needs more than 1,500,000,000 bytes of memory   |
       | sleeps | PassedBound | takes more than 2 seconds to read               |
       | burns  | PassedBound | takes more than 2 seconds to read               |

@@ -38,8 +38,8 @@ Feature: A ledger of an older version is brought to this one, and never harmed
     When a command runs: status --ledger old.db
     Then the command line exits with 0 and says
       """
-      was brought from schema version 1 to 4
-      old.db.v1.backup is a copy of what it was
+      was migrated from schema version 1 to 4
+      old.db.v1.backup is a copy of the old file
       """
 
   Scenario: A second copy does not take the first one's place
@@ -66,7 +66,7 @@ Feature: A ledger of an older version is brought to this one, and never harmed
   Scenario: Where no copy can be made nothing is changed
     Given a ledger of schema version 1 with a run in it
     When it is opened too early on a disk without room for a copy
-    Then the migration's error says "no copy of it can be made beside it"
+    Then the migration's error says "no copy can be made beside it"
     And it is still of version 1, without a copy
 
   Scenario Outline: A version that nobody knows is named and left alone: <version>

@@ -134,7 +134,7 @@ Feature: An actor without batch_processing is answered live
       | {"type": "error", "status": 400, "message": "bad thing"}  | 400    | invalid_request_error | bad thing                  |
       | {"type": "error", "status": 500, "json": false}           | 500    |                       | 500                        |
       | {"type": "proxy_413"}                                     | 413    |                       | Too Large                  |
-      | {"type": "html_200"}                                      | 200    |                       | something that is no Message |
+      | {"type": "html_200"}                                      | 200    |                       | something that is not a Message |
       | {"type": "drop_before"}                                   |        |                       | no answer from http://127  |
       | {"type": "drop_after"}                                    |        |                       | no answer from http://127  |
 
@@ -237,7 +237,7 @@ Feature: An actor without batch_processing is answered live
 
     Examples:
       | options                | says                       |
-      | {"stream": true}       | `stream: true` asks for    |
+      | {"stream": true}       | `stream: true` is not sup  |
 
   Scenario: rules that hold only in batches do not hold here
     Given the live actor has the options {"speed": "standard"}
@@ -289,7 +289,7 @@ Feature: An actor without batch_processing is answered live
       | url                | words                                   |
       | http://127.0.0.1:9 | no answer from http://127.0.0.1:9       |
       | nonsense           | UnsupportedProtocol                     |
-      | http://x:port      | no URL                                  |
+      | http://x:port      | not a URL                               |
 
   Scenario Outline: a wrong setting is refused when the provider is made
     Then a live provider made with <settings> is refused with "<says>"
@@ -303,7 +303,7 @@ Feature: An actor without batch_processing is answered live
 
   Scenario: a closed provider says so, and may be closed again
     When the live provider is used and closed, in every way
-    Then the live call was refused with "the provider is closed; make a new one"
+    Then the live call was refused with "the provider is closed; create a new one"
 
   Scenario: a provider that was never used closes without a trace
     Then an unused live provider closes, and has started no thread

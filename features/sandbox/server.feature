@@ -71,7 +71,7 @@ Feature: The sandbox is a server, a command and a thread
       | --port 0 --responder nothing      | {}             | write module:function            |
       | --port 0 --responder nothing:much | {}             | No module named 'nothing'        |
       | --port 0 --responder json:nothing | {}             | no attribute 'nothing'           |
-      | --port 0 --responder json:__doc__ | {}             | is no plain function             |
+      | --port 0 --responder json:__doc__ | {}             | is not a plain function             |
       | --port TAKEN                      | {}             | in use                           |
 
   Scenario Outline: Without the extra the command says what to install

@@ -260,12 +260,12 @@ def _(context: Context, words: str) -> None:
 )
 def _(context: Context, count: int) -> None:
     said = unknown_command(context.run_id)
-    words = f"{count} requests: live calls were under way when their process ended"
+    words = f"{count} requests: its process ended during live calls"
     assert words in said, said
-    assert f"{count} requests of {context.run_id} are queued again" in unknown_command(
+    assert f"{count} requests of {context.run_id} queued again" in unknown_command(
         context.run_id, "--resubmit"
     )
-    assert "nothing is unknown" in unknown_command(context.run_id)
+    assert "no requests are unknown" in unknown_command(context.run_id)
 
 
 @then("all {count:d} are answered, and no request was paid for twice")
@@ -284,7 +284,7 @@ def _(context: Context) -> None:
 def _(context: Context) -> None:
     [outcome] = context.outcomes
     assert isinstance(outcome, cb.SubmissionUnknownError), repr(outcome)
-    assert "a live call for it ended without an answer" in str(outcome), outcome
+    assert "its live call ended without an answer" in str(outcome), outcome
 
 
 @then(

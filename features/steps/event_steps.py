@@ -243,13 +243,13 @@ def _lines(context: Context, words: str) -> list[str]:
 
 @then("the log tells once that an observer failed")
 def _(context: Context) -> None:
-    assert len(_lines(context, "failed at RequestsQueued; the run goes on")) == 1
+    assert len(_lines(context, "failed at RequestsQueued; the run continues")) == 1
     assert len(_lines(context, "failed at")) == 1
 
 
 @then("the log tells that an observer was left behind")
 def _(context: Context) -> None:
-    assert len(_lines(context, "left behind")) == 1
+    assert len(_lines(context, "is abandoned")) == 1
     assert context.closing < 30, context.closing
 
 
@@ -289,7 +289,7 @@ def _(context: Context, count: int) -> None:
 
 @then("the log tells that it missed {count:d} events")
 def _(context: Context, count: int) -> None:
-    assert len(_lines(context, "slower than events come")) == 1
+    assert len(_lines(context, "is too slow: its oldest events")) == 1
     assert len(_lines(context, f"missed {count} events")) == 1
 
 
@@ -394,4 +394,4 @@ def _(context: Context) -> None:
 @then("the outcome is a TypeError that names it")
 def _(context: Context) -> None:
     assert isinstance(context.outcome, TypeError)
-    assert "observers: 5 is no callable" in str(context.outcome)
+    assert "observers: 5 is not callable" in str(context.outcome)

@@ -391,7 +391,7 @@ def _(context: Context, name: str) -> None:
 @then('the log tells that "{name}" travels inside, and why')
 def _(context: Context, name: str) -> None:
     [said] = context.kept.said
-    assert name in said and "403" in said and "travels inside" in said, said
+    assert name in said and "403" in said and "is sent inside each request" in said, said
 
 
 @when("the provider is made anew")

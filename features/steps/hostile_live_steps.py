@@ -74,7 +74,7 @@ def _(context: Context) -> None:
 def _(context: Context) -> None:
     error = context.result.error
     assert isinstance(error, cb.MalformedAnswerError) and error.problem, error
-    assert "paid for" in str(error), error
+    assert "billed" in str(error), error
     [body] = context.bodies
     assert body in error.raw
     [kept] = ledger_values(select(results.c.raw))

@@ -145,5 +145,5 @@ def _(context: Context, schema: str) -> None:
 
 @then("the log says once that answers cannot be judged: {words}")
 def _(context: Context, words: str) -> None:
-    lines = _lines(context, "answers cannot be judged by their schema")
+    lines = _lines(context, "answers cannot be validated by their schema")
     assert len(lines) == 1 and words in lines[0], lines

@@ -106,7 +106,7 @@ def _(context: Context) -> None:
     assert result.unwrap().via == "batch", result
     status = context.live.status()
     assert status.state is RunState.HELD and status.held is not None, status
-    assert "1 requests are held: the budget of the actor tests/asker" in status.waiting_for
+    assert "1 request is held: the budget of the actor tests/asker" in status.waiting_for
     bill = context.api.billing()
     assert [each["route"] for each in bill] == ["batch"], bill
 

@@ -429,7 +429,7 @@ def _(context: Context) -> None:
         try:
             ask()
         except InvalidRequestError as error:
-            assert "many requests are expected" in str(error)
+            assert "requests must be a list or another iterable" in str(error)
         else:
             raise AssertionError("each letter was asked")
     assert _calls(context) == []
@@ -605,7 +605,7 @@ use_step_matcher("parse")
 def _(context: Context) -> None:
     error = context.live_error
     assert isinstance(error, LiveRequestError) and error.may_be_billed, repr(error)
-    assert "may have been processed and billed, so it was not made again" in str(error), error
+    assert "may have been processed and billed, so it was not retried" in str(error), error
     assert len(_calls(context)) == 1, _calls(context)
 
 

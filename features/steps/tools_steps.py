@@ -115,7 +115,7 @@ def _(context: Context) -> None:
     try:
         finder.find(json.dumps([{**elsewhere, "definition": "other"}]))
     except cb.ActorConfigurationError as error:
-        assert "another function here" in str(error), error
+        assert "is not the function that the run was made with" in str(error), error
     else:
         raise AssertionError("it was taken")
 

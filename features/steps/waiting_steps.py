@@ -155,7 +155,7 @@ def _(context: Context) -> None:
 
 @then("the log tells once that carry() failed")
 def _(context: Context) -> None:
-    assert len(_lines(context, "carry() failed; requests are asked without it")) == 1
+    assert len(_lines(context, "carry() failed; requests are sent without it")) == 1
 
 
 class _Leaving:
@@ -310,7 +310,7 @@ def _(context: Context) -> None:
         try:
             cb.ClaudeBatchProvider(observers=[observer])
         except TypeError as error:
-            assert f"{name} is asked in passing" in str(error), error
+            assert f"{name} is called synchronously" in str(error), error
         else:
             raise AssertionError(f"an asynchronous {name} was taken")
 

@@ -7,7 +7,7 @@ Feature: What an answer or a document holds is read as far as it can be
     Examples:
       | text | reason | schema | words |
       | {"a": 1} | end_turn | {"type": "object", "properties": {"a": {"type": "number"}}} | nothing |
-      | {"a": 1 | max_tokens | {"type": "object"} | it was cut short by max_tokens |
+      | {"a": 1 | max_tokens | {"type": "object"} | it was truncated by max_tokens |
       | {"a": "x"} | end_turn | {"type": "object", "properties": {"a": {"type": "number"}}} | a: 'x' is not of type 'number' |
       | [1] | end_turn | {"type": "object"} | [1] is not of type 'object' |
       | [1, 2, 3, 4, 5, 6, 7] | end_turn | {"items": {"type": "null"}} | 0: 1 is not of type 'null'; 1: 2 is not of type 'null'; 2: 3 is not of type 'null'; 3: 4 is not of type 'null'; 4: 5 is not of type 'null' |
@@ -55,7 +55,7 @@ Feature: What an answer or a document holds is read as far as it can be
   Scenario: A prompt that is larger than a whole batch is refused, however it is encoded
     Given a batch's body may have 1000 bytes
     When a prompt of 2000 bytes is encoded as an actor's others are
-    Then they are refused with "that a whole batch may have"
+    Then they are refused with "of a whole batch"
 
   Scenario: Headers are shared by equal requests, and not without end
     Then each of 1003 user profiles keeps headers of its own

@@ -19,8 +19,8 @@ Feature: What the API would refuse hours later is refused at once, with the item
       | claude-fable-5             | 128001 | is more than the 128,000 of claude-fable-5; lower it     |
       | claude-of-tomorrow         | 128001 | is more than the 128,000                                 |
       | claude-opus-5-5            | -1     | is negative                                              |
-      | claude-opus-5-5            | true   | `max_tokens` is a whole number, not True                 |
-      | claude-opus-5-5            | "9"    | `max_tokens` is a whole number                           |
+      | claude-opus-5-5            | true   | `max_tokens` must be a whole number, not True                 |
+      | claude-opus-5-5            | "9"    | `max_tokens` must be a whole number                           |
 
   Scenario: The beta lifts the limit, in batches, of the models that have it
     When the params of claude-opus-5-5 are encoded for a batch, with
@@ -53,29 +53,29 @@ Feature: What the API would refuse hours later is refused at once, with the item
 
     Examples:
       | params | words |
-      | {"messages": "hello"} | `messages` is a list of messages |
-      | {"messages": ["hello"]} | message 1 is a mapping of role and content, not str |
-      | {"messages": [{"role": "robot", "content": "a"}]} | message 1: the role 'robot' is none |
-      | {"messages": [{"role": "user", "content": {"type": "text"}}]} | message 1: its content is a text or a list of blocks |
-      | {"messages": [{"role": "assistant", "content": "a"}]} | message 1 is the assistant's |
+      | {"messages": "hello"} | `messages` must be a list of messages |
+      | {"messages": ["hello"]} | message 1 must be a mapping of role and content, not str |
+      | {"messages": [{"role": "robot", "content": "a"}]} | message 1: unknown role 'robot' |
+      | {"messages": [{"role": "user", "content": {"type": "text"}}]} | message 1: its content must be a text or a list of blocks |
+      | {"messages": [{"role": "assistant", "content": "a"}]} | message 1 has the role `assistant` |
       | {"messages": [{"role": "user", "content": "a"}, {"role": "user", "content": []}]} | message 2 has no content |
-      | {"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": [{"type": "document", "source": {"type": "url", "url": "u"}}]}]} | message 2, block 1: a document in an assistant's message is refused since API version 2026-10-21; put it into a user's |
-      | {"messages": [{"role": "user", "content": [{"type": "image", "source": {"type": "base64", "media_type": "image/tiff", "data": "a"}}]}]} | message 1, block 1: `media_type: image/tiff` is not taken for a block of type image; give image/jpeg, |
-      | {"messages": [{"role": "user", "content": [{"type": "document", "source": {"type": "base64", "media_type": "application/msword", "data": "a"}}]}]} | give application/pdf |
+      | {"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": [{"type": "document", "source": {"type": "url", "url": "u"}}]}]} | message 2, block 1: a document in an assistant's message is not allowed since API version 2026-10-21; put it into a user's |
+      | {"messages": [{"role": "user", "content": [{"type": "image", "source": {"type": "base64", "media_type": "image/tiff", "data": "a"}}]}]} | message 1, block 1: `media_type: image/tiff` is not allowed in a block of type image; use image/jpeg, |
+      | {"messages": [{"role": "user", "content": [{"type": "document", "source": {"type": "base64", "media_type": "application/msword", "data": "a"}}]}]} | use application/pdf |
       | {"messages": [{"role": "user", "content": [{"type": "document", "source": {"type": "text", "media_type": "text/markdown", "data": "a"}}]}]} | of `media_type: text/plain`, not 'text/markdown' |
       | {"messages": [{"role": "user", "content": [{"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": ""}}]}]} | its source has no `data` |
-      | {"messages": [{"role": "user", "content": [{"type": "document"}]}]} | a block of type document has a `source` |
+      | {"messages": [{"role": "user", "content": [{"type": "document"}]}]} | a block of type document needs a `source` |
       | {"output_config": {"format": {"type": "xml"}}} | `output_config.format` is {type: json_schema |
-      | {"output_config": {"format": {"type": "json_schema", "schema": {"type": "object", "properties": {"a": {"$ref": "#"}}}}}} | the API cannot take the schema of `output_config.format`: field `a`: `$ref: #` is recursive |
-      | {"output_config": {"format": {"type": "json_schema", "schema": {"type": "object"}}}, "messages": [{"role": "user", "content": [{"type": "document", "citations": {"enabled": true}, "source": {"type": "url", "url": "u"}}]}]} | the API takes no schema (`output_config.format`) beside citations |
-      | {"output_config": {"format": {"type": "json_schema", "schema": {"type": "object"}}}, "messages": [{"role": "user", "content": [{"type": "tool_result", "content": [{"type": "search_result", "citations": {"enabled": true}}]}]}]} | beside citations |
-      | {"tools": [{"name": "a b"}]} | tool 1: 'a b' is no name |
-      | {"tools": [{"input_schema": {}}]} | tool 1: None is no name |
-      | {"tools": [{"name": "a"}, {"name": "a"}]} | tool 2: there is a tool 'a' already |
+      | {"output_config": {"format": {"type": "json_schema", "schema": {"type": "object", "properties": {"a": {"$ref": "#"}}}}}} | the API does not accept the schema of `output_config.format`: field `a`: `$ref: #` is recursive |
+      | {"output_config": {"format": {"type": "json_schema", "schema": {"type": "object"}}}, "messages": [{"role": "user", "content": [{"type": "document", "citations": {"enabled": true}, "source": {"type": "url", "url": "u"}}]}]} | the API does not accept a schema (`output_config.format`) together with citations |
+      | {"output_config": {"format": {"type": "json_schema", "schema": {"type": "object"}}}, "messages": [{"role": "user", "content": [{"type": "tool_result", "content": [{"type": "search_result", "citations": {"enabled": true}}]}]}]} | together with citations |
+      | {"tools": [{"name": "a b"}]} | tool 1: 'a b' is not a valid name |
+      | {"tools": [{"input_schema": {}}]} | tool 1: None is not a valid name |
+      | {"tools": [{"name": "a"}, {"name": "a"}]} | tool 2: another tool has the name 'a' |
       | {"tool_choice": {"type": "any"}} | `tool_choice: any` needs `tools` |
-      | {"tools": [{"name": "a"}], "tool_choice": {"type": "tool", "name": "a"}} | claude-opus-5-5 refuses a forced `tool_choice` (tool); leave it to the model |
-      | {"stop_sequences": "END"} | `stop_sequences` is a list of texts |
-      | {"stop_sequences": [1]} | `stop_sequences` is a list of texts |
+      | {"tools": [{"name": "a"}], "tool_choice": {"type": "tool", "name": "a"}} | claude-opus-5-5 does not accept a forced `tool_choice` (tool); use `auto` |
+      | {"stop_sequences": "END"} | `stop_sequences` must be a list of texts |
+      | {"stop_sequences": [1]} | `stop_sequences` must be a list of texts |
 
   Scenario Outline: A schema is refused for a model without structured outputs: <model>
     When the params of <model> are encoded for a batch, with

@@ -37,7 +37,7 @@ Feature: Messages params are checked and encoded once
 
   Scenario Outline: A model that takes no sampling refuses an explicit one: <model>
     When params of <model> with temperature are encoded
-    Then they are refused with "takes no `temperature`"
+    Then they are refused with "does not accept `temperature`"
 
     Examples:
       | model                    |

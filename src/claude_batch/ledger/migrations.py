@@ -124,8 +124,8 @@ def migrate(
     """
     if not all(step in STEPS for step in range(version, SCHEMA_VERSION)):
         raise LedgerError(
-            f"{path} has schema version {version}, which this claude-batch cannot "
-            "bring to its own; it was not changed. Name another ledger",
+            f"{path} has schema version {version}, which this claude-batch cannot migrate; it "
+            "was not changed. Name another ledger",
             fault="version",
         )
     # The transaction comes first: no other process writes from here on, so none takes a new leader
@@ -146,7 +146,7 @@ def migrate(
                 .values(value=str(SCHEMA_VERSION))
             )
     _log.warning(
-        "the ledger %s was brought from schema version %d to %d; %s is a copy of what it was",
+        "the ledger %s was migrated from schema version %d to %d; %s is a copy of the old file",
         path,
         version,
         SCHEMA_VERSION,
@@ -166,8 +166,8 @@ def _copy(engine: Engine, path: Path, version: int) -> Path:
             number += 1
         except OSError as error:
             raise LedgerError(
-                f"the ledger {path} needs to be migrated, and no copy of it can be made beside it: "
-                f"{error.strerror}. It was not changed; make room, then try again",
+                f"the ledger {path} has to be migrated, but no copy can be made beside it: "
+                f"{error.strerror}. It was not changed. Make room, then try again",
                 fault="full",
             ) from None
         except sqlite3.Error as error:

@@ -60,13 +60,13 @@ def why_kept(tx: Connection, run_id: str) -> str | None:
     """Return the reason why a run cannot be removed, in words; None if it can."""
     run: Any = tx.execute(select(runs).where(runs.c.id == run_id)).one()
     if run.kind != "run":
-        return "it holds single calls, which are kept for whoever asks them again"
+        return "it contains single calls, which are kept for the next equal call"
     if run.stored is None:
         return "it is still being stored"
     if _count(tx, run_id, requests.c.finished.is_not(None)) < run.request_count:
         return "it is unfinished"
     if _count(tx, run_id, requests.c.state == RequestState.LOST):
-        return "it has requests of which it is unknown whether they were paid for; see `unknown`"
+        return "it has requests that may or may not have been paid for; see `claude-batch unknown`"
     of_run = select(batch_runs.c.batch_id).where(batch_runs.c.run_id == run_id)
     former = (
         select(former_members.c.batch_id)
@@ -81,7 +81,7 @@ def why_kept(tx: Connection, run_id: str) -> str | None:
     if state is not None:
         return f"a batch of it is {state}"
     if run.delivered is None and (run.output is not None or run.results_dir is not None):
-        return "its output is not written yet; `resume` writes it"
+        return "its output is not written yet; write it with `claude-batch resume`"
     return None
 
 

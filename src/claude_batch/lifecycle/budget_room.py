@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from claude_batch.core.dollars import nano_dollars, usd, write_usd
 from claude_batch.core.errors import BudgetExceededError, BudgetScope, InvalidRequestError
+from claude_batch.core.plurals import count_of
 from claude_batch.core.settings import BatchProcessingMode, LedgerSettings
 from claude_batch.core.states import BatchState
 from claude_batch.ledger import budgets, charges, queries, reservations
@@ -403,20 +404,21 @@ class Held(NamedTuple):
         """Return a message that names the budget and the command that changes it."""
         spent, reserved = write_usd(self.spent), write_usd(self.reserved)
         words = (
-            f"{self.requests:,} requests are held: {_whose(self.scope, self.name)} is "
+            f"{count_of(self.requests, 'request is', 'requests are')} held: "
+            f"{_whose(self.scope, self.name)} is "
             f"{write_usd(self.amount)}, {spent} of it spent, {reserved} reserved; "
         )
         if self.needed is None:
             return (
-                f"{words}what they can cost at most is not known, so none can be reserved; "
+                f"{words}the most that they can cost is unknown, so it cannot be reserved; "
                 "give a price (--prices) or a limit, or remove the budget"
             )
         change = {
-            "run": f"`claude-batch budget {run_id} USD`",
-            "actor": f"`claude-batch budget --actor {self.name} USD`",
-            "day": "the next day, or `claude-batch budget --daily USD`,",
+            "run": f"raise it with `claude-batch budget {run_id} USD`",
+            "actor": f"raise it with `claude-batch budget --actor {self.name} USD`",
+            "day": "wait for the next day, or raise it with `claude-batch budget --daily USD`",
         }[self.scope]
-        return f"{words}the smallest may cost {write_usd(self.needed)}; {change} goes on"
+        return f"{words}the smallest may cost {write_usd(self.needed)}; {change}"
 
 
 def held_of(tx: Transaction, run_id: str, now: float) -> Held | None:
@@ -510,6 +512,4 @@ def reserve_call(
 
 def unbounded_error(error: Unbounded, key: str | None = None) -> InvalidRequestError:
     """Return the error of a request whose cost has no bound, so that no budget can reserve it."""
-    return InvalidRequestError(
-        f"under a budget it must be known what it can cost at most: {error}", key=key
-    )
+    return InvalidRequestError(f"a budget needs an upper bound of the cost: {error}", key=key)

@@ -163,7 +163,7 @@ class Collection:
         outdated = refused and age >= RESULTS_KEPT_DAYS * 86400
         if outdated:
             _log.error(
-                "batch %s: its results were kept for %d days and were not fetched in time",
+                "batch %s: its results were not fetched within the %d days that the API keeps them",
                 row.remote_id,
                 RESULTS_KEPT_DAYS,
             )
@@ -242,8 +242,9 @@ class Collection:
                     seat.workspace_id,
                     reason="unexplained",
                     error_type=None,
-                    message=f"the workspace is said to be exclusive, and batch {row.remote_id} is "
-                    "somebody else's; find out whose, then `claude-batch resume`",
+                    message=f"the workspace is set as exclusive, but batch {row.remote_id} "
+                    "belongs to another client; find that client, then run `claude-batch "
+                    "resume`",
                     now=now,
                     interval=self._settings.probe_interval,
                 )

@@ -229,7 +229,7 @@ class Continuing:
         """Return whether a conversation has used all its turns; if so, record its stop."""
         if row.turns + 1 < row.max_turns:
             return False
-        note = f"its answer {row.turns + 1} asks for another turn, and max_turns is {row.max_turns}"
+        note = f"answer {row.turns + 1} asks for another turn, but max_turns is {row.max_turns}"
         verdicts.stops.append((row.seq, row.answered_by, Stop.MAX_TURNS, note))
         return True
 
@@ -241,7 +241,7 @@ class Continuing:
             problem = schema_problem(params, message) if judge is None else judge(message)
         except Exception as error:
             # The reader of the answer gets the same error again.
-            _log.warning("an answer cannot be judged: %s: %s", type(error).__name__, error)
+            _log.warning("an answer cannot be validated: %s: %s", type(error).__name__, error)
             problem = None
         if problem is None:
             verdicts.ends.append((row.seq, row.answered_by, RequestState.SUCCEEDED))
@@ -285,7 +285,7 @@ class Continuing:
                 if tool is not None and not tool.repeatable:
                     note = (
                         f"the tool {use.name} had started when its process ended, so it may have "
-                        "done its work; it is not marked repeatable, and was not run again"
+                        "done its work; it is not marked as repeatable, so it was not run again"
                     )
                     verdicts.stops.append((row.seq, row.answered_by, Stop.TOOL_INTERRUPTED, note))
                     return
@@ -351,7 +351,9 @@ class Continuing:
         now = time.monotonic()
         for call, (tool, deadline) in self._running.items():
             if tool is not None and now >= deadline + 2.0:
-                _log.warning("%s; it is left alone on its thread", timed_out(tool))
+                _log.warning(
+                    "%s; it still runs on its thread, and its result is ignored", timed_out(tool)
+                )
                 self._finished.append(ToolResult(*call, *tool.failed(timed_out(tool))))
         while self._finished:
             self._unwritten.append(self._finished.popleft())

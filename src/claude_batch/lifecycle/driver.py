@@ -203,7 +203,7 @@ class Driver:
                 try:
                     await self._drive(seat)
                 except* Deposed:
-                    _log.warning("another process drives this ledger now; waiting for the seat")
+                    _log.warning("another process drives this ledger; waiting until it ends")
                 except* _KeyRefused:
                     # Another process may have a key that works, so let it take the leader lock.
                     self.contact.made = False

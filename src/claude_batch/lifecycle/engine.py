@@ -126,8 +126,8 @@ class Engine:
             if engine is not None and not engine._loop.closed:
                 if engine.settings != settings:
                     raise ActorConfigurationError(
-                        f"the ledger {location} is open in this process with other settings "
-                        f"({engine.settings}); give all its providers the same"
+                        f"the ledger {location} is already open in this process with other "
+                        f"settings ({engine.settings}); use the same settings for all its providers"
                     )
             else:
                 ledger = Ledger(location)
@@ -195,9 +195,9 @@ class Engine:
             if not isinstance(cause, LedgerError):
                 _log.error("the engine stopped", exc_info=cause)
                 cause = EngineStoppedError(
-                    f"the engine stopped: {type(cause).__name__}: {cause}. What was stored is in "
-                    f"the ledger {self.ledger.location}; once the cause is gone, "
-                    "`claude-batch resume` goes on"
+                    f"the engine stopped: {type(cause).__name__}: {cause}. Everything stored is "
+                    f"in the ledger {self.ledger.location}; fix the cause, then run "
+                    "`claude-batch resume`"
                 )
             self._fail(cause)
             self._notify()
@@ -373,7 +373,7 @@ class Engine:
                     self._flush_planned = True
                     self._loop.soon(self._flush)
                 return
-        settle(future, EngineStoppedError("the provider is closed; make a new one"))
+        settle(future, EngineStoppedError("the provider is closed; create a new one"))
 
     def acknowledge(self, seq: int, *, taken: bool) -> None:
         """Record whether an answer reached its caller; if it did not, it becomes an orphan."""
@@ -485,7 +485,7 @@ class Engine:
             except LedgerError as error:
                 # Not fatal: an answer that is not marked as taken costs nothing when it is
                 # requested again.
-                _log.warning("taken answers could not be noted: %s", error)
+                _log.warning("delivered answers could not be recorded: %s", error)
 
     @property
     def process(self) -> str:

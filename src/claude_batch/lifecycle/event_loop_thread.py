@@ -72,7 +72,7 @@ class EventLoopThread:
             if not self._closed:
                 return asyncio.run_coroutine_threadsafe(self._ended_by_us(work), self._loop)
         work.close()
-        raise EngineStoppedError("the provider is closed; make a new one")
+        raise EngineStoppedError("the provider is closed; create a new one")
 
     async def _ended_by_us(self, work: Coroutine[Any, Any, _T]) -> _T:
         try:

@@ -59,7 +59,7 @@ def _harmless() -> Generator[None]:
     try:
         yield
     except Exception:
-        _log.exception("observers could not be told")
+        _log.exception("events could not be delivered to the observers")
 
 
 class Telling:

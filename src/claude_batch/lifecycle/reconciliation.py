@@ -332,7 +332,7 @@ class Reconciliation:
                 unknown_batches.unresolve(
                     tx,
                     batch_id,
-                    note="a batch that may have been it is gone, and cannot be judged any more",
+                    note="a batch that may have been it is gone, so this can no longer be decided",
                 )
             else:
                 outcome = "not_accepted"

@@ -176,8 +176,8 @@ class Refusals:
             self.stop(
                 tx,
                 workspace_id,
-                f"the workspace is said to be exclusive, and batch {remote.id} was not made by "
-                "this ledger; find out who made it, then `claude-batch resume`",
+                f"the workspace is set as exclusive, but batch {remote.id} was not created by "
+                "this ledger; find the client that created it, then run `claude-batch resume`",
                 reason="unexplained",
             )
             return True

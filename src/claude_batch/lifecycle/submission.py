@@ -192,7 +192,7 @@ class Submission:
         first = True
         for page in submissions.body_pages(self._ledger, upload.batch_id):
             if self._stopping():
-                raise _NotArmed("stopped before the batch was sent; it waits in the ledger")
+                raise _NotArmed("stopped before the batch was sent; it is still in the ledger")
             items = (
                 (custom_id(request_id, upload.incarnation, earlier + upload.posts), body)
                 for request_id, earlier, body in page
@@ -221,11 +221,11 @@ class Submission:
             raise _NotArmed("another copy of this ledger has sent meanwhile")
         reach(CrashPoint.AFTER_ARMED)
         if self._stopping():
-            raise _NotArmed("stopped before the batch was sent; it waits in the ledger")
+            raise _NotArmed("stopped before the batch was sent; it is still in the ledger")
         # Measured from before the commit, because the flush to disk is part of the window.
         if time.monotonic() - before > self._settings.arm_window:
             raise _NotArmed(
-                f"the disk took longer than {self._settings.arm_window:g} s to note the sending"
+                f"the disk took longer than {self._settings.arm_window:g} s to record the sending"
             )
         self._armed = True
         yield BODY_END
@@ -267,7 +267,7 @@ class Submission:
                     return False
                 raise
 
-        return await until_stored(note, f"the id of batch {remote_id} cannot be noted yet")
+        return await until_stored(note, f"the id of batch {remote_id} cannot be stored yet")
 
     def _not_sent(self, seat: Seat, batch_id: int, reason: str) -> None:
         """Record an upload that this process aborted; it is no evidence on the API or the size."""
@@ -326,7 +326,7 @@ class Submission:
         """
         note = (
             f"the server answered with the id {remote_id}, which another batch of this workspace "
-            "has: a gateway in front of the API repeats its answers, or is none"
+            "has: a gateway in front of the API repeats its answers, or the server is not the API"
         )
         self._telling.unknown(row, note)
         with self._ledger.write(seat) as tx:

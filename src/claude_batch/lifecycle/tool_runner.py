@@ -181,7 +181,8 @@ class Workbench:
         if why not in self._told:
             self._told.add(why)
             _log.warning(
-                "the tools of run %s are not here: %s. Its conversations wait, and nothing is lost",
+                "the tools of run %s are not available here: %s. Its conversations wait, and "
+                "nothing is lost",
                 run_id,
                 why,
                 extra={"for_people": True},
@@ -237,4 +238,4 @@ def no_such_tool(name: str, tools: Tools) -> ToolOutput:
 
 def timed_out(tool: Tool) -> str:
     """Return the message to the model after a function's timeout."""
-    return f"the tool {tool.name} gave no result within {tool.timeout:g} seconds"
+    return f"the tool {tool.name} returned no result within {tool.timeout:g} seconds"

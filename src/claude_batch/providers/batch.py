@@ -644,8 +644,8 @@ class ClaudeBatchProvider(Opened):
 
 def _kept(answer: Answer) -> str:
     """Describe what is safe when middleware fails on a call's answer."""
-    again = "the same call gives it again" if answer.key is None else "its key gives it again"
-    return f"the answer was paid for and is kept in the ledger: {again}, at no cost"
+    again = "the same call returns it" if answer.key is None else "the same key returns it"
+    return f"the answer was billed and is kept in the ledger: {again}, at no cost"
 
 
 def _valid(prepared: ActorRequest | InvalidRequestError) -> ActorRequest:

@@ -312,7 +312,7 @@ class ClaudeProvider(Closing):
         try:
             with self._lock:
                 if self._closed:
-                    raise ActorConfigurationError("the provider is closed; make a new one")
+                    raise ActorConfigurationError("the provider is closed; create a new one")
                 if self._thread is None or not self._thread.alive:
                     # Not alive: a fork left the thread and the sockets with the parent process.
                     self._thread, self._live = EventLoopThread("claude-live", closed=_CLOSED), None
@@ -342,7 +342,8 @@ class ClaudeProvider(Closing):
         params = encoder.build(asked)
         if params.get("stream"):
             raise InvalidRequestError(
-                "`stream: true` asks for an answer in pieces, which no actor gives; remove it",
+                "`stream: true` is not supported, because an actor returns whole answers; remove "
+                "it",
                 key=asked.key,
             )
         model, most = str(params["model"]), int(params["max_tokens"])
@@ -374,8 +375,8 @@ class ClaudeProvider(Closing):
             if answer.malformed is not None:
                 raise MalformedAnswerError(
                     f"{live.base_url} answered {answer.status}, but not in the API's format: "
-                    f"{answer.malformed.problem}. It was paid for; its bytes are kept in `raw` of "
-                    "this error. Check what stands between you and the API",
+                    f"{answer.malformed.problem}. The answer was billed; its bytes are in `raw` "
+                    "of this error. Check the proxies and gateways between you and the API",
                     raw=answer.raw,
                     problem=answer.malformed.problem,
                 )
@@ -431,7 +432,7 @@ class ClaudeProvider(Closing):
                 ) from None
             except httpx2.InvalidURL as error:
                 raise ActorConfigurationError(
-                    f"base_url: {self._base_url!r} is no URL: {error}"
+                    f"base_url: {self._base_url!r} is not a URL: {error}"
                 ) from None
             if not connection.credential:
                 raise AccountHaltedError(
@@ -448,7 +449,7 @@ class ClaudeProvider(Closing):
         if answer.may_be_billed:
             doubt = "; the call may have been processed and billed"
             if retry == "safe":
-                doubt += ", so it was not made again (`live_retry: always` makes it again)"
+                doubt += ", so it was not retried (set `live_retry: always` to retry it)"
         if answer.no_credential:
             return AccountHaltedError(f"no API key: {answer.reason}", reason="credentials")
         if fault is None:
@@ -463,7 +464,7 @@ class ClaudeProvider(Closing):
             )
         words = fault.describe()
         if fault.location is not None:
-            words = f"{words} (a redirect, which is not followed: check the base URL)"
+            words = f"{words} (a redirect, which is not followed; check the base URL)"
         if answer.is_redirect:
             # Every other call would get the same error.
             return AccountHaltedError(words, reason="refused")

@@ -58,7 +58,7 @@ async def converse(
         before = response
         if reason == "pause_turn" or (reason == "tool_use" and _ours(params, message, tools)):
             if turns >= mode.max_turns:
-                note = f"its answer {turns} asks for another turn, and max_turns is {turns}"
+                note = f"answer {turns} asks for another turn, but max_turns is {turns}"
                 raise _stopped(response, "max_turns", note)
             if reason == "pause_turn":
                 params = after_pause(params, message)

@@ -26,7 +26,7 @@ Prepared = ActorRequest | InvalidRequestError | MiddlewareError
 """A request to encode, or the error that prevents it."""
 
 NOTHING_SENT = "nothing was sent for it"
-LOST_WITH_IT = "the answer was paid for, and is lost, since no ledger keeps a live one"
+LOST_WITH_IT = "the answer was billed and is lost, because a live answer is in no ledger"
 
 REQUESTS_AT_ONCE = 64
 """Number of a run's requests that one thread receives together."""

@@ -239,7 +239,7 @@ class BatchesClient:
         except CredentialFault as error:
             return CreateAnswer(reason=str(error), never_connected=True)
         except TimeoutError:
-            return CreateAnswer(reason=f"no whole answer came within {self._answer_seconds:g} s")
+            return CreateAnswer(reason=f"no complete answer within {self._answer_seconds:g} s")
         self._note(response.headers)
         if not response.is_success:
             return CreateAnswer(fault=self._fault(response))
@@ -279,7 +279,7 @@ class BatchesClient:
 
     def _same(self, batch_id: str, found: RemoteBatch) -> RemoteBatch:
         if found.id != batch_id:
-            raise Unreachable(f"batch {found.id} was answered when {batch_id} was asked for")
+            raise Unreachable(f"batch {found.id} was returned instead of {batch_id}")
         return found
 
     async def count_tokens(self, body: bytes, headers: LaneHeaders) -> int:
@@ -364,7 +364,7 @@ class BatchesClient:
         except CredentialFault as error:
             raise Unreachable(str(error)) from None
         except TimeoutError:
-            raise Unreachable(f"no whole answer came within {seconds:g} s") from None
+            raise Unreachable(f"no complete answer within {seconds:g} s") from None
         if not response.is_success:
             raise ApiError(self._fault(response))
         self._note(response.headers)
@@ -429,7 +429,7 @@ class BatchesClient:
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             words = repr(self._redaction.first_words(response.content))
             raise Unreachable(
-                f"{call} was answered with something that is not the API's: {words}"
+                f"{call} was answered with something that is not in the API's format: {words}"
             ) from None
 
 

@@ -258,7 +258,7 @@ class LiveClient:
                 )
             words = self._redaction.first_words(response.content)
             return LiveAnswer(
-                reason=f"the server answered {status} with something that is no Message: "
+                reason=f"the server answered {status} with something that is not a Message: "
                 f"{words!r}; check the base URL",
                 status=status,
                 request_id=request_id,

@@ -261,7 +261,7 @@ def _check_blocks(content: list[dict[str, Any]]) -> None:
             raise ValueError("a block without a type")
         for name in ("text", "id", "name"):
             if name in block and not isinstance(block[name], str | None):
-                raise ValueError(f"a block whose {name} is no text")
+                raise ValueError(f"a block whose {name} is not a text")
         if kind == "text" and text is None:
             raise ValueError("a text block without text")
         if kind == "tool_use" and not (block.get("id") and block.get("name")):

@@ -181,7 +181,7 @@ def _container_id(container: bytes) -> str | None:
 @lru_cache(maxsize=64)
 def _tell_once(schema: bytes, why: str) -> None:
     _log.warning(
-        "answers cannot be judged by their schema, and are taken as they are: %s",
+        "answers cannot be validated by their schema, and are accepted unchanged: %s",
         why,
         extra={"for_people": True},
     )
@@ -198,7 +198,7 @@ def schema_problem(params: bytes, message: bytes) -> str | None:
         return None
     answer = _message.decode(message)
     if answer.stop_reason == "max_tokens":
-        return "it was cut short by max_tokens"
+        return "it was truncated by max_tokens"
     texts = [block.text or "" for block in _blocks.decode(answer.content) if block.type == "text"]
     try:
         value: Any = msgspec.json.decode("".join(texts))
@@ -207,7 +207,7 @@ def schema_problem(params: bytes, message: bytes) -> str | None:
             # The text before a call of a server tool is not part of the answer.
             value = msgspec.json.decode(texts[-1] if len(texts) > 1 else "")
         except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
-            return f"it is no JSON: {error}"
+            return f"it is not valid JSON: {error}"
     schema = bytes(config.format.schema)
     try:
         validator = validator_of(schema)
