@@ -13,7 +13,7 @@ from behave.runner import Context
 
 import claude_batch as cb
 from claude_batch.actor.tools import ToolFinder, Toolset
-from claude_batch.wire.turns import after_pause, after_rejection
+from claude_batch.wire.conversation import after_pause, after_rejection
 
 
 def unfit(what: _Unknown) -> None:  # noqa: F821 - that is what it is for

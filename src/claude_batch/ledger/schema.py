@@ -218,7 +218,7 @@ conversations: Table = Table(
     Column("consumed", Integer, nullable=False),  # last sending whose answer was continued
     Column("cost", BigInteger),  # of those answers, in nano-dollars; None if unknown
     Column("first_params", LargeBinary),  # the caller's params, once ``params`` holds more
-    Column("stopped", String),  # why it stopped: `claude_batch.ledger.conversations`
+    Column("stopped", String),  # why it stopped: `claude_batch.core.states.Stop`
     Column("note", Text),  # the same in words
 )
 """Requests that took more than one answer, or stopped between two."""

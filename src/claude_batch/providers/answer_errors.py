@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
 from claude_batch.actor.response import ActorResponse
 from claude_batch.core.errors import (
@@ -17,24 +17,18 @@ from claude_batch.core.errors import (
 from claude_batch.core.states import RequestState
 
 
-class Stopped(Protocol):
-    """The reason why a conversation stopped, as an `Answer` holds it."""
-
-    @property
-    def stopped(self) -> str | None:
-        """One of `claude_batch.ledger.conversations.Stop`."""
-        ...
-
-    @property
-    def note(self) -> str | None:
-        """The reason in words."""
-        ...
-
-
 def answer_error(
-    state: RequestState, response: ActorResponse, who: str, stop: Stopped | None = None
+    state: RequestState,
+    response: ActorResponse,
+    who: str,
+    stopped: str | None = None,
+    note: str | None = None,
 ) -> AnswerError:
-    """Return the error for an unusable answer; ``who`` names its request."""
+    """Return the error for an unusable answer; ``who`` names its request.
+
+    ``stopped``: why its conversation stopped, one of `claude_batch.core.states.Stop`; ``note`` is
+    the same in words.
+    """
     about: dict[str, Any] = {
         "text": response.text,
         "stop_reason": response.stop_reason,
@@ -52,9 +46,8 @@ def answer_error(
             "billed and is kept. Shorten the prompt",
             **about,
         )
-    note = stop.note or "" if stop is not None else ""
-    why = stop.stopped if stop is not None else None
-    if why == "invalid_output":
+    note = note or ""
+    if stopped == "invalid_output":
         return OutputValidationError(
             f"{who}: no answer matched the requested format. The last one failed because {note}. "
             "The answers were billed; the text of the last one is kept",
@@ -62,11 +55,11 @@ def answer_error(
             **about,
         )
     kept = "The conversation so far is kept"
-    if why == "max_turns":
+    if stopped == "max_turns":
         return TurnLimitError(
             f"{who}: {note}. {kept}; raise max_turns and send the request again", **about
         )
-    if why == "tool_interrupted":
+    if stopped == "tool_interrupted":
         return ToolInterruptedError(
             f"{who}: {note}. {kept}; check what the tool has done, then send the request again",
             **about,

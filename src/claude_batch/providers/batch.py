@@ -42,7 +42,6 @@ from claude_batch.lifecycle.observers import Carriers, checked_observers
 from claude_batch.lifecycle.tool_runner import Talk
 from claude_batch.money.estimates import Estimate
 from claude_batch.money.prices import prices_of
-from claude_batch.providers.conversation_options import talk_of
 from claude_batch.providers.document_placement import CallDocuments
 from claude_batch.providers.document_upload import Uploads
 from claude_batch.providers.entrance import Entered, Entrance, find_credentials
@@ -235,7 +234,7 @@ class ClaudeBatchProvider(Opened):
             entered.engine.acknowledge(answer.seq, taken=taken)
 
     def _ask(self, actor: ActorConfiguration, asked: ActorRequest, keep: bool) -> Future[Answer]:
-        encoder, mode, talk = self._encoders.of(actor), self._mode(actor), talk_of(actor)
+        encoder, mode, talk = self._encoders.of(actor), self._mode(actor), _talk_of(actor)
         if not (self._drive and encoder.has_documents(asked)):
             encoded = encoder.encode(asked)
             return self._call(encoded, actor.name, asked.key, mode, talk, keep)
@@ -482,7 +481,7 @@ class ClaudeBatchProvider(Opened):
             preflight=preflight,
             prices=prices_of(self.settings.prices),
             workbench=self._engine.workbench,
-            talk=talk_of(actor),
+            talk=_talk_of(actor),
         )
         if uploads is not None:
             uploads.run_id = writer.run_id
@@ -640,6 +639,14 @@ class ClaudeBatchProvider(Opened):
         from claude_batch.integrations.langchain import create_chat_model
 
         return create_chat_model(self, model, temperature=temperature, **kwargs)
+
+
+def _talk_of(actor: ActorConfiguration) -> Talk:
+    """Return how an actor's conversations continue. Raises `ActorConfigurationError`."""
+    toolset = actor.toolset
+    if toolset is None:
+        return Talk(judge=actor.judge)
+    return Talk(toolset.remembered, toolset.tools, actor.judge)
 
 
 def _kept(answer: Answer) -> str:

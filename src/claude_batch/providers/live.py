@@ -53,7 +53,7 @@ from claude_batch.lifecycle.event_loop_thread import EventLoopThread, wait_for
 from claude_batch.money.prices import prices_of
 from claude_batch.providers.closable import Closing
 from claude_batch.providers.keywords import LiveKeywords, mode_keywords
-from claude_batch.providers.live_conversation import converse
+from claude_batch.providers.live_conversation import converse_live
 from claude_batch.providers.middleware_runner import LOST_WITH_IT, MiddlewareRunner
 from claude_batch.providers.protocol import ProviderCapabilities
 from claude_batch.wire.encoding import LaneHeaders
@@ -353,7 +353,7 @@ class ClaudeProvider(Closing):
         async def ask(body: bytes) -> ActorResponse:
             return await self._call(model, most, body, encoded.headers, mode.live_retry)
 
-        return await converse(actor, encoded.params, ask, mode)
+        return await converse_live(actor, encoded.params, ask, mode)
 
     async def _call(
         self,

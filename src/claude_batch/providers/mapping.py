@@ -103,7 +103,8 @@ def _outcome(answer: Answer) -> ActorResponse | ActorError:
             problem=problem,
         )
     if answer.state in _ANSWERED and answer.raw is not None:
-        return answer_error(answer.state, _response(answer, answer.raw), f"{who}{batch}", answer)
+        response = _response(answer, answer.raw)
+        return answer_error(answer.state, response, f"{who}{batch}", answer.stopped, answer.note)
     if answer.state is RequestState.CANCELED:
         return BatchRequestError(
             f"{who}{batch} {_canceled_words(answer)}",

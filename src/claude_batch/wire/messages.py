@@ -131,7 +131,11 @@ _STOPS: dict[str | None, Disposition] = {
     "refusal": Disposition.REFUSED,
     "model_context_window_exceeded": Disposition.WINDOW_EXCEEDED,
 }
-"""Dispositions of successes whose stop reason is not an ordinary end of an answer."""
+
+
+def disposition_of(stop_reason: str | None) -> Disposition:
+    """Return what a success with this stop reason asks for."""
+    return _STOPS.get(stop_reason, Disposition.FINAL)
 
 
 class _InnerError(msgspec.Struct, gc=False):
@@ -232,7 +236,7 @@ def decode_line(line: bytes) -> ResultLine:
                 raise ValueError("a succeeded line without a message")
             _check_blocks(message.content)
             usage = message.usage.public()
-            disposition = _STOPS.get(message.stop_reason, Disposition.FINAL)
+            disposition = disposition_of(message.stop_reason)
             return ResultLine(
                 decoded.custom_id, "succeeded", disposition, usage, None, message.model
             )
