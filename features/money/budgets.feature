@@ -261,6 +261,18 @@ Feature: What a run, an actor or a day may cost is never passed
     Then the command line exits with 0
     And the budgets account for the API's bill
 
+  Scenario Outline: A budget that comes later counts what a line of the batch may hide, <after>
+    Given a batch of 3 requests that was sent under no budget
+    And the API counts 3 successes of it
+    When it is collected with a success that cost 7, a failure and a missing line, where a line hides a success
+    And <after>
+    Then a budget that comes now has 7 spent and the most of 2 requests in doubt
+
+    Examples:
+      | after                                       |
+      | nobody orders anything                      |
+      | what may be missing is sent again on order  |
+
   Scenario: What a run has cost stays spent when the run is removed
     Given an API that bills what it is told to
     And a command's file "one.jsonl" of 2 requests that use {"input_tokens": 10, "output_tokens": 900}

@@ -21,13 +21,22 @@ from staging import ledger_values, make_provider
 import claude_batch as cb
 from claude_batch.core.dollars import nano_dollars
 from claude_batch.core.states import RequestState
-from claude_batch.ledger import collected_batches, conversations, cost_sums, enqueue, reservations
+from claude_batch.ledger import (
+    budgets,
+    collected_batches,
+    conversations,
+    cost_sums,
+    enqueue,
+    reservations,
+    retries,
+)
+from claude_batch.ledger.charges import UNBOUNDED
 from claude_batch.ledger.collected_batches import NewResult
 from claude_batch.ledger.conversations import NextTurn
 from claude_batch.ledger.enqueue import NewRequest, NewRun
-from claude_batch.ledger.schema import charges, files, params, requests, results
+from claude_batch.ledger.schema import batches, charges, files, params, requests, results
 from claude_batch.ledger.store import Ledger, Seat
-from claude_batch.lifecycle.budget_room import most_cost
+from claude_batch.lifecycle.budget_room import count_under_way, most_cost
 from claude_batch.lifecycle.packer import pack_due
 from claude_batch.money.prices import prices_of
 from claude_batch.providers import result_cursor
@@ -179,9 +188,19 @@ def _(context: Context, count: int) -> None:
 
 @given("a batch of {count:d} requests that was sent under a budget, each with a reservation of 100")
 def _(context: Context, count: int) -> None:
+    _pack(context, count, cb.BatchProcessingMode(budget_usd=Decimal(1)), reserve=100)
+
+
+@given("a batch of {count:d} requests that was sent under no budget")
+def _(context: Context, count: int) -> None:
+    _pack(context, count, cb.BatchProcessingMode(), reserve=None)
+
+
+def _pack(
+    context: Context, count: int, mode: cb.BatchProcessingMode, *, reserve: int | None
+) -> None:
     context.store = Ledger(os.environ["CLAUDE_BATCH_LEDGER"])
     context.add_cleanup(context.store.close)
-    mode = cb.BatchProcessingMode(budget_usd=Decimal(1))
     with context.store.write() as tx:
         workspace = enqueue.ensure_workspace(tx, "http://nowhere", "a key")
         lane = enqueue.ensure_lane(tx, workspace, "2023-06-01", "", "")
@@ -193,8 +212,8 @@ def _(context: Context, count: int) -> None:
             created=0.0,
             converses=True,
         )
-        run = enqueue.begin_run(tx, asked)
-        new = [NewRequest(f"{n:032x}", n, None, lane, b"{}", reserve=100) for n in range(count)]
+        context.run_id = run = enqueue.begin_run(tx, asked)
+        new = [NewRequest(f"{n:032x}", n, None, lane, b"{}", reserve=reserve) for n in range(count)]
         enqueue.add_requests(tx, run, new, created=0.0, due=0.0)
         enqueue.finish_storing(tx, run, digest="d", stored=0.0)
     [context.batch], _ = pack_due(context.store, Seat(workspace, 0), 1.0)
@@ -223,6 +242,35 @@ def _(context: Context, how: str) -> None:
             reservations.put_reserves(tx, [(1, 150)])
         if "comes" in how:
             cost_sums.put_costs(tx, [(1, 1, "m", 7, 7, 7)])
+
+
+@given("the API counts {count:d} successes of it")
+def _(context: Context, count: int) -> None:
+    with context.store.write() as tx:
+        counts = json.dumps({"succeeded": count})
+        collected_batches.mark_ended(tx, context.batch, counts=counts, ended=1.5)
+        tx.execute(update(batches).values(remote_id="msgbatch_1"))
+
+
+@when("nobody orders anything")
+def _(context: Context) -> None: ...
+
+
+@when("what may be missing is sent again on order")
+def _(context: Context) -> None:
+    with context.store.write() as tx:
+        found = retries.send_missing(tx, context.run_id, [context.batch], now=3.0)
+        assert found == 2, found
+
+
+@then("a budget that comes now has {spent:d} spent and the most of {count:d} requests in doubt")
+def _(context: Context, spent: int, count: int) -> None:
+    with context.store.write() as tx:
+        budgets.set_amount(tx, "actor", "a/b", 1)
+    count_under_way(context.store, None, prices_of(), [("actor", "a/b")], 4.0)
+    with context.store.read() as tx:
+        [found] = budgets.all_budgets(tx, 0)
+    assert (found.spent, found.doubt) == (spent, count * UNBOUNDED), found
 
 
 @then("{spent:d} is spent of it, and {kept:d} is kept")

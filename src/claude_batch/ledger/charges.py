@@ -434,23 +434,41 @@ def open_rows(tx: Connection, which: ColumnElement[bool]) -> None:
 
 def _count_collected(tx: Connection, batch_id: int) -> None:
     open_rows(tx, batch_runs.c.batch_id == batch_id)
+    contradicted = _is_contradicted(tx, batch_id)
     # A conversation leaves the batch that answered one of its turns.
-    _settle(tx, batch_id, _answered(batch_id), lost=False, contradicted=False, unfinished=False)
+    answers = _answered(batch_id)
+    _settle(tx, batch_id, answers, lost=False, contradicted=contradicted, unfinished=False)
     # Lost requests may have been billed, even if the user ordered them to be sent again.
     former = requests.c.seq.in_(
         select(former_members.c.request_seq).where(former_members.c.batch_id == batch_id)
     )
-    answered = exists().where(
+    no_result = ~exists().where(
         results.c.batch_id == batch_id, results.c.request_seq == requests.c.seq
     )
-    is_lost = or_(
-        and_(requests.c.batch_id == batch_id, requests.c.state == RequestState.LOST),
-        and_(former, ~answered),
-    )
+    is_lost = and_(requests.c.batch_id == batch_id, requests.c.state == RequestState.LOST)
+    if contradicted:
+        is_lost = and_(is_lost, no_result)  # the others are settled above
+    is_lost = or_(is_lost, and_(former, no_result))
     lost = select(requests.c.run_id, func.sum(_RESERVE)).where(is_lost).group_by(requests.c.run_id)
     for run_id, amount in tx.execute(lost).all():
         mine = and_(of_batch(batch_id), charges.c.run_id == run_id)
         tx.execute(update(charges).where(mine).values(doubt=charges.c.doubt + amount))
+
+
+def _is_contradicted(tx: Connection, batch_id: int) -> bool:
+    """Return whether the API counts more successes of a collected batch than are stored."""
+    counted = func.json_extract(batches.c.counts, "$.succeeded")
+    stored = (
+        select(func.count())
+        .select_from(results)
+        .where(
+            results.c.batch_id == batch_id,
+            _OWN_RESULT,
+            results.c.outcome == RequestState.SUCCEEDED,
+        )
+        .scalar_subquery()
+    )
+    return bool(tx.scalar(select(counted > stored).where(batches.c.id == batch_id)))
 
 
 def _count_calls(tx: Connection, batch_id: int) -> None:

@@ -9,7 +9,7 @@ from sqlalchemy import Connection, and_, bindparam, case, func, or_, select, upd
 
 from claude_batch.core.states import RequestState
 from claude_batch.ledger.batch_contents import ALONE, ELIGIBLE
-from claude_batch.ledger.schema import former_members, params, requests, runs
+from claude_batch.ledger.schema import former_members, params, requests, results, runs
 from claude_batch.ledger.store import plain_rows
 
 PAGE = 1000
@@ -30,19 +30,23 @@ _QUEUED = _BODIES.join(runs, runs.c.id == requests.c.run_id).where(
     requests.c.lane_id == bindparam("of"), *ELIGIBLE
 )
 _LOST = _OF_BATCH.where(requests.c.state == RequestState.LOST)
+_FAILED = _BODIES.join(results, results.c.request_seq == requests.c.seq).where(
+    results.c.batch_id == bindparam("of"), results.c.outcome != RequestState.SUCCEEDED
+)
 _CALLED = _OF_BATCH.where(
     or_(requests.c.state == RequestState.PACKED, requests.c.state == RequestState.LOST)
 )
 
-Source = Literal["batch", "former", "lost", "lane", "calls"]
-"""Requests of a batch, requests that left it, requests lost in it, requests queued in a lane, or
-live calls under way or lost.
+Source = Literal["batch", "former", "lost", "failed", "lane", "calls"]
+"""Requests of a batch, requests that left it, requests lost in it, requests with a failure as its
+result, requests queued in a lane, or live calls under way or lost.
 """
 
 _SOURCES: dict[str, Any] = {
     "batch": _OF_BATCH,
     "former": _FORMER,
     "lost": _LOST,
+    "failed": _FAILED,
     "lane": _QUEUED,
     "calls": _CALLED,
 }

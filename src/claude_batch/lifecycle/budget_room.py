@@ -148,7 +148,7 @@ def count_under_way(
         if groups_live_calls(state):
             _reserve_all(ledger, seat, prices, "calls", batch_id, now)
         elif state == BatchState.COLLECTED:
-            for source in ("lost", "former"):
+            for source in ("lost", "former", "failed"):
                 _reserve_all(ledger, seat, prices, source, batch_id, now)
         else:
             for source in ("batch", "former"):
