@@ -89,7 +89,7 @@ Feature: What happens between two steps of the driver is heeded by the next one
     When a run of 2 prompts is stored without driving
     And at before_intent the ledger falls behind its mark
     And the ledger is advanced in vain
-    Then the ledger error says "may not be sent: the ledger is behind its high-water mark"
+    Then the ledger error says "may not be sent, because the ledger is behind its high-water mark"
     And the API has seen 0 batches
 
   Scenario: A driver that is stopped during an upload has sent nothing

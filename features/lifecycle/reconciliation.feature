@@ -277,7 +277,7 @@ Feature: Reconciliation finds out what became of a sending that had no answer
     And a batch provider with {"settling": 2, "exclusive_workspace": true}
     When a run of 3 prompts is submitted and somebody else makes a batch as large
     Then the run's state becomes halted
-    And the status says "somebody else's"
+    And the status says "belongs to another client"
     When the provider resumes
     And the results are read in order
     Then there are 3 results in the order of the prompts

@@ -27,7 +27,7 @@ Feature: Submission sends nothing twice, and knows what it does not know
     And a batch provider with {"max_wait": 2, "poll_interval": 0.05, "settling": 3600}
     When a run of 4 prompts is submitted
     Then a batch of the run becomes unknown
-    And the status says "it is unknown whether the API took"
+    And the status says "it is unknown whether the API accepted"
     And no batch was posted more than once
     When the run is waited for
     Then the error is a BatchTimeoutError

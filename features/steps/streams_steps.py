@@ -29,7 +29,7 @@ def _(context: Context) -> None:
         expected = row["says"].replace("RUN", context.run_id)
         assert expected in done.stderr, (row["command"], done.stderr)
         assert expected or not done.stderr, (row["command"], done.stderr)
-        for wrong in ("bug of", "Traceback", "Exception ignored"):
+        for wrong in ("bug in claude-batch", "Traceback", "Exception ignored"):
             assert wrong not in done.stderr, (row["command"], done.stderr)
 
 

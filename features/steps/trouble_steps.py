@@ -85,7 +85,7 @@ def _(context: Context) -> None:
     try:
         context.engine.advance(context.door)
     except EngineStoppedError as error:
-        assert "make a new one" in str(error)
+        assert "create a new one" in str(error)
     else:
         raise AssertionError("a stopped engine advances")
 
