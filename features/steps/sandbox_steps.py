@@ -457,11 +457,6 @@ def _(context: Context, text: str) -> None:
     contains(context.sandbox_answer.json()["content"][0]["text"], text)
 
 
-@then("the sandbox's message text as JSON is")
-def _(context: Context) -> None:
-    equal(json.loads(context.sandbox_answer.json()["content"][0]["text"]), json.loads(context.text))
-
-
 @then('the sandbox calls the tool "{name}" with')
 def _(context: Context, name: str) -> None:
     message = context.sandbox_answer.json()
