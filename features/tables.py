@@ -18,6 +18,7 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from enum import Enum
+from pathlib import Path
 from typing import Any, get_type_hints
 
 import msgspec
@@ -39,11 +40,17 @@ def rule(sentence: str) -> Callable[[Function], Function]:
     """Register the function behind the step "Then SENTENCE as follows"."""
 
     def register(function: Function) -> Function:
-        assert sentence not in _RULES, f"two functions for: {sentence}"
-        _RULES[sentence] = function
+        # Behave runs a module of steps that another one has imported a second time.
+        known = _RULES.setdefault(sentence, function)
+        assert _line(known) == _line(function), f"two functions for: {sentence}"
         return function
 
     return register
+
+
+def _line(function: Function) -> tuple[str, int]:
+    code = function.__code__
+    return Path(code.co_filename).name, code.co_firstlineno
 
 
 def check(context: Context, sentence: str) -> None:
