@@ -74,7 +74,7 @@ def _problems(function: Function, given: dict[str, Any], expected: dict[str, str
     words = expected.pop("error", None)
     try:
         result = function(**given)
-    except (ActorError, ValueError) as error:
+    except (ActorError, TypeError, ValueError) as error:
         if not words:
             return [f"it raised {error!r}"]
         return [] if _fits(f"…{words}…", str(error)) else [f"the error says: {error}"]

@@ -13,16 +13,6 @@ Feature: A setting is declared once
   Scenario: every setting of a run or a ledger is a keyword of the same type
     Then the settings' keywords have the names and types of the table
 
-  Scenario Outline: a keyword that is no setting is refused: <keywords>
-    When the settings' provider <provider> is made with <keywords>
-    Then the settings' provider is refused with "<words>"
-
-    Examples:
-      | provider            | keywords          | words                                 |
-      | ClaudeBatchProvider | {"lingre": 1}     | there is no setting 'lingre'          |
-      | ClaudeProvider      | {"linger": 1}     | there is no setting 'linger'          |
-      | ClaudeProvider      | {"max_turns": 0}  | max_turns: Input should be greater    |
-
   Scenario Outline: the flags of <command> are those of the table
     Then the settings' flags of "<command>" are the table's for "<groups>"
 

@@ -24,13 +24,13 @@ Feature: Whatever a server sends ends in an answer or in a named error
     Then it is malformed, in a batch and live
 
     Examples:
-      | what                          | content                                               |
-      | a number out of range         | [{"type": "x", "input": 1e400}]                       |
-      | nested 150 deep               | [{"type": "x", "input": DEEP}]                        |
-      | a text that is none           | [{"type": "text", "text": ["x"]}]                     |
-      | an id that is no text         | [{"type": "x", "id": 5}]                              |
-      | a block without a type        | [{"text": "x"}]                                       |
-      | a lone surrogate out of sight | [{"type": "x", "input": "\ud800"}]                    |
+      | what                          | content                            |
+      | a number out of range         | [{"type": "x", "input": 1e400}]    |
+      | nested 150 deep               | [{"type": "x", "input": DEEP}]     |
+      | a text that is none           | [{"type": "text", "text": ["x"]}]  |
+      | an id that is no text         | [{"type": "x", "id": 5}]           |
+      | a block without a type        | [{"text": "x"}]                    |
+      | a lone surrogate out of sight | [{"type": "x", "input": "\ud800"}] |
 
   Scenario Outline: A success with something strange beside its answer is used as it is: <what>
     When a success comes with <fields>
@@ -74,16 +74,10 @@ Feature: Whatever a server sends ends in an answer or in a named error
     When an error page comes that repeats the key where its message is cut
     Then no part of the key is in the message
 
-  Scenario Outline: Money is written exactly, below zero too: <nano>
-    Then <nano> nano-dollars are written as <exact>, as <short> and rounded as <rounded>
-
-    Examples:
-      | nano           | exact           | short         | rounded    |
-      | -1500          | -0.000001500    | -$0.0000015   | -$0.000002 |
-      | -1000000000    | -1.000000000    | -$1           | -$1.0000   |
-      | 1500           | 0.000001500     | $0.0000015    | $0.000002  |
-      | 0              | 0.000000000     | $0            | $0.000000  |
-      | 20500000000    | 20.500000000    | $20.50        | $20.50     |
-      | 1234567890     | 1.234567890     | $1.23456789   | $1.2346    |
-      | 12345000000000 | 12345.000000000 | $12,345       | $12,345.00 |
-      | -12345678      | -0.012345678    | -$0.012345678 | -$0.0123   |
+  Scenario: Money is written exactly, below zero too
+    Then nano-dollars are written in an output line as follows
+      | nano        | dollars      |
+      | -1500       | -0.000001500 |
+      | -1000000000 | -1.000000000 |
+      | 1500        | 0.000001500  |
+      | 0           | 0.000000000  |

@@ -31,10 +31,8 @@ Feature: The ledger's log is moved into its file by who drives, and never grows 
     When a run of 3 prompts of 3 MiB is answered
     Then the driver has moved the log into the file
 
-  Scenario Outline: What is committed is on the disk: <platform>
-    Then a connection on <platform> has synchronous FULL, and fullfsync <full>
-
-    Examples:
-      | platform | full |
-      | linux    | 0    |
-      | darwin   | 1    |
+  Scenario: What is committed is on the disk
+    Then a ledger's connection has the pragmas as follows
+      | platform | journal_mode | synchronous | fullfsync |
+      | linux    | wal          | 2           | 0         |
+      | darwin   | wal          | 2           | 1         |

@@ -97,9 +97,9 @@ Feature: Reconciliation finds out what became of a sending that had no answer
     And the API has seen 1 batch
 
     Examples:
-      | stray                                   |
-      | {"type": "foreign_lines"}               |
-      | {"type": "foreign_lines", "count": 3}   |
+      | stray                                 |
+      | {"type": "foreign_lines"}             |
+      | {"type": "foreign_lines", "count": 3} |
 
   Scenario: Somebody else's batch is known by its first thousand lines
     Given an API
@@ -326,32 +326,28 @@ Feature: Reconciliation finds out what became of a sending that had no answer
     Then there is no error
     And the API has processed 2 requests, none twice
 
-  Scenario Outline: What may be ours: <what>
-    Then a batch with <remote> may be ours: <answer>
+  Scenario: What may be ours
+    Then a batch at the API may be ours as follows
+      | what                          | batch                                        | ours |
+      | as many, of the right age     | {"count": 4, "created": 1000}                | yes  |
+      | nothing counted yet           | {"count": 0, "created": 1000}                | yes  |
+      | another count                 | {"count": 5, "created": 1000}                | no   |
+      | listed before the POST        | {"count": 4, "created": 1000, "id": "seen"}  | no   |
+      | accounted for                 | {"count": 4, "created": 1000, "id": "known"} | no   |
+      | older than the lookback       | {"count": 4, "created": 300}                 | no   |
+      | just within the lookback      | {"count": 4, "created": 400}                 | yes  |
+      | made after settling           | {"count": 4, "created": 2000}                | no   |
+      | of an age that cannot be read | {"count": 4}                                 | yes  |
 
-    Examples:
-      | what                              | remote                                      | answer |
-      | as many, of the right age         | {"count": 4, "created": 1000}               | yes    |
-      | nothing counted yet               | {"count": 0, "created": 1000}               | yes    |
-      | another count                     | {"count": 5, "created": 1000}               | no     |
-      | listed before the POST            | {"count": 4, "created": 1000, "id": "seen"} | no     |
-      | accounted for                     | {"count": 4, "created": 1000, "id": "known"} | no    |
-      | older than the lookback           | {"count": 4, "created": 300}                | no     |
-      | just within the lookback          | {"count": 4, "created": 400}                | yes    |
-      | made after settling               | {"count": 4, "created": 2000}               | no     |
-      | of an age that cannot be read     | {"count": 4}                                | yes    |
-
-  Scenario Outline: What candidates decide: <states>, <settled>
-    Then candidates that are <states> decide <decision> when the list is <settled>
-
-    Examples:
-      | states           | settled     | decision   |
-      |                  | not settled | WAIT       |
-      |                  | settled     | DISPROVED  |
-      | foreign          | settled     | DISPROVED  |
-      | foreign, open    | settled     | WAIT       |
-      | foreign, gone    | settled     | UNRESOLVED |
-      | gone             | not settled | WAIT       |
+  Scenario: What candidates decide
+    Then candidates decide as follows
+      | states        | settled | decision   |
+      |               | no      | WAIT       |
+      |               | yes     | DISPROVED  |
+      | foreign       | yes     | DISPROVED  |
+      | foreign, open | yes     | WAIT       |
+      | foreign, gone | yes     | UNRESOLVED |
+      | gone          | no      | WAIT       |
 
   Scenario: A new batch avoids the count of an unknown one
     Given an API

@@ -106,10 +106,6 @@ Feature: Middleware changes requests and responses, and a fault in it fails one 
       | returns nothing from before_request | before_request |
       | returns nothing from after_response | after_response |
 
-  Scenario: An object with neither method is refused
-    When a provider is given the middleware 5
-    Then the outcome is a TypeError about middleware
-
   Scenario Outline: Middleware that blocks holds up its own request alone: <who>, <how>
     Given an API
     And middleware that blocks until the caller's loop has gone on
@@ -235,12 +231,3 @@ Feature: Middleware changes requests and responses, and a fault in it fails one 
     Given an API
     When a process without middleware asks, and counts its threads
     Then it has none for middleware
-
-  Scenario Outline: A time-out that is none is refused: <timeout>
-    When a provider is given the middleware time-out <timeout>
-    Then the outcome is an ActorConfigurationError about middleware_timeout
-
-    Examples:
-      | timeout |
-      | "soon"  |
-      | 0       |

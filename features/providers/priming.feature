@@ -83,9 +83,6 @@ Feature: One request of each shared prefix goes ahead, and requests that share o
     Then no prefix is in more than 2 batches, where each could have been in 5
     And every request of it was answered once
 
-  Scenario: Priming needs marks
-    Then a batch provider with {"prime": true} is refused because of "it needs `cache: auto`"
-
   Scenario: A command that only submits says what is held, and the next one sends it
     Given a command's API with {"latency": 1.5}
     And a command's actor with a long system prompt

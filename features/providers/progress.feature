@@ -28,18 +28,16 @@ Feature: How far a run is, and what it waits for, since when, and what would cha
     When 4 more prompts are submitted
     Then the progress is soon 0.5, with the cost of what is collected
 
-  Scenario Outline: An end is expected where past batches tell one: <what>
-    Then batches submitted <ago> seconds ago, <more> more to send, after <took>, end in <seconds>
-
-    Examples:
-      | what                                    | ago     | more | took       | seconds |
-      | the median                              | 0       | no   | 10, 20, 90 | 20      |
-      | of those that took longer than this one | 50      | no   | 10, 20, 90 | 40      |
-      | the latest of several                   | 0, 15   | no   | 10, 20, 30 | 20      |
-      | with what is to be sent                 | 15      | yes  | 10, 20, 30 | 20      |
-      | nothing waits                           |         | no   | 10         | 0       |
-      | no batch has ended yet                  | 5       | no   |            | never   |
-      | it takes longer than any                | 100     | no   | 10, 20, 90 | never   |
+  Scenario: An end is expected where past batches tell one
+    Then the end of a run is expected as follows
+      | what                                    | batches submitted ago | more to send | past batches took | ends in |
+      | the median                              | 0                     | no           | 10, 20, 90        | 20      |
+      | of those that took longer than this one | 50                    | no           | 10, 20, 90        | 40      |
+      | the latest of several                   | 0, 15                 | no           | 10, 20, 30        | 20      |
+      | with what is to be sent                 | 15                    | yes          | 10, 20, 30        | 20      |
+      | nothing waits                           |                       | no           | 10                | 0       |
+      | no batch has ended yet                  | 5                     | no           |                   | never   |
+      | it takes longer than any                | 100                   | no           | 10, 20, 90        | never   |
 
   Scenario Outline: Each state says what is waited for and what would change it: <state>
     Given an API that takes 3600 seconds for a batch
@@ -51,14 +49,14 @@ Feature: How far a run is, and what it waits for, since when, and what would cha
       """
 
     Examples:
-      | state   | words                                                      |
-      | storing | still being stored; nothing of it is sent before           |
-      | running | 1 batch at the API, for                                   |
-      | parked  | no process drives it: `claude-batch resume` goes on        |
-      | halted  | once the cause is gone, `claude-batch resume`; halted for  |
-      | queued  | its turn to be sent, which comes by itself                  |
-      | unknown | it is unknown whether the API took 1 sending with 1 request |
-      | cancelling | it was cancelled: what is at the API ends soon, and what had finished is kept |
+      | state                 | words                                                                                                |
+      | storing               | still being stored; nothing of it is sent before                                                     |
+      | running               | 1 batch at the API, for                                                                              |
+      | parked                | no process drives it: `claude-batch resume` goes on                                                  |
+      | halted                | once the cause is gone, `claude-batch resume`; halted for                                            |
+      | queued                | its turn to be sent, which comes by itself                                                           |
+      | unknown               | it is unknown whether the API took 1 sending with 1 request                                          |
+      | cancelling            | it was cancelled: what is at the API ends soon, and what had finished is kept                        |
       | unknown and cancelled | it was cancelled: what is at the API ends soon, and what had finished is kept; it is unknown whether |
 
   Scenario Outline: A run that nobody drives is not said to be parked where more is known: <state>
@@ -96,10 +94,8 @@ Feature: How far a run is, and what it waits for, since when, and what would cha
     When a run of 2 prompts is stored without driving
     Then the status says "1 batch being sent"
 
-  Scenario Outline: Times are said as people say them
-    Then <seconds> seconds are said as "<words>"
-
-    Examples:
+  Scenario: Times are said as people say them
+    Then seconds are said as follows
       | seconds | words  |
       | -3      | 0s     |
       | 45.4    | 45s    |
@@ -127,7 +123,7 @@ Feature: How far a run is, and what it waits for, since when, and what would cha
       """
     When a command runs on a terminal with a cursor: run actor.yaml asks.jsonl -o out.jsonl --budget 20 --max-attempts 4
     Then the terminal has drawn right above a table
-      | line                                                                              |
-      | ━ 0 of 3 requests done                                                            |
-      | ━ 2 of 3 requests done, cost so far \$0\.\d+ of \$20, about [0-3]s left           |
+      | line                                                                    |
+      | ━ 0 of 3 requests done                                                  |
+      | ━ 2 of 3 requests done, cost so far \$0\.\d+ of \$20, about [0-3]s left |
     And the terminal says "is stored: 3 requests", "waiting for: 1 batch at the API"

@@ -381,17 +381,3 @@ def _value(field: dataclasses.Field[Any]) -> Any:
     if "int" in kind or "float" in kind:
         return 1
     return "found" if "Outcome" in kind else "words"
-
-
-@when("an observer that is a number is given to a provider")
-def _(context: Context) -> None:
-    try:
-        cb.ClaudeBatchProvider(observers=[5])  # type: ignore[list-item]
-    except TypeError as error:
-        context.outcome = error
-
-
-@then("the outcome is a TypeError that names it")
-def _(context: Context) -> None:
-    assert isinstance(context.outcome, TypeError)
-    assert "observers: 5 is no callable" in str(context.outcome)

@@ -17,6 +17,7 @@ from typing import Any
 
 from behave import given, then, use_step_matcher, when
 from behave.runner import Context
+from tables import rule
 
 from claude_batch.actor.configuration import ActorConfiguration
 from claude_batch.actor.request import ActorRequest
@@ -609,11 +610,11 @@ def _(context: Context) -> None:
     assert len(_calls(context)) == 1, _calls(context)
 
 
-@then("a live chat model made with {settings} and {arguments} retries {times:d} times")
-def _(context: Context, settings: str, arguments: str, times: int) -> None:
-    _provide(context, **json.loads(settings))
-    model = context.live_provider.create_chat_model("claude-haiku-4-5", **json.loads(arguments))
-    assert model.max_retries == times, model.max_retries
+@rule("a live chat model retries")
+def _(context: Context, settings: dict[str, Any], arguments: dict[str, Any]) -> dict[str, int]:
+    _provide(context, **settings)
+    model = context.live_provider.create_chat_model("claude-haiku-4-5", **arguments)
+    return {"times": model.max_retries}
 
 
 @then('the live call failed with status none and the words "{words}"')
@@ -645,10 +646,10 @@ def _(context: Context) -> None:
     assert context.live_error.request_id == call["request_id"] and call["request_id"]
 
 
-@then("a live call of {model} with max_tokens {tokens:d} may be silent for {seconds:d} seconds")
-def _(context: Context, model: str, tokens: int, seconds: int) -> None:
+@rule("a live call may be silent")
+def _(context: Context, model: str, max_tokens: int) -> dict[str, float]:
     seen: list[Any] = []
-    changes = {"model": model, "options": {"max_tokens": tokens}}
+    changes = {"model": model, "options": {"max_tokens": max_tokens}}
     actor = context.live_actor.model_copy(update=changes)
 
     async def run() -> None:
@@ -666,7 +667,8 @@ def _(context: Context, model: str, tokens: int, seconds: int) -> None:
     except LiveRequestError as error:
         assert str(error) == "enough", error
     [timeout] = seen
-    assert timeout.read == seconds and timeout.connect == 10, timeout
+    assert timeout.connect == 10, timeout
+    return {"seconds": timeout.read}
 
 
 @then('the live request was invalid: "{text}", and the server was not called')
@@ -674,16 +676,6 @@ def _(context: Context, text: str) -> None:
     assert isinstance(context.live_error, InvalidRequestError), repr(context.live_error)
     assert text in str(context.live_error), context.live_error
     assert _calls(context) == []
-
-
-@then('a live provider made with {settings} is refused with "{text}"')
-def _(context: Context, settings: str, text: str) -> None:
-    try:
-        ClaudeProvider(**json.loads(settings))
-    except ActorConfigurationError as error:
-        assert text in str(error), error
-    else:
-        raise AssertionError("it was made")
 
 
 # --- life and death -------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from behave import given, then, when
 from behave.runner import Context
 from sqlalchemy import func, insert, select
 from staging import until
+from tables import rule
 
 from claude_batch.ledger.schema import params
 from claude_batch.ledger.store import Ledger
@@ -100,12 +101,11 @@ def _(context: Context) -> None:
     until(lambda: size(context) > 9 * MIB)
 
 
-@then("a connection on {platform} has synchronous FULL, and fullfsync {full:d}")
-def _(context: Context, platform: str, full: int) -> None:
+@rule("a ledger's connection has the pragmas")
+def _(context: Context, platform: str) -> dict[str, object]:
     with mock.patch("sys.platform", platform):
-        ledger = Ledger(str(context.tmp / "flushed.db"))
+        ledger = Ledger(str(context.tmp / f"{platform}.db"))
     context.add_cleanup(ledger.close)
     with ledger.read() as tx:
-        assert tx.exec_driver_sql("PRAGMA synchronous").scalar() == 2
-        assert tx.exec_driver_sql("PRAGMA journal_mode").scalar() == "wal"
-        assert tx.exec_driver_sql("PRAGMA fullfsync").scalar() == full
+        names = ("journal_mode", "synchronous", "fullfsync")
+        return {name: tx.exec_driver_sql(f"PRAGMA {name}").scalar() for name in names}

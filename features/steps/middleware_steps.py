@@ -169,14 +169,6 @@ def _(context: Context) -> None:
         context.results = list(again.results_sync())
 
 
-@when("a provider is given the middleware {number:d}")
-def _(context: Context, number: int) -> None:
-    try:
-        cb.ClaudeProvider(middleware=[number])
-    except TypeError as error:
-        context.outcome = error
-
-
 @then('the API was asked "{words}"')
 def _(context: Context, words: str) -> None:
     # The sandbox's answers quote the prompt.
@@ -228,11 +220,6 @@ def _(context: Context) -> None:
 @then("all of its results are answers")
 def _(context: Context) -> None:
     assert len(context.results) == 3 and all(result.ok for result in context.results)
-
-
-@then("the outcome is a TypeError about middleware")
-def _(context: Context) -> None:
-    assert "middleware: 5 has neither" in str(context.outcome)
 
 
 # Blocking, asynchronous and slow middleware
@@ -584,16 +571,3 @@ def _(context: Context) -> None:
 def _(context: Context) -> None:
     assert "claude-batch-engine" in context.said, context.said
     assert "middleware" not in context.said, context.said
-
-
-@when("a provider is given the middleware time-out {timeout}")
-def _(context: Context, timeout: str) -> None:
-    try:
-        cb.ClaudeBatchProvider(middleware_timeout=json.loads(timeout))
-    except cb.ActorConfigurationError as error:
-        context.outcome = error
-
-
-@then("the outcome is an ActorConfigurationError about middleware_timeout")
-def _(context: Context) -> None:
-    assert str(context.outcome).startswith("middleware_timeout: "), context.outcome

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -184,13 +183,3 @@ def _(context: Context) -> None:
     [primer] = primed()
     first = min(row.batch_id for row in found)
     assert [row.seq for row in found if row.batch_id == first] == [primer]
-
-
-@then('a batch provider with {settings} is refused because of "{words}"')
-def _(context: Context, settings: str, words: str) -> None:
-    try:
-        cb.ClaudeBatchProvider(**json.loads(settings))
-    except cb.ActorConfigurationError as error:
-        assert words in str(error), error
-    else:
-        raise AssertionError("it was not refused")

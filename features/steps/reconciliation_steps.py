@@ -15,6 +15,7 @@ from behave import given, then, when
 from behave.runner import Context
 from sqlalchemy import func, select, update
 from staging import KEY, ledger_values, start_api, unknown_command, until
+from tables import rule
 
 from claude_batch.actor.request import ActorRequest
 from claude_batch.core.states import CandidateState
@@ -246,39 +247,6 @@ def _submitted_earlier(days: int) -> None:
 # Decisions
 
 
-@then("a batch with {remote} may be ours: {answer}")
-def _(context: Context, remote: str, answer: str) -> None:
-    facts: dict[str, Any] = json.loads(remote)
-    begun = datetime(2026, 11, 21, 10, tzinfo=UTC)
-    made = None if "created" not in facts else begun + timedelta(seconds=facts["created"])
-    batch = RemoteBatch(
-        id=facts.get("id", "new"),
-        processing_status="in_progress",
-        request_counts=RequestCounts(processing=facts["count"]),
-        created_at=None if made is None else made.isoformat(),
-    )
-    fits = may_be_ours(
-        batch,
-        snapshot={"seen"},
-        known={"known"},
-        request_count=4,
-        not_before=begun.timestamp() + 400,
-        not_after=begun.timestamp() + 1900,
-    )
-    assert fits is (answer == "yes")
-
-
-@then("candidates that are {states} decide {decision} when the list is {settled}")
-def _(context: Context, states: str, decision: str, settled: str) -> None:
-    found = [CandidateState(word.strip()) for word in states.split(",") if word.strip()]
-    assert decide(found, settled=settled == "settled").name == decision
-
-
-@then("candidates that are  decide {decision} when the list is {settled}")
-def _(context: Context, decision: str, settled: str) -> None:
-    assert decide([], settled=settled == "settled").name == decision
-
-
 @when("somebody else's batches are deleted")
 def _(context: Context) -> None:
     with anthropic.Anthropic(api_key=KEY, base_url=context.api.url, max_retries=0) as client:
@@ -326,3 +294,30 @@ def _(context: Context) -> None:
     # What was given up is still shown, since it may be sent again on order.
     said = unknown_command(context.run.id, "--give-up")
     assert "nothing was changed" in said, said
+
+
+@rule("a batch at the API may be ours")
+def _(what: str, batch: dict[str, Any]) -> bool:
+    """Of a sending of 4 requests, begun at second 0 and settled by second 1900."""
+    begun = datetime(2026, 11, 21, 10, tzinfo=UTC)
+    made = begun + timedelta(seconds=batch["created"]) if "created" in batch else None
+    remote = RemoteBatch(
+        id=batch.get("id", "new"),
+        processing_status="in_progress",
+        request_counts=RequestCounts(processing=batch["count"]),
+        created_at=None if made is None else made.isoformat(),
+    )
+    return may_be_ours(
+        remote,
+        snapshot={"seen"},
+        known={"known"},
+        request_count=4,
+        not_before=begun.timestamp() + 400,
+        not_after=begun.timestamp() + 1900,
+    )
+
+
+@rule("candidates decide")
+def _(states: str, settled: bool) -> object:
+    found = [CandidateState(word.strip()) for word in states.split(",") if word.strip()]
+    return decide(found, settled=settled)

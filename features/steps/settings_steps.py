@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
@@ -16,7 +15,6 @@ import click
 from behave import given, then, when
 from behave.runner import Context
 
-import claude_batch as cb
 from claude_batch.cli.app import group
 from claude_batch.core.setting import Kind, Setting
 from claude_batch.core.settings import SETTINGS
@@ -88,20 +86,6 @@ def keywords(context: Context) -> None:
     assert set(declared) == set(expected), set(declared) ^ set(expected)
     for name, annotation in expected.items():
         assert declared[name] == annotation, (name, declared[name], annotation)
-
-
-@when("the settings' provider {provider} is made with {keywords}")
-def make(context: Context, provider: str, keywords: str) -> None:
-    context.refusal = None
-    try:
-        getattr(cb, provider)(**json.loads(keywords))
-    except (TypeError, cb.ActorConfigurationError) as error:
-        context.refusal = error
-
-
-@then('the settings\' provider is refused with "{words}"')
-def refused(context: Context, words: str) -> None:
-    assert str(context.refusal).startswith(words), context.refusal
 
 
 @then('the settings\' flags of "{command}" are the table\'s for "{groups}"')
