@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any
 
@@ -85,34 +86,16 @@ def _(context: Context, first: str, second: str) -> None:
     context.middleware = [Naming(first), Naming(second)]
 
 
-@given('middleware that fails at what says "{word}"')
-def _(context: Context, word: str) -> None:
-    context.middleware = [cb.Middleware(), Guard(word)]
-
-
-@given('middleware that fails at the response with the key "{key}"')
-def _(context: Context, key: str) -> None:
-    context.middleware = [Judge(key)]
-
-
-@given("middleware that makes each request anew")
-def _(context: Context) -> None:
-    context.middleware = [Anew()]
-
-
-@given("middleware that returns nothing from {stage}")
-def _(context: Context, stage: str) -> None:
-    context.middleware = [Forgetful() if stage == "before_request" else ForgetfulLater()]
-
-
 @given("a batch provider that has it")
 def _(context: Context) -> None:
     make_provider(context, middleware=context.middleware)
 
 
 @given("a live provider that has it")
-def _(context: Context) -> None:
-    provider = cb.ClaudeProvider(middleware=context.middleware)
+@given("a live provider that has it, with a time-out of {seconds:g} seconds")
+def _(context: Context, **timeout: float) -> None:
+    settings = {"middleware_timeout": timeout["seconds"]} if timeout else {}
+    provider = cb.ClaudeProvider(middleware=context.middleware, **settings)
     context.add_cleanup(provider.close)
     context.actor = cb.Actor(_asker_configuration(batched=False), provider)
 
@@ -346,11 +329,6 @@ def _asker_configuration(*, batched: bool) -> cb.ActorConfiguration:
     )
 
 
-@given("middleware that blocks until the caller's loop has gone on")
-def _(context: Context) -> None:
-    context.middleware = [Patient()]
-
-
 @given(
     'the middleware "{first}" and "{second}", which add their names, of which the second is'
     " asynchronous"
@@ -371,9 +349,35 @@ def _(context: Context, kind: str) -> None:
     context.middleware = [hanging]
 
 
-@given("middleware that fails once at a response")
-def _(context: Context) -> None:
-    context.middleware = [Once()]
+def _counting(context: Context) -> Counting:
+    counting = Counting("Hang")
+    context.add_cleanup(counting.may_return.set)
+    return counting
+
+
+def _asking(context: Context) -> Asking:
+    provider = cb.ClaudeProvider(middleware=[Naming("other")])
+    context.add_cleanup(provider.close)
+    return Asking(cb.Actor(_asker_configuration(batched=False), provider))
+
+
+MIDDLEWARE: dict[str, Callable[[Context], cb.Middleware]] = {
+    'fails at what says "secret"': lambda _: Guard("secret"),
+    'fails at the response with the key "b"': lambda _: Judge("b"),
+    "fails once at a response": lambda _: Once(),
+    "makes each request anew": lambda _: Anew(),
+    "returns nothing from before_request": lambda _: Forgetful(),
+    "returns nothing from after_response": lambda _: ForgetfulLater(),
+    "blocks until the caller's loop has gone on": lambda _: Patient(),
+    'counts its threads, and never returns for "Hang"': _counting,
+    "asks another actor that has middleware too": _asking,
+}
+
+
+@given("middleware that {what}")
+def _(context: Context, what: str) -> None:
+    # One that changes nothing stands behind it.
+    context.middleware = [MIDDLEWARE[what](context), cb.Middleware()]
 
 
 @given("{count:d} threads for middleware")
@@ -385,30 +389,9 @@ def _(context: Context, count: int) -> None:
     worker_pool.WORKERS = count
 
 
-@given('middleware that counts its threads, and never returns for "{word}"')
-def _(context: Context, word: str) -> None:
-    counting = Counting(word)
-    context.add_cleanup(counting.may_return.set)
-    context.middleware = [counting]
-
-
-@given("middleware that asks another actor that has middleware too")
-def _(context: Context) -> None:
-    provider = cb.ClaudeProvider(middleware=[Naming("other")])
-    context.add_cleanup(provider.close)
-    context.middleware = [Asking(cb.Actor(_asker_configuration(batched=False), provider))]
-
-
 @given("a batch provider that has it, with a time-out of {seconds:g} seconds")
 def _(context: Context, seconds: float) -> None:
     make_provider(context, middleware=context.middleware, middleware_timeout=seconds)
-
-
-@given("a live provider that has it, with a time-out of {seconds:g} seconds")
-def _(context: Context, seconds: float) -> None:
-    provider = cb.ClaudeProvider(middleware=context.middleware, middleware_timeout=seconds)
-    context.add_cleanup(provider.close)
-    context.actor = cb.Actor(_asker_configuration(batched=False), provider)
 
 
 @when("{count:d} requests are asked on a loop that counts its turns, {how}")

@@ -24,6 +24,7 @@ from anthropic import DefaultHttpxClient
 from behave import given, then, when
 from behave.runner import Context
 from click.testing import CliRunner
+from tables import rule
 
 from claude_batch.sandbox import SandboxServer, SandboxSettings, create_app
 from claude_batch.sandbox.command import sandbox as sandbox_command
@@ -471,15 +472,14 @@ def _(context: Context, text: str) -> None:
     equal(context.sandbox_message["content"][0]["citations"][0]["cited_text"], json.loads(text))
 
 
-@then("the sandbox's instance of the schema {schema} is {instance}")
-def _(context: Context, schema: str, instance: str) -> None:
+@rule("the sandbox makes an instance of a schema")
+def _(context: Context, schema: dict[str, Any]) -> dict[str, str]:
     # A tool call's input is the instance itself; free strings are filled with the answer's text.
-    tool = {"name": "t", "input_schema": json.loads(schema)}
+    tool = {"name": "t", "input_schema": schema}
     fields = params("Hi", tools=[tool], tool_choice={"type": "any"})
     call(context, "POST", "/v1/messages", fields)
     found = context.sandbox_answer.json()["content"][0]["input"]
-    text = json.dumps(found).replace(_free_text(context), "T")
-    equal(json.loads(text), json.loads(instance))
+    return {"instance": json.dumps(found).replace(_free_text(context), "T")}
 
 
 def _free_text(context: Context) -> str:
@@ -913,61 +913,39 @@ def _(context: Context, name: str) -> None:
     equal((context.sandbox_process.returncode, out, err), (0, "", ""))
 
 
-@when('the sandbox command is run with "{options}"')
-def _(context: Context, options: str) -> None:
-    folder = tempfile.TemporaryDirectory()
-    context.add_cleanup(folder.cleanup)
-    plan = Path(folder.name) / "plan.json"
-    if context.text is not None:
-        plan.write_text(context.text)
-    taken = socket.create_server(("127.0.0.1", 0))
-    context.add_cleanup(taken.close)
-    given = options.replace("PLAN", str(plan)).replace("TAKEN", str(taken.getsockname()[1]))
-    context.sandbox_run = CliRunner().invoke(sandbox_command, given.split())
-
-
-@then('the sandbox command exits {code:d} saying "{text}"')
-def _(context: Context, code: int, text: str) -> None:
-    run = context.sandbox_run
+@rule("the sandbox command exits")
+def _(context: Context, options: str, plan: str) -> dict[str, object]:
+    path = context.tmp / "plan.json"
+    path.write_text(plan)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        given = options.replace("PLAN", str(path)).replace("TAKEN", port)
+        run = CliRunner().invoke(sandbox_command, given.split())
     assert type(run.exception) is SystemExit, run.exc_info
-    equal(run.exit_code, code)
-    contains(" ".join(run.output.split()), text)
+    return {"code": run.exit_code, "message": " ".join(run.output.split())}
 
 
-@then('the sandbox command without the module {name} exits 1 saying "{text}"')
-def _(context: Context, name: str, text: str) -> None:
+@rule("the sandbox command without a module exits")
+def _(module: str) -> dict[str, object]:
     code = (
-        f"import sys; sys.modules[{name!r}] = None\n"
+        f"import sys; sys.modules[{module!r}] = None\n"
         "from claude_batch.sandbox.command import sandbox\n"
         "sandbox(['--port', '0'])"
     )
     ended = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=30, env=environment()
     )
-    equal(ended.returncode, 1)
-    contains(ended.stderr, text)
+    return {"code": ended.returncode, "message": ended.stderr}
 
 
-@then("the sandbox reads durations as")
-def _(context: Context) -> None:
-    for row in context.table:
-        try:
-            found = str(parse_duration(row["text"]))
-        except ValueError as error:
-            found = "refused"
-            contains(str(error), "is not a duration")
-        equal((row["text"], found), (row["text"], row["seconds"]))
-    equal(parse_duration(2), 2.0)
+@rule("the sandbox reads durations")
+def _(text: str) -> float:
+    return parse_duration(text)
 
 
-@then('the sandbox refuses the settings {settings} saying "{text}"')
-def _(context: Context, settings: str, text: str) -> None:
-    try:
-        SandboxServer(**json.loads(settings)).start()
-    except (ValueError, TypeError) as error:
-        contains(str(error), text)
-    else:
-        raise AssertionError("the settings were taken")
+@rule("the sandbox starts with settings")
+def _(settings: dict[str, Any]) -> SandboxServer:
+    return SandboxServer(**settings).start()
 
 
 @then("the sandbox server tells what it is not")

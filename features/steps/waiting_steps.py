@@ -12,7 +12,6 @@ from typing import Any
 from behave import given, then, when
 from behave.runner import Context
 from engine_steps import configuration
-from event_steps import _lines
 from sqlalchemy import select
 from staging import QUICK, ledger_values, until
 
@@ -151,11 +150,6 @@ def _(context: Context) -> None:
 @then("what is carried twice is what the second one says")
 def _(context: Context) -> None:
     assert [context.carriers.carried() for _ in range(2)] == ["the second's"] * 2
-
-
-@then("the log tells once that carry() failed")
-def _(context: Context) -> None:
-    assert len(_lines(context, "carry() failed; requests are asked without it")) == 1
 
 
 class _Leaving:
