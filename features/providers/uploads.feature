@@ -6,10 +6,8 @@ Feature: A document that many requests of a run share is uploaded once
     And a batch provider
     And a document "long.txt" of 600000 bytes
 
-  Scenario Outline: the rule
-    Then a document of <size> bytes in <uses> requests is <which>
-
-    Examples:
+  Scenario: The rule
+    Then a document is uploaded or travels inside, as follows
       | size     | uses    | which    |
       | 20000000 | 1       | inside   |
       | 20000000 | 2       | uploaded |
@@ -27,8 +25,8 @@ Feature: A document that many requests of a run share is uploaded once
     And the log tells once that "long.txt" is uploaded
 
     Examples:
-      | asked                 |
-      | asked                 |
+      | asked                                 |
+      | asked                                 |
       | asked by a program with an event loop |
 
   Scenario: The same requests are the same run, in whatever way their documents travelled
@@ -114,8 +112,8 @@ Feature: A document that many requests of a run share is uploaded once
     And all 20 answers cite the beginning of "long.txt", 19 of them from the file
 
     Examples:
-      | how                               |
-      | at the same time                  |
+      | how                                         |
+      | at the same time                            |
       | at the same time, with an answer looked for |
 
   Scenario: A call is known again, in whatever way its document travels

@@ -32,11 +32,6 @@ def _(context: Context, name: str, words: str) -> None:
     assert Path(name).read_text("utf-8").startswith(words)
 
 
-@then("the command line has printed nothing")
-def _(context: Context) -> None:
-    assert context.ended.stdout == "", context.ended.stdout
-
-
 @then('the folder "{name}" has the files {names}')
 def _(context: Context, name: str, names: str) -> None:
     root = Path(name)

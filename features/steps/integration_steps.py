@@ -285,11 +285,8 @@ def _(context: Context, body: str) -> None:
 def _(context: Context, options: dict[str, Any], does: str) -> None:
     sdk = context.sdk.copy(**options)
     words = {"model": MODEL, "messages": _params({})["messages"]}
-    ways = {
-        "asks": lambda: _create(sdk),
-        "counts tokens": lambda: sdk.messages.count_tokens(**words),
-    }
-    _try(context, ways[does])
+    counting = does == "counts tokens"
+    _try(context, lambda: sdk.messages.count_tokens(**words) if counting else _create(sdk))
 
 
 @rule("batched clients are made")
