@@ -234,7 +234,7 @@ Feature: What was asked is looked at, waited for, cancelled and delivered by lat
     Given a command's API with {"latency": 60}
     And a command's file "asks.jsonl" of 1 prompts
     When a command's process gets <signal> once a batch is created: run actor.yaml asks.jsonl -o out.jsonl
-    Then a command's process has ended with 3
+    Then a command's process has ended with 3, without a traceback
     And the command line says
       """
       parking RUN; its batches go on (again: end at once)

@@ -9,7 +9,7 @@ Feature: A server that does not end its answers holds up closing for seconds, un
     When three prompts are run, and waited for 3 s
     Then the command exits with 3
     And it ended within 25 s
-    And the sending is unknown in the ledger
+    And in the ledger the states of the batches are ["unknown"]
     When the server means no harm any more
     And the run is resumed
     Then the command exits with 0

@@ -138,6 +138,6 @@ Feature: Failures are the API's own answers, and are not asked again
 
   Scenario: A client whose provider was closed says so
     Given the batched client
-    And the batched client's provider is closed already
-    When the batched client asks
+    When the provider is closed
+    And the batched client asks
     Then the batched client fails with 500 api_error

@@ -123,7 +123,11 @@ Feature: Live calls of the ledger are made once, and survive the process
     And a batch provider with {"mode": "live"}
     When a run of 1 prompts is stored at once
     And the results are read in order
-    Then result 1 failed with SubmissionUnknownError, which says "with an error: api_error: Internal server error (request-id req_sandbox_"
+    Then result 1 failed with SubmissionUnknownError
+    And the error is a SubmissionUnknownError that says
+      """
+      with an error: api_error: Internal server error (request-id req_sandbox_
+      """
     When the run's lost requests are asked again
     And the results are read in order
     Then there are 1 results in the order of the prompts
@@ -142,7 +146,10 @@ Feature: Live calls of the ledger are made once, and survive the process
 
   Scenario: a server that fails is asked by one call at a time, so that few are lost
     Given an API
-    And the API answers the first 9 live calls with {"type": "error", "status": 500}
+    And the API has the faults
+      """
+      {"rules": [{"route": "messages", "times": 9, "action": {"type": "error", "status": 500}}]}
+      """
     And a batch provider with {"mode": "live", "live_concurrency": 8}
     When a run of 40 prompts is stored at once
     And the results are read in order

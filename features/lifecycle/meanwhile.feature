@@ -212,12 +212,12 @@ Feature: What happens between two steps of the driver is heeded by the next one
     Given an API
     And a batch provider with {"drive": false}
     When another process holds the seat
-    And the API has these faults from now on
+    And the API has the faults
       """
       {"rules": [{"route": "list", "action": {"type": "error", "status": 401}}]}
       """
     And the ledger is advanced
-    Then the workspace is not halted
+    Then in the ledger the halts of the workspaces are [null]
 
   Scenario: A server that dislikes our first call is the API all the same
     Given an API

@@ -65,8 +65,9 @@ Feature: Results that are missing are fetched again for a day before they are lo
       """
       {"rules": [{"route": "results", "action": {"type": "missing_lines", "after_lines": 8, "count": 2}}]}
       """
-    And a batch provider
-    When a process that asks 10 prompts dies at during_collect_chunk
+    When a process with {"poll_interval": 0.05} asks a run of 10 prompts, and dies at during_collect_chunk
+    And this process opens that run
+    And the provider resumes
     Then the status shows 8 requests succeeded
     When the provider is closed while results are missing
     And the API has no faults any more

@@ -136,7 +136,10 @@ Feature: Reconciliation finds out what became of a sending that had no answer
     Given an API
     And a batch provider with {"settling": 0, "drive": false}
     When a sending of 2 prompts has become unknown
-    And the API's list cannot be read
+    And the API has the faults
+      """
+      {"rules": [{"route": "list", "action": {"type": "error", "status": 403}}]}
+      """
     And the ledger is advanced a few times
     Then the API was called 0 times by POST /v1/messages/batches
     When the API has no faults any more
@@ -159,7 +162,7 @@ Feature: Reconciliation finds out what became of a sending that had no answer
       | --resubmit | queued |
 
   Scenario: The list of another workspace is no evidence
-    Given an API where "sk-other" belongs to another workspace
+    Given an API with {"workspaces": {"sk-other": "wrkspc_other"}}
     And a batch provider with {"settling": 0, "drive": false}
     When a sending of 2 prompts has become unknown
     And the key of the provider now belongs to another workspace
@@ -227,7 +230,7 @@ Feature: Reconciliation finds out what became of a sending that had no answer
     When a run of 3 prompts is submitted
     And the results are read in order
     Then there are 3 results in the order of the prompts
-    And the ledger comes to hold 6 results of the run's requests
+    And in the ledger the counts of results come to be [6]
 
   Scenario: After three sendings that nobody answered a batch is split
     Given an API

@@ -17,7 +17,7 @@ Feature: What a run will come to is told before it is sent
       """
     And the command line has sent nothing
     And there is no ledger yet
-    And the API has counted 8 requests
+    And the API has counted tokens 8 times
 
   Scenario: Without a key an estimate goes by a rule, and after a run by what was seen
     Given an API that bills what it is told to

@@ -137,9 +137,12 @@ Feature: What an answer costs follows from its usage, to the nano-dollar
 
   Scenario: Each way of asking tells what was paid
     Given an API that bills what it is told to
-    Then a batched answer that used {"input_tokens": 1000, "output_tokens": 200} costs 1000000, which are $0.001000000
-    And a live answer that used {"input_tokens": 1000, "output_tokens": 200} costs 2000000, which are $0.002000000
-    And a batched answer of claude-nobody-9 is unpriced, and a live one too
+    Then an answer of the API is priced as follows
+      | way     | model            | used                                         | cost    | cost_usd    |
+      | batched | claude-haiku-4-5 | {"input_tokens": 1000, "output_tokens": 200} | 1000000 | 0.001000000 |
+      | live    | claude-haiku-4-5 | {"input_tokens": 1000, "output_tokens": 200} | 2000000 | 0.002000000 |
+      | batched | claude-nobody-9  | {"input_tokens": 1000}                       | nothing | nothing     |
+      | live    | claude-nobody-9  | {"input_tokens": 1000}                       | nothing | nothing     |
 
   Scenario: Own prices count wherever they are named
     Given an API that bills what it is told to

@@ -91,7 +91,7 @@ Feature: Providers are opened and closed as their users expect
     Given an API
     And a batch provider
     When the same run is stored with two outputs
-    Then its output is the second
+    Then in the ledger the outputs of the runs are ["second.jsonl"]
 
   Scenario: A run can be waited for without a loop
     Given an API that takes 30 seconds for a batch

@@ -217,7 +217,7 @@ Feature: An actor without batch_processing is answered live
 
   Scenario: a closed provider says so, and may be closed again
     When the live provider is used and closed, in every way
-    Then the live call was refused with "the provider is closed; make a new one"
+    Then the live call failed as ActorConfigurationError with the words "the provider is closed; make a new one"
 
   Scenario: a provider that was never used closes without a trace
     Then an unused live provider closes, and has started no thread
@@ -225,7 +225,7 @@ Feature: An actor without batch_processing is answered live
   Scenario Outline: closing ends the calls that wait, and tells them why
     Given the live server answers with the fault {"type": "hang", "seconds": 5}
     When the live provider is closed while a call waits <how>
-    Then the live call was ended with "the provider was closed while it waited"
+    Then the live call failed as EngineStoppedError with the words "the provider was closed while it waited"
 
     Examples:
       | how            |
@@ -278,4 +278,4 @@ Feature: An actor without batch_processing is answered live
   Scenario: an answer that trickles for ever ends when its time is over
     Given a server that sends a byte of its answer now and then
     When the live actor is asked "Say hello"
-    Then the live call failed with the words "the answer took longer than 0.2 s"
+    Then the live call failed as LiveRequestError with the words "the answer took longer than 0.2 s"

@@ -61,7 +61,7 @@ Feature: Middleware changes requests and responses, and a fault in it fails one 
     And a batch provider that has it
     When the prompts "one, secret" are submitted through middleware
     Then the middleware's error is a MiddlewareError of before_request
-    And the ledger has no request
+    And the ledger holds 0 requests
 
   Scenario: Middleware that fails at a response fails that result alone, and the answer is kept
     Given an API
@@ -75,7 +75,7 @@ Feature: Middleware changes requests and responses, and a fault in it fails one 
     Then the results by place are "ok, failed, ok" with the keys "a, b, c"
     And the failures are MiddlewareErrors of after_response that name the middleware and the key
     When another process without middleware reads the same run
-    Then all of its results are answers
+    Then 3 results are answers and 0 are errors
 
   Scenario: A single call at which middleware fails raises
     Given an API
@@ -203,7 +203,7 @@ Feature: Middleware changes requests and responses, and a fault in it fails one 
     And the middleware "first" and "second", which add their names
     And a batch provider that has it
     When "[[sandbox:errored:invalid_request_error]]" is asked twice through middleware, in vain
-    Then the API has been asked for 2 answers
+    Then the ledger holds 2 requests
 
   Scenario: Many calls share few threads, and those that never return hold up nobody
     Given an API

@@ -3,12 +3,13 @@ Feature: How far a run is, and what it waits for, since when, and what would cha
   Scenario: A run in progress tells its share, its cost so far, its failures and its likely end
     Given an API that takes 1 seconds for a batch
     And a batch provider with {"max_requests": 4, "max_attempts": 1}
-    When the run of these prompts is submitted and waited for
+    When a run of these prompts is submitted
       | prompt                                           |
       | one                                              |
       | [[sandbox:errored:invalid_request_error]] broken |
       | [[sandbox:expired]] late                         |
       | four                                             |
+    And the run is waited for
     Then the progress is 1.0 with the failures {"expired": 1, "invalid_request_error": 1}
     And the progress's cost is that of the run's report, and nothing is expected
     When the API takes 3600 seconds for a batch from now on

@@ -124,10 +124,6 @@ def _(context: Context) -> None:
 
 
 @when("the actor file is checked")
-def _(context: Context) -> None:
-    context.actor_faults = ActorLoader.check(_path(context))
-
-
 @when('the actor file "{name}" is checked')
 def _(context: Context, name: str) -> None:
     context.actor_faults = ActorLoader.check(_folder(context) / name)

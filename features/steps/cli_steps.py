@@ -86,6 +86,7 @@ def _(context: Context, name: str) -> None:
 
 
 @given("a command's environment has {name} = {value}")
+@when("a command's environment has {name} = {value}")
 def _(context: Context, name: str, value: str) -> None:
     os.environ[name] = "" if value == "nothing" else value
 
@@ -456,11 +457,6 @@ def _(context: Context, name: str, words: str) -> None:
     assert printed == "", printed
     assert "Traceback" not in context.errors, context.errors
     context.run_id = re.search(r"run-\w{10}", context.errors)[0]  # type: ignore[index]
-
-
-@then("a command's process has ended with {code:d}")
-def _(context: Context, code: int) -> None:
-    assert context.code == code, (context.code, context.errors)
 
 
 @then("a command's process answers {words} without importing {names}")

@@ -136,24 +136,15 @@ def _(context: Context, lost: str, count: int) -> None:
 # --- asking ---------------------------------------------------------------------------------------
 
 
-@given("the API answers live calls with the first {fault}")
-def _(context: Context, fault: str) -> None:
-    _live_fault(context, fault, nth=1)
-
-
 @given("the API answers live calls with each {fault}")
 def _(context: Context, fault: str) -> None:
     _live_fault(context, fault)
 
 
-@given("the API answers the first {count:d} live calls with {fault}")
-def _(context: Context, count: int, fault: str) -> None:
-    _live_fault(context, fault, times=count)
-
-
-@given("the API answers the live call number {number:d} with {fault}")
-def _(context: Context, number: int, fault: str) -> None:
-    _live_fault(context, fault, nth=number)
+@given("the API answers live calls with the first {fault}")
+@given("the API answers the live call number {nth:d} with {fault}")
+def _(context: Context, fault: str, nth: int = 1) -> None:
+    _live_fault(context, fault, nth=nth)
 
 
 def _live_fault(context: Context, fault: str, **selector: Any) -> None:

@@ -305,11 +305,6 @@ def _(context: Context) -> None:
         context.run = context.provider.store(configuration(), ["prompt 0"], output=output)
 
 
-@then("its output is the second")
-def _(context: Context) -> None:
-    assert context.run.status().output == "second.jsonl"
-
-
 @when("the run is waited for without a loop")
 def _(context: Context) -> None:
     attempt(context, context.run.wait_sync)

@@ -112,11 +112,6 @@ def _(context: Context, count: int) -> None:
     _submit(context, [f"prompt {n}" for n in range(count)])
 
 
-@when("the requests are submitted, waited for, and the provider is closed")
-def _(context: Context) -> None:
-    _submit(context, [row["prompt"] for row in context.table])
-
-
 def _submit(context: Context, prompts: list[str]) -> None:
     run = context.run = context.actor.submit_sync(prompts)
     context.status = run.wait_sync()
@@ -124,29 +119,6 @@ def _submit(context: Context, prompts: list[str]) -> None:
     begun = time.monotonic()
     context.provider.close()
     context.closing = time.monotonic() - begun
-
-
-@when("{count:d} requests are submitted until sending halts")
-def _(context: Context, count: int) -> None:
-    try:
-        context.actor.submit_sync([f"prompt {n}" for n in range(count)])
-    except cb.AccountHaltedError as error:
-        context.halt = error
-    until(lambda: any(isinstance(event, events.SendingHalted) for event in context.told))
-
-
-@when("the run is resumed, waited for, and the provider is closed")
-def _(context: Context) -> None:
-    [queued] = [event for event in context.told if isinstance(event, events.RequestsQueued)]
-    context.provider.resume()
-    context.provider.open_run(queued.run_id).wait_sync()
-    context.provider.close()
-
-
-@when("{count:d} requests are submitted, which a budget holds")
-def _(context: Context, count: int) -> None:
-    context.run = context.actor.submit_sync([f"prompt {n}" for n in range(count)])
-    _held(context, 1)
 
 
 @when("its budget is raised to ${sum}, which holds it again")
@@ -164,13 +136,6 @@ def _(context: Context, sum: str) -> None:
     context.run.set_budget_sync(sum)
     context.run.wait_sync()
     context.provider.close()
-
-
-@when("{count:d} requests are submitted and their run is cancelled and waited for")
-def _(context: Context, count: int) -> None:
-    run = context.run = context.actor.submit_sync([f"prompt {n}" for n in range(count)])
-    run.cancel_sync()
-    run.wait_sync()
 
 
 @then("the observer was told")
@@ -216,9 +181,8 @@ def _(context: Context) -> None:
 
 
 def _one(context: Context, name: str) -> Any:
-    found = [event for event in context.told if type(event).__name__ == name]
-    assert found, [type(event).__name__ for event in context.told]
-    return found[0]
+    # Events are told on a thread of their own.
+    return until(lambda: [event for event in context.told if type(event).__name__ == name])[0]
 
 
 @then("the event {name} has {field} {value}")

@@ -70,12 +70,6 @@ def _(context: Context, name: str) -> None:
     (path / "inside").mkdir(parents=True)
 
 
-@then('the folder "{name}" has no summary')
-def _(context: Context, name: str) -> None:
-    assert not (Path(name) / "summary.json").exists()
-    assert not list(Path(name).rglob("*.partial"))
-
-
 @then('the files of the folder "{name}" are named')
 def _(context: Context, name: str) -> None:
     found = sorted(path.name for path in Path(name).glob("0*.json"))

@@ -8,11 +8,6 @@ from behave import given, then, when
 from behave.runner import Context
 from hostile_server import Answer
 from hostile_server_steps import run
-from sqlalchemy import select
-from staging import ledger_values
-
-from claude_batch.core.states import BatchState
-from claude_batch.ledger.schema import batches
 
 
 @given("it answers the first {count:d} live calls after {seconds:d} s")
@@ -42,11 +37,6 @@ def _(context: Context, seconds: int) -> None:
 @then("it ended within {seconds:d} s")
 def _(context: Context, seconds: int) -> None:
     assert context.took < seconds, context.took
-
-
-@then("the sending is unknown in the ledger")
-def _(context: Context) -> None:
-    assert ledger_values(select(batches.c.state)) == [BatchState.UNKNOWN]
 
 
 @then("the API has billed three live calls, none twice")

@@ -135,11 +135,6 @@ def _(context: Context) -> None:
     context.provider.call = context.bug
 
 
-@given("the batched client's provider is closed already")
-def _(context: Context) -> None:
-    context.provider.close()
-
-
 # Asking
 
 
@@ -958,10 +953,6 @@ def _(context: Context, status: int) -> None:
 
 
 @given("a LangChain model")
-def _(context: Context) -> None:
-    context.model = context.provider.create_chat_model(MODEL, max_tokens=500)
-
-
 @given("a LangChain model with {settings:Json}")
 def _(context: Context, settings: dict[str, Any]) -> None:
     context.model = context.provider.create_chat_model(MODEL, max_tokens=500, **settings)

@@ -163,17 +163,6 @@ def _(context: Context) -> None:
     context.run = context.provider.open_run(other.id)
 
 
-@then("the other run is answered")
-def _(context: Context) -> None:
-    [result] = list(context.run.results_sync())
-    assert result.ok
-
-
-@then("the API was not asked to cancel anything")
-def _(context: Context) -> None:
-    assert not [call for call in context.api.log() if call["path"].endswith("/cancel")]
-
-
 # Packing
 
 

@@ -24,9 +24,7 @@ from claude_batch.actor.request import ActorRequest
 from claude_batch.actor.response import ActorResponse, ActorResult
 from claude_batch.core.errors import (
     AccountHaltedError,
-    ActorConfigurationError,
     ActorError,
-    EngineStoppedError,
     InvalidRequestError,
     LiveRequestError,
 )
@@ -94,8 +92,9 @@ def _(context: Context, fault: str) -> None:
 
 
 @given("the live server answers the first call with the fault {fault}")
-def _(context: Context, fault: str) -> None:
-    _faults(context, fault, nth=1)
+@given("the live server answers the first {times:d} calls with the fault {fault}")
+def _(context: Context, fault: str, times: int = 1) -> None:
+    _faults(context, fault, times=times)
 
 
 # --- single calls ---------------------------------------------------------------------------------
@@ -114,13 +113,11 @@ def _ask(context: Context, request: Any) -> ActorResponse:
 
 
 @when('the live actor is asked "{prompt}"')
-def _(context: Context, prompt: str) -> None:
-    _keep(context, lambda: _ask(context, prompt))
-
-
-@when('the live actor is asked "{prompt}" synchronously')
-def _(context: Context, prompt: str) -> None:
-    _keep(context, lambda: context.live_provider.respond_sync(context.live_actor, prompt))
+@when('the live actor is asked "{prompt}" {how:w}')
+def _(context: Context, prompt: str, how: str = "") -> None:
+    respond = context.live_provider.respond_sync
+    sync = how == "synchronously"
+    _keep(context, lambda: respond(context.live_actor, prompt) if sync else _ask(context, prompt))
 
 
 @when("the live actor is asked synchronously inside a running event loop, once and for many")
@@ -412,11 +409,6 @@ def _(context: Context, limit: int, left: int) -> None:
     context.live_server.set_faults({"rate_limits": limits})
 
 
-@given("the live server answers the first {count:d} calls with the fault {fault}")
-def _(context: Context, count: int, fault: str) -> None:
-    _faults(context, fault, times=count)
-
-
 @when(
     "{count:d} live providers with the same key are asked for all of {prompts:d} prompts each {how}"
 )
@@ -584,11 +576,9 @@ def _(context: Context, settings: dict[str, Any], arguments: dict[str, Any]) -> 
     return {"times": model.max_retries}
 
 
-@then('the live call failed with the words "{words}"')
-def _(context: Context, words: str) -> None:
-    assert isinstance(context.live_error, LiveRequestError | ActorConfigurationError), repr(
-        context.live_error
-    )
+@then('the live call failed as {name} with the words "{words}"')
+def _(context: Context, name: str, words: str) -> None:
+    assert type(context.live_error).__name__ == name, repr(context.live_error)
     assert words in str(context.live_error), context.live_error
 
 
@@ -653,12 +643,6 @@ def _(context: Context) -> None:
     _keep(context, lambda: _ask(context, "hello"))
 
 
-@then('the live call was refused with "{text}"')
-def _(context: Context, text: str) -> None:
-    assert isinstance(context.live_error, ActorConfigurationError), repr(context.live_error)
-    assert text in str(context.live_error)
-
-
 @then("an unused live provider closes, and has started no thread")
 def _(context: Context) -> None:
     before = _live_threads()
@@ -688,24 +672,14 @@ def _until_called(context: Context) -> None:
     raise AssertionError(f"the server was never called: {counters}")
 
 
-@when("the live provider is closed while a call waits asynchronously")
-def _(context: Context) -> None:
-    closing = _close_soon(context)
-    _keep(context, lambda: _ask(context, "hello"))
+@when("the live provider is closed while a call waits {how}")
+def _(context: Context, how: str) -> None:
+    closing, provider = _close_soon(context), context.live_provider
+    if how == "synchronously":
+        _keep(context, lambda: provider.respond_sync(context.live_actor, "hello"))
+    else:
+        _keep(context, lambda: _ask(context, "hello"))
     closing.join()
-
-
-@when("the live provider is closed while a call waits synchronously")
-def _(context: Context) -> None:
-    closing = _close_soon(context)
-    _keep(context, lambda: context.live_provider.respond_sync(context.live_actor, "hello"))
-    closing.join()
-
-
-@then('the live call was ended with "{text}"')
-def _(context: Context, text: str) -> None:
-    assert isinstance(context.live_error, EngineStoppedError), repr(context.live_error)
-    assert text in str(context.live_error)
 
 
 def _running_calls(provider: ClaudeProvider) -> int:

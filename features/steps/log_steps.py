@@ -43,27 +43,22 @@ def _(context: Context) -> None:
     context.moved = context.ledger.checkpoint()
 
 
-@then("all of it is in the file, and the log begins anew with the next write")
+@then("the log begins anew with the next write")
 def _(context: Context) -> None:
-    assert context.moved and size(context) > 6 * MIB, size(context)
+    assert context.moved
     before = size(context, "-wal")
     write(context, 100, 2)
     assert size(context, "-wal") == before
 
 
-@then("there was nothing to do")
-def _(context: Context) -> None:
-    assert not context.moved and size(context) < MIB
-
-
-@then("the file has hardly grown")
-def _(context: Context) -> None:
-    assert size(context) < MIB, size(context)
-
-
-@then("the log has stayed under {mib:d} MiB")
-def _(context: Context, mib: int) -> None:
-    assert size(context, "-wal") < mib * MIB, size(context, "-wal")
+@then("the ledger's {part} has {bound} than {mib:d} MiB")
+def _(context: Context, part: str, bound: str, mib: int) -> None:
+    suffix = {"file": "", "log": "-wal"}[part]
+    if bound == "less":
+        assert size(context, suffix) < mib * MIB, size(context, suffix)
+    else:
+        # Who drives may move the log a moment later.
+        assert bound == "more" and until(lambda: size(context, suffix) > mib * MIB)
 
 
 @when("somebody else opens, reads and closes it")
@@ -74,19 +69,14 @@ def _(context: Context) -> None:
     other.close()
 
 
-@then("the log is still there")
-def _(context: Context) -> None:
-    assert size(context, "-wal") > 5 * MIB and size(context) < MIB
-
-
 @when("the ledger is closed")
 def _(context: Context) -> None:
     context.ledger.close()
 
 
-@then("the log is gone, and everything is in the file")
+@then("the ledger's log is gone")
 def _(context: Context) -> None:
-    assert not Path(f"{context.path}-wal").exists() and size(context) > 6 * MIB
+    assert not Path(f"{context.path}-wal").exists()
 
 
 @when("a run of {count:d} prompts of {mib:d} MiB is answered")
@@ -94,11 +84,6 @@ def _(context: Context, count: int, mib: int) -> None:
     context.path = os.environ["CLAUDE_BATCH_LEDGER"]
     prompts = [f"{n} {'x' * (mib * MIB)}" for n in range(count)]
     assert all(result.ok for result in context.actor.respond_all_sync(prompts))
-
-
-@then("the driver has moved the log into the file")
-def _(context: Context) -> None:
-    until(lambda: size(context) > 9 * MIB)
 
 
 @rule("a ledger's connection has the pragmas")

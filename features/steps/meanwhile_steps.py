@@ -10,11 +10,11 @@ import urllib.request
 from collections.abc import Callable
 
 import anthropic
-from behave import then, when
+from behave import when
 from behave.runner import Context
 from lifecycle_steps import packed
 from sqlalchemy import select, update
-from staging import KEY, ledger_values, until
+from staging import KEY, until
 
 from claude_batch.core import crash_points
 from claude_batch.core.crash_points import CrashPoint
@@ -155,16 +155,6 @@ def _(context: Context) -> None:
 @when("both batches have ended")
 def _(context: Context) -> None:
     context.api.advance_clock(3601)
-
-
-@when("the API has these faults from now on")
-def _(context: Context) -> None:
-    context.api.set_faults(json.loads(context.text))
-
-
-@then("the workspace is not halted")
-def _(context: Context) -> None:
-    assert ledger_values(select(workspaces.c.halted)) == [None]
 
 
 @when("a batch of {count:d} requests is made that the ledger has sent and forgotten")

@@ -15,7 +15,7 @@ from behave.runner import Context
 from cli_steps import command
 from money_steps import bill
 from sqlalchemy import select
-from staging import ledger_values, run_of_a_process_that_dies, until
+from staging import ledger_values, until
 from tables import rule
 
 import claude_batch as cb
@@ -68,14 +68,6 @@ def _(context: Context, good: int, count: int, name: str) -> None:
     others = [each for each in context.outcomes if not isinstance(each, cb.ActorResponse)]
     assert (len(answers), len(context.outcomes)) == (good, count), context.outcomes
     assert {type(each).__name__ for each in others} == {name}, others
-
-
-@when("a process that asks {count:d} prompts dies at {point}")
-def _(context: Context, count: int, point: str) -> None:
-    context.prompts = [f"prompt {n}" for n in range(count)]
-    run_id = run_of_a_process_that_dies(point, context.prompts, poll_interval=0.05)
-    context.run = context.provider.open_run(run_id)
-    context.provider.resume()
 
 
 @when("the provider is closed while results are missing")

@@ -36,12 +36,6 @@ def _submit(context: Context, prompts: list[str]) -> None:
     context.run = context.actor.submit_sync(prompts)
 
 
-@when("the run of these prompts is submitted and waited for")
-def _(context: Context) -> None:
-    _submit(context, [row["prompt"] for row in context.table])
-    context.run.wait_sync()
-
-
 @when("the API takes {seconds:d} seconds for a batch from now on")
 def _(context: Context, seconds: int) -> None:
     # The settings are frozen for who serves; a scenario's API may change its mind.

@@ -13,7 +13,7 @@ from typing import Any
 import anthropic
 from behave import given, then, when
 from behave.runner import Context
-from sqlalchemy import func, select, update
+from sqlalchemy import select, update
 from staging import KEY, ledger_values, start_api, unknown_command, until
 from tables import rule
 
@@ -29,11 +29,6 @@ from claude_batch.wire.batches_client import RemoteBatch, RequestCounts
 @given("an API whose batches count nothing for {blind:g} seconds and take {latency:g}")
 def _(context: Context, blind: float, latency: float) -> None:
     start_api(context, counts_after=blind, latency=latency)
-
-
-@given('an API where "{key}" belongs to another workspace')
-def _(context: Context, key: str) -> None:
-    start_api(context, workspaces={key: "wrkspc_other"})
 
 
 def _others_batch(context: Context, count: int) -> None:
@@ -93,12 +88,6 @@ def _(context: Context) -> None:
     with ledger.write() as tx:
         tx.execute(update(schema.workspaces).values(name="wrkspc_before"))
     ledger.close()
-
-
-@when("the API's list cannot be read")
-def _(context: Context) -> None:
-    fault = {"route": "list", "action": {"type": "error", "status": 403}}
-    context.api.set_faults({"rules": [fault]})
 
 
 @when("the ledger is advanced a few times")
@@ -162,12 +151,6 @@ def _(context: Context) -> None:
 @then("the run's batch is still unknown")
 def _(context: Context) -> None:
     assert [str(batch.state) for batch in context.run.status().batches] == ["unknown"]
-
-
-@then("the ledger comes to hold {count:d} results of the run's requests")
-def _(context: Context, count: int) -> None:
-    counted = select(func.count()).select_from(schema.results)
-    until(lambda: ledger_values(counted) == [count])
 
 
 @then("the API's batches have {first:d} and {second:d} requests")

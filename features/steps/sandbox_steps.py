@@ -319,11 +319,6 @@ def _(context: Context) -> None:
     call(context, "POST", "/sandbox/faults", context.text.encode())
 
 
-@when("the sandbox's fault plan is cleared")
-def _(context: Context) -> None:
-    context.sandbox.clear_faults()
-
-
 @when("the sandbox's last batch is read back")
 def _(context: Context) -> None:
     call(context, "GET", batch_path(context))
@@ -592,11 +587,6 @@ def _(context: Context) -> None:
     equal(sorted(other), sorted(order))
     assert other != order, "the same order under another seed"
     assert order != sorted(order), "the results are in the order of the requests"
-
-
-@then("the sandbox's results are {count:d} lines")
-def _(context: Context, count: int) -> None:
-    equal(len(raw_results(context).splitlines()), count)
 
 
 @then("the sandbox's results break off after {count:d} lines, inside the next")
@@ -1063,11 +1053,6 @@ def _(context: Context, seconds: int) -> None:
 
     told = parsedate_to_datetime(context.sandbox_answer.headers["date"]).timestamp()
     assert abs(told - time.time() - seconds) < 5, context.sandbox_answer.headers["date"]
-
-
-@then('the sandbox\'s redirect points to "{url}"')
-def _(context: Context, url: str) -> None:
-    equal(context.sandbox_answer.headers["location"], url)
 
 
 @then("the official SDK's calls work again")
