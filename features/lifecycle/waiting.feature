@@ -45,7 +45,7 @@ Feature: Callers and observers come and go while answers and events are on their
     And the log has 1 line that says "carry() failed; requests are asked without it"
 
   Scenario: An observer that leaves while it is asked what it wants is told nothing more
-    Given an observer that leaves when it is asked what it wants
+    Given an observer which leaves when it is asked what it wants
     When an event is told
     Then it was told nothing
 
@@ -55,7 +55,7 @@ Feature: Callers and observers come and go while answers and events are on their
     Then it was told at once, on the teller's own thread
 
   Scenario: An observer that is left behind is not read for any more
-    Given an observer that takes the first event of many, and does not return
+    Given an observer which takes the first event of many, and does not return
     When all observers are closed, and it returns at last
     Then it was told the first event alone
 

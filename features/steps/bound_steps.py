@@ -179,14 +179,9 @@ def _(pdf: str) -> int | None:
 # The prompt cache, and encoding
 
 
-@when("{count:d} prompts of an actor with a short system prompt are looked at")
-def _(context: Context, count: int) -> None:
-    _prompts(context, "Short.", count)
-
-
-@when("{count:d} prompts of an actor with a long system prompt are looked at")
-def _(context: Context, count: int) -> None:
-    _prompts(context, LONG, count)
+@when("{count:d} prompts of an actor with a {length} system prompt are looked at")
+def _(context: Context, count: int, length: str) -> None:
+    _prompts(context, {"short": "Short.", "long": LONG}[length], count)
 
 
 def _prompts(context: Context, system: str, count: int) -> None:

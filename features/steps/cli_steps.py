@@ -270,25 +270,20 @@ def _(context: Context, name: str) -> None:
         assert row["says"] in told, told
 
 
-@then('the command line\'s successes in "{name}" have the fields {names}')
-def _(context: Context, name: str, names: str) -> None:
-    lines = [line for line in lines_of(context, name) if line["ok"]]
+@then('the command line\'s {outcome} in "{name}" have the fields {names}')
+def _(context: Context, outcome: str, name: str, names: str) -> None:
+    good = {"successes": True, "failures": False}[outcome]
+    lines = [line for line in lines_of(context, name) if line["ok"] is good]
     assert lines
     for line in lines:
         assert list(line) == names.split(", "), list(line)
+        if not good:
+            assert list(line["error"]) == ["type", "message"], line
+            continue
         assert line["content"] == [{"type": "text", "text": line["text"]}], line
         assert line["usage"]["output_tokens"] > 0 and line["attempt"] == 1, line
         assert line["batch_id"].startswith("msgbatch_") and line["model"] == "claude-haiku-4-5"
         assert line["stop_reason"] == "end_turn"
-
-
-@then('the command line\'s failures in "{name}" have the fields {names}')
-def _(context: Context, name: str, names: str) -> None:
-    lines = [line for line in lines_of(context, name) if not line["ok"]]
-    assert lines
-    for line in lines:
-        assert list(line) == names.split(", "), list(line)
-        assert list(line["error"]) == ["type", "message"], line
 
 
 @then('the command line has written {count:d} answers in order to "{name}"')

@@ -7,6 +7,7 @@ import json
 import logging
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 from behave import given, then, when
@@ -45,27 +46,6 @@ def _observe(context: Context, observer: object) -> None:
         keep_log(context, logging.WARNING)
 
 
-@given("an observer that remembers")
-def _(context: Context) -> None:
-    context.told: list[Event] = []
-    _observe(context, context.told.append)
-
-
-@given("an observer that raises")
-def _(context: Context) -> None:
-    def fail(event: Event) -> None:
-        raise ValueError("I cannot take it")
-
-    _observe(context, fail)
-
-
-@given("an observer that never returns")
-def _(context: Context) -> None:
-    end = threading.Event()
-    context.add_cleanup(end.set)
-    _observe(context, lambda event: end.wait())
-
-
 class _Everything:
     def __init__(self) -> None:
         self.told: list[Event] = []
@@ -77,11 +57,41 @@ class _Everything:
         self.told.append(event)
 
 
-@given("an observer that wants everything")
-def _(context: Context) -> None:
+def _remembers(context: Context) -> object:
+    context.told = []
+    return context.told.append
+
+
+def _raises(_: Context) -> object:
+    def fail(event: Event) -> None:
+        raise ValueError("I cannot take it")
+
+    return fail
+
+
+def _never_returns(context: Context) -> object:
+    end = threading.Event()
+    context.add_cleanup(end.set)
+    return lambda event: end.wait()
+
+
+def _wants_everything(context: Context) -> object:
     observer = _Everything()
     context.told = observer.told
-    _observe(context, observer)
+    return observer
+
+
+OBSERVERS: dict[str, Callable[[Context], object]] = {
+    "remembers": _remembers,
+    "raises": _raises,
+    "never returns": _never_returns,
+    "wants everything": _wants_everything,
+}
+
+
+@given("an observer that {what}")
+def _(context: Context, what: str) -> None:
+    _observe(context, OBSERVERS[what](context))
 
 
 @given("a batch provider that is observed")

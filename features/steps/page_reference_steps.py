@@ -9,7 +9,7 @@ import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import fields
 from itertools import chain, zip_longest
 from pathlib import Path
@@ -18,7 +18,7 @@ from typing import Any
 import click
 from behave import then, when
 from behave.runner import Context
-from pages import ROOT, page
+from pages import AGREEMENTS, ROOT, agreement, page
 
 import claude_batch as cb
 from claude_batch.cli.app import group
@@ -66,19 +66,6 @@ def defaults() -> dict[str, Any]:
     """The settings that have a default of their own, by their names in Python."""
     mode, ledger = cb.BatchProcessingMode(), LedgerSettings()
     return {**dict(mode), **{field.name: getattr(ledger, field.name) for field in fields(ledger)}}
-
-
-AGREEMENTS: dict[str, Callable[[], None]] = {}
-
-
-def agreement(subject: str) -> Callable[[Callable[[], None]], Callable[[], None]]:
-    """Register what compares the pages with the code about a subject."""
-
-    def register(function: Callable[[], None]) -> Callable[[], None]:
-        AGREEMENTS[subject] = function
-        return function
-
-    return register
 
 
 @then("the pages agree with the code about")

@@ -165,7 +165,7 @@ class _Leaving:
         self.told.append(event)
 
 
-@given("an observer that leaves when it is asked what it wants")
+@given("an observer which leaves when it is asked what it wants")
 def _(context: Context) -> None:
     context.all = Observers("a ledger", log=False)
     context.leaving = _Leaving(context.all)
@@ -202,7 +202,7 @@ def _(context: Context) -> None:
     context.all.close()
 
 
-@given("an observer that takes the first event of many, and does not return")
+@given("an observer which takes the first event of many, and does not return")
 def _(context: Context) -> None:
     before = observers_module.CLOSING_SECONDS
     context.add_cleanup(setattr, observers_module, "CLOSING_SECONDS", before)
