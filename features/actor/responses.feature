@@ -60,4 +60,7 @@ Feature: An answer shows what the API said
     And an actor result with both or neither cannot be made
 
   Scenario: reading actors imports neither the SDK nor the ledger's database
-    Then importing the actor room imports neither "anthropic" nor "sqlalchemy" nor "httpx2"
+    When Python imports "claude_batch.actor, claude_batch.providers.actor"
+    Then the module "anthropic" is not imported
+    And the module "sqlalchemy" is not imported
+    And the module "httpx2" is not imported

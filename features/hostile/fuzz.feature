@@ -66,9 +66,13 @@ Feature: Whatever a server sends ends in an answer or in a named error
     Then no part of the key is in the message
 
   Scenario: Money is written exactly, below zero too
-    Then nano-dollars are written in an output line as follows
-      | nano        | dollars      |
-      | -1500       | -0.000001500 |
-      | -1000000000 | -1.000000000 |
-      | 1500        | 0.000001500  |
-      | 0           | 0.000000000  |
+    Then nano-dollars are written as follows
+      | nano           | exact           | short         | rounded    |
+      | -1500          | -0.000001500    | -$0.0000015   | -$0.000002 |
+      | -1000000000    | -1.000000000    | -$1           | -$1.0000   |
+      | 1500           | 0.000001500     | $0.0000015    | $0.000002  |
+      | 0              | 0.000000000     | $0            | $0.000000  |
+      | 20500000000    | 20.500000000    | $20.50        | $20.50     |
+      | 1234567890     | 1.234567890     | $1.23456789   | $1.2346    |
+      | 12345000000000 | 12345.000000000 | $12,345       | $12,345.00 |
+      | -12345678      | -0.012345678    | -$0.012345678 | -$0.0123   |

@@ -4,7 +4,10 @@ Feature: The registry finds who answers for an actor
 
   Scenario: the default registry knows Claude, live and in batches, without importing either
     Then the registry by default knows "anthropic, claude, claude-batch"
-    And importing the registry imports neither "anthropic" nor "sqlalchemy" nor "httpx2"
+    When Python imports "claude_batch.providers.registry"
+    Then the module "anthropic" is not imported
+    And the module "sqlalchemy" is not imported
+    And the module "httpx2" is not imported
 
   Scenario: a factory is called when its provider is first needed, and once
     Given a registry with the provider "acme"

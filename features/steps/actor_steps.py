@@ -6,8 +6,6 @@ import json
 import logging
 import pickle
 import random
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -651,15 +649,3 @@ def _(context: Context) -> None:
             assert "either a response or an error" in str(error)
         else:
             raise AssertionError(fields)
-
-
-@then('importing the actor room imports neither "{a}" nor "{b}" nor "{c}"')
-def _(context: Context, a: str, b: str, c: str) -> None:
-    code = (
-        "import sys, claude_batch.actor, claude_batch.providers.actor;"
-        f"print([n for n in ({a!r}, {b!r}, {c!r}) if n in sys.modules])"
-    )
-    found = subprocess.run(
-        [sys.executable, "-c", code], check=True, capture_output=True, text=True
-    ).stdout
-    assert found.strip() == "[]", found

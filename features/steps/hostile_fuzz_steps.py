@@ -193,6 +193,6 @@ def _(context: Context) -> None:
     assert "xxx" in context.fault.message and KEY[:8] not in context.fault.message, context.fault
 
 
-@rule("nano-dollars are written in an output line")
+@rule("nano-dollars are written")
 def _(nano: int) -> dict[str, str]:
-    return {"dollars": cost_usd(nano).decode()}
+    return {"exact": cost_usd(nano).decode(), "short": write_usd(nano), "rounded": dollars(nano)}
