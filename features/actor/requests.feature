@@ -37,7 +37,7 @@ Feature: A request and its actor become Messages params
       {"model": "claude-haiku-4-5", "max_tokens": 4096, "temperature": 0.2, "system": "You review.",
        "messages": [{"role": "user", "content": "Hello"}]}
       """
-    And the actor's lane has the version "2023-06-01" and the betas "b-1,b-2"
+    And the actor's lane has the headers {"anthropic-version": "2023-06-01", "anthropic-beta": "b-1,b-2"}
 
   Scenario: equal requests have equal bytes
     Then the actor's requests "Hello" and {"id": 7, "prompt": "Hello"} have equal bytes
@@ -49,7 +49,7 @@ Feature: A request and its actor become Messages params
       """
       {"model": "m", "max_tokens": 4096, "messages": [{"role": "user", "content": "Hello"}]}
       """
-    And the actor's lane has the user profile "u-1"
+    And the actor's lane has the headers {"anthropic-version": "2026-10-21", "anthropic-user-profile-id": "u-1"}
 
   Scenario: what a provider sets by default gives way to what the actor sets
     When the actor's request "Hello" is encoded with the defaults {"max_tokens": 9, "temperature": 0.9, "top_k": 2, "betas": ["x"]}
@@ -58,13 +58,13 @@ Feature: A request and its actor become Messages params
       {"model": "claude-haiku-4-5", "max_tokens": 9, "temperature": 0.2, "system": "You review.", "top_k": 2,
        "messages": [{"role": "user", "content": "Hello"}]}
       """
-    And the actor's lane has the version "2023-06-01" and the betas "b-1,b-2"
+    And the actor's lane has the headers {"anthropic-version": "2023-06-01", "anthropic-beta": "b-1,b-2"}
     And the actor's params for "Hello" with the defaults {"top_k": 2} have the key "top_k"
 
   Scenario: a provider's default betas serve an actor that has none
     Given an actor made with {"model": "m"}
     When the actor's request "Hello" is encoded with the defaults {"betas": ["x"]}
-    Then the actor's lane has the version "2026-10-21" and the betas "x"
+    Then the actor's lane has the headers {"anthropic-version": "2026-10-21", "anthropic-beta": "x"}
 
   Scenario: the actor's max_tokens wins over the provider's, and raw params know no other defaults
     Given an actor made with {"model": "m", "options": {"max_tokens": 3}}

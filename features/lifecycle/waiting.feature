@@ -50,7 +50,7 @@ Feature: Callers and observers come and go while answers and events are on their
     Then it was told nothing
 
   Scenario: Where no thread can start any more, events are handed over by who tells them
-    Given an observer, and no room for another thread
+    Given an observer which finds no room for a thread
     When an event is told
     Then it was told at once, on the teller's own thread
 
@@ -60,12 +60,12 @@ Feature: Callers and observers come and go while answers and events are on their
     Then it was told the first event alone
 
   Scenario: An asynchronous observer is awaited, one event after the other
-    Given an observer whose on_event is asynchronous, and fails at the second event
+    Given an observer which is asynchronous, and fails at the second event
     When 3 events are told, and all observers are closed
     Then it has taken the first and the third, on one loop of its own thread
 
   Scenario: Where no thread can start any more, an asynchronous observer is not begun
-    Given an asynchronous observer, and no room for another thread
+    Given an observer which is asynchronous, and finds no room for a thread
     When an event is told
     Then it was told nothing, and the log says that the process ends
 

@@ -122,7 +122,7 @@ Feature: Middleware changes requests and responses, and a fault in it fails one 
 
   Scenario Outline: Asynchronous middleware is awaited, in the order of all: <who>, <how>
     Given an API
-    And the middleware "first" and "second", which add their names, of which the second is asynchronous
+    And the middleware "first" and "second", which add their names, the second asynchronously
     And <who>
     When "Hello" is asked through middleware, <how>
     Then the API was asked "Hello first second"

@@ -123,7 +123,7 @@ def _(context: Context) -> None:
 
 @when("the actor file is checked")
 @when('the actor file "{name}" is checked')
-def _(context: Context, name: str) -> None:
+def _(context: Context, name: str = "actor.yaml") -> None:
     context.actor_faults = ActorLoader.check(_folder(context) / name)
 
 
@@ -330,15 +330,10 @@ def _(context: Context) -> None:
     assert actual == json.loads(context.text), actual
 
 
-@then('the actor\'s lane has the version "{version}" and the betas "{betas}"')
-def _(context: Context, version: str, betas: str) -> None:
-    headers = context.actor_encoded.headers
-    assert headers.api_version == version and ",".join(headers.betas) == betas, headers
-
-
-@then('the actor\'s lane has the user profile "{profile}"')
-def _(context: Context, profile: str) -> None:
-    assert context.actor_encoded.headers.user_profile == profile, context.actor_encoded
+@then("the actor's lane has the headers {headers:Json}")
+def _(context: Context, headers: str) -> None:
+    found = context.actor_encoded.headers.as_headers()
+    assert found == (json.loads(headers) if isinstance(headers, str) else headers), found
 
 
 @then("the actor's requests {first:Json} and {second:Json} have equal bytes")

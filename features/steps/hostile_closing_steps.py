@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from behave import given, then, when
+from behave import given, then
 from behave.runner import Context
 from hostile_server import Answer
-from hostile_server_steps import run
 
 
 @given("it answers the first {count:d} live calls after {seconds:d} s")
@@ -26,12 +25,6 @@ def _(context: Context, count: int, seconds: int) -> None:
         answer.before = late
 
     context.hostile.trick = trick
-
-
-@when("three prompts are run live, and waited for {seconds:d} s")
-def _(context: Context, seconds: int) -> None:
-    context.live = True
-    run(context, "--max-wait", f"{seconds}s")
 
 
 @then("it ended within {seconds:d} s")

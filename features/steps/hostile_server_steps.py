@@ -365,15 +365,10 @@ def _(context: Context) -> None:
     run(context)
 
 
-@when("three prompts are run, and waited for {seconds:d} s")
-def _(context: Context, seconds: int) -> None:
-    run(context, "--max-wait", f"{seconds}s")
-
-
-@when("two prompts are run in a batch each, and waited for {seconds:d} s")
-def _(context: Context, seconds: int) -> None:
-    write_prompts(context, context.prompts[:2])
-    run(context, "--max-requests", "1", "--max-wait", f"{seconds}s")
+@when("{count} prompts are run with {flags}")
+def _(context: Context, count: str, flags: str) -> None:
+    write_prompts(context, context.prompts[: {"two": 2, "three": 3}[count]])
+    run(context, *flags.split())
 
 
 @when("the run is resumed")

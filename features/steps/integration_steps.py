@@ -862,24 +862,18 @@ def _(context: Context) -> None:
         assert f'begins: "{prompt}"' in text, (prompt, text)
 
 
-@when("pydantic-ai agents ask for {output}")
-def _(context: Context, output: str) -> None:
+async def _for_output(context: Context, kind: Any) -> None:
+    agent = _agent(context.sdk, output_type=kind)
+    context.result = await agent.run("read this invoice [[tool:final_result]]")
+
+
+async def _for_native_output(context: Context) -> None:
     from pydantic_ai import NativeOutput
 
-    kind: Any = NativeOutput(Invoice) if output == "native output" else Invoice
-    agent = _agent(context.sdk, output_type=kind)
-    context.result = asyncio.run(agent.run("read this invoice [[tool:final_result]]"))
+    await _for_output(context, NativeOutput(Invoice))
 
 
-@then("the pydantic-ai agents have an invoice")
-def _(context: Context) -> None:
-    assert isinstance(context.result.output, Invoice), context.result
-    assert context.result.usage.output_tokens > 0
-    assert context.api.billing_summary()["requests"] == 1
-
-
-@when("pydantic-ai agents with a tool are run")
-def _(context: Context) -> None:
+async def _with_a_tool(context: Context) -> None:
     agent = _agent(context.sdk)
     context.called = []
 
@@ -889,7 +883,56 @@ def _(context: Context) -> None:
         context.called.append(city)
         return f"sunny in {city}"
 
-    context.result = asyncio.run(agent.run("[[tool:weather]] how is it?"))
+    context.result = await agent.run("[[tool:weather]] how is it?")
+
+
+async def _without_max_tokens(context: Context) -> None:
+    agent = _agent(context.sdk, max_tokens=None)
+    with mock.patch(
+        "claude_batch.integrations.transport.response_of", wraps=transport.response_of
+    ) as told:
+        context.result = await agent.run("hello")
+    context.streamed = [call.kwargs["stream"] for call in told.mock_calls]
+
+
+async def _as_streams(context: Context) -> None:
+    async with _agent(context.sdk).run_stream("hello") as result:
+        context.pieces = [piece async for piece in result.stream_text(delta=True)]
+        context.used = result.usage
+
+
+async def _against_an_overloaded_api(context: Context) -> None:
+    from pydantic_ai.exceptions import ModelHTTPError
+
+    try:
+        await _agent(context.sdk).run("[[sandbox:errored:overloaded_error]]")
+    except ModelHTTPError as error:
+        context.error = error
+
+
+AGENT_RUNS: dict[str, Callable[[Context], Awaitable[None]]] = {
+    "for the tool's output": lambda context: _for_output(context, Invoice),
+    "for native output": _for_native_output,
+    "with a tool": _with_a_tool,
+    "without max_tokens": _without_max_tokens,
+    "as streams": _as_streams,
+    "against an overloaded API": _against_an_overloaded_api,
+}
+
+
+@when("pydantic-ai agents are run {how}")
+def _(context: Context, how: str) -> None:
+    async def run() -> None:
+        await AGENT_RUNS[how](context)
+
+    asyncio.run(run())
+
+
+@then("the pydantic-ai agents have an invoice")
+def _(context: Context) -> None:
+    assert isinstance(context.result.output, Invoice), context.result
+    assert context.result.usage.output_tokens > 0
+    assert context.api.billing_summary()["requests"] == 1
 
 
 @then("the pydantic-ai agents have called the tool")
@@ -898,30 +941,10 @@ def _(context: Context) -> None:
     assert "sunny in" in context.result.output, context.result.output
 
 
-@when("pydantic-ai agents run without max_tokens")
-def _(context: Context) -> None:
-    agent = _agent(context.sdk, max_tokens=None)
-    with mock.patch(
-        "claude_batch.integrations.transport.response_of", wraps=transport.response_of
-    ) as told:
-        context.result = asyncio.run(agent.run("hello"))
-    context.streamed = [call.kwargs["stream"] for call in told.mock_calls]
-
-
 @then("the pydantic-ai agents' call was a stream, and answered")
 def _(context: Context) -> None:
     assert context.streamed == [True], context.streamed
     assert context.result.output.startswith("Sandbox answer"), context.result
-
-
-@when("pydantic-ai agents are run as streams")
-def _(context: Context) -> None:
-    async def run() -> None:
-        async with _agent(context.sdk).run_stream("hello") as result:
-            context.pieces = [piece async for piece in result.stream_text(delta=True)]
-            context.used = result.usage
-
-    asyncio.run(run())
 
 
 @then("the pydantic-ai agents have a text and its usage")
@@ -931,16 +954,6 @@ def _(context: Context) -> None:
     used = context.used() if callable(context.used) else context.used
     assert used.output_tokens == record["usage"]["output_tokens"], (used, record)
     assert used.input_tokens == record["usage"]["input_tokens"], (used, record)
-
-
-@when("pydantic-ai agents meet an overloaded API")
-def _(context: Context) -> None:
-    from pydantic_ai.exceptions import ModelHTTPError
-
-    try:
-        asyncio.run(_agent(context.sdk).run("[[sandbox:errored:overloaded_error]]"))
-    except ModelHTTPError as error:
-        context.error = error
 
 
 @then("the pydantic-ai agents fail with {status:d}, once")
@@ -954,8 +967,8 @@ def _(context: Context, status: int) -> None:
 
 @given("a LangChain model")
 @given("a LangChain model with {settings:Json}")
-def _(context: Context, settings: dict[str, Any]) -> None:
-    context.model = context.provider.create_chat_model(MODEL, max_tokens=500, **settings)
+def _(context: Context, settings: dict[str, Any] | None = None) -> None:
+    context.model = context.provider.create_chat_model(MODEL, max_tokens=500, **(settings or {}))
 
 
 @given("LangChain has a default temperature")

@@ -82,8 +82,10 @@ class ForgetfulLater(cb.Middleware):
 
 
 @given('the middleware "{first}" and "{second}", which add their names')
-def _(context: Context, first: str, second: str) -> None:
-    context.middleware = [Naming(first), Naming(second)]
+@given('the middleware "{first}" and "{second}", which add their names, the second {how}')
+def _(context: Context, first: str, second: str, how: str = "") -> None:
+    later = {"": Naming, "asynchronously": NamingLater}[how]
+    context.middleware = [Naming(first), later(second)]
 
 
 @given("a batch provider that has it")
@@ -317,14 +319,6 @@ def _asker_configuration(*, batched: bool) -> cb.ActorConfiguration:
     return cb.ActorConfiguration(
         name="tests/asker", provider="anthropic", model="claude-haiku-4-5", **settings
     )
-
-
-@given(
-    'the middleware "{first}" and "{second}", which add their names, of which the second is'
-    " asynchronous"
-)
-def _(context: Context, first: str, second: str) -> None:
-    context.middleware = [Naming(first), NamingLater(second)]
 
 
 @given("asynchronous middleware that {what}")

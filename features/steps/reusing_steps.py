@@ -84,7 +84,7 @@ def _(context: Context, prompts: str) -> None:
 
 @when("the prompt {prompt} is asked by itself")
 @when('the prompt {prompt} is asked by itself with the key "{key}"')
-def _(context: Context, prompt: str, key: str) -> None:
+def _(context: Context, prompt: str, key: str | None = None) -> None:
     context.answer = context.actor.respond_sync(f"prompt {prompt}", key=key)
 
 
