@@ -176,8 +176,9 @@ def image(kind: str, width: int, height: int) -> bytes:
         return b"\x89PNG\r\n\x1a\n" + struct.pack(">I", 13) + head + b"\0" * 20
     if kind == "gif":
         return b"GIF89a" + struct.pack("<HH", width, height) + b"\0" * 20
-    if kind == "jpeg":
-        frame = b"\xff\xc0" + struct.pack(">HBHH", 17, 8, height, width) + b"\0" * 12
+    if kind in ("jpeg", "jpeg-filled"):  # each marker may follow any number of fill bytes
+        fill = b"\xff" * 3 if kind == "jpeg-filled" else b""
+        frame = fill + b"\xff\xc0" + struct.pack(">HBHH", 17, 8, height, width) + b"\0" * 12
         return b"\xff\xd8\xff\xe0" + struct.pack(">H", 4) + b"\0\0" + frame
     chunks = {
         "webp-x": b"VP8X\x0a\0\0\0\0\0\0\0"

@@ -46,8 +46,8 @@ A Document Of Every Request Is Uploaded Once, And Leaves With Its Run
     Calls Of Route Should Be    upload_file    1
     Each Request Should Be Paid Once    30
     ${done} =    Claude Batch Should End With    0    ledger    prune    --older-than    0s
-    Should Contain    ${done.stderr}    removed 1 runs with 30 requests
-    Should Contain    ${done.stderr}    deleted 1 uploaded files
+    Should Contain    ${done.stderr}    removed 1 run with 30 requests
+    Should Contain    ${done.stderr}    deleted 1 uploaded file at
     Calls Of Route Should Be    delete_file    1
 
 A Document That Cannot Be Used Is Named, And Nothing Is Sent
@@ -58,7 +58,7 @@ A Document That Cannot Be Used Is Named, And Nothing Is Sent
     ...    {"id": "bad", "prompt": "b", "documents": ["half.pdf"]}
     ${done} =    Claude Batch Should End With    2    run    ${REVIEWER}    asks.jsonl    -o    answers.jsonl
     Should Contain    ${done.stderr}    asks.jsonl:2
-    Should Contain    ${done.stderr}    half.pdf: is a PDF that was cut short
+    Should Contain    ${done.stderr}    half.pdf: is a truncated PDF
     Calls Of Route Should Be    create    0
 
 Rows Of A Shape Come Back In It, And Those That Fail Say Why

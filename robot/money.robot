@@ -14,7 +14,7 @@ A Held Run Goes On When Its Budget Is Raised
     Write Lines    prompts.jsonl    @{lines}
     ${done} =    Claude Batch Should End With    0    estimate    ${REVIEWER}    prompts.jsonl
     Should Contain    ${done.stdout}    20 requests
-    Should Contain    ${done.stdout}    by the API's count of a few
+    Should Contain    ${done.stdout}    estimated from the API's count of a few
     Calls Of Route Should Be    create    0
     ${done} =    Claude Batch Should End With    3
     ...    run    ${REVIEWER}    prompts.jsonl    -o    answers.jsonl    --budget    0.0045
@@ -44,7 +44,7 @@ A Run That Can Cost More Than Is Confirmed Is Not Sent
     Write Lines    prompts.jsonl    "one"    "two"
     ${done} =    Claude Batch Should End With    2
     ...    run    ${REVIEWER}    prompts.jsonl    --confirm-above    0.001
-    Should Contain    ${done.stderr}    nobody can be asked
+    Should Contain    ${done.stderr}    there is no terminal to confirm it on
     Calls Of Route Should Be    create    0
 
 

@@ -53,7 +53,7 @@ The Same Command Goes On With A Terminated Run
     No Traceback In    ${done}
     Advance Sandbox Clock    3601
     ${again} =    Claude Batch Should End With    0    @{COMMAND}
-    Should Contain    ${again.stderr}    going on with it
+    Should Contain    ${again.stderr}    so it is continued
     The Output Should Answer    50
     Each Request Should Be Paid Once    50
 
@@ -92,14 +92,14 @@ A Sending Without An Answer Is Found, And Paid For Once
     Calls Of Route Should Be    create    1
     Each Request Should Be Paid Once    10
     ${said} =    Claude Batch Should End With    0    unknown
-    Should Contain    ${said.stdout}    nothing is unknown
+    Should Contain    ${said.stdout}    no requests are unknown
 
 A Sending That Was Never Taken Is Sent Again When That Is Certain
     Use A Sandbox    --latency    100ms
     Post Fault Plan    {"rules": [{"route": "create", "nth": 1, "action": {"type": "drop_before"}}]}
     Write Prompts    prompts.jsonl    10
     ${waiting} =    Claude Batch Should End With    3    @{COMMAND}    --max-wait    2s
-    Should Contain    ${waiting.stderr}    it is unknown whether the API took
+    Should Contain    ${waiting.stderr}    it is unknown whether the API accepted
     Calls Of Route Should Be    create    1
     ${run} =    Run Id In    ${waiting.stderr}
     ${status} =    Status Of    ${run}
@@ -222,7 +222,7 @@ A Run That Takes Too Long Is Parked Or Cancelled As Wanted
     Write Prompts    prompts.jsonl    10
     ${done} =    Claude Batch Should End With    3    @{COMMAND}    --max-wait    1s
     Should Contain    ${done.stderr}    timed out
-    Should Contain    ${done.stderr}    go on with: claude-batch resume
+    Should Contain    ${done.stderr}    continue with: claude-batch resume
     Output Should Not Exist
     Claude Batch Should End With    3    resume    --max-wait    1s    --on-timeout    cancel
     ${answers} =    Read Answers    answers.jsonl

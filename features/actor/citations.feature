@@ -35,8 +35,8 @@ Feature: What an answer cites is shown, for the whole and for each field
   Scenario: What fits behind no label is refused with the reason
     Then models are asked for of a cited document as follows
       | model | error |
-      | Invoice | request 'k': field `lines`: with citations an answer is asked for as labelled fields, since the API takes no schema beside citations, and a nested value fits behind no label; flatten the model |
-      | list[Flat] | this format has no fields |
+      | Invoice | request 'k': field `lines`: with citations, the answer is requested as labelled fields, because the API does not accept a schema together with citations. A nested value cannot be labelled; flatten the model |
+      | list[Flat] | This format has no fields |
 
   Scenario Outline: labelled fields are read into the model, each with its citations
     Given an actor response with the blocks

@@ -47,7 +47,7 @@ Feature: Documents stand before the text, and what the API would refuse is refus
 
   Scenario: documents go before a conversation's first text, and all of them are cited
     Then a request of messages about "notes.md" and "b.jpg", with citations, has them in its first user's message
-    And a request of messages without a user about "notes.md" is refused with "`documents` need a user's message"
+    And a request of messages without a user about "notes.md" is refused with "`documents` need a message of the user"
 
   Scenario Outline: what the API would refuse is refused, and the document is named
     Given the documents
@@ -59,27 +59,28 @@ Feature: Documents stand before the text, and what the API would refuse is refus
       | content                  | says                                                      |
       | pdf, encrypted           | is a PDF with a password or encryption                    |
       | pdf, encrypted, packed   | is a PDF with a password or encryption                    |
-      | pdf, cut short           | is a PDF that was cut short                               |
-      | pdf of 601 pages         | is a PDF of 601 pages, and the API takes 600              |
+      | pdf, cut short           | is a truncated PDF                               |
+      | pdf of 601 pages         | is a PDF of 601 pages, but the API accepts at most 600              |
       | pdf of 601 pages, packed | is a PDF of 601 pages                                     |
       | png of 20 by 8001        | is an image of 20 by 8,001 pixels                         |
       | jpeg of 9000 by 20       | is an image of 9,000 by 20 pixels                         |
+      | jpeg-filled of 9000 by 20 | is an image of 9,000 by 20 pixels |
       | gif of 9000 by 20        | is an image of 9,000 by 20 pixels                         |
       | webp of 9000 by 20       | is an image of 9,000 by 20 pixels                         |
       | webp-x of 9000 by 20     | is an image of 9,000 by 20 pixels                         |
       | webp-l of 9000 by 20     | is an image of 9,000 by 20 pixels                         |
-      | text I was a PDF         | is named as a PDF, and is none (it is text/plain)         |
+      | text I was a PDF         | has the name of a PDF, but is text/plain         |
       | hex                      | is empty                                                  |
-      | hex 504b0304             | is a ZIP or Office file that was cut short                |
+      | hex 504b0304             | is a truncated ZIP or Office file                |
       | xlsx                     | is a ZIP or Office file (XLSX, PPTX, ODT); save it as PDF |
       | hex d0cf11e0             | is an old Office file                                     |
       | password                 | is an Office file (DOCX, XLSX) with a password            |
-      | docx cut short           | is a ZIP or Office file that was cut short                |
+      | docx cut short           | is a truncated ZIP or Office file                |
       | docx broken              | is a DOCX that cannot be read                             |
       | docx empty               | is a DOCX without any text                                |
-      | hex ff00ff               | is no PDF, no image that the API takes, and no UTF-8 text |
-      | hex 610062               | is no PDF, no image that the API takes, and no text       |
-      | hex 2020                 | holds nothing but white space                             |
+      | hex ff00ff               | is not a PDF, an image that the API accepts, or UTF-8 text |
+      | hex 610062               | is not a PDF, an image that the API accepts, or text       |
+      | hex 2020                 | contains only white space                             |
 
   Scenario: a DOCX becomes Markdown, whose headings, lists and tables are the document's
     Given the documents
@@ -138,7 +139,7 @@ Feature: Documents stand before the text, and what the API would refuse is refus
     And the documents
       | file     | content    |
       | new.docx | docx hello |
-    Then the document "new.docx" is refused with "new.docx: is a DOCX, which needs the extra `docx` (pip install 'claude-batch[docx]')"
+    Then the document "new.docx" is refused with "new.docx: is a DOCX. To read it, install the extra `docx` (pip install 'claude-batch[docx]')"
 
   Scenario: an actor's own documents go with every request, and are found beside its file
     Given the documents
@@ -195,15 +196,15 @@ Feature: Documents stand before the text, and what the API would refuse is refus
 
     Examples:
       | written                | says                                                                         |
-      | documents: rules.txt   | clerk.yaml:2: `documents` is a list, not 'rules.txt'                         |
+      | documents: rules.txt   | clerk.yaml:2: `documents` must be a list, not 'rules.txt'                         |
       | documents: [{name: a}] | clerk.yaml:2: `documents`: a document has one of `path`, `url` and `file_id` |
-      | citations: 1           | clerk.yaml:2: `citations` is true or false, not 1                            |
+      | citations: 1           | clerk.yaml:2: `citations` must be true or false, not 1                            |
       | document: [a]          | unknown key `document`; did you mean `documents`?                            |
 
   Scenario: What is too much together is refused
     Then requests about many documents are encoded as follows
       | model            | documents                      | error                                                                         |
-      | claude-haiku-4-5 | 2 PDFs of 51 pages             | its PDFs have 102 pages together, and with claude-haiku-4-5 the API takes 100 |
+      | claude-haiku-4-5 | 2 PDFs of 51 pages             | its PDFs have 102 pages together, but in a request to claude-haiku-4-5 the API accepts 100 |
       | claude-opus-5-5  | 2 PDFs of 51 pages             |                                                                               |
       | claude-opus-5-5  | 2 PDFs of 301 pages            | its PDFs have 602 pages together                                              |
       | m                | 20 images of 2001 by 10 pixels |                                                                               |
@@ -213,16 +214,16 @@ Feature: Documents stand before the text, and what the API would refuse is refus
     Then requests about documents are encoded as follows
       | documents                        | error                                                  |
       | ["none.txt"]                     | document none.txt: cannot be read: No such file        |
-      | ["."]                            | document .: is no file                                 |
-      | "a.pdf"                          | `documents` is a list, also of one                     |
+      | ["."]                            | document .: is not a file                                 |
+      | "a.pdf"                          | `documents` must be a list, even for one                     |
       | [7]                              | a document is a path, bytes, a URL or a file id, not 7 |
       | [{"path": "a.pdf", "url": "u"}]  | a document has one of `path`, `url` and `file_id`      |
       | [{"path": "a.pdf", "name": "u"}] | unknown: name                                          |
 
   Scenario: citations and documents go together, and not with raw params
-    Then the actor's request {"prompt": "a", "citations": true} is refused with "`citations` go with `documents`; it has none"
-    And the actor's request {"prompt": "a", "documents": ["a.pdf"], "citations": 1} is refused with "`citations` is true or false"
-    And the actor's request {"params": {}, "documents": ["a.pdf"]} is refused with "`documents` go with `prompt` or `messages`"
+    Then the actor's request {"prompt": "a", "citations": true} is refused with "`citations` need `documents`, but there are none"
+    And the actor's request {"prompt": "a", "documents": ["a.pdf"], "citations": 1} is refused with "`citations` must be true or false"
+    And the actor's request {"params": {}, "documents": ["a.pdf"]} is refused with "`documents` can be used with `prompt` or `messages`"
 
   Scenario: a file that changed is read again, one that did not is not
     Then the document "notes.md" is read once for 5 requests, and again when it has changed

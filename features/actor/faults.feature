@@ -28,57 +28,57 @@ Feature: Every fault of an actor's file is one clear message with file, line and
 
     Examples: batch_processing
       | fault                                                         | says                                                                                               |
-      | batch_processing: {lingre: 3s}                                | unknown key `lingre` in `batch_processing` (did you mean `linger`?); it takes linger, max_requests |
-      | batch_processing: {colour: red}                               | unknown key `colour` in `batch_processing`; it takes linger                                        |
-      | batch_processing: sometimes                                   | `batch_processing` is true, false, or a mapping of linger                                          |
+      | batch_processing: {lingre: 3s}                                | unknown key `lingre` in `batch_processing` (did you mean `linger`?); the known keys are linger, max_requests |
+      | batch_processing: {colour: red}                               | unknown key `colour` in `batch_processing`; the known keys are linger                                        |
+      | batch_processing: sometimes                                   | `batch_processing` must be true, false, or a mapping of linger                                          |
       | batch_processing:                                             | not empty                                                                                          |
       | batch_processing: [linger]                                    | not a list                                                                                         |
       | batch_processing: 1                                           | not 1                                                                                              |
       | batch_processing: {linger: soon}                              | `batch_processing.linger`: 'soon' is not a duration; write 30s                                     |
       | batch_processing: {max_requests: 0}                           | greater than or equal to 1, not 0                                                                  |
       | batch_processing: {max_requests: 200000}                      | less than or equal to 100000                                                                       |
-      | batch_processing: {max_attempts: 1.5}                         | `batch_processing.max_attempts` is a whole number, not 1.5                                         |
+      | batch_processing: {max_attempts: 1.5}                         | `batch_processing.max_attempts` must be a whole number, not 1.5                                         |
       | batch_processing: {on_timeout: explode}                       | 'park' or 'cancel', not 'explode'                                                                  |
       | batch_processing: {poll_interval: 10s, max_poll_interval: 1s} | max_poll_interval is shorter than poll_interval                                                    |
 
     Examples: values of the wrong kind
       | fault                 | says                                          |
-      | system_prompt: [a]    | `system_prompt` is a text, not a list         |
-      | system_prompt: {a: b} | `system_prompt` is a text, not a mapping      |
-      | system_prompt: true   | `system_prompt` is a text, not true           |
-      | options: none         | `options` is a mapping, not 'none'            |
-      | options: {5: x}       | is a text, not 5                              |
+      | system_prompt: [a]    | `system_prompt` must be a text, not a list         |
+      | system_prompt: {a: b} | `system_prompt` must be a text, not a mapping      |
+      | system_prompt: true   | `system_prompt` must be a text, not true           |
+      | options: none         | `options` must be a mapping, not 'none'            |
+      | options: {5: x}       | must be a text, not 5                              |
       | name: a/b/c           | 'a/b/c' is not a name; write `namespace/name` |
       | name: /b              | is not a name                                 |
-      | provider: 5           | `provider` is a text, not 5                   |
-      | config: x             | `config` is a mapping, not 'x'                |
+      | provider: 5           | `provider` must be a text, not 5                   |
+      | config: x             | `config` must be a mapping, not 'x'                |
       | version: [1]          | `version                                      |
 
     Examples: options that cannot be
       | fault                   | says                                                             |
-      | options: {max_token: 5} | `max_token` is no Messages parameter; did you mean `max_tokens`? |
-      | options: {messages: []} | `messages` belong to a request                                   |
-      | options: {model: x}     | `model` stands beside `options`                                  |
+      | options: {max_token: 5} | `max_token` is not a parameter of the Messages API; did you mean `max_tokens`? |
+      | options: {messages: []} | `messages` is set                                   |
+      | options: {model: x}     | write `model` beside `options`                                  |
       | options: {betas: one}   | `betas` must be a list of names                                  |
       | options: {betas: [1]}   | `betas` must be a list of names                                  |
 
     Examples: response formats without a schema
       | fault                                           | says                 |
       | response_format: {type: json_object}            | give a JSON schema   |
-      | response_format: {type: json_schema}            | holds no JSON schema |
-      | response_format: {}                             | holds no JSON schema |
-      | response_format: {type: json_schema, schema: 5} | holds no JSON schema |
+      | response_format: {type: json_schema}            | is not a JSON schema |
+      | response_format: {}                             | is not a JSON schema |
+      | response_format: {type: json_schema, schema: 5} | is not a JSON schema |
 
     Examples: YAML
       | fault                          | says                                                                  |
-      | model: claude-opus-5-5         | the key `model` stands here again (first in line 2); keep one of them |
-      | x: {a: 1, a: 2}                | the key `a` stands here again (first in line 3)                       |
-      | x: [{a: 1, a: 2}]              | the key `a` stands here again                                         |
-      | x: }                           | this is no valid YAML                                                 |
-      | x: !!python/object:os.system y | this is no valid YAML: could not determine a constructor              |
-      | x: &a [*a]                     | an anchor holds itself                                                |
-      | x: {? [a] : b}                 | this is no valid YAML                                                 |
-      | 5: x                           | the key 5 is no text; put it in quotes                                |
+      | model: claude-opus-5-5         | the key `model` is repeated (first in line 2); keep one |
+      | x: {a: 1, a: 2}                | the key `a` is repeated (first in line 3)                       |
+      | x: [{a: 1, a: 2}]              | the key `a` is repeated                                         |
+      | x: }                           | invalid YAML                                                 |
+      | x: !!python/object:os.system y | invalid YAML: could not determine a constructor              |
+      | x: &a [*a]                     | an anchor contains itself                                                |
+      | x: {? [a] : b}                 | invalid YAML                                                 |
+      | 5: x                           | the key 5 is not a text; put it in quotes                                |
 
   Scenario Outline: a fault of the whole file is one message
     Given an actor file
@@ -91,25 +91,25 @@ Feature: Every fault of an actor's file is one clear message with file, line and
     Examples:
       | yaml                                                                                | says                                                   |
       | name: nobody                                                                        | :1: no model is named; add `model: claude-opus-5-5`    |
-      | - a                                                                                 | an actor is a mapping of keys to values                |
-      | just text                                                                           | an actor is a mapping of keys to values                |
+      | - a                                                                                 | an actor must be a mapping of keys to values                |
+      | just text                                                                           | an actor must be a mapping of keys to values                |
       | # nothing                                                                           | the file is empty                                      |
-      | {model: m, system_prompt: a, options: {system: b}}                                  | `system_prompt` and `options.system` say the same      |
-      | {model: m, response_format: {type: object}, options: {output_config: {format: {}}}} | say the same; keep one                                 |
-      | {model: m, response_format: {type: object}, options: {output_config: 5}}            | say the same; keep one                                 |
+      | {model: m, system_prompt: a, options: {system: b}}                                  | `system_prompt` and `options.system` are alternatives      |
+      | {model: m, response_format: {type: object}, options: {output_config: {format: {}}}} | are alternatives; keep one                                 |
+      | {model: m, response_format: {type: object}, options: {output_config: 5}}            | are alternatives; keep one                                 |
       | {type: tool, config: {}}                                                            | is of type 'tool', which claude-batch cannot run       |
       | {type: graph}                                                                       | is of type 'graph', which claude-batch cannot run      |
       | actors: {a: {type: TOOL}}                                                           | actor local/a is of type 'tool'                        |
-      | actors: {a: {config: {model: m}}, b: {config: {model: m}}}                          | it holds several actors (a, b); name one               |
-      | {cleveragents: {default_actor: z}, actors: {a: {config: {model: m}}}}               | the default actor called 'z' is not in it; it has a    |
-      | actors: {}                                                                          | `actors` is a mapping of ids to actors                 |
-      | actors: [a]                                                                         | `actors` is a mapping of ids to actors                 |
-      | cleveragents: {version: 1}                                                          | `actors` is a mapping of ids to actors                 |
-      | {cleveragents: 5, actors: {a: {config: {model: m}}}}                                | `cleveragents` is a mapping                            |
+      | actors: {a: {config: {model: m}}, b: {config: {model: m}}}                          | the file has several actors (a, b); name one               |
+      | {cleveragents: {default_actor: z}, actors: {a: {config: {model: m}}}}               | the default actor called 'z' is not in the file, which has a    |
+      | actors: {}                                                                          | `actors` must be a mapping of ids to actors                 |
+      | actors: [a]                                                                         | `actors` must be a mapping of ids to actors                 |
+      | cleveragents: {version: 1}                                                          | `actors` must be a mapping of ids to actors                 |
+      | {cleveragents: 5, actors: {a: {config: {model: m}}}}                                | `cleveragents` must be a mapping                            |
       | actors: {a: llm}                                                                    | actor a is a mapping of `type`, `config`, …, not 'llm' |
-      | {actors: {a: {config: {model: m}}}, batch_processing: true}                         | `batch_processing` stands beside `actors`              |
-      | {actors: {a: {config: {model: m}}}, batch_procesing: true}                          | did you mean `batch_processing`? It belongs into       |
-      | {type: 5, model: m}                                                                 | `type` is a text, not 5                                |
+      | {actors: {a: {config: {model: m}}}, batch_processing: true}                         | `batch_processing` has no effect beside `actors`              |
+      | {actors: {a: {config: {model: m}}}, batch_procesing: true}                          | did you mean `batch_processing`? Move it into       |
+      | {type: 5, model: m}                                                                 | `type` must be a text, not 5                                |
 
   Scenario: a second document in the file is refused with its line
     Given an actor file
@@ -140,7 +140,7 @@ Feature: Every fault of an actor's file is one clear message with file, line and
     When the actor file is checked
     Then the actor file has the faults
       | line | says                                         |
-      | 6    | `messages` belong to a request               |
+      | 6    | `messages` is set               |
       | 11   | unknown key `patience` in `batch_processing` |
 
   Scenario: a fault in a value that overrides a merged one is told with its own line
@@ -188,9 +188,9 @@ Feature: Every fault of an actor's file is one clear message with file, line and
     When the actor file is checked
     Then the actor file has the faults
       | line | says                          |
-      | 1    | `model` is a text             |
+      | 1    | `model` must be a text             |
       | 2    | unknown key `batch_procesing` |
-      | 3    | `options` is a mapping        |
+      | 3    | `options` must be a mapping        |
 
   Scenario: faults of the file and of its actors are had together
     Given an actor file
@@ -208,7 +208,7 @@ Feature: Every fault of an actor's file is one clear message with file, line and
       | 2    | unknown key `sytem_prompt`       |
       | 3    | actor b is a mapping             |
       | 4    | no model is named                |
-      | 6    | `options` stands beside `actors` |
+      | 6    | `options` has no effect beside `actors` |
 
   Scenario: all loading stops at any actor's fault
     Given an actor file
@@ -257,8 +257,8 @@ Feature: Every fault of an actor's file is one clear message with file, line and
     Examples:
       | yaml                                                                                   | says                    |
       | actors: {a: {type: tool}}                                                              | is of type 'tool'       |
-      | actors: [a]                                                                            | `actors` is a mapping   |
-      | {cleveragents: {default_actor: z}, actors: {a: {type: tool}, b: {config: {model: m}}}} | called 'z' is not in it |
+      | actors: [a]                                                                            | `actors` must be a mapping   |
+      | {cleveragents: {default_actor: z}, actors: {a: {type: tool}, b: {config: {model: m}}}} | called 'z' is not in the file |
 
   Scenario: a missing file is one message
     When the actor file "nowhere.yaml" is loaded
@@ -266,7 +266,7 @@ Feature: Every fault of an actor's file is one clear message with file, line and
 
   Scenario: a directory is no actor
     When the actor file "." is loaded
-    Then the actor error says "it cannot be read"
+    Then the actor error says "the file cannot be read"
 
   Scenario: checking a missing file gives its one fault
     When the actor file "nowhere.yaml" is checked
@@ -276,17 +276,17 @@ Feature: Every fault of an actor's file is one clear message with file, line and
 
   Scenario: a path that no file can have is one message
     When the actor file "a\0b" is loaded
-    Then the actor error says "it cannot be read"
+    Then the actor error says "the file cannot be read"
 
   Scenario: a file that is not UTF-8 is one message
     Given an actor file of the bytes "model: \xff\xfe"
     When the actor file is loaded
-    Then the actor error says "it is not UTF-8 text (byte 8)"
+    Then the actor error says "the file is not UTF-8 text (byte 8)"
 
   Scenario: a control character in the file is one message
     Given an actor file of the bytes "model: a\x00b"
     When the actor file is loaded
-    Then the actor error says "this is no valid YAML"
+    Then the actor error says "invalid YAML"
 
   Scenario: a file nested too deeply is one message
     Given an actor file that is nested 5000 levels deep
@@ -300,7 +300,7 @@ Feature: Every fault of an actor's file is one clear message with file, line and
       x: !!int notanumber
       """
     When the actor file is loaded
-    Then the actor error says "this is no valid YAML"
+    Then the actor error says "invalid YAML"
 
   Scenario: made in code, an actor is checked by the same rules
     Then actors made in code are checked as follows

@@ -1,7 +1,7 @@
 @every_python
 Feature: An answer is judged by the shape that was asked for, and says no more than the model can use
 
-  Scenario: Of many problems the first few are told, and how many there are besides
+  Scenario: An error lists the first few problems and counts the others
     Given an actor response of the text '{"number": [], "issued": "x", "total": "x", "currency": [], "paid": "maybe", "tags": 5}', stopped by end_turn
     Then the actor response read as Receipt is refused with "; and 1 more"
 
@@ -11,7 +11,7 @@ Feature: An answer is judged by the shape that was asked for, and says no more t
       | nothing | end_turn    | refused    | …Invalid JSON…                 |
       | nothing | tool_use    | put off    | …                              |
       | nothing | pause_turn  | put off    | …                              |
-      | {       | max_tokens  | refused    | it was cut short by max_tokens |
+      | {       | max_tokens  | refused    | it was truncated by max_tokens |
 
   Scenario: A failure stays what it is, whatever shape is asked for
     Then a result that failed is the same failure when it is read as a Flat

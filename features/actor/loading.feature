@@ -250,4 +250,4 @@ Feature: An actor is read from its YAML
 
   Scenario: a host's mapping whose keys are no text is refused
     When the actor mapping with the key 5 is loaded
-    Then the actor error says "the key 5 is no text"
+    Then the actor error says "the key 5 is not a text"

@@ -9,35 +9,35 @@ Feature: The shape of an answer is checked before it is asked for, and when it i
   Scenario: A model that the API cannot take is refused, and its field is named
     Then output formats are checked as follows
       | model    | error                                                                                       |
-      | Node     | Node: the API cannot take its schema: field `children[]`: `$ref: #/$defs/Node` is recursive |
+      | Node     | Node: the API does not accept its schema: field `children[]`: `$ref: #/$defs/Node` is recursive |
       | Book     | field `pages[].children[]`: `$ref: #/$defs/Node` is recursive                               |
-      | Prices   | field `of`: keys that are not known beforehand                                              |
-      | Pair     | field `both`: a list whose places differ                                                    |
-      | Whatever | field `inner[]`: it says nothing of the value's type                                        |
-      | Odd      | Odd: the API cannot take its schema: Cannot generate a JsonSchema                           |
-      | Alien    | Alien: the API cannot take its schema: Unable to generate pydantic-core schema              |
+      | Prices   | field `of`: keys that the schema does not name                                              |
+      | Pair     | field `both`: a list with a schema for each position                                                    |
+      | Whatever | field `inner[]`: it does not define the value's type                                        |
+      | Odd      | Odd: the API does not accept its schema: Cannot generate a JsonSchema                           |
+      | Alien    | Alien: the API does not accept its schema: Unable to generate pydantic-core schema              |
 
   Scenario: A schema that the API cannot take is refused with the actor
     Then actors made in code are checked as follows
       | fields | error |
-      | {"model": "m", "response_format": {"type": "object", "properties": {"a": {"type": "integer", "minimum": 1}}}} | field `a`: `minimum` is not supported; say it in the `description` |
+      | {"model": "m", "response_format": {"type": "object", "properties": {"a": {"type": "integer", "minimum": 1}}}} | field `a`: `minimum` is not supported; write it in the `description` |
       | {"model": "m", "response_format": {"type": "object", "properties": {"a": {"type": "string", "maxLength": 5}}}} | field `a`: `maxLength` is not supported |
       | {"model": "m", "response_format": {"type": "object", "properties": {"a": {"type": "string", "format": "phone"}}}} | field `a`: `format: phone` is not supported |
-      | {"model": "m", "response_format": {"type": "object", "properties": {"a": {"type": "array", "items": {"type": "strin"}}}}} | field `a[]`: `type: strin` is no type |
-      | {"model": "m", "response_format": {"type": "object", "properties": {"a": {"type": {"a": 1}}}}} | field `a`: `type: {'a': 1}` is no type |
-      | {"model": "m", "response_format": {"type": "object", "properties": {"a": {"type": "array", "minItems": 2}}}} | field `a`: `minItems` may be 0 or 1 |
-      | {"model": "m", "response_format": {"type": "object", "properties": {"a": {"type": "object", "additionalProperties": {"type": "string"}}}}} | field `a`: keys that are not known beforehand |
-      | {"model": "m", "response_format": {"type": "object", "properties": {"a": {"type": "object", "properties": {"b": {}}}}}} | field `a.b`: it says nothing of the value's type |
-      | {"model": "m", "response_format": {"type": "object", "properties": {"a": {"type": "object", "properties": 5}}}} | field `a`: `properties` is a mapping |
+      | {"model": "m", "response_format": {"type": "object", "properties": {"a": {"type": "array", "items": {"type": "strin"}}}}} | field `a[]`: `type: strin` is not a type |
+      | {"model": "m", "response_format": {"type": "object", "properties": {"a": {"type": {"a": 1}}}}} | field `a`: `type: {'a': 1}` is not a type |
+      | {"model": "m", "response_format": {"type": "object", "properties": {"a": {"type": "array", "minItems": 2}}}} | field `a`: `minItems` must be 0 or 1 |
+      | {"model": "m", "response_format": {"type": "object", "properties": {"a": {"type": "object", "additionalProperties": {"type": "string"}}}}} | field `a`: keys that the schema does not name |
+      | {"model": "m", "response_format": {"type": "object", "properties": {"a": {"type": "object", "properties": {"b": {}}}}}} | field `a.b`: it does not define the value's type |
+      | {"model": "m", "response_format": {"type": "object", "properties": {"a": {"type": "object", "properties": 5}}}} | field `a`: `properties` must be a mapping |
       | {"model": "m", "response_format": {"type": "object", "properties": {"a": {"anyOf": [{"type": "null"}, {"$ref": "other.json"}]}}}} | field `a`: `$ref: other.json` points outside |
       | {"model": "m", "response_format": {"type": "object", "properties": {"a": {"$ref": "#/$defs/none"}}}} | field `a`: `$ref: #/$defs/none` points to nothing |
       | {"model": "m", "response_format": {"type": "object", "properties": {"a": {"$ref": "#"}}}} | field `a`: `$ref: #` is recursive |
       | {"model": "m", "response_format": {"type": "object", "properties": {"a": {"oneOf": [{"type": "null"}]}}}} | field `a`: `oneOf` is not supported; write `anyOf` |
-      | {"model": "m", "response_format": {"type": "object", "properties": {"a": {"anyOf": {"type": "null"}}}}} | field `a`: `anyOf` is a list |
-      | {"model": "m", "response_format": {"type": "object", "properties": {"a": {"enum": [[1]]}}}} | field `a`: `enum` holds texts |
-      | {"model": "m", "response_format": {"type": "object", "properties": {"a": {"enum": []}}}} | field `a`: `enum` is a list of at least one value |
+      | {"model": "m", "response_format": {"type": "object", "properties": {"a": {"anyOf": {"type": "null"}}}}} | field `a`: `anyOf` must be a list |
+      | {"model": "m", "response_format": {"type": "object", "properties": {"a": {"enum": [[1]]}}}} | field `a`: `enum` may contain texts |
+      | {"model": "m", "response_format": {"type": "object", "properties": {"a": {"enum": []}}}} | field `a`: `enum` must be a list of at least one value |
       | {"model": "m", "response_format": {"type": "object", "properties": {"a": {"type": "object", "not": {"type": "null"}}}}} | field `a`: `not` is not supported |
-      | {"model": "m", "response_format": {"type": "object", "properties": {"a": 7}}} | field `a`: a schema is a mapping, not 7 |
+      | {"model": "m", "response_format": {"type": "object", "properties": {"a": 7}}} | field `a`: a schema must be a mapping, not 7 |
 
   Scenario: a schema whose parts share parts many times over is checked at once
     Then a schema of 60 levels that each point twice to the next is taken
@@ -59,14 +59,14 @@ Feature: The shape of an answer is checked before it is asked for, and when it i
     Examples:
       | text                                    | reason                        | model | outcome                                                                              |
       | '{"number": "7", "total": 2}'           | end_turn                      | Flat  | is {"number": "7", "total": 2.0}                                                     |
-      | '{"number": "7", "total": "many"}'      | end_turn                      | Flat  | is refused with "the answer is no valid Flat: total: Input should be a valid number" |
+      | '{"number": "7", "total": "many"}'      | end_turn                      | Flat  | is refused with "the answer is not valid Flat: total: Input should be a valid number" |
       | '{"number": 7}'                         | end_turn                      | Flat  | is refused with "number: Input should be a valid string; total: Field required"      |
-      | '{"number": "7", "to'                   | max_tokens                    | Flat  | is refused with "it was cut short (max_tokens); raise `max_tokens`"                  |
+      | '{"number": "7", "to'                   | max_tokens                    | Flat  | is refused with "it was truncated (max_tokens); raise `max_tokens`"                  |
       | '{"numb'                                | model_context_window_exceeded | Flat  | is refused with "shorten the prompt"                                                 |
       | ''                                      | refusal                       | Flat  | is refused with "the model refused to answer"                                        |
       | ''                                      | tool_use                      | Flat  | is refused with "it is not finished (tool_use)"                                      |
       | '[1, 2]'                                | end_turn                      | JSON  | is [1, 2]                                                                            |
-      | 'Hello'                                 | end_turn                      | JSON  | is refused with "the answer is no valid JSON: it is no JSON"                         |
+      | 'Hello'                                 | end_turn                      | JSON  | is refused with "the answer is not valid JSON: it is not valid JSON"                         |
       | 'I look.' '{"number": "7", "total": 2}' | end_turn                      | Flat  | is {"number": "7", "total": 2.0}                                                     |
       | 'a' 'b'                                 | end_turn                      | Flat  | is refused with "Invalid JSON"                                                       |
 

@@ -93,7 +93,7 @@ Feature: A request and its actor become Messages params
   Scenario: an option that the model does not take is refused before anything is sent
     Given an actor made with {"model": "claude-opus-5-5", "options": {"temperature": 0.5}}
     When the actor's request {"id": "k-1", "prompt": "Hello"} is encoded
-    Then the actor's request is refused with "request 'k-1': claude-opus-5-5 takes no `temperature`"
+    Then the actor's request is refused with "request 'k-1': claude-opus-5-5 does not accept `temperature`"
 
   Scenario Outline: a request that the API would refuse hours later is refused at once
     Then the actor's request <request> is refused with "<says>"
@@ -103,31 +103,31 @@ Feature: A request and its actor become Messages params
       | ""                                                                           | the prompt is empty                                                          |
       | " \n"                                                                        | the prompt is empty                                                          |
       | {"prompt": ""}                                                               | the prompt is empty                                                          |
-      | {"prompt": 5}                                                                | a prompt is a text, not int                                                  |
+      | {"prompt": 5}                                                                | a prompt must be a text, not int                                                  |
       | {"id": "k", "prompt": " "}                                                   | request 'k': the prompt is empty                                             |
       | {"messages": []}                                                             | `messages` is empty                                                          |
-      | {"messages": "hello"}                                                        | `messages` is a list of messages, not str                                    |
-      | {"messages": 5}                                                              | `messages` is a list of messages, not int                                    |
-      | {"messages": ["hello"]}                                                      | message 1 is a mapping of role and content, not str                          |
+      | {"messages": "hello"}                                                        | `messages` must be a list of messages, not str                                    |
+      | {"messages": 5}                                                              | `messages` must be a list of messages, not int                                    |
+      | {"messages": ["hello"]}                                                      | message 1 must be a mapping of role and content, not str                          |
       | {"messages": [{"role": "user", "content": "a"}, {"role": "user"}]}           | message 2 has no `content`                                                   |
       | {"messages": [{"content": "a"}]}                                             | message 1 has no `role`                                                      |
-      | {"params": [1]}                                                              | `params` is a mapping, not list                                              |
+      | {"params": [1]}                                                              | `params` must be a mapping, not list                                              |
       | {"params": {}}                                                               | `messages` is missing or empty                                               |
-      | {"params": {"messages": [{"role": "user", "content": "a"}], "stream": true}} | `stream: true` is refused in a batch                                         |
-      | {}                                                                           | give exactly one of `prompt`, `messages` and `params`; none of them is given |
-      | {"prompt": "a", "messages": [{"role": "user", "content": "b"}]}              | 2 of them are given                                                          |
+      | {"params": {"messages": [{"role": "user", "content": "a"}], "stream": true}} | `stream: true` is not allowed in a batch                                         |
+      | {}                                                                           | give exactly one of `prompt`, `messages` and `params`; none is given |
+      | {"prompt": "a", "messages": [{"role": "user", "content": "b"}]}              | 2 are given                                                          |
       | {"prompt": "a", "promt": "b"}                                                | unknown key `promt`                                                          |
-      | {"id": "", "prompt": "a"}                                                    | a key is a text that is not empty, not ''                                    |
-      | {"id": true, "prompt": "a"}                                                  | a key is a text that is not empty, not True                                  |
+      | {"id": "", "prompt": "a"}                                                    | a key must be a non-empty text, not ''                                    |
+      | {"id": true, "prompt": "a"}                                                  | a key must be a non-empty text, not True                                  |
       | {"id": true, "promt": "a"}                                                   | unknown key `promt`                                                          |
-      | {"id": "a", "key": "b", "prompt": "a"}                                       | `id` and `key` mean the same, and differ                                     |
-      | 5                                                                            | a request is a text, an ActorRequest or a mapping, not int                   |
+      | {"id": "a", "key": "b", "prompt": "a"}                                       | `id` and `key` mean the same, but differ                                     |
+      | 5                                                                            | a request must be a text, an ActorRequest or a mapping, not int                   |
 
   Scenario: text that is no Unicode is refused with its key
     Then the actor's request with the key "k" and a lone surrogate is refused with "request 'k': the params cannot be written as JSON"
 
   Scenario Outline: a key that is no Unicode text is refused, and shown escaped: <how>
-    Then a lone surrogate in the key is refused as "request 'a\udc00b': a key is Unicode text", <how>
+    Then a lone surrogate in the key is refused as "request 'a\udc00b': this key has a lone surrogate", <how>
 
     Examples:
       | how                        |
@@ -147,7 +147,7 @@ Feature: A request and its actor become Messages params
       | {"key": "x", "prompt": "a"}            |                   | x   |                            |
       | {"prompt": "a"}                        | k                 | k   |                            |
       | {"id": "k", "key": "k", "prompt": "a"} | k                 | k   |                            |
-      | {"id": "x", "prompt": "a"}             | k                 |     | it has the key 'x' already |
+      | {"id": "x", "prompt": "a"}             | k                 |     | it already has the key 'x' |
 
   Scenario: an actor request serves as itself
     Then an actor request coerced twice is the same object
@@ -163,7 +163,7 @@ Feature: A request and its actor become Messages params
   Scenario: One request is refused if many are expected
     Then many requests are taken as follows
       | requests            | error                      |
-      | "one prompt"        | many requests are expected |
-      | {"prompt": "one"}   | many requests are expected |
+      | "one prompt"        | requests must be a list or another iterable |
+      | {"prompt": "one"}   | requests must be a list or another iterable |
       | ["one prompt"]      |                            |
       | [{"prompt": "one"}] |                            |

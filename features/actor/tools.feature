@@ -5,18 +5,18 @@ Feature: Python functions as tools of a model
     Then functions are taken for tools as follows
       | tools                  | error                                               |
       | population, population | two tools are called 'population'                   |
-      | named "a b"            | 'a b' is no name for a tool                         |
+      | named "a b"            | 'a b' is not a valid name for a tool                         |
       | waiting "soon"         | tool population: timeout: 'soon' is not a duration  |
       | waiting "0s"           | tool population: timeout: it is more than 0 seconds |
-      | a number               | 5 is no function, so it cannot be a tool            |
-      | unfit                  | tool unfit: no schema can be made of its signature  |
+      | a number               | 5 is not a function, so it cannot be a tool            |
+      | unfit                  | tool unfit: its signature has no JSON schema  |
 
   Scenario: A name in the actor's file that leads nowhere is told when it is loaded
     Then the tools of an actor's file are found as follows
       | tools                   | error                                                             |
       | [nowhere_to_be_found:f] | tool nowhere_to_be_found:f: it cannot be imported: ModuleNotFound |
       | [toolbox:nothing]       | tool toolbox:nothing: it cannot be imported: AttributeError       |
-      | [toolbox:__name__]      | 'toolbox' is no function                                          |
+      | [toolbox:__name__]      | 'toolbox' is not a function                                          |
 
   Scenario: The host's own entries are left alone
     Then the tools of an actor's file are found as follows

@@ -70,7 +70,7 @@ Feature: `claude-batch run` takes documents as INPUT, one request a file
       """
     And the command line has sent nothing
 
-  Scenario Outline: What cannot be meant is refused before anything is stored: <words>
+  Scenario Outline: Contradictory arguments are refused before anything is stored: <words>
     When a command runs: <words>
     Then the command line exits with 2 and says
       """
@@ -81,15 +81,15 @@ Feature: `claude-batch run` takes documents as INPUT, one request a file
 
     Examples:
       | words                                                   | message |
-      | run actor.yaml inv/*.pdf                                | inv/a.pdf is a document, and nothing says what to ask about it: add --prompt TEXT, or a `system_prompt` to the actor |
-      | submit actor.yaml inv/*.pdf                             | inv/a.pdf is a document, and nothing says what to ask about it |
-      | estimate actor.yaml inv/*.pdf --offline                 | inv/a.pdf is a document, and nothing says what to ask about it |
-      | run actor.yaml notes.txt inv/*.pdf more.txt --prompt x  | inv/a.pdf is a document and notes.txt is a prompt; ask them in two commands, or ask the prompts about the documents with --document inv/a.pdf |
-      | run actor.yaml inv/a.pdf asks.jsonl                     | inv/a.pdf is a document and asks.jsonl holds prompts; ask them in two commands |
+      | run actor.yaml inv/*.pdf                                | inv/a.pdf is a document, and there is no prompt for it. Add --prompt TEXT, or a `system_prompt` to the actor |
+      | submit actor.yaml inv/*.pdf                             | inv/a.pdf is a document, and there is no prompt for it |
+      | estimate actor.yaml inv/*.pdf --offline                 | inv/a.pdf is a document, and there is no prompt for it |
+      | run actor.yaml notes.txt inv/*.pdf more.txt --prompt x  | inv/a.pdf is a document and notes.txt is a prompt. Run two commands, or add the document to every prompt with --document inv/a.pdf |
+      | run actor.yaml inv/a.pdf asks.jsonl                     | inv/a.pdf is a document and asks.jsonl holds prompts. Run two commands |
       | run actor.yaml inv/a.pdf -                              | inv/a.pdf is a document and <stdin> holds prompts |
       | estimate actor.yaml inv/a.pdf notes.txt                 | inv/a.pdf is a document and notes.txt is a prompt |
       | submit actor.yaml inv/a.pdf notes.txt                   | inv/a.pdf is a document and notes.txt is a prompt |
-      | run actor.yaml notes.txt --prompt "What?"               | --prompt is asked about documents, and notes.txt is a prompt; leave --prompt out, or give the file as --document notes.txt |
+      | run actor.yaml notes.txt --prompt "What?"               | --prompt is for documents, but notes.txt is a prompt. Leave --prompt out, or give the file as --document notes.txt |
 
   Scenario Outline: A document that the API would refuse is named with its remedy: <words>
     When a command runs: run actor.yaml --prompt "What is due?" <words>
@@ -101,15 +101,15 @@ Feature: `claude-batch run` takes documents as INPUT, one request a file
 
     Examples:
       | words              | message |
-      | bad/b.pdf          | bad/b.pdf: request 'bad/b.pdf': document bad/b.pdf: is named as a PDF, and is none |
+      | bad/b.pdf          | bad/b.pdf: request 'bad/b.pdf': document bad/b.pdf: has the name of a PDF, but is  |
       | bad/c.pdf          | is a PDF with a password or encryption; save it without |
-      | odd/a.xlsx         | is a ZIP or Office file that was cut short |
+      | odd/a.xlsx         | is a truncated ZIP or Office file |
 
   Scenario: Documents that cannot be used are left out on request
     When a command runs: run actor.yaml --prompt "What is due?" bad/* --skip-invalid -o out.jsonl
     Then the command line exits with 0 and says
       """
-      skipped: bad/b.pdf: request 'bad/b.pdf': document bad/b.pdf: is named as a PDF
+      skipped: bad/b.pdf: request 'bad/b.pdf': document bad/b.pdf: has the name of a PDF
       skipped 2 of 3 items
       """
 

@@ -33,10 +33,10 @@ Feature: A wrong command ends with one clear message and a documented exit code
       | words                                              | message                                                     |
       | run actor.yaml                                     | give ACTOR and INPUT, or --model and INPUT                  |
       | run                                                | Missing argument                                            |
-      | run actor.yaml asks.jsonl --system x               | go with --model                                             |
-      | run actor.yaml asks.jsonl --max-tokens 5           | go with --model                                             |
-      | run actor.yaml empty.jsonl                         | error: empty.jsonl: there is no request in the input. Nothing was sent |
-      | run actor.yaml doubled.jsonl                       | error: doubled.jsonl:2: request 'a': this key stands twice in the same run |
+      | run actor.yaml asks.jsonl --system x               | need --model                                                 |
+      | run actor.yaml asks.jsonl --max-tokens 5           | need --model                                                 |
+      | run actor.yaml empty.jsonl                         | error: empty.jsonl: the input has no requests. Nothing was sent |
+      | run actor.yaml doubled.jsonl                       | error: doubled.jsonl:2: request 'a': this key is used twice in the same run |
       | run actor.yaml nowhere.jsonl                       | error: nowhere.jsonl: no such file. Nothing was sent        |
       | run nowhere.yaml asks.jsonl                        | nowhere.yaml                                                |
       | run broken.yaml asks.jsonl                         | `claude-batch actors validate broken.yaml` lists all        |
@@ -68,7 +68,7 @@ Feature: A wrong command ends with one clear message and a documented exit code
       """
     And the command line has sent nothing
 
-  Scenario: The key may stand in another variable
+  Scenario: Another environment variable may hold the key
     Given a command's API
     And a command's environment lacks ANTHROPIC_API_KEY
     And a command's environment has MY_KEY = sk-other
@@ -87,15 +87,15 @@ Feature: A wrong command ends with one clear message and a documented exit code
     When a command runs: run actor.yaml asks.jsonl --skip-invalid -o out.jsonl
     Then the command line exits with 0 and says
       """
-      skipped: asks.jsonl:1: not a line of JSON
-      skipped: asks.jsonl:3: request 'a': this key stands twice in the same run
+      skipped: asks.jsonl:1: not valid JSON
+      skipped: asks.jsonl:3: request 'a': this key is used twice in the same run
       skipped 2 of 3 items
       """
     And the command line has written to "out.jsonl"
       | id | ok  | says |
       | a  | yes | one  |
 
-  Scenario: Where all is skipped, nothing is sent
+  Scenario: If every item is skipped, nothing is sent
     Given a command's API
     And a command's file "asks.jsonl"
       """
@@ -104,7 +104,7 @@ Feature: A wrong command ends with one clear message and a documented exit code
     When a command runs: run actor.yaml asks.jsonl --skip-invalid
     Then the command line exits with 2 and says
       """
-      asks.jsonl: there is no request in the input; all 1 items were skipped. Nothing was sent
+      asks.jsonl: the input has no requests; all 1 items were skipped. Nothing was sent
       """
     And the command line has sent nothing
 
@@ -126,7 +126,7 @@ Feature: A wrong command ends with one clear message and a documented exit code
       """
       halted:
       check the key in the variable ANTHROPIC_API_KEY
-      go on with: claude-batch resume RUN
+      continue with: claude-batch resume RUN
       """
     And the command line has left no "out.jsonl"
     When a command runs: submit actor.yaml asks.jsonl --new
@@ -165,7 +165,7 @@ Feature: A wrong command ends with one clear message and a documented exit code
       RUN running: 2 queued of 2 (http://127.0.0.1:1 cannot be reached
       parked: http://127.0.0.1:1 cannot be reached
       Check the network and the base URL. Everything stored is kept
-      go on with: claude-batch resume RUN --base-url http://127.0.0.1:1
+      continue with: claude-batch resume RUN --base-url http://127.0.0.1:1
       """
     When a command runs: submit actor.yaml asks.jsonl --base-url http://127.0.0.1:1
     Then the command line exits with 3 and says
@@ -200,7 +200,7 @@ Feature: A wrong command ends with one clear message and a documented exit code
     When a command runs, while the file "out.jsonl" turns into a folder: run actor.yaml asks.jsonl -o out.jsonl
     Then the command line exits with 2 and says
       """
-      error: out.jsonl: cannot be written: Is a directory. The results are kept: `claude-batch results RUN -o OUT` writes them
+      error: out.jsonl: cannot be written: Is a directory. The results are kept. Write them with: claude-batch results RUN -o OUT
       """
     And the command line has left nothing half-written
     And the command line has noted that the run is not delivered
@@ -223,8 +223,8 @@ Feature: A wrong command ends with one clear message and a documented exit code
 
     Examples:
       | error             | message                                                                 |
-      | LedgerError       | parked: it broke. Everything stored is kept; go on with: claude-batch resume |
-      | ZeroDivisionError | error: ZeroDivisionError: it broke. This is a bug of claude-batch       |
+      | LedgerError       | parked: it broke. Everything stored is kept; continue with: claude-batch resume |
+      | ZeroDivisionError | error: ZeroDivisionError: it broke. This is a bug in claude-batch       |
 
   Scenario Outline: Every error has an exit code: <error>
     Then the command line ends <error> with <code>, saying: <message>
@@ -236,11 +236,11 @@ Feature: A wrong command ends with one clear message and a documented exit code
       | AccountHaltedError | 4    | halted: no                               |
       | EngineStoppedError | 3    | error: no                                |
       | LedgerError        | 2    | error: no                                |
-      | KeyboardInterrupt  | 3    | interrupted; what was stored before is kept |
+      | KeyboardInterrupt  | 3    | interrupted; everything stored before is kept |
       | BrokenPipeError    | 3    | nothing                                  |
-      | ZeroDivisionError  | 3    | This is a bug of claude-batch            |
+      | ZeroDivisionError  | 3    | This is a bug in claude-batch            |
 
-  Scenario: Who looks for a bug may see the traceback
+  Scenario: CLAUDE_BATCH_DEBUG shows the traceback of an unexpected error
     Given a command's environment has CLAUDE_BATCH_DEBUG = 1
     Then the command line ends ZeroDivisionError with 3, saying: ZeroDivisionError: no. This is a bug
 
@@ -283,7 +283,7 @@ Feature: A wrong command ends with one clear message and a documented exit code
     And the command line has sent nothing
     And the command line's ledger has 0 runs
 
-  Scenario: Whoever knows that a model has structured outputs says so, and the API has the last word
+  Scenario: model_capabilities overrides the table of models, and the API decides
     Given a command's API
     And a command's file "old.yaml"
       """

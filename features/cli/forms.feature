@@ -63,7 +63,7 @@ Feature: Results are written as people want them
     When a command runs: resume
     Then the command line exits with 0 and says
       """
-      nothing is unfinished
+      there is no unfinished run
       """
 
   Scenario: The files of a folder keep the letters of their ids, and are safe names
@@ -101,7 +101,7 @@ Feature: Results are written as people want them
     When a command runs: run actor.yaml asks.jsonl --results-dir taken
     Then the command line exits with 2 and says
       """
-      taken: cannot be written to: File exists. Nothing was sent
+      taken: cannot write to this folder: File exists. Nothing was sent
       """
     When a command runs: run actor.yaml asks.jsonl --results-dir kept
     Then the command line exits with 0
@@ -109,12 +109,12 @@ Feature: Results are written as people want them
     And a command runs: results RUN --results-dir kept
     Then the command line exits with 2 and says
       """
-      kept: cannot be written to
+      kept: cannot write to this folder
       The results are kept
       """
     And the command line has left no "kept/summary.json"
 
-  Scenario: What is there so far can be exported, and changes nothing
+  Scenario: The results so far can be exported without changing the run
     Given a command's API with {"latency": 3600}
     And a command's environment has CLAUDE_BATCH_MAX_REQUESTS = 1
     And a command's file "asks.jsonl" of 2 prompts

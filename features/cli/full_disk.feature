@@ -35,7 +35,7 @@ Feature: A full disk stops the work cleanly and loses nothing
     And a command's ledger that has been used before
     When a command's process meets a full disk for a second at after_post_before_record: run actor.yaml asks.jsonl -o out.jsonl
     Then a command's process has ended with 0, without a traceback
-    And a command's process has said: cannot be noted
+    And a command's process has said: cannot be stored yet
     And the command line has written 5 answers in order to "out.jsonl"
     And the API has processed each request once
 
@@ -45,7 +45,7 @@ Feature: A full disk stops the work cleanly and loses nothing
     And a command's ledger that has been used before
     When a command's process meets a full disk that the poll loop notices while the id of a batch waits
     Then a command's process has ended with 3, without a traceback
-    And a command's process has said: cannot be noted
+    And a command's process has said: cannot be stored yet
     When a command runs: run actor.yaml asks.jsonl -o out.jsonl
     Then the command line exits with 0
     And the API has processed each request once
@@ -55,7 +55,7 @@ Feature: A full disk stops the work cleanly and loses nothing
     And a command's file "asks.jsonl" of 5 prompts
     When a command's process runs with its standard output on a full disk: <words>
     Then a command's process has ended with 2, without a traceback
-    And a command's process has said: No space left on device. The results are kept: `claude-batch results RUN -o OUT`
+    And a command's process has said: No space left on device. The results are kept. Write them with: claude-batch results RUN -o OUT
     When a command runs: run actor.yaml asks.jsonl -o out.jsonl
     Then the command line exits with 0
     And the API has processed each request once

@@ -113,13 +113,13 @@ Feature: The command line reads requests from files, and names each fault by its
 
     Examples:
       | inputs               | words                                                       |
-      | b?.txt               | b\udcff.txt: request 'b\udcff.txt': a key is Unicode text  |
-      | plain.jsonl b?.jsonl | b\udcff.jsonl:1: request 'b\udcff.jsonl:1': a key is Unicode |
+      | b?.txt               | b\udcff.txt: request 'b\udcff.txt': this key has a lone surrogate  |
+      | plain.jsonl b?.jsonl | b\udcff.jsonl:1: request 'b\udcff.jsonl:1': this key has a lone surrogate |
 
   Scenario: A lone surrogate in the id of a line is refused
     Given a command's file "asks.jsonl" of the bytes b'{"id": "a\\udc00b", "prompt": "x"}\n'
     When the command line reads "asks.jsonl"
-    Then the command line refuses the input: asks.jsonl:1: not a line of JSON
+    Then the command line refuses the input: asks.jsonl:1: not valid JSON
 
   Scenario Outline: A fault of a JSON line names file, line and what is wrong: <fault>
     Given a command's file "asks.jsonl"
@@ -130,18 +130,18 @@ Feature: The command line reads requests from files, and names each fault by its
       """
     When the command line reads "asks.jsonl"
     Then the command line refuses the input: asks.jsonl:3: <fault>
-    And the command line refuses the input: --skip-invalid leaves such items out
+    And the command line refuses the input: use --skip-invalid to leave out such items
 
     Examples:
       | line                           | fault                                        |
-      | {"prompt": "open               | not a line of JSON                           |
-      | 12                             | request '3': a request is a text             |
+      | {"prompt": "open               | not valid JSON                           |
+      | 12                             | request '3': a request must be a text             |
       | {"id": "x"}                    | request 'x': give exactly one of `prompt`    |
       | {"prompt": "a", "params": {}}  | give exactly one of             |
       | {"prompt": "a", "promt": "b"}  | unknown key `promt`                          |
       | {"prompt": ""}                 | the prompt is empty             |
-      | {"prompt": 5}                  | a prompt is a text              |
-      | {"prompt": "a", "id": ["x"]}   | a key is a text                              |
+      | {"prompt": 5}                  | a prompt must be a text              |
+      | {"prompt": "a", "id": ["x"]}   | a key must be a non-empty text               |
       | {"messages": []}               | `messages` is empty             |
       | {"prompt":"a","id":"b","key":"c"} | `id` and `key` mean the same              |
 
@@ -150,7 +150,7 @@ Feature: The command line reads requests from files, and names each fault by its
     When the command line reads "asks.jsonl" with {"skip_invalid": true}
     Then the command line has left out
       """
-      asks.jsonl:1: not a line of JSON
+      asks.jsonl:1: not valid JSON
       """
 
   Scenario: Bytes that are not UTF-8 in JSON lines spoil one line only
@@ -162,7 +162,7 @@ Feature: The command line reads requests from files, and names each fault by its
       | 3   | c       |
     And the command line has left out
       """
-      asks.jsonl:2: not a line of JSON
+      asks.jsonl:2: not valid JSON
       """
 
   Scenario: skip_invalid reports each item that it leaves out
@@ -187,11 +187,11 @@ Feature: The command line reads requests from files, and names each fault by its
       | asks.csv:2   | good    |
     And the command line has left out
       """
-      asks.jsonl:1: not a line of JSON
-      asks.jsonl:3: request 'asks.jsonl:3': a request is a text
+      asks.jsonl:1: not valid JSON
+      asks.jsonl:3: request 'asks.jsonl:3': a request must be a text
       asks.jsonl:4: the prompt is empty
       bad.txt: the file is not UTF-8 text
-      asks.csv:3: 1 fields, where the first line names 2 columns
+      asks.csv:3: 1 field, but the first line names 2 columns
       """
 
   Scenario Outline: A CSV that cannot be read says where: <fault>
@@ -201,10 +201,10 @@ Feature: The command line reads requests from files, and names each fault by its
 
     Examples:
       | bytes                             | fault                                                           |
-      | b'question,n\nwhy,1\n'            | 1: there is no column 'prompt'; there are: question, n. Name one with --prompt-column |
-      | b''                               | 1: there is no column 'prompt'; there are: none                 |
+      | b'question,n\nwhy,1\n'            | 1: there is no column 'prompt'; the columns are: question, n. Name one with --prompt-column |
+      | b''                               | 1: there is no column 'prompt'; the columns are: none                 |
       | b'pr\xff,prompt\na,b\n'            | 1: is not UTF-8 text                                            |
-      | b'prompt\nfine\n\xff\n'           | 3: the row is not UTF-8 text; --skip-invalid leaves such items out |
+      | b'prompt\nfine\n\xff\n'           | 3: the row is not UTF-8 text; use --skip-invalid to leave out such items |
 
   Scenario: Bytes that are not UTF-8 in a CSV spoil one row only
     Given a command's file "asks.csv" of the bytes b'prompt\nfine\n\xff\n\xc3\xa9\n'
@@ -223,8 +223,8 @@ Feature: The command line reads requests from files, and names each fault by its
     When the command line reads "asks.csv" with {"skip_invalid": true}
     Then the command line has left out
       """
-      asks.csv:3: 1 fields
-      asks.csv:4: 1 fields
+      asks.csv:3: 1 field
+      asks.csv:4: 1 field
       """
 
   Scenario: A field longer than any prompt is refused by its line
@@ -246,7 +246,7 @@ Feature: The command line reads requests from files, and names each fault by its
       | input       | message                                                           |
       | nowhere.txt | nowhere.txt: no such file                                         |
       | none/*.py   | none/*.py: no file matches                                        |
-      | dir         | dir: is a directory; give files, or a glob such as 'dir/**/*.py'  |
+      | dir         | dir is a folder; give files, or a pattern such as 'dir/**/*.py'  |
 
   Scenario: A file that may not be opened is named with the reason
     Given a command's file "asks.jsonl"
@@ -262,7 +262,7 @@ Feature: The command line reads requests from files, and names each fault by its
     When the command line reads "a.txt" and the file cannot be opened
     Then the command line refuses the input: a.txt: cannot be read: Permission denied
 
-  Scenario: Documents are found from where their file stands, after those of all
+  Scenario: An item's documents are relative to its file, and follow the common documents
     Given a command's file "in/asks.jsonl"
       """
       {"prompt": "of its own", "documents": ["a.txt", {"url": "https://e.example/b.pdf"}]}
@@ -292,4 +292,4 @@ Feature: The command line reads requests from files, and names each fault by its
     When the command line reads "asks.jsonl" with {"documents": ["none.pdf"]}
     Then the command line refuses the input: none.pdf: no such file
     When the command line reads "asks.jsonl" with {"citations": true}
-    Then the command line refuses the input: asks.jsonl:1: request '1': `citations` go with `documents`; it has none
+    Then the command line refuses the input: asks.jsonl:1: request '1': `citations` need `documents`, but there are none

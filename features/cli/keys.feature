@@ -11,7 +11,7 @@ Feature: A changed key goes on where the first one stopped, once it is known to 
     And the command line has written 3 answers in order to "out.jsonl"
     And the API has taken 1 batches, and processed no request twice
 
-  Scenario: Where it does not, the user says so
+  Scenario: If the API does not report the workspace, the user confirms the key
     Given a command's API with {"latency": 3600, "workspace_header": false}
     And a command's file "asks.jsonl" of 3 prompts
     When a command runs: submit actor.yaml asks.jsonl -o out.jsonl
@@ -20,12 +20,12 @@ Feature: A changed key goes on where the first one stopped, once it is known to 
     And a command runs: resume
     Then the command line exits with 4 and says
       """
-      waits in the workspace of another key; use that key. If both keys belong to one workspace, say so: `claude-batch ledger confirm-key RUN`
+      waits in the workspace of another key; use that key. If both keys belong to one workspace, confirm it with `claude-batch ledger confirm-key RUN`
       """
     When a command runs: ledger confirm-key RUN
     Then the command line exits with 0 and says
       """
-      the key goes on where RUN waits: claude-batch resume RUN
+      the key was accepted for the workspace of RUN. Continue with: claude-batch resume RUN
       """
     When a command runs: resume RUN
     Then the command line exits with 0
@@ -37,7 +37,7 @@ Feature: A changed key goes on where the first one stopped, once it is known to 
       nothing was changed
       """
 
-  Scenario: What the new key has asked meanwhile goes along
+  Scenario: Requests sent with the new key meanwhile join the same workspace
     Given a command's API with {"latency": 3600, "workspace_header": false}
     And a command's file "asks.jsonl" of 3 prompts
     And a command's file "more.jsonl"
@@ -89,7 +89,7 @@ Feature: A changed key goes on where the first one stopped, once it is known to 
     When a command runs: ledger confirm-key RUN
     Then the command line exits with 2 and says
       """
-      the API says that this key belongs to the workspace wrkspc_other
+      the API reports that this key belongs to the workspace wrkspc_other
       """
 
   Scenario: A key is confirmed for a run that is there, by a key that works, while nobody drives

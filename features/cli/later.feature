@@ -1,4 +1,4 @@
-Feature: What was asked is looked at, waited for, cancelled and delivered by later commands
+Feature: Later commands show, wait for, cancel and deliver a run
 
   Scenario: submit prints the run's id and ends; resume waits and writes the output of then
     Given a command's API with {"latency": 0.8}
@@ -6,7 +6,7 @@ Feature: What was asked is looked at, waited for, cancelled and delivered by lat
     When a command runs: submit actor.yaml asks.jsonl -o out.jsonl --label nightly
     Then the command line exits with 0 and says
       """
-      sent; claude-batch resume RUN waits for the answers
+      sent. Wait for the answers with: claude-batch resume RUN
       """
     And the command line prints nothing but the run's id
     When a command runs: status
@@ -50,12 +50,12 @@ Feature: What was asked is looked at, waited for, cancelled and delivered by lat
     When a command runs: resume
     Then the command line exits with 0 and says
       """
-      nothing is unfinished
+      there is no unfinished run
       """
     When a command runs: submit actor.yaml asks.jsonl
     Then the command line exits with 0 and says
       """
-      RUN was finished before
+      RUN has the same requests and is finished
       """
     And the command line has caused 1 batches of 3 requests
 
@@ -103,8 +103,8 @@ Feature: What was asked is looked at, waited for, cancelled and delivered by lat
     And a command runs: cancel RUN
     Then the command line exits with 0 and says
       """
-      RUN is cancelled; what had finished is kept
-      its batches end soon: claude-batch resume RUN waits for them
+      RUN is cancelled; the results so far are kept
+      its batches end soon. Wait for them with: claude-batch resume RUN
       """
     When a command runs: resume RUN
     Then the command line exits with 1
@@ -145,7 +145,7 @@ Feature: What was asked is looked at, waited for, cancelled and delivered by lat
       RUN cancelling: 2 packed of 2
       """
 
-  Scenario: cancel of what was never sent needs nobody's answer
+  Scenario: cancel of a run that was never sent needs no answer of the API
     Given a command's API
     And a command's file "asks.jsonl" of 1 prompts
     When a command runs: submit actor.yaml asks.jsonl --base-url http://127.0.0.1:1
@@ -153,7 +153,7 @@ Feature: What was asked is looked at, waited for, cancelled and delivered by lat
     Then the command line exits with 0
     And the command line does not say: its batches end soon
 
-  Scenario: A cancel that the API was not told of says so, and is noted
+  Scenario: A cancel that has not reached the API is stored and reported
     Given a command's API with {"latency": 60}
     And a command's file "asks.jsonl" of 1 prompts
     When a command runs: submit actor.yaml asks.jsonl
@@ -161,13 +161,13 @@ Feature: What was asked is looked at, waited for, cancelled and delivered by lat
     When a command runs without a key: cancel RUN
     Then the command line exits with 2 and says
       """
-      that RUN is cancelled is noted, but the API was not told: no API key
+      RUN is marked as cancelled, but the cancel request has not reached the API yet: no API key
       """
     When a command runs: cancel RUN --base-url http://127.0.0.1:1
     Then the command line exits with 3 and says
       """
-      that RUN is cancelled is noted, but the API was not told
-      `claude-batch resume RUN` tells it
+      RUN is marked as cancelled, but the cancel request has not reached the API yet
+      Send it with: claude-batch resume RUN
       """
     When a command runs: resume RUN
     Then the command line exits with 1
@@ -227,7 +227,7 @@ Feature: What was asked is looked at, waited for, cancelled and delivered by lat
     And a command runs, while another process waits for the run: advance
     Then the command line exits with 0 and says
       """
-      another process drives this ledger; it sends and collects
+      another process drives this ledger; it sends batches and collects results
       """
 
   Scenario Outline: An interrupt parks the run and tells how to go on: <signal>
@@ -237,8 +237,8 @@ Feature: What was asked is looked at, waited for, cancelled and delivered by lat
     Then a command's process has ended with 3, without a traceback
     And the command line says
       """
-      parking RUN; its batches go on (again: end at once)
-      parked; go on with: claude-batch resume RUN
+      parking RUN; its batches continue at the API (interrupt again to end at once)
+      parked; continue with: claude-batch resume RUN
       """
     And the command line has left no "out.jsonl"
     When a command runs: status RUN
@@ -258,7 +258,7 @@ Feature: What was asked is looked at, waited for, cancelled and delivered by lat
     When a command runs, interrupted where Python ignores what is raised: run actor.yaml asks.jsonl
     Then the command line exits with 3 and says
       """
-      parked; go on with: claude-batch resume
+      parked; continue with: claude-batch resume
       """
 
   Scenario: An interrupt of resume leaves the other runs alone
@@ -270,7 +270,7 @@ Feature: What was asked is looked at, waited for, cancelled and delivered by lat
     And a command runs, interrupted while it waits: resume
     Then the command line exits with 3 and says
       """
-      parked; go on with: claude-batch resume
+      parked; continue with: claude-batch resume
       """
 
   Scenario: An interrupt of submit parks, and names the ledger that a later command needs
@@ -279,7 +279,7 @@ Feature: What was asked is looked at, waited for, cancelled and delivered by lat
     When a command runs, interrupted while it waits: submit actor.yaml asks.jsonl --ledger "my ledger.db"
     Then the command line exits with 3 and says
       """
-      parked; go on with: claude-batch resume RUN --ledger 'my ledger.db'
+      parked; continue with: claude-batch resume RUN --ledger 'my ledger.db'
       """
 
   Scenario: An interrupt while the input is read keeps and sends nothing
@@ -287,7 +287,7 @@ Feature: What was asked is looked at, waited for, cancelled and delivered by lat
     When a command runs, interrupted while it reads the pipe "asks.jsonl": run actor.yaml asks.jsonl
     Then the command line exits with 3 and says
       """
-      interrupted while the input was read: nothing was kept, nothing was sent
+      interrupted while the input was read; nothing was stored or sent
       """
     And the command line's ledger has 0 runs
     And the command line has sent nothing
@@ -303,7 +303,7 @@ Feature: What was asked is looked at, waited for, cancelled and delivered by lat
     Then a command without a reader has ended with 0
     And the command line says
       """
-      standard output was closed before the end; the results are kept in the ledger
+      standard output was closed before all results were written; they are kept in the ledger
       """
     When a command runs where nobody reads the output: status
     Then a command without a reader has ended with 0
@@ -342,8 +342,8 @@ Feature: What was asked is looked at, waited for, cancelled and delivered by lat
     When a command runs: resume
     Then the command line exits with 3 and says
       """
-      RUN was asked at http://127.0.0.1:1, and this command talks to http://127.0.0.1:
-      go on with: claude-batch resume RUN --base-url http://127.0.0.1:1
+      RUN was sent to http://127.0.0.1:1, but this command uses http://127.0.0.1:
+      Continue with: claude-batch resume RUN --base-url http://127.0.0.1:1
       """
     And the command line has sent nothing
 
@@ -369,7 +369,7 @@ Feature: What was asked is looked at, waited for, cancelled and delivered by lat
     And a command runs: resume
     Then the command line exits with 0 and says
       """
-      nothing is unfinished
+      there is no unfinished run
       """
     When a command runs: submit actor.yaml asks.jsonl -o out.jsonl
     And a command runs: resume

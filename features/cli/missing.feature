@@ -21,7 +21,7 @@ Feature: Missing results from the command line
     Then the command line exits with 3 and says
       """
       wrote early.jsonl
-      RUN is not finished: 1 requests have no result yet
+      RUN is not finished: 1 request has no result yet
       """
     When a command runs: results RUN -o soon.jsonl
     Then the command line exits with 3 and says
@@ -36,13 +36,13 @@ Feature: Missing results from the command line
     When a command runs: results RUN --refetch
     Then the command line exits with 3 and says
       """
-      1 result of RUN is missing still
+      still missing: 1 result of RUN
       """
     When the API has no faults any more
     And a command runs: results RUN --refetch -o whole.jsonl
     Then the command line exits with 0 and says
       """
-      1 missing result of RUN was there now, at no further cost
+      found 1 missing result of RUN, at no further cost
       wrote whole.jsonl
       """
     And the file "whole.jsonl" has 3 answers
@@ -65,7 +65,7 @@ Feature: Missing results from the command line
     And a command runs: results RUN --refetch -o whole.jsonl
     Then the command line exits with 0 and says
       """
-      1 missing result of RUN was there now, at no further cost
+      found 1 missing result of RUN, at no further cost
       """
     And the file "whole.jsonl" has 3 answers
     And the budgets account for the API's bill
@@ -74,7 +74,7 @@ Feature: Missing results from the command line
     When a command runs: results RUN --refetch
     Then the command line exits with 0 and says
       """
-      RUN lacks no results that could be fetched again
+      RUN has no missing results that could be fetched again
       """
 
   Scenario: A lost request that is retried is fetched first, and not sent again if it is there
@@ -84,7 +84,7 @@ Feature: Missing results from the command line
     And a command runs: retry RUN --only missing
     Then the command line exits with 0 and says
       """
-      1 missing result was there now, at no further cost
+      found 1 missing result, at no further cost
       """
     And the file "out.jsonl" has 3 answers
     And the budgets account for the API's bill
@@ -97,7 +97,7 @@ Feature: Missing results from the command line
     And a command runs: retry RUN --only missing
     Then the command line exits with 0 and says
       """
-      1 request has no result still; it is sent again, and may be paid for twice
+      1 request still has no result; sent again, and may be paid for twice
       """
     And the file "out.jsonl" has 3 answers
     And the API's bill is within $1, and has 4 answers
@@ -134,7 +134,7 @@ Feature: Missing results from the command line
 
     Examples:
       | fault                            | code | code_ | words                                    |
-      | {"type": "error", "status": 404} | 1    | 1     | so nothing of it is sent again; `claude-batch unknown RUN --resubmit` |
+      | {"type": "error", "status": 404} | 1    | 1     | so its requests are not sent again. To send them without a look at the results: claude-batch unknown RUN --resubmit |
       | {"type": "error", "status": 401} | 4    | 4     | nothing was sent                         |
       | {"type": "drop_before"}          | 3    | 3     | nothing was sent                         |
 
@@ -143,5 +143,5 @@ Feature: Missing results from the command line
     And a command runs: results RUN --refetch --base-url http://127.0.0.1:9
     Then the command line exits with 2 and says
       """
-      name that server with --base-url. Nothing was fetched
+      name the run's server with --base-url. Nothing was fetched
       """

@@ -86,8 +86,8 @@ Feature: `claude-batch run` asks, waits, and writes the answers in input order
     And a command runs: run actor.yaml asks.jsonl -o again.jsonl
     Then the command line exits with 0 and says
       """
-      RUN was finished before: 2 answers from the ledger (answered 20
-       UTC); delivered again at no cost, --new (new=True) asks anew
+      RUN has the same requests and is finished: 2 answers from the ledger (answered 20
+       UTC); delivered again at no cost. To make a new run: --new (new=True)
       wrote again.jsonl
       """
     And the command line has written 2 answers in order to "again.jsonl"
@@ -108,14 +108,14 @@ Feature: `claude-batch run` asks, waits, and writes the answers in input order
     Then the command line exits with 3 and says
       """
       timed out: run RUN did not finish within max_wait (0.5 s)
-      where it stands: 2 
-      go on with: claude-batch resume RUN
+      so far: 2 
+      continue with: claude-batch resume RUN
       """
     And the command line has left no "out.jsonl"
     When a command runs: run actor.yaml asks.jsonl -o out.jsonl --max-wait 20s
     Then the command line exits with 0 and says
       """
-      RUN was asked before and is unfinished; going on with it
+      RUN has the same requests and is unfinished, so it is continued
       """
     And the command line has written 2 answers in order to "out.jsonl"
     And the command line has caused 1 batches of 2 requests
@@ -155,7 +155,7 @@ Feature: `claude-batch run` asks, waits, and writes the answers in input order
       | 2           |                    | 2       |
       | 2           | --max-requests 100 | 1       |
 
-  Scenario Outline: How many turns a conversation may have can be said: <flags>
+  Scenario Outline: --max-turns limits the turns of a conversation: <flags>
     Given a command's API
     When a command runs: run actor.yaml - <flags>
       """
@@ -180,13 +180,13 @@ Feature: `claude-batch run` asks, waits, and writes the answers in input order
     When a command runs: run --model claude-haiku-4-5 asks.jsonl --sandbox -o out.jsonl
     Then the command line exits with 0 and says
       """
-      nothing leaves this machine or is paid
+      nothing leaves this machine, and nothing is billed
       """
     And the command line has written 2 answers in order to "out.jsonl"
     When a command runs: run --model claude-haiku-4-5 asks.jsonl --sandbox --max-wait 0.2
     Then the command line exits with 3 and says
       """
-      the sandbox and its ledger are gone
+      the sandbox and its ledger were removed
       """
     When a command runs: status
     Then the command line exits with 0
@@ -232,7 +232,7 @@ Feature: `claude-batch run` asks, waits, and writes the answers in input order
     When a command runs: run actor.yaml asks.jsonl --document terms.md --citations -o out.jsonl
     Then the command line exits with 2 and says
       """
-      asks.jsonl:2: request 'b': document broken.pdf: is a PDF that was cut short
+      asks.jsonl:2: request 'b': document broken.pdf: is a truncated PDF
       """
     And the command line has sent nothing
     When a command runs: run actor.yaml asks.jsonl --document *.md --citations --skip-invalid -o out.jsonl

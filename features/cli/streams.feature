@@ -24,13 +24,13 @@ Feature: A closed output, or a reader that has gone, is no bug
       | claude-batch status \| true                      | 0    |                                   |
       | claude-batch status --json \| true               | 0    |                                   |
       | claude-batch status RUN \| true                  | 0    |                                   |
-      | claude-batch results RUN \| true                 | 0    | closed before the end; the results are kept |
+      | claude-batch results RUN \| true                 | 0    | closed before all results were written; they are kept |
       | claude-batch actors validate actor.yaml \| true  | 0    |                                   |
     And the command line has caused 1 batches of 2 requests
     And a command in a shell ends with a code and says
       | command                                          | code | says                              |
-      | claude-batch submit actor.yaml more.jsonl >&-    | 0    | sent; claude-batch resume         |
-      | claude-batch submit actor.yaml more.jsonl \| true | 0   | sent; claude-batch resume         |
+      | claude-batch submit actor.yaml more.jsonl >&-    | 0    | sent. Wait for the answers with   |
+      | claude-batch submit actor.yaml more.jsonl \| true | 0   | sent. Wait for the answers with   |
       | claude-batch submit actor.yaml more.jsonl 2>&-   | 0    |                                   |
       | claude-batch run actor.yaml more.jsonl -o more.out 2>&- | 0 |                               |
       | claude-batch run actor.yaml more.jsonl -o more.out 2>&1 \| true | 0 |                      |
@@ -44,4 +44,4 @@ Feature: A closed output, or a reader that has gone, is no bug
       | command                                   | code | says                                      |
       | claude-batch status > /dev/full           | 2    | No space left on device                   |
       | claude-batch status --json > /dev/full    | 2    | No space left on device                   |
-      | claude-batch results RUN > /dev/full      | 2    | No space left on device. The results are kept: `claude-batch results RUN -o OUT` |
+      | claude-batch results RUN > /dev/full      | 2    | No space left on device. The results are kept. Write them with: claude-batch results RUN -o OUT |

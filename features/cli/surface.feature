@@ -95,7 +95,7 @@ Feature: The command line's own surface: help, version, validation, display
       label: [bold]mine
       output: /tmp/out.jsonl (not written yet)
       waiting for: 1 batch
-      3 lines of its results are no results; kept in the ledger
+      3 lines of its results cannot be read; kept in the ledger
       msgbatch_0022
       [red]not sent[/]
       collected

@@ -24,8 +24,16 @@ from claude_batch.ledger.queries import Answer
 from claude_batch.lifecycle.collection import result_of as stored_result
 from claude_batch.money.prices import prices_of
 from claude_batch.providers.mapping import result_of
+from claude_batch.wire.conversation import (
+    ToolOutcome,
+    after_pause,
+    after_rejection,
+    after_tools,
+    schema_problem,
+    tool_uses,
+)
 from claude_batch.wire.encoding import parse_custom_id
-from claude_batch.wire.error_table import classify_create, fault_of_response
+from claude_batch.wire.error_table import fault_of_response
 from claude_batch.wire.inbound import (
     LARGEST_COUNT,
     LONGEST_WAIT,
@@ -42,14 +50,6 @@ from claude_batch.wire.messages import (
 )
 from claude_batch.wire.pace import Pace, Turn
 from claude_batch.wire.redaction import Redaction
-from claude_batch.wire.turns import (
-    Outcome,
-    after_pause,
-    after_rejection,
-    after_tools,
-    schema_problem,
-    tool_uses,
-)
 from fuzzing.bodies import KEY
 
 __all__ = [
@@ -215,7 +215,7 @@ def read_message(raw: bytes, rng: Random) -> None:
 
 def converse(message: bytes) -> None:
     """Make the next turn of an answer, in each way there is."""
-    outcomes = [Outcome(use.id, b'"done"', False) for use in tool_uses(message)]
+    outcomes = [ToolOutcome(use.id, b'"done"', False) for use in tool_uses(message)]
     schema_problem(_PARAMS, message)
     for params in (
         after_tools(_PARAMS, message, outcomes),
@@ -231,7 +231,7 @@ def read_error(status: int, headers: Mapping[str, str], body: bytes) -> None:
     says_no_key(fault.describe())
     says_no_key(fault.location or "")
     _ = (fault.account_reason, fault.disposition, fault.is_not_billed, fault.passes)
-    classify_create(fault)
+    _ = fault.verdict
 
 
 def read_headers(headers: Mapping[str, str], rng: Random) -> None:

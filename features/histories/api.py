@@ -430,7 +430,7 @@ class SimulatedClient(BatchesClient):
         if plan.kind == "accept":
             assert remote is not None
             self._answered()
-            return CreateAnswer(batch=api.show(remote), server_time=self.server_now())
+            return CreateAnswer(batch=api.show(remote))
         if plan.kind == "refuse":
             return self._refuse(plan, ids)
         return CreateAnswer(reason=plan.kind)
@@ -453,6 +453,4 @@ class SimulatedClient(BatchesClient):
         kind = _TYPES.get(plan.status) if plan.from_api else None
         after = 60.0 if plan.status == 429 else None
         self._answered()
-        return CreateAnswer(
-            fault=fault(plan.status, kind, message, after=after), server_time=self.server_now()
-        )
+        return CreateAnswer(fault=fault(plan.status, kind, message, after=after))

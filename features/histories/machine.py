@@ -25,7 +25,7 @@ from claude_batch.lifecycle import seat
 from claude_batch.lifecycle.calls import Call, CallStore
 from claude_batch.providers.run_writer import RunWriter
 from claude_batch.providers.unknown_sendings import decide_unknown
-from claude_batch.wire.encoding import EncodedRequest, LaneHeaders
+from claude_batch.wire.encoding import EncodedRequest, LaneHeaders, parse_custom_id
 from histories.api import MODEL, OUTCOMES, Crash, CreatePlan, Remote, SimulatedApi
 from histories.clock import Clock, installed
 from histories.process import Process, copy_of, in_memory
@@ -507,15 +507,23 @@ class LifecycleMachine(RuleBasedStateMachine):
             remote.hidden_until = self.clock.server + part * self.settings.not_found_after - 5.0
 
     def _noticed(self) -> list[Remote]:
-        # What is deleted before anybody has seen it tells nobody that it was ever there.
-        seen = {
-            row["remote_id"]
-            for row in self.verdict.rows(
-                "SELECT remote_id FROM batches UNION SELECT remote_id FROM candidates"
-            )
-        }
-        there = [r for r in self._there("ended") if r.id in seen or not r.ours]
+        # What is deleted before its sender has seen it tells nobody that it was ever there.
+        there = [r for r in self._there("ended") if not r.ours or self._is_seen(r)]
         return [r for r in there if not r.deleted and not r.archived]
+
+    def _is_seen(self, remote: Remote) -> bool:
+        parts = parse_custom_id(remote.ids[0])
+        assert parts is not None
+        mine = (
+            "SELECT batch_id FROM requests WHERE id = ? UNION SELECT f.batch_id FROM "
+            "former_members f JOIN requests r ON r.seq = f.request_seq WHERE r.id = ?"
+        )
+        rows = self.verdict.rows(
+            "SELECT 1 FROM batches WHERE remote_id = ? UNION "
+            f"SELECT 1 FROM candidates WHERE remote_id = ? AND batch_id IN ({mine})",
+            remote.id, remote.id, parts[0], parts[0],
+        )  # fmt: skip
+        return bool(rows)
 
     # Judging -------------------------------------------------------------------------------
 

@@ -51,7 +51,7 @@ def staged(folder: Path) -> Generator[Path]:
             patch.object(driver_module, "seat_lock", lambda *_: _FreeLock()),
             patch.object(driver_module, "take_seat_lock", lambda *_: True),
             patch.object(os, "fsync", lambda _: None),
-            patch.object(refetch, "backoff", lambda _: 0.0),
+            patch.object(refetch, "SENDING", lambda _: 0.0),
             patch.dict(os.environ, CLAUDE_BATCH_STATE_DIR=str(folder / "state")),
         ):
             template = folder / "template.db"

@@ -315,7 +315,9 @@ class Verdict:
         for before, now in pairwise(omitted):
             if now - before > LONGEST_INTERVAL + max(after / 2, LATE):
                 since = now
-        return omitted[-1] - since >= after
+            if now - since >= after:
+                return True  # and what is fetched on order later changes nothing
+        return after <= 0
 
     def _all_paid_are_known(self, remote: Remote) -> bool:
         for identifier in remote.ids:
@@ -382,11 +384,10 @@ class Verdict:
         if billed > self.budget:
             self._say(f"{billed} nano-dollars were spent of a budget of {self.budget}")
         [(unasked, accounted)] = self.rows(
-            "SELECT coalesce(sum(m.reserved IS NULL AND b.state != 'collected' "
-            "OR m.spent IS NULL AND b.state = 'collected'), 0), "
-            "coalesce(sum(coalesce(m.reserved, 0) + coalesce(m.spent, 0) + coalesce(m.kept, 0)), 0)"
-            " "
-            "FROM batch_runs m JOIN batches b ON b.id = m.batch_id WHERE b.state != 'rejected'"
+            "SELECT (SELECT count(*) FROM batch_runs m JOIN batches b ON b.id = m.batch_id "
+            "WHERE b.state != 'rejected' AND (m.batch_id, m.run_id) NOT IN "
+            "(SELECT batch_id, run_id FROM charges)), "
+            "(SELECT coalesce(sum(reserved + spent + doubt), 0) FROM charges)"
         )
         if unasked:
             return  # of batches that were sent before the budget; they are counted when it packs
@@ -434,6 +435,7 @@ class Verdict:
             "results": "request_seq, sending, batch_id, outcome, disposition",
             "former_members": "*",
             "batch_runs": "*",
+            "charges": "*",
             "budgets": "*",
             "workspaces": "halt_reason, halt_message, next_probe, wait_until",
         }

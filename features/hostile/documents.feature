@@ -65,7 +65,7 @@ Feature: A document that would keep the machine busy is refused by its name
     Then a limited function is refused as follows
       | does   | kind        | problem                                         |
       | fails  | ValueError  | …cannot be read: LookupError: nothing there…    |
-      | dies   | PassedBound | …makes the library that reads it crash…         |
+      | dies   | PassedBound | …crashes the library that reads it…         |
       | eats   | PassedBound | …needs more than 1,500,000,000 bytes of memory… |
       | sleeps | PassedBound | …takes more than 2 seconds to read…             |
       | burns  | PassedBound | …takes more than 2 seconds to read…             |

@@ -28,13 +28,13 @@ Feature: An input line reads no file outside the folder that was named
 
     Examples:
       | command  | document                         | named                                    |
-      | run      | "secret.md"                      | secret.md lies outside the documents root |
-      | submit   | "given/../secret.md"             | given/../secret.md lies outside          |
-      | run      | {"path": "given/link.md"}        | given/link.md lies outside               |
-      | run      | "/etc/hostname"                  | /etc/hostname lies outside               |
+      | run      | "secret.md"                      | secret.md is outside the documents root |
+      | submit   | "given/../secret.md"             | given/../secret.md is outside            |
+      | run      | {"path": "given/link.md"}        | given/link.md is outside                 |
+      | run      | "/etc/hostname"                  | /etc/hostname is outside                 |
       | run      | "given/\u0000x"                  | given/                                   |
-      | run      | "given-too/note.md"              | given-too/note.md lies outside           |
-      | estimate | "secret.md"                      | secret.md lies outside                   |
+      | run      | "given-too/note.md"              | given-too/note.md is outside             |
+      | estimate | "secret.md"                      | secret.md is outside                     |
 
   Scenario: With --skip-invalid only that line is left out; the root may come from the environment
     Given a command's file "asks.jsonl"
@@ -47,7 +47,7 @@ Feature: An input line reads no file outside the folder that was named
     When a command runs: run actor.yaml asks.jsonl --skip-invalid -o out.jsonl
     Then the command line exits with 0 and says
       """
-      asks.jsonl:2: document given/link.md lies outside the documents root
+      asks.jsonl:2: document given/link.md is outside the documents root
       skipped 1 of 3 items
       """
 

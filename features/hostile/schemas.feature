@@ -17,7 +17,7 @@ Feature: A JSON schema that means harm reaches no network and hangs no process
       | in an unused definition   | field `x`: `$dynamicRef: SERVER/a.json` points outside          | {"type": "object", "$defs": {"x": {"$dynamicRef": "SERVER/a.json"}}} |
       | in an unknown keyword     | `$recursiveRef: SERVER/a.json` points outside                   | {"type": "object", "contentSchema": {"items": {"$recursiveRef": "SERVER/a.json"}}} |
       | by a relative reference   | `$ref: a.json` points outside                                   | {"$id": "SERVER/", "type": "object", "then": {"$ref": "a.json"}} |
-      | by an inner base          | `$id` may stand at the top of a schema only                     | {"type": "object", "then": {"$id": "SERVER/", "type": "object"}} |
+      | by an inner base          | `$id` is allowed only at the top of a schema                     | {"type": "object", "then": {"$id": "SERVER/", "type": "object"}} |
       | behind a local reference  | `$ref: SERVER/a.json` points outside                            | {"type": "object", "then": {"$ref": "#/default"}, "default": {"$ref": "SERVER/a.json"}} |
 
   Scenario Outline: A schema without end is refused when the actor is loaded: <what>
@@ -28,7 +28,7 @@ Feature: A JSON schema that means harm reaches no network and hangs no process
 
     Examples:
       | what                       | says                                   | schema |
-      | patterns of names          | keys that are not known beforehand     | {"type": "object", "dependentSchemas": {"a": {"patternProperties": {"^(a+)+$": {}}}}} |
+      | patterns of names          | keys that the schema does not name     | {"type": "object", "dependentSchemas": {"a": {"patternProperties": {"^(a+)+$": {}}}}} |
       | a backreference            | `pattern: (a)\1` cannot be used: backreferences are not supported | {"type": "string", "pattern": "(a)\\1"} |
       | a pattern that is too large | cannot be used: Compiled regex exceeds size limit | {"type": "object", "then": {"pattern": "((a{1000}){1000}){1000}"}} |
       | a hidden recursion         | `$ref: #/$defs/x` is recursive         | {"type": "object", "then": {"$ref": "#/$defs/x"}, "$defs": {"x": {"not": {"$ref": "#/$defs/x"}}}} |
@@ -71,13 +71,13 @@ Feature: A JSON schema that means harm reaches no network and hangs no process
     Given a server that counts its requests
     And a program that logs
     Then an answer to stored params with the schema <schema> is taken as it is
-    And the log has 1 line that says "answers cannot be judged by their schema"
+    And the log has 1 line that says "answers cannot be validated by their schema"
     And the log has 1 line that says "<says>"
     And the server that counts has seen no request
 
     Examples:
       | what               | says                  | schema |
       | a remote reference | points outside        | {"type": "object", "dependentSchemas": {"a": {"$ref": "SERVER/a.json"}}} |
-      | patterns of names  | keys that are not     | {"patternProperties": {"^(a+)+$": {}}, "additionalProperties": false} |
+      | patterns of names  | keys that the schema     | {"patternProperties": {"^(a+)+$": {}}, "additionalProperties": false} |
       | a faulty keyword   | is not of type        | {"type": "object", "required": "a"} |
       | links without end  | nested too deeply     | CHAIN |

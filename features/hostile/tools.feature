@@ -15,12 +15,12 @@ Feature: A ledger does not choose the code that runs
     When a command runs: advance
     Then the command line exits with 3 and says
       """
-      RUN: its conversations wait for their tools: only the ledger names the tool
+      RUN: its conversations wait for tools that this process does not have: only the ledger names the tool
       """
     When a command runs: resume RUN
     Then the command line exits with 3 and says
       """
-      parked: the conversations of RUN wait for their tools: only the ledger names the tool
+      parked: the conversations of RUN wait for tools that this process does not have: only the ledger names the tool
       """
     And nothing of that file has run here
 
@@ -53,11 +53,11 @@ Feature: A ledger does not choose the code that runs
 
     Examples:
       | change                                    | words                                      |
-      | has been changed since                    | its file has changed since the run was asked |
-      | is gone, and another one is on the path   | its file has changed since the run was asked |
+      | has been changed since                    | its file has changed since the run was made  |
+      | is gone, and another one is on the path   | its file has changed since the run was made  |
       | is gone                                   | there is no such module here               |
-      | was stored by a version without digests   | its file has changed since the run was asked |
-      | is named by its path                      | it is not written module:function          |
+      | was stored by a version without digests   | its file has changed since the run was made  |
+      | is named by its path                      | write it as module:function                |
 
   Scenario: An actor file that names the function is the user's word too
     Given an API

@@ -4,7 +4,7 @@ Feature: A YAML file that means harm is refused with its line
   Scenario Outline: An actor file with <what> is refused
     Given a hostile actor file with <what>
     When a bounded command runs: actors validate hostile.yaml
-    Then the bounded command exits with 2 and says "hostile.yaml:<line>: this is no valid YAML: <says>"
+    Then the bounded command exits with 2 and says "hostile.yaml:<line>: invalid YAML: <says>"
 
     Examples:
       | what                                | line | says                                              |
@@ -27,14 +27,14 @@ Feature: A YAML file that means harm is refused with its line
 
     Examples:
       | what                                | says                                                                   |
-      | aliases that double 30 times        | prices.yaml:17: no YAML: its aliases expand to more than 100,000 values |
-      | lists that are nested 200000 deep   | prices.yaml:3: no YAML: it is nested more than 100 levels deep         |
-      | a price of 300000 digits            | prices.yaml:4: no YAML: a number of more than 1,000 characters         |
+      | aliases that double 30 times        | prices.yaml:17: invalid YAML: its aliases expand to more than 100,000 values |
+      | lists that are nested 200000 deep   | prices.yaml:3: invalid YAML: it is nested more than 100 levels deep         |
+      | a price of 300000 digits            | prices.yaml:4: invalid YAML: a number of more than 1,000 characters         |
 
   Scenario: A price file in JSON whose number has a million digits is refused with its line
     Given a hostile price file in JSON whose number has 1000000 digits
     When a bounded command runs: estimate --offline --prices prices.json --model claude-haiku-4-5 asks.jsonl
-    Then the bounded command exits with 2 and says "prices.json:3: no YAML: a number of more than 1,000 characters"
+    Then the bounded command exits with 2 and says "prices.json:3: invalid YAML: a number of more than 1,000 characters"
 
   Scenario Outline: A value that its tag does not fit is refused with its line
     Given an actor file
@@ -45,7 +45,7 @@ Feature: A YAML file that means harm is refused with its line
       """
     When the actor file is loaded
     Then the actor error is at line 3
-    And the actor error says "this is no valid YAML: this is no <kind>"
+    And the actor error says "invalid YAML: this is not a valid <kind>"
 
     Examples:
       | value          | kind      |
@@ -73,7 +73,7 @@ Feature: A YAML file that means harm is refused with its line
 
     Examples:
       | line                                   | says                                  |
-      | name: "\ud83d"                         | an escape stands for half a character |
+      | name: "\ud83d"                         | an escape is half of a surrogate pair |
       | batch_processing: {linger: 9999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999} | is not a duration                     |
 
   Scenario: Anchors and merge keys of an ordinary size go on working

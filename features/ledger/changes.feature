@@ -49,7 +49,7 @@ Feature: What has changed since somebody looked is left as it is now
     Given an open ledger
     When its meta table has lost its <fact>
     And it is opened as a ledger
-    Then the ledger error says "no ledger of claude-batch"
+    Then the ledger error says "not a ledger of claude-batch"
 
     Examples:
       | fact           |

@@ -38,15 +38,15 @@ Feature: A ledger that was restored sends nothing until it knows again what was 
     Then the command line prints
       """
       high water: above
-      schema version: 3
+      schema version: 4
       requests: 3 packed
       """
     When a command waits 0.2 seconds
     And a command runs: ledger recover
     Then the command line exits with 0 and says
       """
-      had been forgotten: 3 requests of it are known
-      the ledger knows again what was sent, and may send
+      was adopted, with 3 requests of this ledger
+      the ledger is recovered and may send again
       """
     When a command runs: resume
     Then the command line exits with 0
@@ -81,7 +81,7 @@ Feature: A ledger that was restored sends nothing until it knows again what was 
     And a command runs: ledger recover
     Then the command line exits with 0 and says
       """
-      3 requests may have been asked live since
+      3 requests may have been sent live since
       """
     When a command runs: run actor.yaml asks.jsonl -o out.jsonl
     Then the command line exits with 1 and says
@@ -103,7 +103,7 @@ Feature: A ledger that was restored sends nothing until it knows again what was 
     And a command runs: ledger recover
     Then the command line exits with 0 and says
       """
-      answers 1 requests that this ledger does not know; ask them anew
+      answers 1 request that this ledger does not have; submit them anew
       """
     And the ledger has kept 1 lines of unknown requests
     When a command runs: run actor.yaml asks.jsonl -o out.jsonl
@@ -128,8 +128,8 @@ Feature: A ledger that was restored sends nothing until it knows again what was 
     And a command runs: ledger recover
     Then the command line exits with 3 and says
       """
-      cannot be judged: it is still processing
-      nothing is sent until all is known
+      cannot be recovered: it is still processing
+      nothing is sent until every batch is known
       """
     When a command runs: resume
     Then the command line exits with 4
@@ -168,7 +168,7 @@ Feature: A ledger that was restored sends nothing until it knows again what was 
     And a command runs: ledger recover
     Then the command line exits with 3 and says
       """
-      the last sending is so recent that its batch may not be in the list yet; wait
+      the last batch was sent so recently that the API may not list it yet; wait
       """
     When a command runs: ledger recover --force
     Then the command line exits with 0
@@ -205,8 +205,8 @@ Feature: A ledger that was restored sends nothing until it knows again what was 
 
     Examples:
       | stray                                 | code | words                                            |
-      | {"type": "foreign_lines", "count": 2} | 0    | had been forgotten: 3 requests of it are known   |
-      | {"type": "garbage_line", "count": 2}  | 0    | had been forgotten: 3 requests of it are known   |
+      | {"type": "foreign_lines", "count": 2} | 0    | was adopted, with 3 requests of this ledger   |
+      | {"type": "garbage_line", "count": 2}  | 0    | was adopted, with 3 requests of this ledger   |
       | {"type": "missing_lines", "count": 1} | 3    | 1 of its results are missing                     |
       | {"type": "missing_lines", "count": 3} | 3    | 3 of its results are missing                     |
 
@@ -246,7 +246,7 @@ Feature: A ledger that was restored sends nothing until it knows again what was 
     And a command runs: ledger recover
     Then the command line exits with 0 and says
       """
-      answers 1 requests that this ledger does not know; ask them anew
+      answers 1 request that this ledger does not have; submit them anew
       """
     And the ledger has kept 1 lines of unknown requests
 
@@ -283,7 +283,7 @@ Feature: A ledger that was restored sends nothing until it knows again what was 
     And a command runs: ledger recover
     Then the command line exits with 0 and says
       """
-      answers 3 requests that this ledger does not know; ask them anew
+      answers 3 requests that this ledger does not have; submit them anew
       """
 
   Scenario: Only what knows nothing of the sending is behind: a process that dies in between is not
@@ -382,7 +382,7 @@ Feature: A ledger that was restored sends nothing until it knows again what was 
     When a command runs: ledger backup asks.jsonl
     Then the command line exits with 2 and says
       """
-      asks.jsonl: exists, and is not overwritten; name another
+      asks.jsonl: the file exists and is not overwritten; give another name
       """
     When a command runs: ledger backup nowhere/copy.db
     Then the command line exits with 2 and says

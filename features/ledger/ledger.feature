@@ -15,7 +15,7 @@ Feature: The ledger is opened with care
     Examples:
       | what                       | words                     |
       | no database                | cannot be used            |
-      | somebody else's database   | no ledger of claude-batch |
+      | somebody else's database   | not a ledger of claude-batch |
       | a ledger of another schema | schema version 999        |
 
   Scenario: A location that cannot be opened is named

@@ -12,6 +12,25 @@ Feature: A ledger of an older version is brought to this one, and never harmed
       | version |
       | 1       |
       | 2       |
+      | 3       |
+
+  Scenario: What budgets have counted of a ledger of version 3 is still counted
+    Given a ledger of schema version 3 with a run in it
+    And budgets have counted of the run's batches:
+      | state       | reserved | spent | kept |
+      | in_progress | 500      |       |      |
+      | unknown     | 400      |       |      |
+      | ended       | 300      | 20    |      |
+      | collected   | 7        | 90    |      |
+      | unresolved  | 60       |       |      |
+      | live        | 5        | 30    | 8    |
+      | rejected    | 1000     |       |      |
+      | packed      |          |       |      |
+      | collected   | 70       |       |      |
+    And budgets have counted 11 for runs that were removed
+    When it is opened by this version
+    Then a budget of the actor has 1205 reserved, 151 spent and 75 in doubt
+    And a budget of the actor has still to count the batches 8 and 9
 
   Scenario: The command line says what it did
     Given a command's folder
@@ -19,8 +38,8 @@ Feature: A ledger of an older version is brought to this one, and never harmed
     When a command runs: status --ledger old.db
     Then the command line exits with 0 and says
       """
-      was brought from schema version 1 to 3
-      old.db.v1.backup is a copy of what it was
+      was migrated from schema version 1 to 4
+      old.db.v1.backup is a copy of the old file
       """
 
   Scenario: A second copy does not take the first one's place
@@ -47,7 +66,7 @@ Feature: A ledger of an older version is brought to this one, and never harmed
   Scenario: Where no copy can be made nothing is changed
     Given a ledger of schema version 1 with a run in it
     When it is opened too early on a disk without room for a copy
-    Then the migration's error says "no copy of it can be made beside it"
+    Then the migration's error says "no copy can be made beside it"
     And it is still of version 1, without a copy
 
   Scenario Outline: A version that nobody knows is named and left alone: <version>

@@ -62,7 +62,7 @@ Feature: A deadline is met at full price where batches leave no time for it
     When a run of 5 prompts is stored at once
     And the results are read in order
     Then 5 answers came from batches and 0 live, each paid once
-    And the run's deadline was missed: 5 requests were sent, and it is not known yet whether the API took them
+    And the run's deadline was missed: 5 requests sent, but it is not known yet whether the API accepted them
 
   Scenario: a sending that has proved not to have been accepted is asked live
     Given an API
@@ -120,7 +120,7 @@ Feature: A deadline is met at full price where batches leave no time for it
     Given an API that takes 600 seconds for a batch
     And a batch provider with {"deadline": "1h", "deadline_margin": "10m"}
     When a run of 3 prompts is submitted
-    Then the status says "its deadline is in 1h: what is unfinished in 50m is cancelled, and what did not run goes to the live API"
+    Then the status says "its deadline is in 1h: unfinished batches are canceled in 50m, and every request that did not run is sent live"
     And the status has a deadline with the margin 600, the fallback live and no outcome
 
   Scenario: a cancelled run has no deadline any more
@@ -160,9 +160,9 @@ Feature: A deadline is met at full price where batches leave no time for it
   Scenario: A reason for a missed deadline says where the requests stand
     Then a run has missed its deadline because of its requests as follows
       | count | state      | batch     | reason                                                                  |
-      | 3     | packed     | canceling | 3 requests are in batches that were cancelled and have not ended        |
-      | 3     | packed     | unknown   | 3 requests were sent, and it is not known yet whether the API took them |
-      | 3     | packed     | live      | 3 requests are asked live just now                                      |
-      | 3     | queued     | none      | 3 requests wait for their turn at the live API                          |
-      | 3     | packed     | packed    | 3 requests wait to be withdrawn                                         |
-      | 3     | continuing | live      | 3 requests are between two turns of their conversation                  |
+      | 3     | packed     | canceling | 3 requests in batches that were canceled and have not ended        |
+      | 3     | packed     | unknown   | 3 requests sent, but it is not known yet whether the API accepted them |
+      | 3     | packed     | live      | 3 requests in a live call                                      |
+      | 3     | queued     | none      | 3 requests waiting for a live call                          |
+      | 3     | packed     | packed    | 3 requests waiting to be withdrawn                                         |
+      | 3     | continuing | live      | 3 conversations between two turns                  |

@@ -121,7 +121,7 @@ Feature: Every step is told to observers, none of which can harm a run
     And a batch provider that is observed
     When 5 requests are submitted, waited for, and the provider is closed
     Then the run is finished with 5 answers
-    And the log has 1 line that says "failed at RequestsQueued; the run goes on"
+    And the log has 1 line that says "failed at RequestsQueued; the run continues"
     And the log has 1 line that says "failed at"
     And the event RunFinished has requests 5
 
@@ -133,14 +133,14 @@ Feature: Every step is told to observers, none of which can harm a run
     When 5 requests are submitted, waited for, and the provider is closed
     Then the run is finished with 5 answers
     And the event RunFinished has requests 5
-    And the log has 1 line that says "left behind"
+    And the log has 1 line that says "is abandoned"
     And closing took less than 30 seconds
 
   Scenario: Where an observer is too slow its oldest events are dropped and counted
     Given 1500 events told to an observer that waits for our word
     When it gets the word
     Then it has taken the first and the newest 1000
-    And the log has 1 line that says "slower than events come"
+    And the log has 1 line that says "is too slow: its oldest events"
     And the log has 1 line that says "missed 499 events"
 
   Scenario: An observer of two providers is told once, until both are closed

@@ -182,7 +182,7 @@ Feature: Reconciliation finds out what became of a sending that had no answer
     Then the status shows 2 requests lost
     When the results are read in order
     Then result 1 failed with SubmissionUnknownError
-    And "claude-batch unknown" says "--resubmit sends them again"
+    And "claude-batch unknown" says "send them again with --resubmit"
     When the API has no faults any more
     And "claude-batch unknown" is told --resubmit
     And the results are read in order
@@ -296,7 +296,7 @@ Feature: Reconciliation finds out what became of a sending that had no answer
       | prompt   |
       | prompt 9 |
     Then the run's state becomes halted
-    And the status says "was not made by this ledger"
+    And the status says "was not created by this ledger"
     When the provider resumes
     And the results are read in order
     Then every result is an answer
@@ -455,7 +455,7 @@ Feature: Reconciliation finds out what became of a sending that had no answer
     And a batch provider with {"settling": 3600}
     When a run of 2 prompts is submitted
     Then a batch of the run becomes unknown
-    And "claude-batch unknown" says "the API's list is watched until it has settled"
+    And "claude-batch unknown" says "the API's list of batches is watched until `settling` has passed"
     And "claude-batch unknown --json" tells of 2 requests of the run
     And "claude-batch unknown --give-up" without a run is refused
     When "claude-batch unknown" is told --give-up

@@ -42,7 +42,7 @@ Feature: Callers and observers come and go while answers and events are on their
     Given a program that logs
     And observers of which the first cannot say what it carries
     Then what is carried twice is what the second one says
-    And the log has 1 line that says "carry() failed; requests are asked without it"
+    And the log has 1 line that says "carry() failed; requests are sent without it"
 
   Scenario: An observer that leaves while it is asked what it wants is told nothing more
     Given an observer which leaves when it is asked what it wants

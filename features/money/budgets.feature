@@ -9,7 +9,7 @@ Feature: What a run, an actor or a day may cost is never passed
       """
       is held.
       requests are held: the run's budget is $0.0045
-      `claude-batch budget RUN USD` goes on
+      raise it with `claude-batch budget RUN USD`
       """
     And the command line has left no "out.jsonl"
     And the API's bill is within $0.0045, and has answers
@@ -20,7 +20,7 @@ Feature: What a run, an actor or a day may cost is never passed
     When a command runs: budget RUN 1
     Then the command line exits with 0 and says
       """
-      RUN: the budget is $1 now
+      RUN: the budget is now $1
       """
     When a command runs: run --model claude-haiku-4-5 --max-tokens 1000 --budget 0.0045 asks.jsonl -o out.jsonl
     Then the command line exits with 0
@@ -44,7 +44,7 @@ Feature: What a run, an actor or a day may cost is never passed
     When somebody asks {"input_tokens": 10, "output_tokens": 1000} with 1000 tokens at most
     Then the call has its answer
     When somebody asks {"input_tokens": 11, "output_tokens": 200} with 1000 tokens at most
-    Then the call is refused with BatchTimeoutError: 1 requests are held: the run's budget is $0.004
+    Then the call is refused with BatchTimeoutError: 1 request is held: the run's budget is $0.004
     And the API's bill is within $0.004, and has answers
 
   Scenario: A single call that is held is told to observers
@@ -54,7 +54,7 @@ Feature: What a run, an actor or a day may cost is never passed
     When somebody asks {"input_tokens": 10, "output_tokens": 900} with 1000 tokens at most
     Then the call has its answer
     When somebody asks {"input_tokens": 11, "output_tokens": 900} with 1000 tokens at most
-    Then the call is refused with BatchTimeoutError: 1 requests are held: the run's budget is $0.003
+    Then the call is refused with BatchTimeoutError: 1 request is held: the run's budget is $0.003
     And the event RunHeld has scope "run"
     And the event RunHeld has requests 1
 
@@ -84,7 +84,7 @@ Feature: What a run, an actor or a day may cost is never passed
     When a command runs: run --model claude-haiku-4-5 --max-tokens 1000 --budget 0.0029 asks.jsonl -o out.jsonl
     Then the command line exits with 3 and says
       """
-      1 requests are held: the run's budget is $0.0029
+      1 request is held: the run's budget is $0.0029
       """
     And the API's bill is within $0.0029, and has 1 answers
     When a command runs: budget RUN 1
@@ -111,8 +111,8 @@ Feature: What a run, an actor or a day may cost is never passed
     When a command runs: run --model claude-haiku-4-5 --budget 1 --skip-invalid asks.jsonl -o out.jsonl
     Then the command line exits with 0 and says
       """
-      'searches': under a budget it must be known what it can cost at most: the tool web_search_20250305 may search as often as it likes
-      'runs': under a budget it must be known what it can cost at most: what the tool code_execution_20250825 reads and costs has no known bound
+      'searches': a budget needs an upper bound of the cost: the tool web_search_20250305 may search without limit
+      'runs': a budget needs an upper bound of the cost: the tokens and cost of the tool code_execution_20250825 have no known bound
       skipped 3 of 4 items
       """
 
@@ -127,7 +127,7 @@ Feature: What a run, an actor or a day may cost is never passed
       """
       timed out
       requests are held: the budget of this day (UTC) is $0.01
-      the next day, or `claude-batch budget --daily USD`, goes on
+      wait for the next day, or raise it with `claude-batch budget --daily USD`
       """
     And the API's bill is within $0.01, and has answers
     When a command runs: budget --daily none --actor local/command-line 0.0125
@@ -157,7 +157,7 @@ Feature: What a run, an actor or a day may cost is never passed
     When a command runs: resume RUN --max-wait 4s
     Then the command line exits with 3 and says
       """
-      1 requests are held: the run's budget is $0.004, $0 of it spent, $0.00285
+      1 request is held: the run's budget is $0.004, $0 of it spent, $0.00285
       """
     When a command runs: budget RUN 0.006
     And a command runs: resume RUN
@@ -197,7 +197,7 @@ Feature: What a run, an actor or a day may cost is never passed
     And a command runs: resume RUN
     Then the command line exits with 3 and says
       """
-      1 requests are held: the run's budget is $0.006
+      1 request is held: the run's budget is $0.006
       """
     When a command runs: budget RUN 1
     And a command runs: resume RUN
@@ -319,8 +319,8 @@ Feature: What a run, an actor or a day may cost is never passed
 
     Examples:
       | words                                   | told                                          |
-      | run actor.yaml asks.jsonl --budget much | 'much' is no sum of dollars                   |
-      | run actor.yaml asks.jsonl --budget -1   | -1 is no sum from 0 to 1,000,000,000 dollars  |
+      | run actor.yaml asks.jsonl --budget much | 'much' is not an amount in dollars                   |
+      | run actor.yaml asks.jsonl --budget -1   | -1 is not an amount from 0 to 1,000,000,000 dollars  |
       | budget --daily 0.0000000001             | has more than nine decimal places             |
       | budget run-nothing                      | there is no ledger at                         |
 

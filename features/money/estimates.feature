@@ -1,5 +1,5 @@
 Feature: What a run will come to is told before it is sent
-  Tokens are counted by the API on a few requests, else by what was seen before, else by a rule.
+  Tokens are counted by the API for a few requests, else estimated from earlier answers, else from the size.
 
   Scenario: An estimate counts a few requests at the API, and sends and stores nothing
     Given an API that bills what it is told to
@@ -9,24 +9,24 @@ Feature: What a run will come to is told before it is sent
     And the command line prints
       """
       100 requests
-      4 batches at least
-      (by the API's count of a few)
+      at least 4 batches
+      (estimated from the API's count of a few)
       tokens out: 5,000 low, 25,000 expected, 100,000 at most (max_tokens)
-      which a budget reserves
+      the sum that a budget reserves
       batches save
       """
     And the command line has sent nothing
     And there is no ledger yet
     And the API has counted tokens 8 times
 
-  Scenario: Without a key an estimate goes by a rule, and after a run by what was seen
+  Scenario: Without a key tokens are estimated from their size, and after a run from its answers
     Given an API that bills what it is told to
     And a command's file "asks.jsonl" of 20 requests that use {"input_tokens": 40, "output_tokens": 100}
     And a command's environment lacks ANTHROPIC_API_KEY
     When a command runs: estimate --model claude-haiku-4-5 asks.jsonl --json
     Then the command line exits with 0 and says
       """
-      tokens are not counted by the API (there is no API key), but by a rule
+      the API cannot count tokens (there is no API key); they are estimated instead
       """
     Then the command line's status as JSON has
       | field           | value  |
@@ -39,7 +39,7 @@ Feature: What a run will come to is told before it is sent
     Then the command line exits with 0 and says
       """
       estimate: about $0.
-      (by a rule)
+      (estimated from their size)
       """
     When a command runs: estimate --offline --model claude-haiku-4-5 asks.jsonl --json
     Then the command line's status as JSON has
@@ -113,7 +113,7 @@ Feature: What a run will come to is told before it is sent
     And the command line prints
       """
       3 requests
-      2 requests have no known bound
+      2 requests have no known upper bound
       requests without a price: 1 of claude-nobody-9 (name one with --prices)
       """
 
@@ -124,7 +124,7 @@ Feature: What a run will come to is told before it is sent
     Then the command line exits with 2 and says
       """
       estimate: about $0.00
-      more than the $0.01 of --confirm-above, and nobody can be asked
+      more than --confirm-above $0.01, and there is no terminal to confirm it on
       """
     And the command line has sent nothing
     And the command line's ledger has 0 runs
@@ -157,11 +157,11 @@ Feature: What a run will come to is told before it is sent
 
     Examples:
       | flags                          | way      | cost     | batches | times | says                                |
-      | --mode batch                   | "batch"  | 5400000  | 1       | 1     | which a budget reserves             |
-      | --mode live                    | "live"   | 10800000 | 0       | 2     | all is asked live, at full price    |
-      | --mode auto                    | "either" | 5400000  | 1       | 2     | where all of it has to be asked live |
+      | --mode batch                   | "batch"  | 5400000  | 1       | 1     | the sum that a budget reserves             |
+      | --mode live                    | "live"   | 10800000 | 0       | 2     | all requests are sent live, at full price    |
+      | --mode auto                    | "either" | 5400000  | 1       | 2     | if all requests have to be sent live |
       | --mode auto --auto-threshold 20 | "live"  | 10800000 | 0       | 2     | cost live                           |
-      | --deadline 2h                  | "either" | 5400000  | 1       | 2     | where all of it has to be asked live |
+      | --deadline 2h                  | "either" | 5400000  | 1       | 2     | if all requests have to be sent live |
       | --deadline 2h --fallback none  | "batch"  | 5400000  | 1       | 1     | batches save                        |
 
   Scenario: PDFs are estimated by their pages, and never at more than they can come to

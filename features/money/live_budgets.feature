@@ -9,7 +9,7 @@ Feature: Live calls keep to budgets, each at the live price
       """
       is held.
       requests are held: the run's budget is $0.0085
-      `claude-batch budget RUN USD` goes on
+      raise it with `claude-batch budget RUN USD`
       """
     And the API's bill is within $0.0085, and has answers
     When a command runs: status RUN --json

@@ -112,28 +112,28 @@ Feature: What an answer costs follows from its usage, to the nano-dollar
   Scenario: A fault in the file is told with its place
     Then files of prices are read as follows
       | name   | text                                                                                     | error                                                  |
-      | p.yml  | ""                                                                                       | …p.yml: the file names no model                        |
-      | p.yml  | "- a"                                                                                    | …p.yml:1: the file holds names and prices              |
-      | p.yml  | "a: 3"                                                                                   | …p.yml:1: `a` holds names and prices                   |
+      | p.yml  | ""                                                                                       | …p.yml: the file has no model                        |
+      | p.yml  | "- a"                                                                                    | …p.yml:1: the file must be a mapping of names to prices              |
+      | p.yml  | "a: 3"                                                                                   | …p.yml:1: `a` must be a mapping of names to prices                   |
       | p.yml  | "a: {output: 3}"                                                                         | …p.yml:1: a: `input` is missing                        |
       | p.yml  | "a:\n  input: 1\n  outptu: 3"                                                            | …p.yml:3: unknown key `outptu`; did you mean `output`? |
-      | p.yml  | "a:\n  input: 1\n  xyz: 3"                                                               | …p.yml:3: unknown key `xyz`; known are input           |
-      | p.yml  | "a:\n  input: dear\n  output: 3"                                                         | …p.yml:2: a: input: a number of dollars was expected   |
-      | p.yml  | "a:\n  input: -1\n  output: 3"                                                           | …p.yml:2: a: input: a number of dollars was expected   |
-      | p.yml  | "a:\n  input: .inf\n  output: 3"                                                         | …p.yml:2: a: input: a number of dollars was expected   |
-      | p.yml  | "a:\n  input: \"1\"\n  output: 3"                                                        | …p.yml:2: a: input: a number of dollars was expected   |
-      | p.yml  | "a:\n  input: [1]\n  output: 3"                                                          | …p.yml:2: a: input: a number of dollars was expected   |
-      | p.yml  | "a:\n  input: 0.0000001\n  output: 3"                                                    | …p.yml:2: a: input: six decimals at most               |
+      | p.yml  | "a:\n  input: 1\n  xyz: 3"                                                               | …p.yml:3: unknown key `xyz`; the known keys are input           |
+      | p.yml  | "a:\n  input: dear\n  output: 3"                                                         | …p.yml:2: a: input must be a number of dollars   |
+      | p.yml  | "a:\n  input: -1\n  output: 3"                                                           | …p.yml:2: a: input must be a number of dollars   |
+      | p.yml  | "a:\n  input: .inf\n  output: 3"                                                         | …p.yml:2: a: input must be a number of dollars   |
+      | p.yml  | "a:\n  input: \"1\"\n  output: 3"                                                        | …p.yml:2: a: input must be a number of dollars   |
+      | p.yml  | "a:\n  input: [1]\n  output: 3"                                                          | …p.yml:2: a: input must be a number of dollars   |
+      | p.yml  | "a:\n  input: 0.0000001\n  output: 3"                                                    | …p.yml:2: a: input: at most six decimals are allowed               |
       | p.yml  | "a: {input: 1, output: 2}\nb: {}\na: {}"                                                 | …p.yml:2: b: `input` is missing                        |
-      | p.yml  | "a: {input: 1, output: 2}\na: {}"                                                        | …p.yml:2: `a` stands here again                        |
-      | p.yml  | "[a]: {input: 1, output: 2}"                                                             | …p.yml:1: a name was expected here                     |
-      | p.yml  | "a: {input: 1, output: 2, above: {many: {}}}"                                            | …p.yml:1: a: above: 'many' is no number of tokens      |
+      | p.yml  | "a: {input: 1, output: 2}\na: {}"                                                        | …p.yml:2: `a` is repeated                        |
+      | p.yml  | "[a]: {input: 1, output: 2}"                                                             | …p.yml:1: the key must be a name                     |
+      | p.yml  | "a: {input: 1, output: 2, above: {many: {}}}"                                            | …p.yml:1: a: above: 'many' is not a number of tokens      |
       | p.yml  | "a:\n  input: 1\n  output: 2\n  above:\n    9: {input: 1}"                               | …p.yml:5: a: above 9: `output` is missing              |
-      | p.yml  | "a: {input: 1, output: 2, above: {9: {input: 1, output: 1}, 09: {input: 1, output: 1}}}" | …p.yml:1: a: above 09 stands here again                |
-      | p.yml  | "a: {input: 1"                                                                           | …p.yml:1: no YAML                                      |
-      | p.yml  | "a: \x00"                                                                                | …p.yml:1: no YAML: special characters are not allowed  |
-      | p.json | "{\n  \"a\": 1\n  \"b\": 2}"                                                             | …p.json:3: no JSON                                     |
-      | p.yml  | b"a: \xff"                                                                               | …p.yml: the prices are no UTF-8                        |
+      | p.yml  | "a: {input: 1, output: 2, above: {9: {input: 1, output: 1}, 09: {input: 1, output: 1}}}" | …p.yml:1: a: above 09 is repeated                |
+      | p.yml  | "a: {input: 1"                                                                           | …p.yml:1: invalid YAML                                      |
+      | p.yml  | "a: \x00"                                                                                | …p.yml:1: invalid YAML: special characters are not allowed  |
+      | p.json | "{\n  \"a\": 1\n  \"b\": 2}"                                                             | …p.json:3: invalid JSON                                     |
+      | p.yml  | b"a: \xff"                                                                               | …p.yml: the prices are not UTF-8 text                        |
 
   Scenario: Each way of asking tells what was paid
     Given an API that bills what it is told to

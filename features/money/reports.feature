@@ -15,7 +15,7 @@ Feature: What a run has cost adds up, to the nano-dollar
     When a command runs: run --model claude-haiku-4-5 asks.jsonl -o out.jsonl
     Then the command line exits with 0 and says
       """
-      cost $0.0557 and what is unpriced; live $0.0814, saved $0.0257 by batch and $0.0105 by cache; tokens: 163,101 in, 2,601 out, cache 44,001 read and 801 written; 3 web searches; answers after
+      cost $0.0557 plus unpriced answers; live $0.0814, saved $0.0257 by batch and $0.0105 by cache; tokens: 163,101 in, 2,601 out, cache 44,001 read and 801 written; 3 web searches; answers after
       answers without a price: 1 of claude-nobody-9 (name one with --prices)
       """
     And each output line in "out.jsonl" says what its request was to cost
@@ -54,11 +54,11 @@ Feature: What a run has cost adds up, to the nano-dollar
     When a command runs: cost RUN --by model
     Then the command line prints
       """
-      RUN: cost $0.0557 and what is unpriced
-      live, the same would have cost $0.0814
+      RUN: cost $0.0557 plus unpriced answers
+      the same live: $0.0814
       saved $0.0257 by batch and $0.0105 by cache
       tokens: 163,101 in, 2,601 out, cache 44,001 read and 801 written; 3 web searches
-      cache writes: 301 of 5 minutes, 500 of 1 hour
+      cache writes: 301 for 5 minutes, 500 for 1 hour
       requests: 7 succeeded
       results of all attempts: 7 succeeded
       first answers after
@@ -91,7 +91,7 @@ Feature: What a run has cost adds up, to the nano-dollar
     When a command runs: cost RUN --prices own.yaml --json
     Then the command line exits with 0 and says
       """
-      priced 1 answers that had no price before
+      priced 1 answer that had no price before
       """
     And the command line's status as JSON has
       | field          | value                   |
@@ -103,7 +103,7 @@ Feature: What a run has cost adds up, to the nano-dollar
     Then the command line does not say: priced
     And the command line prints
       """
-      all runs: cost $0.000600 and what is unpriced
+      all runs: cost $0.000600 plus unpriced answers
       local/command-line
       """
     When a command runs: cost RUN --prices bad.yaml

@@ -11,7 +11,7 @@ Feature: A cancelled request says who cancelled it, that it was not billed, and 
     Then result 1 failed with BatchRequestError
     And each result says that it is canceled
       """
-      was canceled, because its run was cancelled with claude-batch. It did not run, and nothing was billed for it. Ask again with: claude-batch retry RUN --only canceled
+      was canceled, because its run was cancelled. It did not run, and nothing was billed for it. Send it again with: claude-batch retry RUN --only canceled
       """
     And the errors do not speak of conversations
 
@@ -25,7 +25,7 @@ Feature: A cancelled request says who cancelled it, that it was not billed, and 
     Then result 1 failed with BatchRequestError
     And each result says that it is canceled
       """
-      was canceled at the API: somebody cancelled its batch there (in the Console, or with another program), not claude-batch. It did not run, and nothing was billed for it. Ask again with: claude-batch retry RUN --only canceled
+      was canceled at the API, not by claude-batch: its batch was canceled in the Console or by another program. It did not run, and nothing was billed for it. Send it again with: claude-batch retry RUN --only canceled
       """
     And the errors do not speak of conversations
     When the canceled requests are asked again as the error says
@@ -41,7 +41,7 @@ Feature: A cancelled request says who cancelled it, that it was not billed, and 
     And the results are read in order
     Then each result says that it is canceled
       """
-      was canceled, because its run was cancelled with claude-batch. It was not sent, and nothing was billed for it. Ask again with: claude-batch retry RUN --only canceled
+      was canceled, because its run was cancelled. It was not sent, and nothing was billed for it. Send it again with: claude-batch retry RUN --only canceled
       """
 
   Scenario: A single call whose batch somebody cancels at the API is made again by calling again
@@ -50,7 +50,7 @@ Feature: A cancelled request says who cancelled it, that it was not billed, and 
     When "hello" is asked while somebody else cancels its batch at the API
     Then the error is a BatchRequestError that says
       """
-      It did not run, and nothing was billed for it. To ask again, make the call again
+      It did not run, and nothing was billed for it. To send it again, repeat the call
       """
     And its message has not "claude-batch retry"
 
@@ -60,7 +60,7 @@ Feature: A cancelled request says who cancelled it, that it was not billed, and 
     When "Search [[sandbox:pause:1]]" is submitted, and somebody else cancels its second turn at the API
     Then each result says that it is canceled
       """
-      This turn did not run, and nothing was billed for it; the 1 answer before it was billed, and kept. Ask again with: claude-batch retry RUN --only canceled
+      This turn did not run, and nothing was billed for it; the 1 answer before it was billed and kept. Send it again with: claude-batch retry RUN --only canceled
       """
     When the canceled requests are asked again as the error says
     Then the run's answers took 2 turns, and the API was asked for no turn twice
@@ -75,5 +75,5 @@ Feature: A cancelled request says who cancelled it, that it was not billed, and 
     And the results are read in order
     Then each result says that it is canceled
       """
-      was canceled with claude-batch, because the deadline of its run was near. It did not run, and nothing was billed for it. Ask again with: claude-batch retry RUN --only canceled
+      was canceled by claude-batch, because the deadline of its run was near. It did not run, and nothing was billed for it. Send it again with: claude-batch retry RUN --only canceled
       """

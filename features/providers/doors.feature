@@ -42,7 +42,7 @@ Feature: Providers are opened and closed as their users expect
       | ClaudeBatchProvider | {"prices": "no-such-file.yaml"}               | no-such-file.yaml: the prices cannot be read: No such file or directory |
       | ClaudeBatchProvider | {"middleware_timeout": "soon"}                | middleware_timeout: …                                                   |
       | ClaudeBatchProvider | {"middleware_timeout": 0}                     | middleware_timeout: …                                                   |
-      | ClaudeBatchProvider | {"observers": [5]}                            | observers: 5 is no callable                                             |
+      | ClaudeBatchProvider | {"observers": [5]}                            | observers: 5 is not callable                                             |
       | ClaudeBatchProvider | {"patience": 1}                               | there is no setting 'patience'                                          |
       | ClaudeBatchProvider | {"lingre": 1}                                 | there is no setting 'lingre'                                            |
       | ClaudeProvider      | {"linger": 1}                                 | there is no setting 'linger'                                            |

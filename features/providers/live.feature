@@ -126,7 +126,7 @@ Feature: An actor without batch_processing is answered live
       | {"max_retries": 0} | {"type": "error", "status": 400, "message": "bad thing"} | LiveRequestError | 400    | invalid_request_error | …bad thing…                    | 1     | yes            |
       | {"max_retries": 0} | {"type": "error", "status": 500, "json": false}          | LiveRequestError | 500    |                       | …500…                          | 1     | no             |
       | {"max_retries": 0} | {"type": "proxy_413"}                                    | LiveRequestError | 413    |                       | …Too Large…                    | 1     | no             |
-      | {"max_retries": 0} | {"type": "html_200"}                                     | LiveRequestError | 200    |                       | …something that is no Message… | 1     | no             |
+      | {"max_retries": 0} | {"type": "html_200"}                                     | LiveRequestError | 200    |                       | …something that is not a Message… | 1     | no             |
       | {"max_retries": 0} | {"type": "drop_before"}                                  | LiveRequestError |        |                       | …no answer from http://127…    | 1     | no             |
       | {"max_retries": 0} | {"type": "drop_after"}                                   | LiveRequestError |        |                       | …no answer from http://127…    | 1     | no             |
 
@@ -139,15 +139,15 @@ Feature: An actor without batch_processing is answered live
   Scenario: A call that may have been billed is not made again
     Then a live call ends as follows
       | settings           | each call meets                                     | ends with        | may_be_billed | says                                                           | calls |
-      | {"max_retries": 2} | {"type": "error", "status": 408, "processed": true} | LiveRequestError | yes           | …may have been processed and billed, so it was not made again… | 1     |
-      | {"max_retries": 2} | {"type": "error", "status": 409, "processed": true} | LiveRequestError | yes           | …may have been processed and billed, so it was not made again… | 1     |
-      | {"max_retries": 2} | {"type": "error", "status": 500, "processed": true} | LiveRequestError | yes           | …may have been processed and billed, so it was not made again… | 1     |
-      | {"max_retries": 2} | {"type": "error", "status": 502, "processed": true} | LiveRequestError | yes           | …may have been processed and billed, so it was not made again… | 1     |
-      | {"max_retries": 2} | {"type": "error", "status": 503, "processed": true} | LiveRequestError | yes           | …may have been processed and billed, so it was not made again… | 1     |
-      | {"max_retries": 2} | {"type": "error", "status": 504, "processed": true} | LiveRequestError | yes           | …may have been processed and billed, so it was not made again… | 1     |
-      | {"max_retries": 2} | {"type": "error", "status": 429, "json": false}     | LiveRequestError | yes           | …may have been processed and billed, so it was not made again… | 1     |
-      | {"max_retries": 2} | {"type": "drop_after"}                              | LiveRequestError | yes           | …may have been processed and billed, so it was not made again… | 1     |
-      | {"max_retries": 2} | {"type": "html_200", "processed": true}             | LiveRequestError | yes           | …may have been processed and billed, so it was not made again… | 1     |
+      | {"max_retries": 2} | {"type": "error", "status": 408, "processed": true} | LiveRequestError | yes           | …may have been processed and billed, so it was not retried… | 1     |
+      | {"max_retries": 2} | {"type": "error", "status": 409, "processed": true} | LiveRequestError | yes           | …may have been processed and billed, so it was not retried… | 1     |
+      | {"max_retries": 2} | {"type": "error", "status": 500, "processed": true} | LiveRequestError | yes           | …may have been processed and billed, so it was not retried… | 1     |
+      | {"max_retries": 2} | {"type": "error", "status": 502, "processed": true} | LiveRequestError | yes           | …may have been processed and billed, so it was not retried… | 1     |
+      | {"max_retries": 2} | {"type": "error", "status": 503, "processed": true} | LiveRequestError | yes           | …may have been processed and billed, so it was not retried… | 1     |
+      | {"max_retries": 2} | {"type": "error", "status": 504, "processed": true} | LiveRequestError | yes           | …may have been processed and billed, so it was not retried… | 1     |
+      | {"max_retries": 2} | {"type": "error", "status": 429, "json": false}     | LiveRequestError | yes           | …may have been processed and billed, so it was not retried… | 1     |
+      | {"max_retries": 2} | {"type": "drop_after"}                              | LiveRequestError | yes           | …may have been processed and billed, so it was not retried… | 1     |
+      | {"max_retries": 2} | {"type": "html_200", "processed": true}             | LiveRequestError | yes           | …may have been processed and billed, so it was not retried… | 1     |
 
   Scenario: With live_retry always it is made again
     Then a live call ends as follows
@@ -184,7 +184,7 @@ Feature: An actor without batch_processing is answered live
       | {"max_retries": 0, "base_url": "nonsense"}           |                                | LiveRequestError |        | …UnsupportedProtocol…               |
     And a live call ends as follows
       | settings                                        | ends with               | says     |
-      | {"max_retries": 0, "base_url": "http://x:port"} | ActorConfigurationError | …no URL… |
+      | {"max_retries": 0, "base_url": "http://x:port"} | ActorConfigurationError | …not a URL… |
 
   Scenario: A call may be silent for as long as its answer may take
     Then a live call may be silent as follows
@@ -196,7 +196,7 @@ Feature: An actor without batch_processing is answered live
   Scenario: What cannot be asked live is refused before anything is sent; rules of batches do not hold
     Then a live call ends as follows
       | options               | ends with           | says                      | calls |
-      | {"stream": true}      | InvalidRequestError | …`stream: true` asks for… | 0     |
+      | {"stream": true}      | InvalidRequestError | …`stream: true` is not sup… | 0     |
       | {"speed": "standard"} | an answer           |                           | 1     |
 
   Scenario: A key that is missing or cannot be one halts at once, and so do credentials that the SDK cannot load
@@ -217,7 +217,7 @@ Feature: An actor without batch_processing is answered live
 
   Scenario: a closed provider says so, and may be closed again
     When the live provider is used and closed, in every way
-    Then the live call failed as ActorConfigurationError with the words "the provider is closed; make a new one"
+    Then the live call failed as ActorConfigurationError with the words "the provider is closed; create a new one"
 
   Scenario: a provider that was never used closes without a trace
     Then an unused live provider closes, and has started no thread

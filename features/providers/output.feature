@@ -40,7 +40,7 @@ Feature: Answers in a shape: asked for as a schema, and validated
     Given an API
     And a batch provider
     When "an invoice" is asked for as Invoice, with at most 10 tokens
-    Then the answer is no valid output, since "it was cut short (max_tokens)", and its text is there
+    Then the answer is no valid output, since "it was truncated (max_tokens)", and its text is there
 
   Scenario: A shape that the API cannot take is refused before anything is stored
     Given an API

@@ -71,7 +71,7 @@ Feature: The API looks at one request of each shape before a run is sent
       """
     When a run of 101 requests of 1 shapes is asked
     Then all of them are answered
-    And a warning says "the look at this run before sending was not finished: <words>"
+    And a warning says "the check before sending was not finished: <words>"
 
     Examples:
       | what                    | action                                                                           | words |
@@ -93,7 +93,7 @@ Feature: The API looks at one request of each shape before a run is sent
     And a preflight has the patience of 0.3 seconds
     When a run of 101 requests of 1 shapes is asked
     Then all of them are answered
-    And a warning says "the look at this run before sending was not finished: no answer for 0.3 seconds"
+    And a warning says "the check before sending was not finished: no answer for 0.3 seconds"
 
   Scenario: A command refuses a run with the item, and with exit code 2
     Given a command's API
@@ -101,7 +101,7 @@ Feature: The API looks at one request of each shape before a run is sent
     When a command runs: run --model unknown-model-9 many.jsonl -o out.jsonl
     Then the command line exits with 2 and says
       """
-      request '1': the API refuses it: 404 not_found_error: model: unknown-model-9
+      request '1': the API rejects it: 404 not_found_error: model: unknown-model-9
       """
     When a command runs: run --model unknown-model-9 --no-preflight many.jsonl -o out.jsonl
     Then the command line exits with 1 and says
@@ -115,7 +115,7 @@ Feature: The API looks at one request of each shape before a run is sent
     When a command runs: run --model claude-haiku-4-5 --preflight ask.jsonl -o out.jsonl
     Then the command line exits with 2 and says
       """
-      request 'odd': the API refuses it
+      request 'odd': the API rejects it
       """
     When a command runs: run --model claude-haiku-4-5 --preflight --skip-invalid ask.jsonl -o out.jsonl
     Then the command line exits with 1 and says

@@ -51,14 +51,14 @@ Feature: How far a run is, and what it waits for, since when, and what would cha
 
     Examples:
       | state                 | words                                                                                                |
-      | storing               | still being stored; nothing of it is sent before                                                     |
-      | running               | 1 batch at the API, for                                                                              |
-      | parked                | no process drives it: `claude-batch resume` goes on                                                  |
-      | halted                | once the cause is gone, `claude-batch resume`; halted for                                            |
-      | queued                | its turn to be sent, which comes by itself                                                           |
-      | unknown               | it is unknown whether the API took 1 sending with 1 request                                          |
-      | cancelling            | it was cancelled: what is at the API ends soon, and what had finished is kept                        |
-      | unknown and cancelled | it was cancelled: what is at the API ends soon, and what had finished is kept; it is unknown whether |
+      | storing               | still being stored, and none is sent before                                                     |
+      | running               | 1 batch at the API for                                                                              |
+      | parked                | no process drives it; continue with `claude-batch resume`                                                  |
+      | halted                | fix the cause, then run `claude-batch resume`; halted for                                            |
+      | queued                | queued; it will be sent automatically                                                           |
+      | unknown               | it is unknown whether the API accepted 1 batch with 1 request                                          |
+      | cancelling            | the run was cancelled: its batches at the API end soon, and the results so far are kept                        |
+      | unknown and cancelled | the run was cancelled: its batches at the API end soon, and the results so far are kept; it is unknown whether |
 
   Scenario Outline: A run that nobody drives is not said to be parked where more is known: <state>
     Given an API that takes 3600 seconds for a batch
@@ -67,7 +67,7 @@ Feature: How far a run is, and what it waits for, since when, and what would cha
     Then its status says it is "<shown>" and waits since a time that is past
     And its status's words have
       """
-      no process drives it: `claude-batch resume` goes on
+      no process drives it; continue with `claude-batch resume`
       """
 
     Examples:
@@ -107,11 +107,11 @@ Feature: How far a run is, and what it waits for, since when, and what would cha
   Scenario: The display shows how far it is, and that time passes is no news
     Then the display's plain lines with progress are
       """
-      run-abcdefghij running: 990 succeeded, 10 packed of 1,000, 99.9 % done, cost so far $0.0123 and what is unpriced, about 12m left, failed: 3 expired, 1 api_error (1 batch)
+      run-abcdefghij running: 990 succeeded, 10 packed of 1,000, 99.9 % done, cost so far $0.0123 plus unpriced answers, about 12m left, failed: 3 expired, 1 api_error (1 batch)
       run-abcdefghij running: 990 succeeded, 10 packed of 1,000, 99.9 % done, failed: 3 expired, 1 api_error (1 batch)
       """
     And the display's table has the words "990 of 1,000 requests done, cost so far $0.0123"
-    And the display says of a run with a budget of $0.05 "cost so far $0.0123 of $0.05 and what is unpriced"
+    And the display says of a run with a budget of $0.05 "cost so far $0.0123 of $0.05 plus unpriced answers"
 
   @slow
   Scenario: On a terminal a run shows a progress bar above its batches

@@ -20,7 +20,7 @@ Feature: Runs that nobody needs any more leave the ledger
     When a command runs: ledger prune --older-than 0s --dry-run
     Then the command line exits with 0 and says
       """
-      1 runs would be removed; nothing was
+      1 run would be removed; nothing was removed
       """
     And the ledger holds 1 runs, 3 requests, 3 params, 3 results and 1 files
     When a command runs: ledger prune
@@ -31,8 +31,8 @@ Feature: Runs that nobody needs any more leave the ledger
     When a command runs: ledger prune --older-than 0s
     Then the command line exits with 0 and says
       """
-      removed 1 runs with 3 requests, 0.6 MB of prompts and answers
-      deleted 1 uploaded files at the API
+      removed 1 run with 3 requests, 0.6 MB of prompts and answers
+      deleted 1 uploaded file at the API
       """
     And the ledger holds 0 runs, 0 requests, 0 params, 0 results and 0 files
     And the ledger still knows the batch that it sent
@@ -56,7 +56,7 @@ Feature: Runs that nobody needs any more leave the ledger
     And the oldest run is pruned by its id
     Then the command line exits with 2 and says
       """
-      is kept: <says>
+      was kept: <says>
       """
     When a command runs: ledger prune --older-than 0s
     Then the command line exits with 0
@@ -65,12 +65,12 @@ Feature: Runs that nobody needs any more leave the ledger
     Examples:
       | what           | says                                            |
       | unfinished     | it is unfinished                                |
-      | unwritten      | its output is not written yet; `resume` writes it |
-      | lost           | it has requests of which it is unknown whether  |
+      | unwritten      | its output is not written yet; write it with `claude-batch resume` |
+      | lost           | it has requests that may or may not have been   |
       | unknown        | a batch of it is unknown                        |
       | unresolved     | a batch of it is unresolved                     |
       | half stored    | it is still being stored                        |
-      | single calls   | it holds single calls                           |
+      | single calls   | it contains single calls                           |
 
   Scenario: a run that is old enough and must stay is named with its reason
     When a command runs: run actor.yaml asks.jsonl -o out.jsonl
@@ -78,7 +78,7 @@ Feature: Runs that nobody needs any more leave the ledger
     And a command runs: ledger prune --older-than 0s
     Then the command line exits with 0 and says
       """
-      is kept: a batch of it is unresolved
+      was kept: a batch of it is unresolved
       removed 0 runs
       """
 
@@ -110,15 +110,15 @@ Feature: Runs that nobody needs any more leave the ledger
     When a command runs: ledger prune
     Then the command line exits with 3 and says
       """
-      1 uploaded files that no run names are left at the API (403 permission_error
-      the same command deletes them
+      1 uploaded file is still at the API, although no run uses them (403 permission_error
+      Repeat the command with the key of their workspace
       """
     When the API has no faults any more
     And somebody deletes the files at the API
     And a command runs: ledger prune
     Then the command line exits with 0 and says
       """
-      deleted 1 uploaded files at the API
+      deleted 1 uploaded file at the API
       """
 
   Scenario: without a key runs go, and files wait for one
@@ -127,8 +127,8 @@ Feature: Runs that nobody needs any more leave the ledger
     When a command runs: ledger prune --older-than 0s
     Then the command line exits with 3 and says
       """
-      removed 1 runs
-      1 uploaded files that no run names are left at the API (no API key
+      removed 1 run
+      1 uploaded file is still at the API, although no run uses them (no API key
       """
 
   Scenario: files of another key's workspace wait for that key
@@ -141,14 +141,14 @@ Feature: Runs that nobody needs any more leave the ledger
     When a command runs: ledger prune --older-than 0s
     Then the command line exits with 3 and says
       """
-      removed 1 runs
-      1 uploaded files that no run names are left at the API (they are another key's workspace's)
+      removed 1 run
+      1 uploaded file is still at the API, although no run uses them (they belong to the workspace of another key)
       """
     When the ledger's own key is back
     And a command runs: ledger prune
     Then the command line exits with 0 and says
       """
-      deleted 1 uploaded files at the API
+      deleted 1 uploaded file at the API
       """
 
   Scenario: from Python, a run counts as delivered once that is said

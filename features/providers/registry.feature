@@ -67,7 +67,7 @@ Feature: The registry finds who answers for an actor
     When the registry is asked for "acme" 1 times
     Then registering "ACME" in the registry again is refused with "is registered already"
     And registering "acme" in the registry with replace gives a new provider
-    And registering " " in the registry again is refused with "needs a name"
+    And registering " " in the registry again is refused with "must not be empty"
 
   Scenario Outline: the actor's mode chooses between live and batched Claude
     Given a registry with the providers "claude, claude-batch, acme"

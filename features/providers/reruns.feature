@@ -22,7 +22,7 @@ Feature: A rerun asks again what failed for a passing reason, and says what is o
     Then the command line exits with 1 and says
       """
       RUN: 1 answer from the ledger (answered 20
-       UTC), 3 failed requests are asked again (1 canceled, 1 expired, 1 overloaded_error), 1 failed request is not asked again (1 invalid_request_error)
+       UTC), 3 failed requests are sent again (1 canceled, 1 expired, 1 overloaded_error), 1 failed request is not sent again (1 invalid_request_error)
       RUN finished: 1 errored, 4 succeeded of 5
       """
     And the command line does not say: is stored
@@ -32,8 +32,8 @@ Feature: A rerun asks again what failed for a passing reason, and says what is o
     When a command runs: run actor.yaml asks.jsonl -o again.jsonl
     Then the command line exits with 1 and says
       """
-      RUN was finished before: 4 answers from the ledger (answered 20
-       UTC), 1 failed request is not asked again (1 invalid_request_error); delivered again at no cost, --new (new=True) asks anew
+      RUN has the same requests and is finished: 4 answers from the ledger (answered 20
+       UTC), 1 failed request is not sent again (1 invalid_request_error); delivered again at no cost. To make a new run: --new (new=True)
       """
     And the files "out.jsonl" and "again.jsonl" are the same
     And the API was asked for 5 and then 3 requests, and paid once for each of 4
@@ -46,7 +46,7 @@ Feature: A rerun asks again what failed for a passing reason, and says what is o
     When a command runs: submit actor.yaml asks.jsonl
     Then the command line exits with 0 and says
       """
-      3 failed requests are asked again
+      3 failed requests are sent again
       """
     When a command runs: resume RUN
     Then the API was asked for 5 and then 3 requests, and paid once for each of 4
@@ -61,7 +61,7 @@ Feature: A rerun asks again what failed for a passing reason, and says what is o
     And a command runs: run actor.yaml one.jsonl -o out.jsonl
     Then the command line exits with 1 and says
       """
-      RUN: 0 answers from the ledger, 1 failed request is asked again (1 overloaded_error)
+      RUN: 0 answers from the ledger, 1 failed request is sent again (1 overloaded_error)
       """
     And the output "out.jsonl" has the attempts 4
     When a command runs: run actor.yaml one.jsonl -o out.jsonl --new
@@ -74,7 +74,7 @@ Feature: A rerun asks again what failed for a passing reason, and says what is o
     And a command runs: run actor.yaml asks.jsonl -o out.jsonl
     Then the command line exits with 1 and says
       """
-      1 request may have been paid for and is not asked again (decide with: claude-batch unknown RUN --resubmit)
+      1 request may have been paid for and is not sent again (decide with: claude-batch unknown RUN --resubmit)
       """
     And the output "out.jsonl" has the states missing_result, succeeded, succeeded, succeeded, invalid_request_error
     And the API was asked for 5 and then 3 requests, and paid once for each of 4
@@ -89,8 +89,8 @@ Feature: A rerun asks again what failed for a passing reason, and says what is o
     And a command runs: run actor.yaml asks.jsonl -o out.jsonl --max-wait 0.5s
     Then the command line exits with 3 and says
       """
-      RUN was asked before and is unfinished; going on with it: 0 answers from the ledger, 5 requests are open
-      5 requests may have been paid for and are not asked again (decide with: claude-batch unknown RUN --resubmit)
+      RUN has the same requests and is unfinished, so it is continued: 0 answers from the ledger, 5 requests are open
+      5 requests may have been paid for and are not sent again (decide with: claude-batch unknown RUN --resubmit)
       """
     And the API was asked for 5 requests, and paid once for each of 1
 
@@ -106,7 +106,7 @@ Feature: A rerun asks again what failed for a passing reason, and says what is o
     Then the output "out.jsonl" has the attempts 1, 2, 2, 2, 1
     And the command line says
       """
-      RUN was asked before and is unfinished; going on with it: 1 answer from the ledger
+      RUN has the same requests and is unfinished, so it is continued: 1 answer from the ledger
       """
     And the API was asked for 5 and then 3 requests, and paid once for each of 4
 
@@ -140,9 +140,9 @@ Feature: A rerun asks again what failed for a passing reason, and says what is o
     And a command runs while the API's clock goes on by an hour at a time: run actor.yaml asks.jsonl -o out.jsonl
     Then the command line exits with 0 and says
       """
-      RUN was cancelled, and 4 requests have not ended; once its batches have ended, what did not run is asked again
+      RUN was cancelled, and 4 requests have not ended yet; when its batches have ended, the requests that did not run are sent again
       RUN: 2 answers from the ledger
-      2 failed requests are asked again (2 canceled)
+      2 failed requests are sent again (2 canceled)
       """
     And the output "out.jsonl" has the states succeeded, succeeded, succeeded, succeeded
     And the API has been paid 4 times, never twice for the same
@@ -168,7 +168,7 @@ Feature: A rerun asks again what failed for a passing reason, and says what is o
     And a command runs: run actor.yaml asks.jsonl -o again.jsonl
     Then the command line exits with 0 and says
       """
-      was finished before: 2 answers from the ledger
+      has the same requests and is finished: 2 answers from the ledger
       """
     And the files "out.jsonl" and "again.jsonl" are the same
 
@@ -187,7 +187,7 @@ Feature: A rerun asks again what failed for a passing reason, and says what is o
     Then the command line exits with 1 and says
       """
       RUN: 1 answer from the ledger
-      1 failed request is asked again (1 api_error), 1 failed request is not asked again (1 invalid_request_error)
+      1 failed request is sent again (1 api_error), 1 failed request is not sent again (1 invalid_request_error)
       """
     And the output "out.jsonl" has the states succeeded, succeeded, invalid_request_error
 
@@ -198,7 +198,7 @@ Feature: A rerun asks again what failed for a passing reason, and says what is o
     Then people are warned
       """
       : 1 answer from the ledger (answered 20
-      3 failed requests are asked again (1 canceled, 1 expired, 1 overloaded_error)
+      3 failed requests are sent again (1 canceled, 1 expired, 1 overloaded_error)
       """
     And the result 5 has failed, and the results 1, 5 are reused
     And each result says when it was answered, the reused ones before the others
@@ -221,8 +221,8 @@ Feature: A rerun asks again what failed for a passing reason, and says what is o
     And the requests of "asks.jsonl" are asked by respond_all
     Then people are told, and not warned
       """
-      was finished before: 2 answers from the ledger (answered 20
-      delivered again at no cost, --new (new=True) asks anew
+      has the same requests and is finished: 2 answers from the ledger (answered 20
+      delivered again at no cost. To make a new run: --new (new=True)
       """
 
   Scenario: A run that is opened by its id reuses nothing
@@ -249,7 +249,7 @@ Feature: A rerun asks again what failed for a passing reason, and says what is o
     And the call was asked anew
     And people are warned
       """
-      1 call that failed before is asked again (1 overloaded_error)
+      1 call that failed before is sent again (1 overloaded_error)
       """
     When "[[sandbox:errored:overloaded_error:once]] prompt" is asked with the key "k"
     Then outcome 1 is an answer

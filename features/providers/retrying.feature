@@ -19,7 +19,7 @@ Feature: What failed in a run is asked again on order, and nothing else
     When a command runs: retry RUN
     Then the command line exits with 0 and says
       """
-      RUN: 3 requests are asked again
+      RUN: 3 requests are sent again
       RUN finished: 5 succeeded of 5
       """
     And the output "out.jsonl" has the states succeeded, succeeded, succeeded, succeeded, succeeded
@@ -28,7 +28,7 @@ Feature: What failed in a run is asked again on order, and nothing else
     When a command runs: retry RUN
     Then the command line exits with 0 and says
       """
-      RUN has nothing else that failed so; nothing was changed
+      RUN has no other request to retry; nothing was changed
       """
     And the API was asked for 5 and then 3 requests, and paid once for each of 5
     When a command runs: run actor.yaml asks.jsonl -o again.jsonl
@@ -56,14 +56,14 @@ Feature: What failed in a run is asked again on order, and nothing else
     And a command runs: retry RUN --only lost
     Then the command line exits with 2 and says
       """
-      --only: 'lost' is none of expired, errored, canceled, malformed, missing, and type=…
+      --only: 'lost' is unknown; use expired, errored, canceled, malformed, missing, or type=…
       """
     When a command runs: retry RUN --only type=
     Then the command line exits with 2
     When a command runs: retry RUN --base-url http://127.0.0.1:9
     Then the command line exits with 2 and says
       """
-      RUN was asked at
+      RUN was sent to
       Nothing was changed
       """
     And the API was asked for 5 requests, and paid once for each of 2
@@ -119,8 +119,8 @@ Feature: What failed in a run is asked again on order, and nothing else
     When a command runs: retry RUN
     Then the command line exits with 1 and says
       """
-      3 requests were cancelled with the run and are left so; --only canceled asks them
-      RUN has nothing else that failed so; nothing was changed
+      3 requests were cancelled with the run and not sent again; --only canceled sends them
+      RUN has no other request to retry; nothing was changed
       """
     When the run's canceled requests are retried while the API's clock goes on
     Then the command line exits with 0
@@ -141,7 +141,7 @@ Feature: What failed in a run is asked again on order, and nothing else
     And a command runs: retry RUN --only errored
     Then the command line exits with 1 and says
       """
-      1 requests had been answered after all
+      found answers for 1 request
       """
     And the output "out.jsonl" has the states succeeded, succeeded, expired, succeeded, canceled
     And the API was asked for 5 requests, and paid once for each of 2
@@ -153,4 +153,4 @@ Feature: What failed in a run is asked again on order, and nothing else
 
   Scenario: Single calls are not retried: whoever wants an answer calls again
     When a single call fails, and its run is retried
-    Then the retry is refused: holds single calls
+    Then the retry is refused: contains single calls

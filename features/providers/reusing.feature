@@ -182,13 +182,13 @@ Feature: What was answered before is not paid for again, where that is asked for
     When a command runs: run --reuse --label once-more actor.yaml one.jsonl -o one.out.jsonl
     Then the command line says
       """
-      was finished before
+      has the same requests and is finished
       """
     Given a command's file "two.jsonl" of 2 prompts
     When a command runs: run --reuse actor.yaml two.jsonl -o two.out.jsonl
     Then the command line says
       """
-      is finished: each of its 2 requests was answered before
+      is finished: every request was answered before
       """
     When a command runs: run --reuse --model claude-haiku-4-5 one.jsonl -o other.jsonl
     And a command runs: run --reuse --model claude-haiku-4-5 --label again more.jsonl -o other.jsonl

@@ -46,9 +46,9 @@ Feature: Conversations go on by themselves in the next batch
       | fails      | {"city": "Bonn"}         | fails                | an error  | "LookupError: no Bonn on the map"                 |
       | weather    | {"city": "A", "days": []}| weather              | an error  | "wrong arguments: days: Input should be a valid integer" |
       | population | {}                       | population           | an error  | "wrong arguments: city: Missing required argument" |
-      | hangs      | {"city": "Bonn"}         | hangs                | an error  | "the tool hangs gave no result within 0.2 seconds" |
-      | dawdles    | {"city": "Bonn"}         | dawdles              | an error  | "the tool dawdles gave no result within 0.2 seconds" |
-      | blocks     | {"city": "Bonn"}         | blocks               | an error  | "the tool blocks gave no result within 0.2 seconds" |
+      | hangs      | {"city": "Bonn"}         | hangs                | an error  | "the tool hangs returned no result within 0.2 seconds" |
+      | dawdles    | {"city": "Bonn"}         | dawdles              | an error  | "the tool dawdles returned no result within 0.2 seconds" |
+      | blocks     | {"city": "Bonn"}         | blocks               | an error  | "the tool blocks returned no result within 0.2 seconds" |
       | invented   | {}                       | population,fails     | an error  | "there is no tool 'invented'; there are: fails, population" |
 
   Scenario: A result that is no JSON is an error that the model is shown
@@ -208,7 +208,7 @@ Feature: Conversations go on by themselves in the next batch
 
     Examples:
       | tool     | words                                                        |
-      | hangs    | "the tool hangs gave no result within 0.2 seconds"           |
+      | hangs    | "the tool hangs returned no result within 0.2 seconds"           |
       | invented | "there is no tool 'invented'; there are: hangs, population"  |
 
   Scenario: A process without the functions leaves a conversation to one that has them
@@ -228,7 +228,7 @@ Feature: Conversations go on by themselves in the next batch
     And its actor has the tool that notes its calls
     When the run of "Look [[sandbox:tools]]" is stored, and another provider drives it
     And it is cancelled there
-    Then the run's only result is an error that says "Its next turn was not sent, and nothing was billed for it; the 1 answer before it was billed, and kept"
+    Then the run's only result is an error that says "Its next turn was not sent, and nothing was billed for it; the 1 answer before it was billed and kept"
 
   Scenario: A tool that another process cannot have runs here, whoever drives
     Given an API

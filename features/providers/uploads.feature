@@ -36,7 +36,7 @@ Feature: A document that many requests of a run share is uploaded once
       {"rules": [{"route": "upload_file", "action": {"type": "error", "status": 403}}]}
       """
     When 3 requests about "long.txt" are asked, cited
-    Then the log has 1 line that says "travels inside"
+    Then the log has 1 line that says "is sent inside each request"
     And the log has 1 line that says "long.txt"
     And the log has 1 line that says "403"
     And all 3 answers cite the beginning of "long.txt", 0 of them from the file

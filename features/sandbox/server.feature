@@ -65,7 +65,7 @@ Feature: The sandbox is a server, a command and a thread
       | --port 0 --responder nothing      | {}            | 2    | …write module:function…         |
       | --port 0 --responder nothing:much | {}            | 2    | …No module named 'nothing'…     |
       | --port 0 --responder json:nothing | {}            | 2    | …no attribute 'nothing'…        |
-      | --port 0 --responder json:__doc__ | {}            | 2    | …is no plain function…          |
+      | --port 0 --responder json:__doc__ | {}            | 2    | …is not a plain function…          |
       | --port TAKEN                      | {}            | 2    | …in use…                        |
 
   Scenario: Without the extra the command says what to install

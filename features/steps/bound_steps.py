@@ -24,10 +24,10 @@ from claude_batch.wire.bounds import (
     token_bound,
 )
 from claude_batch.wire.caching import CacheMarks
+from claude_batch.wire.conversation import schema_problem
 from claude_batch.wire.encoding import PromptParams, encode_params
 from claude_batch.wire.media import media_of
 from claude_batch.wire.prefixes import marked_prefix
-from claude_batch.wire.turns import schema_problem
 
 use_step_matcher("parse")
 

@@ -15,7 +15,7 @@ from behave.runner import Context
 from cli_steps import command
 from money_steps import bill
 from papers import image, pdf
-from sqlalchemy import func, select, update
+from sqlalchemy import select, update
 from staging import ledger_values, make_provider
 
 import claude_batch as cb
@@ -25,7 +25,7 @@ from claude_batch.ledger import collected_batches, conversations, cost_sums, enq
 from claude_batch.ledger.collected_batches import NewResult
 from claude_batch.ledger.conversations import NextTurn
 from claude_batch.ledger.enqueue import NewRequest, NewRun
-from claude_batch.ledger.schema import batch_runs, files, params, requests, results
+from claude_batch.ledger.schema import charges, files, params, requests, results
 from claude_batch.ledger.store import Ledger, Seat
 from claude_batch.lifecycle.budget_room import most_cost
 from claude_batch.lifecycle.packer import pack_due
@@ -97,16 +97,13 @@ def _(context: Context, limit: str, count: int) -> None:
 @then("the budgets account for the API's bill")
 def _(context: Context) -> None:
     """What is reserved and spent is what the bill says, and no less where that is in doubt."""
-    rows = ledger_values(
-        select(func.coalesce(batch_runs.c.reserved, 0) + func.coalesce(batch_runs.c.spent, 0))
-    )
+    rows = ledger_values(select(charges.c.reserved + charges.c.spent + charges.c.doubt))
     counted = ledger_values(select(results.c.cost).where(results.c.cost.is_not(None)))
-    spent = ledger_values(select(batch_runs.c.spent).where(batch_runs.c.spent.is_not(None)))
+    spent = ledger_values(select(charges.c.spent))
     assert sum(spent) == sum(counted), (spent, counted)
     cost, _ = bill(context)
     assert cost <= sum(rows), (cost, rows)
-    kept = ledger_values(select(batch_runs.c.reserved).where(batch_runs.c.reserved > 0))
-    if not kept:
+    if not any(ledger_values(select(charges.c.reserved + charges.c.doubt))):
         assert cost == sum(rows), (cost, rows)
 
 
@@ -214,7 +211,7 @@ def _(context: Context, how: str) -> None:
 @then("{spent:d} is spent of it, and {kept:d} is kept")
 def _(context: Context, spent: int, kept: int) -> None:
     with context.store.read() as tx:
-        found = tx.execute(select(batch_runs.c.spent, batch_runs.c.reserved)).all()
+        found = tx.execute(select(charges.c.spent, charges.c.doubt)).all()
     assert [tuple(row) for row in found] == [(spent, kept)], found
 
 

@@ -16,8 +16,9 @@ from tables import rule
 
 from claude_batch.core.ids import new_request_id
 from claude_batch.core.settings import BatchProcessingMode
+from claude_batch.core.states import Stop
 from claude_batch.ledger import conversations, enqueue, migrations, pruned_runs
-from claude_batch.ledger.conversations import NextTurn, Stop
+from claude_batch.ledger.conversations import NextTurn
 from claude_batch.ledger.enqueue import NewRequest, NewRun
 from claude_batch.ledger.high_water import HighWater
 from claude_batch.ledger.schema import lanes, meta, requests, runs

@@ -155,7 +155,7 @@ def _(context: Context) -> None:
 
 @then("it is refused, and is, byte for byte, as it was")
 def _(context: Context) -> None:
-    assert "no ledger of claude-batch; it was not changed" in str(context.error), context.error
+    assert "not a ledger of claude-batch; it was not changed" in str(context.error), context.error
     assert context.path.read_bytes() == context.before
     assert not list(context.tmp.glob("other.db-*"))
 

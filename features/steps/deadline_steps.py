@@ -25,6 +25,7 @@ from tables import rule
 import claude_batch as cb
 from claude_batch.core.durations import parse_duration
 from claude_batch.core.errors import LedgerError
+from claude_batch.core.outcome import Disposition, Outcome
 from claude_batch.ledger import live_calls as live_ledger
 from claude_batch.ledger import run_deadlines, submissions
 from claude_batch.ledger.high_water import HighWater
@@ -32,7 +33,7 @@ from claude_batch.ledger.run_deadlines import Experience
 from claude_batch.ledger.schema import runs, workspaces
 from claude_batch.ledger.store import Ledger, Seat
 from claude_batch.lifecycle.deadline_driver import Deadlines, margin_of, missed_because
-from claude_batch.lifecycle.live_driver import Verdict, judge
+from claude_batch.lifecycle.live_driver import judge
 from claude_batch.lifecycle.packer import goes_live
 from claude_batch.providers.status import status_of
 from claude_batch.wire.live_client import LiveAnswer
@@ -252,12 +253,12 @@ def _(context: Context, words: str) -> None:
 )
 def _(context: Context, count: int) -> None:
     said = unknown_command(context.run_id)
-    words = f"{count} requests: live calls were under way when their process ended"
+    words = f"{count} requests: its process ended during live calls"
     assert words in said, said
-    assert f"{count} requests of {context.run_id} are queued again" in unknown_command(
+    assert f"{count} requests of {context.run_id} queued again" in unknown_command(
         context.run_id, "--resubmit"
     )
-    assert "nothing is unknown" in unknown_command(context.run_id)
+    assert "no requests are unknown" in unknown_command(context.run_id)
 
 
 @then("all {count:d} are answered, and no request was paid for twice")
@@ -276,7 +277,7 @@ def _(context: Context) -> None:
 def _(context: Context) -> None:
     [outcome] = context.outcomes
     assert isinstance(outcome, cb.SubmissionUnknownError), repr(outcome)
-    assert "a live call for it ended without an answer" in str(outcome), outcome
+    assert "its live call ended without an answer" in str(outcome), outcome
 
 
 @then(
@@ -284,11 +285,11 @@ def _(context: Context) -> None:
     "an answer is lost"
 )
 def _(context: Context) -> None:
-    assert judge(LiveAnswer(reason="no route", never_left=True)) is Verdict.REFUSED
-    assert judge(LiveAnswer(reason="no key", never_left=True, no_credential=True)) is (
-        Verdict.ACCOUNT
-    )
-    assert judge(LiveAnswer(reason="ReadTimeout")) is Verdict.LOST
+    no_key = LiveAnswer(reason="no key", never_left=True, no_credential=True)
+    never_left = LiveAnswer(reason="no route", never_left=True)
+    assert judge(never_left) == (Outcome.NOT_SENT, Disposition.RETRY)
+    assert judge(no_key) == (Outcome.NOT_SENT, Disposition.ACCOUNT)
+    assert judge(LiveAnswer(reason="ReadTimeout")) == (Outcome.MISSING, Disposition.FINAL)
 
 
 @when(

@@ -11,7 +11,7 @@ from sqlalchemy import select
 from staging import ledger_values, until
 
 from claude_batch.ledger.schema import requests
-from claude_batch.lifecycle.conversation_driver import Continuing
+from claude_batch.lifecycle.conversation_driver import Conversations
 from claude_batch.providers import run as run_module
 
 
@@ -30,7 +30,7 @@ def _(context: Context, words: str) -> None:
 @when('a run of "{prompt}" stands between two turns')
 def _(context: Context, prompt: str) -> None:
     context.run = context.provider.store(context.actor.configuration, [prompt])
-    with mock.patch.object(Continuing, "look", lambda *_, **__: 60.0):
+    with mock.patch.object(Conversations, "look", lambda *_, **__: 60.0):
         states = select(requests.c.state)
         until(lambda: context.provider.advance_sync() and ledger_values(states) == ["continuing"])
 

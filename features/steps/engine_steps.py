@@ -19,7 +19,7 @@ from filelock import FileLock
 from staging import QUICK, make_provider, until
 
 import claude_batch as cb
-from claude_batch.lifecycle.event_loop_thread import EngineLoop
+from claude_batch.lifecycle.event_loop_thread import EventLoopThread
 from claude_batch.wire.encoding import EncodedRequest, LaneHeaders
 
 
@@ -351,9 +351,9 @@ def _(context: Context) -> None:
 @when("two prompts are asked, each stored while it is still being handed over")
 def _(context: Context) -> None:
     context.provider.resume()
-    soon = EngineLoop.soon
+    soon = EventLoopThread.soon
 
-    def at_once(self: EngineLoop, work: Callable[..., object], *arguments: object) -> bool:
+    def at_once(self: EventLoopThread, work: Callable[..., object], *arguments: object) -> bool:
         taken = soon(self, work, *arguments)
         if getattr(work, "__name__", "") == "_flush":
             flushed = threading.Event()
@@ -361,7 +361,7 @@ def _(context: Context) -> None:
             assert flushed.wait(20)
         return taken
 
-    with mock.patch.object(EngineLoop, "soon", at_once):
+    with mock.patch.object(EventLoopThread, "soon", at_once):
         asked = [context.provider.call(_encoded(n), actor="tests/asker") for n in range(2)]
         context.answers = [each.result(20) for each in asked]
 

@@ -14,7 +14,7 @@ from sqlalchemy import select
 from staging import KEY, ledger_values, make_provider
 
 import claude_batch as cb
-from claude_batch.ledger.schema import batch_runs, results
+from claude_batch.ledger.schema import charges, results
 
 DEEP = b"[" * 200_000 + b"]" * 200_000
 
@@ -74,7 +74,7 @@ def _(context: Context) -> None:
 def _(context: Context) -> None:
     error = context.result.error
     assert isinstance(error, cb.MalformedAnswerError) and error.problem, error
-    assert "paid for" in str(error), error
+    assert "billed" in str(error), error
     [body] = context.bodies
     assert body in error.raw
     [kept] = ledger_values(select(results.c.raw))
@@ -84,9 +84,9 @@ def _(context: Context) -> None:
 @then("its price counts as {known}")
 def _(context: Context, known: str) -> None:
     total = context.run.cost().total
-    spent = sum(each or 0 for each in ledger_values(select(batch_runs.c.spent)))
-    kept = sum(each or 0 for each in ledger_values(select(batch_runs.c.kept)))
-    reserved = sum(each or 0 for each in ledger_values(select(batch_runs.c.reserved)))
+    spent = sum(ledger_values(select(charges.c.spent)))
+    kept = sum(ledger_values(select(charges.c.doubt)))
+    reserved = sum(ledger_values(select(charges.c.reserved)))
     assert reserved == 0
     if known == "known":
         assert total.cost > 0 and total.unpriced_answers == 0, total

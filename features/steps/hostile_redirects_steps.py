@@ -20,4 +20,4 @@ def _(context: Context, words: str) -> None:
 def _(context: Context) -> None:
     error = context.live_error
     assert isinstance(error, AccountHaltedError) and error.reason == "refused", repr(error)
-    assert "a redirect, which is not followed: check the base URL" in str(error), error
+    assert "a redirect, which is not followed; check the base URL" in str(error), error

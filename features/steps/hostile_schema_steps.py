@@ -14,7 +14,7 @@ from behave import given, then, when
 from behave.runner import Context
 from hostile_yaml_steps import bound
 
-from claude_batch.wire.turns import schema_problem
+from claude_batch.wire.conversation import schema_problem
 
 CHAIN = 400
 """Definitions, and levels of an answer, one below the other."""
@@ -110,7 +110,7 @@ def _asked(schema: Any) -> bytes:
 
 _JUDGES = """
 import json, sys
-from claude_batch.wire.turns import schema_problem
+from claude_batch.wire.conversation import schema_problem
 params, message = sys.argv[1:]
 print(schema_problem(params.encode(), message.encode()))
 """

@@ -493,7 +493,7 @@ def _(context: Context) -> None:
     error = second.error
     assert isinstance(error, cb.MalformedAnswerError), error
     assert json.loads(error.raw)["result"]["type"] == "succeeded"
-    assert "content" in error.problem and "paid for" in str(error)
+    assert "content" in error.problem and "billed" in str(error)
     context.run = context.actor.submit_sync(context.prompts)
     total = context.run.cost().total
     # Its usage can be read, so it is priced like the two others.

@@ -120,7 +120,7 @@ def _(context: Context) -> None:
     words = " ".join(context.ended.output.split())
     for part in (
         f"{context.module}:tide",
-        "its program or actor file names them",
+        "repeat the program or command that made the run",
         f"claude-batch resume {context.theirs_id} --allow-tools-from-ledger",
     ):
         assert part in words, words

@@ -507,7 +507,7 @@ def _(context: Context) -> None:
     [error] = context.outcomes
     assert isinstance(error, anthropic.APIStatusError), repr(error)
     assert "was canceled at the API" in error.message, error.message
-    assert "make the call again" in error.message, error.message
+    assert "repeat the call" in error.message, error.message
     assert context.api.billing_summary()["requests"] == 1
 
 

@@ -47,7 +47,7 @@ def _(context: Context, name: str) -> None:
     asked = cb.ActorRequest(params={"messages": messages, name: 7})
     for _ in range(2):
         assert json.loads(encoder.encode(asked).params)[name] == 7
-    assert len(_lines(context, f"`{name}` is no Messages parameter that is known here")) == 1
+    assert len(_lines(context, f"`{name}` is not a known parameter of the Messages API")) == 1
 
 
 @then("it can be asked for {count:d} shapes, each with its own schema")

@@ -24,9 +24,10 @@ from claude_batch.ledger.schema import batches, requests
 from claude_batch.ledger.store import Ledger, Seat
 from claude_batch.lifecycle.collection import missing_state, split_lines
 from claude_batch.lifecycle.packer import pack_due, plan_cut, whole_cut
-from claude_batch.lifecycle.polling import age_of, is_due, missing_since, next_check
+from claude_batch.lifecycle.polling import age_of, is_due, missing_since
 from claude_batch.wire.batches_client import RemoteBatch, RequestCounts
 from claude_batch.wire.encoding import BODY_END, BODY_START, body_items, body_length, custom_id
+from claude_batch.wire.retry_policy import next_check
 
 
 @given("a server that nobody runs")

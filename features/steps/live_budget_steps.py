@@ -17,7 +17,7 @@ from staging import (
 
 import claude_batch as cb
 from claude_batch.core.states import RequestState, RunState
-from claude_batch.ledger.schema import batch_runs, params, requests
+from claude_batch.ledger.schema import charges, params, requests
 from claude_batch.lifecycle.budget_room import most_cost
 from claude_batch.money.prices import prices_of
 
@@ -26,9 +26,9 @@ use_step_matcher("parse")
 
 def _sums() -> tuple[int, int]:
     """What is kept and what is reserved, in nano-dollars."""
-    kept = ledger_values(select(batch_runs.c.kept))
-    reserved = ledger_values(select(batch_runs.c.reserved))
-    return sum(each or 0 for each in kept), sum(each or 0 for each in reserved)
+    kept = ledger_values(select(charges.c.doubt))
+    reserved = ledger_values(select(charges.c.reserved))
+    return sum(kept), sum(reserved)
 
 
 def _most_of(state: str | None = None) -> int:
@@ -102,7 +102,7 @@ def _(context: Context) -> None:
     assert result.unwrap().via == "batch", result
     status = context.live.status()
     assert status.state is RunState.HELD and status.held is not None, status
-    assert "1 requests are held: the budget of the actor tests/asker" in status.waiting_for
+    assert "1 request is held: the budget of the actor tests/asker" in status.waiting_for
     bill = context.api.billing()
     assert [each["route"] for each in bill] == ["batch"], bill
 

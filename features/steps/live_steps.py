@@ -391,7 +391,7 @@ def _(context: Context) -> None:
         try:
             ask()
         except InvalidRequestError as error:
-            assert "many requests are expected" in str(error)
+            assert "requests must be a list or another iterable" in str(error)
         else:
             raise AssertionError("each letter was asked")
     assert _calls(context) == []

@@ -414,9 +414,9 @@ def _(context: Context) -> None:
 def _(context: Context, what: str) -> None:
     words = str(context.error)
     assert "did not return from after_response within 0.3 s (middleware_timeout)" in words, words
-    kept = "the answer was paid for and is kept in the ledger" in words
+    kept = "the answer was billed and is kept in the ledger" in words
     assert kept == words.endswith("at no cost") == (what == "kept"), words
-    assert ("the answer was paid for, and is lost" in words) == (what == "lost"), words
+    assert ("the answer was billed and is lost" in words) == (what == "lost"), words
 
 
 @when('the middleware returns again, and "{prompt}" is asked once more, {how}')

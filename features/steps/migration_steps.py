@@ -19,7 +19,7 @@ from filelock import FileLock
 
 import claude_batch as cb
 from claude_batch.core.errors import LedgerError
-from claude_batch.ledger import submissions
+from claude_batch.ledger import budgets, submissions
 from claude_batch.ledger.store import Ledger, Seat
 from claude_batch.lifecycle.packer import pack_due
 
@@ -69,6 +69,47 @@ def _(context: Context, version: int) -> None:
 def _(context: Context, version: int) -> None:
     with closing(sqlite3.connect(context.path)) as connection, connection:
         connection.execute(f"UPDATE meta SET value = '{version}' WHERE name = 'schema_version'")
+
+
+@given("budgets have counted of the run's batches:")
+def _(context: Context) -> None:
+    with closing(sqlite3.connect(context.path)) as connection, connection:
+        for number, row in enumerate(context.table, 1):
+            connection.execute(
+                "INSERT INTO batches (id, lane_id, state, request_count, params_bytes, "
+                "poll_interval, max_poll_interval, created, posts, broken_uploads, fetches) "
+                "VALUES (?, 1, ?, 1, 2, 30.0, 300.0, 864000.0, 0, 0, 0)",
+                (number, row["state"]),
+            )
+            sums = [int(row[name]) if row[name] else None for name in ("reserved", "spent", "kept")]
+            connection.execute(
+                "INSERT INTO batch_runs (batch_id, run_id, reserved, spent, kept) "
+                "VALUES (?, 'run-aaaaaaaaaa', ?, ?, ?)",
+                (number, *sums),
+            )
+
+
+@given("budgets have counted {spent:d} for runs that were removed")
+def _(context: Context, spent: int) -> None:
+    with closing(sqlite3.connect(context.path)) as connection, connection:
+        connection.execute("INSERT INTO removed_costs VALUES ('tests/one', 10, ?)", (spent,))
+
+
+@then("a budget of the actor has {reserved:d} reserved, {spent:d} spent and {doubt:d} in doubt")
+def _(context: Context, reserved: int, spent: int, doubt: int) -> None:
+    with context.ledger.write() as tx:
+        budgets.set_amount(tx, "actor", "tests/one", 10_000)
+        budgets.set_amount(tx, "day", "", 10_000)
+    with context.ledger.read() as tx:
+        for found in budgets.all_budgets(tx, 10):
+            assert (found.reserved, found.spent, found.doubt) == (reserved, spent, doubt), found
+
+
+@then("a budget of the actor has still to count the batches {first:d} and {second:d}")
+def _(context: Context, first: int, second: int) -> None:
+    with context.ledger.read() as tx:
+        found = budgets.uncounted(tx, [("actor", "tests/one")], 10)
+    assert sorted(number for number, _ in found) == [first, second], found
 
 
 @given("somebody else's file where its copy would lie")

@@ -173,7 +173,7 @@ def exit_codes() -> None:
     assert [meaning[0] for meaning in meanings] == list("01234"), meanings
     for meaning in meanings:
         assert meaning.replace(" | ", " ") in listed, (meaning, listed)
-    highest = "Where several hold, the highest counts."
+    highest = "If several apply, the highest counts."
     assert highest in text and highest in listed, listed
 
 

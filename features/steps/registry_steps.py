@@ -361,7 +361,7 @@ def _(context: Context) -> None:
         try:
             give()
         except InvalidRequestError as error:
-            assert "many requests are expected" in str(error), error
+            assert "requests must be a list or another iterable" in str(error), error
         else:
             raise AssertionError("it was asked")
     assert context.registry_noting.noted == []

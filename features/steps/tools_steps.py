@@ -14,7 +14,7 @@ from tables import rule
 
 import claude_batch as cb
 from claude_batch.actor.tools import ToolFinder, Toolset
-from claude_batch.wire.turns import after_pause, after_rejection
+from claude_batch.wire.conversation import after_pause, after_rejection
 
 
 def unfit(what: _Unknown) -> None:  # noqa: F821 - that is what it is for
@@ -103,7 +103,7 @@ def _(context: Context) -> None:
     try:
         finder.find(json.dumps([{**elsewhere, "definition": "other"}]))
     except cb.ActorConfigurationError as error:
-        assert "another function here" in str(error), error
+        assert "is not the function that the run was made with" in str(error), error
     else:
         raise AssertionError("it was taken")
 

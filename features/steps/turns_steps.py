@@ -26,7 +26,7 @@ from claude_batch.ledger import queries, submissions
 from claude_batch.ledger.schema import batches, conversations, requests, results, tool_calls
 from claude_batch.ledger.store import Ledger, Seat
 from claude_batch.lifecycle import conversation_driver
-from claude_batch.lifecycle.conversation_driver import Continuing
+from claude_batch.lifecycle.conversation_driver import Conversations
 from claude_batch.lifecycle.seat import seat_is_taken
 
 use_step_matcher("parse")
@@ -494,13 +494,13 @@ def _(context: Context, prompt: str) -> None:
 @when('the run of "{prompt}" is stored, and two drivers find its tool')
 def _(context: Context, prompt: str) -> None:
     context.provider.open_run(_stored(context, prompt))
-    with mock.patch.object(Continuing, "look", lambda *_, **__: 60.0):
+    with mock.patch.object(Conversations, "look", lambda *_, **__: 60.0):
         until(lambda: context.provider.advance_sync() and _states() == [cb.RequestState.CONTINUING])
     engine, door = context.provider._engine, context.provider._door()
     ledger, workspace = engine.ledger, door.workspace_id
     with ledger.write() as tx:
         seat = Seat(workspace, submissions.take_seat(tx, workspace))
-    first, other = (Continuing(ledger, engine.workbench, lambda: None) for _ in range(2))
+    first, other = (Conversations(ledger, engine.workbench, lambda: None) for _ in range(2))
     first.look(workspace, seat, starting=False)
     context.first = lambda: first.look(workspace, seat)
     context.other = lambda: other.look(workspace, None) and other.running

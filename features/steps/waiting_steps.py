@@ -313,7 +313,7 @@ def _(context: Context) -> None:
         try:
             cb.ClaudeBatchProvider(observers=[observer])
         except TypeError as error:
-            assert f"{name} is asked in passing" in str(error), error
+            assert f"{name} is called synchronously" in str(error), error
         else:
             raise AssertionError(f"an asynchronous {name} was taken")
 

@@ -24,7 +24,7 @@ from claude_batch.wire.encoding import (
     encode_params,
     parse_custom_id,
 )
-from claude_batch.wire.error_table import classify_create, classify_line, fault_of_response
+from claude_batch.wire.error_table import classify_line, fault_of_response
 from claude_batch.wire.inbound import retry_after
 from claude_batch.wire.messages import (
     DecodedMessage,
@@ -153,7 +153,7 @@ def _(status: int, error_type: str, message: str, error_code: str) -> object:
     body = _api_error(error_type, message, error_code)
     fault = fault_of_response(status, {"request-id": "req_1"}, body, NO_SECRETS)
     assert "req_1" in fault.describe() and error_type in fault.describe()
-    return classify_create(fault)
+    return fault.verdict
 
 
 @rule("a create call that another server answers is judged")
@@ -162,7 +162,7 @@ def _(status: int) -> object:
     fault = fault_of_response(status, headers, PROXY, NO_SECRETS)
     assert not fault.from_api and fault.account_reason is None
     assert "a proxy speaks" in fault.describe()
-    return classify_create(fault)
+    return fault.verdict
 
 
 @rule("a result line with an error is judged")

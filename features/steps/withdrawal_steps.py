@@ -15,7 +15,7 @@ from staging import is_sent, ledger_values, make_provider, until
 
 import claude_batch as cb
 from claude_batch.ledger import budgets
-from claude_batch.ledger.schema import batch_runs, batches, calls, requests
+from claude_batch.ledger.schema import batches, calls, charges, requests
 from claude_batch.ledger.store import Ledger
 
 _PARAMS: dict[str, Any] = {
@@ -167,7 +167,7 @@ def _(context: Context) -> None:
 
     async def ask() -> None:
         [gone] = await _packed(context, "what is a knot?")
-        [reserved] = ledger_values(select(batch_runs.c.reserved))
+        [reserved] = ledger_values(select(charges.c.reserved))
         assert reserved
         ledger: Ledger = context.provider._engine.ledger
         context.budget = reserved * 3 // 2
@@ -185,8 +185,8 @@ def _(context: Context) -> None:
 @then("the other call is answered within the budget")
 def _(context: Context) -> None:
     assert context.loop.run_until_complete(context.other).text
-    kept = select(func.coalesce(func.sum(batch_runs.c.reserved + batch_runs.c.spent), 0))
-    [accounted] = ledger_values(kept.where(batch_runs.c.spent.is_not(None)))
+    every = charges.c.reserved + charges.c.spent + charges.c.doubt
+    [accounted] = ledger_values(select(func.coalesce(func.sum(every), 0)))
     assert 0 < accounted <= context.budget, (accounted, context.budget)
     assert len(context.api.billing()) == 1
 

@@ -5,7 +5,7 @@ Feature: What an answer or a document holds is read as far as it can be
     Then an answer in JSON is wrong as follows
       | text | reason | schema | problem |
       | {"a": 1} | end_turn | {"type": "object", "properties": {"a": {"type": "number"}}} | nothing |
-      | {"a": 1 | max_tokens | {"type": "object"} | it was cut short by max_tokens |
+      | {"a": 1 | max_tokens | {"type": "object"} | it was truncated by max_tokens |
       | {"a": "x"} | end_turn | {"type": "object", "properties": {"a": {"type": "number"}}} | a: 'x' is not of type 'number' |
       | [1] | end_turn | {"type": "object"} | [1] is not of type 'object' |
       | [1, 2, 3, 4, 5, 6, 7] | end_turn | {"items": {"type": "null"}} | 0: 1 is not of type 'null'; 1: 2 is not of type 'null'; 2: 3 is not of type 'null'; 3: 4 is not of type 'null'; 4: 5 is not of type 'null' |
@@ -51,7 +51,7 @@ Feature: What an answer or a document holds is read as far as it can be
     Then prompts are encoded as an actor's others are, as follows
       | bytes | params | error                         |
       | 100   | 186    |                               |
-      | 2000  |        | that a whole batch may have   |
+      | 2000  |        | of a whole batch   |
 
   Scenario: Headers are shared by equal requests, and not without end
     Then each of 1003 user profiles keeps headers of its own

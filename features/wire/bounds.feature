@@ -72,9 +72,9 @@ Feature: What a request can come to at most is known before it is sent, or it is
       | params                                                             | error                                                          |
       | {"max_tokens": "many"}                                             | the params cannot be read                                      |
       | {"tools": [{"type": 5}]}                                           | its tools cannot be read                                       |
-      | {"mcp_servers": [{"url": "u"}]}                                    | what `mcp_servers` reads and costs has no known bound          |
-      | {"tools": [{"type": "of_tomorrow_1", "name": "a"}]}                | what the tool of_tomorrow_1 reads and costs has no known bound |
-      | {"tools": [{"type": "web_search_20250305", "name": "web_search"}]} | may search as often as it likes; give it `max_uses`            |
+      | {"mcp_servers": [{"url": "u"}]}                                    | the tokens and cost of `mcp_servers` have no known bound          |
+      | {"tools": [{"type": "of_tomorrow_1", "name": "a"}]}                | the tokens and cost of the tool of_tomorrow_1 have no known bound |
+      | {"tools": [{"type": "web_search_20250305", "name": "web_search"}]} | may search without limit; set its `max_uses`            |
 
   Scenario: What is written to the cache, and where it runs, is part of the bound
     Then params may be written to a cache, and be charged as run in one country, as follows

@@ -13,8 +13,8 @@ Feature: What the API would refuse hours later is refused at once, with the item
       | {"model": "claude-fable-5", "max_tokens": 128001}          | is more than the 128,000 of claude-fable-5; lower it                      |
       | {"model": "claude-of-tomorrow", "max_tokens": 128001}      | is more than the 128,000                                                  |
       | {"model": "claude-opus-5-5", "max_tokens": -1}             | is negative                                                               |
-      | {"model": "claude-opus-5-5", "max_tokens": true}           | `max_tokens` is a whole number, not True                                  |
-      | {"model": "claude-opus-5-5", "max_tokens": "9"}            | `max_tokens` is a whole number                                            |
+      | {"model": "claude-opus-5-5", "max_tokens": true}           | `max_tokens` must be a whole number, not True                                  |
+      | {"model": "claude-opus-5-5", "max_tokens": "9"}            | `max_tokens` must be a whole number                                            |
 
   Scenario: The beta lifts the limit, in batches, of the models that have it
     Then changed params are encoded for a batch as follows
@@ -29,29 +29,29 @@ Feature: What the API would refuse hours later is refused at once, with the item
   Scenario: What messages, schemas and tools cannot be
     Then changed params are encoded for a batch as follows
       | changes | error |
-      | {"model": "claude-opus-5-5", "messages": "hello"} | `messages` is a list of messages |
-      | {"model": "claude-opus-5-5", "messages": ["hello"]} | message 1 is a mapping of role and content, not str |
-      | {"model": "claude-opus-5-5", "messages": [{"role": "robot", "content": "a"}]} | message 1: the role 'robot' is none |
-      | {"model": "claude-opus-5-5", "messages": [{"role": "user", "content": {"type": "text"}}]} | message 1: its content is a text or a list of blocks |
-      | {"model": "claude-opus-5-5", "messages": [{"role": "assistant", "content": "a"}]} | message 1 is the assistant's |
+      | {"model": "claude-opus-5-5", "messages": "hello"} | `messages` must be a list of messages |
+      | {"model": "claude-opus-5-5", "messages": ["hello"]} | message 1 must be a mapping of role and content, not str |
+      | {"model": "claude-opus-5-5", "messages": [{"role": "robot", "content": "a"}]} | message 1: unknown role 'robot' |
+      | {"model": "claude-opus-5-5", "messages": [{"role": "user", "content": {"type": "text"}}]} | message 1: its content must be a text or a list of blocks |
+      | {"model": "claude-opus-5-5", "messages": [{"role": "assistant", "content": "a"}]} | message 1 has the role `assistant` |
       | {"model": "claude-opus-5-5", "messages": [{"role": "user", "content": "a"}, {"role": "user", "content": []}]} | message 2 has no content |
-      | {"model": "claude-opus-5-5", "messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": [{"type": "document", "source": {"type": "url", "url": "u"}}]}]} | message 2, block 1: a document in an assistant's message is refused since API version 2026-10-21; put it into a user's |
-      | {"model": "claude-opus-5-5", "messages": [{"role": "user", "content": [{"type": "image", "source": {"type": "base64", "media_type": "image/tiff", "data": "a"}}]}]} | message 1, block 1: `media_type: image/tiff` is not taken for a block of type image; give image/jpeg, |
-      | {"model": "claude-opus-5-5", "messages": [{"role": "user", "content": [{"type": "document", "source": {"type": "base64", "media_type": "application/msword", "data": "a"}}]}]} | give application/pdf |
+      | {"model": "claude-opus-5-5", "messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": [{"type": "document", "source": {"type": "url", "url": "u"}}]}]} | message 2, block 1: a document in an assistant's message is not allowed since API version 2026-10-21; put it into a user's |
+      | {"model": "claude-opus-5-5", "messages": [{"role": "user", "content": [{"type": "image", "source": {"type": "base64", "media_type": "image/tiff", "data": "a"}}]}]} | message 1, block 1: `media_type: image/tiff` is not allowed in a block of type image; use image/jpeg, |
+      | {"model": "claude-opus-5-5", "messages": [{"role": "user", "content": [{"type": "document", "source": {"type": "base64", "media_type": "application/msword", "data": "a"}}]}]} | use application/pdf |
       | {"model": "claude-opus-5-5", "messages": [{"role": "user", "content": [{"type": "document", "source": {"type": "text", "media_type": "text/markdown", "data": "a"}}]}]} | of `media_type: text/plain`, not 'text/markdown' |
       | {"model": "claude-opus-5-5", "messages": [{"role": "user", "content": [{"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": ""}}]}]} | its source has no `data` |
-      | {"model": "claude-opus-5-5", "messages": [{"role": "user", "content": [{"type": "document"}]}]} | a block of type document has a `source` |
+      | {"model": "claude-opus-5-5", "messages": [{"role": "user", "content": [{"type": "document"}]}]} | a block of type document needs a `source` |
       | {"model": "claude-opus-5-5", "output_config": {"format": {"type": "xml"}}} | `output_config.format` is {type: json_schema |
-      | {"model": "claude-opus-5-5", "output_config": {"format": {"type": "json_schema", "schema": {"type": "object", "properties": {"a": {"$ref": "#"}}}}}} | the API cannot take the schema of `output_config.format`: field `a`: `$ref: #` is recursive |
-      | {"model": "claude-opus-5-5", "output_config": {"format": {"type": "json_schema", "schema": {"type": "object"}}}, "messages": [{"role": "user", "content": [{"type": "document", "citations": {"enabled": true}, "source": {"type": "url", "url": "u"}}]}]} | the API takes no schema (`output_config.format`) beside citations |
-      | {"model": "claude-opus-5-5", "output_config": {"format": {"type": "json_schema", "schema": {"type": "object"}}}, "messages": [{"role": "user", "content": [{"type": "tool_result", "content": [{"type": "search_result", "citations": {"enabled": true}}]}]}]} | beside citations |
-      | {"model": "claude-opus-5-5", "tools": [{"name": "a b"}]} | tool 1: 'a b' is no name |
-      | {"model": "claude-opus-5-5", "tools": [{"input_schema": {}}]} | tool 1: None is no name |
-      | {"model": "claude-opus-5-5", "tools": [{"name": "a"}, {"name": "a"}]} | tool 2: there is a tool 'a' already |
+      | {"model": "claude-opus-5-5", "output_config": {"format": {"type": "json_schema", "schema": {"type": "object", "properties": {"a": {"$ref": "#"}}}}}} | the API does not accept the schema of `output_config.format`: field `a`: `$ref: #` is recursive |
+      | {"model": "claude-opus-5-5", "output_config": {"format": {"type": "json_schema", "schema": {"type": "object"}}}, "messages": [{"role": "user", "content": [{"type": "document", "citations": {"enabled": true}, "source": {"type": "url", "url": "u"}}]}]} | the API does not accept a schema (`output_config.format`) together with citations |
+      | {"model": "claude-opus-5-5", "output_config": {"format": {"type": "json_schema", "schema": {"type": "object"}}}, "messages": [{"role": "user", "content": [{"type": "tool_result", "content": [{"type": "search_result", "citations": {"enabled": true}}]}]}]} | together with citations |
+      | {"model": "claude-opus-5-5", "tools": [{"name": "a b"}]} | tool 1: 'a b' is not a valid name |
+      | {"model": "claude-opus-5-5", "tools": [{"input_schema": {}}]} | tool 1: None is not a valid name |
+      | {"model": "claude-opus-5-5", "tools": [{"name": "a"}, {"name": "a"}]} | tool 2: another tool has the name 'a' |
       | {"model": "claude-opus-5-5", "tool_choice": {"type": "any"}} | `tool_choice: any` needs `tools` |
-      | {"model": "claude-opus-5-5", "tools": [{"name": "a"}], "tool_choice": {"type": "tool", "name": "a"}} | claude-opus-5-5 refuses a forced `tool_choice` (tool); leave it to the model |
-      | {"model": "claude-opus-5-5", "stop_sequences": "END"} | `stop_sequences` is a list of texts |
-      | {"model": "claude-opus-5-5", "stop_sequences": [1]} | `stop_sequences` is a list of texts |
+      | {"model": "claude-opus-5-5", "tools": [{"name": "a"}], "tool_choice": {"type": "tool", "name": "a"}} | claude-opus-5-5 does not accept a forced `tool_choice` (tool); use `auto` |
+      | {"model": "claude-opus-5-5", "stop_sequences": "END"} | `stop_sequences` must be a list of texts |
+      | {"model": "claude-opus-5-5", "stop_sequences": [1]} | `stop_sequences` must be a list of texts |
 
   Scenario: A schema is refused for a model without structured outputs
     Then changed params are encoded for a batch as follows

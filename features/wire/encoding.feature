@@ -32,10 +32,10 @@ Feature: Messages params are checked and encoded once
   Scenario: A model that takes no sampling refuses an explicit one
     Then changed params are encoded for a batch as follows
       | changes                                                   | error                  |
-      | {"model": "claude-opus-5-5", "temperature": 0.5}          | takes no `temperature` |
-      | {"model": "claude-sonnet-5-5", "temperature": 0.5}        | takes no `temperature` |
-      | {"model": "claude-haiku-5-5", "temperature": 0.5}         | takes no `temperature` |
-      | {"model": "claude-opus-4-7-20260101", "temperature": 0.5} | takes no `temperature` |
+      | {"model": "claude-opus-5-5", "temperature": 0.5}          | does not accept `temperature` |
+      | {"model": "claude-sonnet-5-5", "temperature": 0.5}        | does not accept `temperature` |
+      | {"model": "claude-haiku-5-5", "temperature": 0.5}         | does not accept `temperature` |
+      | {"model": "claude-opus-4-7-20260101", "temperature": 0.5} | does not accept `temperature` |
 
   Scenario: A default is used if the model takes it, and else dropped with a warning
     Then changed params are encoded for a batch as follows

@@ -94,7 +94,7 @@ class AnswerFiles:
     @keyword
     def resume_command_in(self, text: str) -> list[str]:
         """The arguments of the `claude-batch resume` that a message tells to type."""
-        found = re.search(r"go on with: claude-batch (resume \S+.*)$", text, re.MULTILINE)
+        found = re.search(r"continue with: claude-batch (resume \S+.*)$", text, re.MULTILINE)
         if found is None:
             raise AssertionError(f"it is not told how to go on: {text!r}")
         return found.group(1).split()

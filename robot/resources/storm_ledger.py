@@ -50,9 +50,7 @@ def read_ledger(path: Path) -> Json:
                                                "AND stored IS NOT NULL")],
             # What is reserved or spent of a budget in the end.
             "accounted": rows(
-                "SELECT coalesce(sum(coalesce(m.reserved, 0) + coalesce(m.spent, 0) "
-                "+ coalesce(m.kept, 0)), 0) AS found "
-                "FROM batch_runs m JOIN batches b ON b.id = m.batch_id WHERE b.state != 'rejected'"
+                "SELECT coalesce(sum(reserved + spent + doubt), 0) AS found FROM charges"
             )[0]["found"],
             "foreign_lines": rows(
                 "SELECT (SELECT count(*) FROM strange_lines WHERE instr(raw, '"

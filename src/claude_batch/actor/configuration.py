@@ -171,11 +171,13 @@ class ActorConfiguration(BaseModel):
     def _check_options(cls, options: dict[str, Any]) -> dict[str, Any]:
         for name in options:
             if name == "messages":
-                raise ValueError("`messages` belong to a request, not to the actor's options")
+                raise ValueError("`messages` is set in a request, not in the actor's options")
             if name == "model":
-                raise ValueError("`model` stands beside `options`, not in them")
+                raise ValueError("write `model` beside `options`, not inside")
             if (meant := close_word(name, MESSAGES_PARAMETERS, cutoff=0.85)) is not None:
-                raise ValueError(f"`{name}` is no Messages parameter; did you mean `{meant}`?")
+                raise ValueError(
+                    f"`{name}` is not a parameter of the Messages API; did you mean `{meant}`?"
+                )
         betas = options.get("betas")
         if betas is not None and not _is_list_of_text(betas):
             raise ValueError("`betas` must be a list of names, for example [context-1m-2025-08-07]")
@@ -204,7 +206,7 @@ class ActorConfiguration(BaseModel):
     def _check_response_format(cls, value: dict[str, Any] | None) -> dict[str, Any] | None:
         schema = _schema_of(value)
         if schema is not None and (fault := schema_fault(schema)) is not None:
-            raise ValueError(f"the API cannot take this schema: {fault}")
+            raise ValueError(f"the API does not accept this schema: {fault}")
         return value
 
     @model_validator(mode="after")
@@ -222,11 +224,11 @@ class ActorConfiguration(BaseModel):
         ):
             raise PydanticCustomError(
                 "format_twice",
-                "`response_format` and `options.output_config.format` say the same; keep one",
+                "`response_format` and `options.output_config.format` are alternatives; keep one",
             )
         if self.system_prompt is not None and "system" in self.options:
             raise PydanticCustomError(
-                "system_twice", "`system_prompt` and `options.system` say the same; keep one"
+                "system_twice", "`system_prompt` and `options.system` are alternatives; keep one"
             )
         return self
 
@@ -344,9 +346,9 @@ class ActorConfiguration(BaseModel):
         """Raise `ActorConfigurationError` if no provider of claude-batch can answer it."""
         if self.type != "llm":
             raise ActorConfigurationError(
-                f"actor {self.name} is of type {self.type!r}, which claude-batch cannot run: it "
-                "sends prompts to a model and walks no graphs; ask an actor "
-                "of type `llm`, or let the host run this one"
+                f"actor {self.name} is of type {self.type!r}, which claude-batch cannot run, "
+                "because it does not execute graphs. Use an actor of type `llm`, or let the host "
+                "run this one"
             )
 
     def digest_fields(self) -> bytes:
@@ -491,7 +493,7 @@ def _schema_of(value: Mapping[str, Any] | None) -> dict[str, Any] | None:
         return None
     if kind == "json_object":
         raise ValueError(
-            "type json_object says nothing of the answer's shape; give a JSON schema: "
+            "type json_object does not define the answer's format; give a JSON schema: "
             "{type: json_schema, schema: {…}}"
         )
     schema: object = value
@@ -506,6 +508,6 @@ def _schema_of(value: Mapping[str, Any] | None) -> dict[str, Any] | None:
         cast("Mapping[str, Any]", schema)
     ):
         raise ValueError(
-            "holds no JSON schema; write the schema itself, or {type: json_schema, schema: {…}}"
+            "is not a JSON schema; write the schema itself, or {type: json_schema, schema: {…}}"
         )
     return dict(cast("Mapping[str, Any]", schema))

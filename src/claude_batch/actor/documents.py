@@ -81,7 +81,7 @@ optionally ``title``, ``context`` and ``image``.
 def documents_of(given: Iterable[DocumentLike], key: str | None = None) -> tuple[Document, ...]:
     """Convert values to documents. Raises `InvalidRequestError`."""
     if isinstance(given, str | bytes | os.PathLike | Mapping | Document):
-        raise InvalidRequestError("`documents` is a list, also of one document", key=key)
+        raise InvalidRequestError("`documents` must be a list, even for one document", key=key)
     return tuple(_document(each, key) for each in given)
 
 
@@ -205,7 +205,7 @@ def messages_with(
             after = [{"type": "text", "text": own}] if isinstance(own, str) else list(own)
             built[place] = {**message, "content": [*blocks, *after]}
             return built, Shared(built, place, contents) if contents else None
-    raise InvalidRequestError("`documents` need a user's message; there is none", key=key)
+    raise InvalidRequestError("`documents` need a message of the user, but there is none", key=key)
 
 
 class _Read(NamedTuple):
@@ -248,8 +248,8 @@ def _content(
         blocks.append(block)
     if pages > (most := max_pdf_pages(model)):
         raise InvalidRequestError(
-            f"its PDFs have {pages:,} pages together, and with {model} the API takes {most} in a "
-            "request; ask about them one by one, or in parts",
+            f"its PDFs have {pages:,} pages together, but in a request to {model} the API "
+            f"accepts {most}; split them over several requests",
             key=key,
         )
     if len(sizes) > _MANY_IMAGES and max(map(max, sizes)) > _SIDE_OF_MANY:
@@ -311,12 +311,12 @@ def _encoded_file(path: str) -> _Read:
     try:
         found = os.stat(path)
         if not os.path.isfile(path):
-            raise ValueError("is no file")
+            raise ValueError("is not a file")
         read = _read(path, found.st_mtime_ns, found.st_size)
     except OSError as error:
         raise ValueError(f"cannot be read: {error.strerror}") from None
     if path.lower().endswith(".pdf") and read.media.type != "application/pdf":
-        raise ValueError(f"is named as a PDF, and is none (it is {read.media.type})")
+        raise ValueError(f"has the name of a PDF, but is {read.media.type}")
     return read
 
 

@@ -45,9 +45,9 @@ def instruction(schema: Mapping[str, Any], key: str | None = None) -> str:
     properties: object = root.get("properties")
     if not isinstance(properties, Mapping) or not properties:
         raise InvalidRequestError(
-            "with citations an answer is asked for as labelled fields, since the API takes no "
-            "schema beside citations, and this format has no fields; use a model with fields, or "
-            "turn the citations off",
+            "with citations, the answer is requested as labelled fields, because the API does "
+            "not accept a schema together with citations. This format has no fields; use a model "
+            "with fields, or turn citations off",
             key=key,
         )
     lines = [_ASK]
@@ -55,9 +55,9 @@ def instruction(schema: Mapping[str, Any], key: str | None = None) -> str:
         kinds = _kinds(field, schema)
         if _LABEL.fullmatch(f"[[{name}]]") is None or not kinds <= {*_SCALARS, "list"}:
             raise InvalidRequestError(
-                f"field `{name}`: with citations an answer is asked for as labelled fields, since "
-                "the API takes no schema beside citations, and a nested value fits behind no "
-                "label; flatten the model, or turn the citations off",
+                f"field `{name}`: with citations, the answer is requested as labelled fields, "
+                "because the API does not accept a schema together with citations. A nested "
+                "value cannot be labelled; flatten the model, or turn citations off",
                 key=key,
             )
         lines.append(f"[[{name}]] {msgspec.json.encode(_inlined(field, schema)).decode()}")

@@ -147,7 +147,8 @@ class _Document:
                     )
                 if not isinstance(root, yaml.MappingNode):
                     raise ActorConfigurationError(
-                        "an actor is a mapping of keys to values, not a list or a single value",
+                        "an actor must be a mapping of keys to values, not a list or a single "
+                        "value",
                         source=source,
                         line=root.start_mark.line + 1,
                     )
@@ -156,7 +157,7 @@ class _Document:
                 data: object = loader.construct_document(root)  # pyright: ignore[reportUnknownMemberType]
         except YamlFault as fault:
             raise ActorConfigurationError(
-                f"this is no valid YAML: {fault.words}", source=source, line=fault.line
+                f"invalid YAML: {fault.words}", source=source, line=fault.line
             ) from None
         return cls(source, cast("dict[str, Any]", data), root, doubled)
 
@@ -187,7 +188,7 @@ class _Document:
         for key in self.data:
             if not isinstance(cast("object", key), str):
                 yield ActorConfigurationError(
-                    f"the key {key!r} is no text; put it in quotes",
+                    f"the key {key!r} is not a text; put it in quotes",
                     source=self.source,
                     line=self.line((str(key),)),
                 )
@@ -196,13 +197,14 @@ class _Document:
             return
         actors: object = self.data.get("actors")
         if not isinstance(actors, Mapping) or not actors:
-            words = "`actors` is a mapping of ids to actors, with one at least"
+            words = "`actors` must be a mapping of ids to actors, with at least one"
             yield self.error(words, ("actors",))
             return
         header: object = self.data.get("cleveragents")
         if header is not None and not isinstance(header, Mapping):
             yield self.error(
-                "`cleveragents` is a mapping of `version` and `default_actor`", ("cleveragents",)
+                "`cleveragents` must be a mapping of `version` and `default_actor`",
+                ("cleveragents",),
             )
         for identifier, entry in cast("Mapping[object, object]", actors).items():
             if not isinstance(entry, Mapping):
@@ -213,12 +215,11 @@ class _Document:
         for key in self.data:
             if key in _MISPLACED:
                 yield self.error(
-                    f"`{key}` stands beside `actors`, where it has no effect; move it into "
-                    f"`actors.<id>.config`",
+                    f"`{key}` has no effect beside `actors`; move it into `actors.<id>.config`",
                     (key,),
                 )
         for path, text in key_faults({k: v for k, v in self.data.items() if "batch" in str(k)}):
-            yield self.error(f"{text} It belongs into `actors.<id>.config`", path)
+            yield self.error(f"{text} Move it into `actors.<id>.config`", path)
 
     # --- actors ---------------------------------------------------------------------------------
 
@@ -253,7 +254,7 @@ class _Document:
             if len(entries) == 1:
                 return entries[0]
             raise self.error(
-                f"it holds several actors ({_ids(entries)}); name one, or set "
+                f"the file has several actors ({_ids(entries)}); name one, or set "
                 "`cleveragents.default_actor`",
                 ("actors",),
             )
@@ -262,7 +263,9 @@ class _Document:
                 return entry
         who = "the default actor" if name is None else "an actor"
         path: _Path = ("cleveragents", "default_actor") if name is None else ("actors",)
-        raise self.error(f"{who} called {wanted!r} is not in it; it has {_ids(entries)}", path)
+        raise self.error(
+            f"{who} called {wanted!r} is not in the file, which has {_ids(entries)}", path
+        )
 
     def actor(
         self, entry: _Entry
@@ -317,12 +320,12 @@ def _sentence(path: _Path, detail: ErrorDetails) -> str:
     kind, given = detail["type"], _show(detail["input"])
     if kind == "extra_forbidden":
         return (
-            f"unknown key `{path[-1]}` in `batch_processing`{_meant(str(path[-1]))}; it takes "
-            f"{', '.join(_BATCH_KEYS)}"
+            f"unknown key `{path[-1]}` in `batch_processing`{_meant(str(path[-1]))}; the known "
+            f"keys are {', '.join(_BATCH_KEYS)}"
         )
     if kind == "no_mode":
         return (
-            f"`batch_processing` is true, false, or a mapping of {', '.join(_BATCH_KEYS)}; "
+            f"`batch_processing` must be true, false, or a mapping of {', '.join(_BATCH_KEYS)}; "
             f"not {given}"
         )
     if kind == "value_error":
@@ -341,8 +344,8 @@ def _sentence(path: _Path, detail: ErrorDetails) -> str:
     }.get(kind)
     if wanted is None:
         words = detail["msg"].removeprefix("Input should be ").removeprefix("a valid ")
-        return f"`{key}` should be {words}, not {given}"
-    return f"`{key}` is {wanted}, not {given}"
+        return f"`{key}` must be {words}, not {given}"
+    return f"`{key}` must be {wanted}, not {given}"
 
 
 def _meant(key: str) -> str:
@@ -384,13 +387,13 @@ def _read(path: str | os.PathLike[str]) -> tuple[str, str]:
         return Path(source).read_bytes().decode("utf-8-sig"), source
     except UnicodeDecodeError as error:
         raise ActorConfigurationError(
-            f"it is not UTF-8 text (byte {error.start + 1}); save it as UTF-8", source=source
+            f"the file is not UTF-8 text (byte {error.start + 1}); save it as UTF-8", source=source
         ) from None
     except FileNotFoundError:
         raise ActorConfigurationError("there is no such file", source=source) from None
     except (OSError, ValueError) as error:
         words = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise ActorConfigurationError(f"it cannot be read: {words}", source=source) from None
+        raise ActorConfigurationError(f"the file cannot be read: {words}", source=source) from None
 
 
 def _doubled_keys(
@@ -406,8 +409,7 @@ def _doubled_keys(
             name = f"{key.tag} {key.value}"
             if name in lines:
                 yield ActorConfigurationError(
-                    f"the key `{key.value}` stands here again (first in line {lines[name]}); "
-                    "keep one of them",
+                    f"the key `{key.value}` is repeated (first in line {lines[name]}); keep one",
                     source=source,
                     line=line,
                 )

@@ -91,7 +91,9 @@ class Step:
         """Store what the method returned for a passage."""
         wanted = ActorRequest if self.stage == "before_request" else ActorResponse
         if not isinstance(changed, wanted):
-            words = f"gave {type(changed).__name__} in {self.stage}, not an {wanted.__name__}"
+            words = (
+                f"returned {type(changed).__name__} from {self.stage} instead of {wanted.__name__}"
+            )
             passage.error = self._error(words, passage)
         elif isinstance(changed, ActorRequest) and changed.key != passage.key:
             # The caller finds its answer by the key.

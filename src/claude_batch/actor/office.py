@@ -28,8 +28,8 @@ def text_of_docx(data: bytes) -> str:
         import mammoth  # pyright: ignore[reportMissingTypeStubs]
     except ImportError:
         raise ValueError(
-            "is a DOCX, which needs the extra `docx` (pip install 'claude-batch[docx]'); or save "
-            "it as PDF"
+            "is a DOCX. To read it, install the extra `docx` (pip install 'claude-batch[docx]'), "
+            "or save it as PDF"
         ) from None
     if unpacked_size(data) > CHEAP:
         text = run_limited(f"{__name__}:convert", data, seconds=SECONDS).decode()

@@ -47,7 +47,7 @@ class OutputFormat(Generic[_T]):
 
     def _refused(self, why: str) -> InvalidRequestError:
         return InvalidRequestError(
-            f"output_format {self.name}: the API cannot take its schema: {why}"
+            f"output_format {self.name}: the API does not accept its schema: {why}"
         )
 
     def parse(self, text: str) -> _T:
@@ -82,7 +82,7 @@ def parse_json(text: str) -> Any:
     try:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
-        raise ValueError(f"it is no JSON: {error}") from None
+        raise ValueError(f"it is not valid JSON: {error}") from None
 
 
 @lru_cache(maxsize=128)

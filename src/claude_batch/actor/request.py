@@ -76,15 +76,15 @@ class ActorRequest:
             return  # by far the most frequent kind, and always valid
         given = (self.prompt is not None) + (self.messages is not None) + (self.params is not None)
         if self.key is not None and not (isinstance(cast("object", self.key), str) and self.key):
-            raise InvalidRequestError(f"a key is a text that is not empty, not {self.key!r}")
+            raise InvalidRequestError(f"a key must be a non-empty text, not {self.key!r}")
         if self.key is not None and not is_unicode(self.key):
             raise InvalidRequestError(
-                "a key is Unicode text, and this one has a lone surrogate, as names of files have "
-                "that are not UTF-8; give it another key",
+                "this key has a lone surrogate, which occurs in file names that are not UTF-8; "
+                "give it another key",
                 key=self.key,
             )
         if given != 1:
-            what = "none of them is given" if given == 0 else f"{given} of them are given"
+            what = "none is given" if given == 0 else f"{given} are given"
             raise InvalidRequestError(
                 f"give exactly one of `prompt`, `messages` and `params`; {what}", key=self.key
             )
@@ -96,7 +96,7 @@ class ActorRequest:
                 raise InvalidRequestError(fault, key=self.key)
         elif not isinstance(cast("object", self.params), Mapping):
             raise InvalidRequestError(
-                f"`params` is a mapping, not {_kind(self.params)}", key=self.key
+                f"`params` must be a mapping, not {_kind(self.params)}", key=self.key
             )
         self._check_documents()
 
@@ -104,12 +104,15 @@ class ActorRequest:
         documents = documents_of(self.documents, self.key)
         object.__setattr__(self, "documents", documents)
         if not isinstance(cast("object", self.citations), bool):
-            raise InvalidRequestError("`citations` is true or false", key=self.key)
+            raise InvalidRequestError("`citations` must be true or false", key=self.key)
         if self.citations and not documents:
-            raise InvalidRequestError("`citations` go with `documents`; it has none", key=self.key)
+            raise InvalidRequestError(
+                "`citations` need `documents`, but there are none", key=self.key
+            )
         if documents and self.params is not None:
             raise InvalidRequestError(
-                "`documents` go with `prompt` or `messages`; raw `params` hold their own blocks",
+                "`documents` can be used with `prompt` or `messages`; in raw `params`, add the "
+                "blocks yourself",
                 key=self.key,
             )
 
@@ -129,12 +132,13 @@ class ActorRequest:
             request = cls._of_mapping(value)
         else:
             raise InvalidRequestError(
-                f"a request is a text, an ActorRequest or a mapping, not {_kind(value)}", key=key
+                f"a request must be a text, an ActorRequest or a mapping, not {_kind(value)}",
+                key=key,
             )
         if key is None or request.key == key:
             return request
         if request.key is not None:
-            raise InvalidRequestError(f"it has the key {request.key!r} already", key=key)
+            raise InvalidRequestError(f"it already has the key {request.key!r}", key=key)
         return replace(request, key=key)
 
     @classmethod
@@ -144,7 +148,7 @@ class ActorRequest:
         fields = dict(value)
         keys = [fields.pop(name) for name in ("id", "key") if fields.get(name) is not None]
         if len(keys) == 2 and keys[0] != keys[1]:
-            raise InvalidRequestError("`id` and `key` mean the same, and differ; give one of them")
+            raise InvalidRequestError("`id` and `key` mean the same, but differ; give one of them")
         key: Any = keys[0] if keys else None
         if type(key) is int:  # a line's number, as people number them
             key = str(key)
@@ -188,19 +192,19 @@ def _kind(value: object) -> str:
 
 def _prompt_fault(prompt: object) -> str | None:
     if not isinstance(prompt, str):
-        return f"a prompt is a text, not {_kind(prompt)}"
+        return f"a prompt must be a text, not {_kind(prompt)}"
     # The API rejects text without a single visible character.
     return "the prompt is empty" if not prompt or prompt.isspace() else None
 
 
 def _messages_fault(messages: object) -> str | None:
     if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Sequence):
-        return f"`messages` is a list of messages, not {_kind(cast('object', messages))}"
+        return f"`messages` must be a list of messages, not {_kind(cast('object', messages))}"
     if not messages:
         return "`messages` is empty"
     for number, message in enumerate(cast("Sequence[object]", messages), 1):
         if not isinstance(message, Mapping):
-            return f"message {number} is a mapping of role and content, not {_kind(message)}"
+            return f"message {number} must be a mapping of role and content, not {_kind(message)}"
         for name in ("role", "content"):
             if name not in message:
                 return f"message {number} has no `{name}`"
@@ -234,7 +238,7 @@ class RequestEncoder:
         defaults.pop("betas", None)
         for name in SAMPLING_PARAMETERS:
             if defaults.get(name) is not None and not takes_sampling(model):
-                _log.warning("%s takes no `%s`: the default is dropped", model, name)
+                _log.warning("%s does not accept `%s`: the default is dropped", model, name)
                 del defaults[name]
         # A header of the SDK's, not a part of the body.
         self._user_profile: str | None = parameters.pop("user_profile_id", None)
@@ -377,7 +381,8 @@ class RequestEncoder:
         config = dict(cast("Mapping[str, Any]", own)) if isinstance(own, Mapping) else {}
         if config.get("format") is not None:
             raise InvalidRequestError(
-                "`output_format` and its own `output_config.format` say the same; keep one", key=key
+                "`output_format` and its own `output_config.format` are alternatives; keep one",
+                key=key,
             )
         return {**config, "format": self._format}
 
@@ -386,7 +391,7 @@ class RequestEncoder:
         for name in params.keys() - self._told:
             self._told.add(name)
             _log.warning(
-                "actor %s: `%s` is no Messages parameter that is known here; it is sent as it is",
+                "actor %s: `%s` is not a known parameter of the Messages API; it is sent unchanged",
                 self._name,
                 name,
             )
@@ -472,6 +477,4 @@ def check_requests(requests: object) -> None:
     """
     if isinstance(requests, str | bytes | Mapping | ActorRequest):
         one = _kind(cast("object", requests))
-        raise InvalidRequestError(
-            f"many requests are expected, in a list or another iterable, not one {one}"
-        )
+        raise InvalidRequestError(f"requests must be a list or another iterable, not one {one}")

@@ -240,8 +240,7 @@ class ActorResponse(Generic[OutputT_co]):
 
     def _unreadable(self, error: Exception) -> MissingResultError:
         return MissingResultError(
-            f"the answer cannot be read as a Message ({error}); its bytes are kept as they came, "
-            "in `raw`",
+            f"the answer cannot be read as a Message ({error}); its bytes are in `raw`",
             batch_id=self._batch_id,
         )
 
@@ -307,7 +306,7 @@ class ActorResponse(Generic[OutputT_co]):
         reason = self.stop_reason
         if reason in ("max_tokens", "model_context_window_exceeded"):
             remedy = "raise `max_tokens`" if reason == "max_tokens" else "shorten the prompt"
-            why = f"it was cut short ({reason}); {remedy}"
+            why = f"it was truncated ({reason}); {remedy}"
         elif reason == "refusal":
             why = "the model refused to answer"
         elif reason in _UNFINISHED:
@@ -315,7 +314,7 @@ class ActorResponse(Generic[OutputT_co]):
         else:
             why = problem
         raise OutputValidationError(
-            f"the answer is no valid{asked or ' JSON'}: {why}. It was paid for; its text is kept",
+            f"the answer is not valid{asked or ' JSON'}: {why}. It was billed; its text is kept",
             text=text,
             stop_reason=reason,
             batch_id=self._batch_id,
@@ -373,7 +372,7 @@ class OutputJudge:
         """Return the error for the model to read, or None if the answer is valid."""
         answer = ActorResponse(message, output=self.output)
         if answer.stop_reason == "max_tokens":
-            return "it was cut short by max_tokens"
+            return "it was truncated by max_tokens"
         try:
             _ = answer.parsed_output
         except OutputValidationError as error:

@@ -53,13 +53,13 @@ class Tool(Generic[_P, _R]):
     ) -> None:
         """Raises `ActorConfigurationError` for an object that cannot be a tool."""
         if not callable(function) or not hasattr(function, "__name__"):
-            raise ActorConfigurationError(f"{function!r} is no function, so it cannot be a tool")
+            raise ActorConfigurationError(f"{function!r} is not a function, so it cannot be a tool")
         self.function = function
         self.name: str = name or function.__name__
         if _NAME.fullmatch(self.name) is None:
             raise ActorConfigurationError(
-                f"{self.name!r} is no name for a tool: it has letters, digits, _ and - only, and "
-                "at most 64 of them; give another with tool(name=…)"
+                f"{self.name!r} is not a valid name for a tool; use at most 64 letters, digits, "
+                "_ and -, with tool(name=…)"
             )
         self.repeatable = repeatable
         try:
@@ -106,7 +106,7 @@ class Tool(Generic[_P, _R]):
         except Exception as error:
             reason = str(error).partition("\n")[0]
             raise ActorConfigurationError(
-                f"tool {self.name}: no schema can be made of its signature: {reason}"
+                f"tool {self.name}: its signature has no JSON schema: {reason}"
             ) from None
         definition = cast("dict[str, Any]", made.to_dict())
         if not definition.get("description"):
@@ -240,7 +240,7 @@ class Toolset:
         for each in tools:
             if each.name in self.tools:
                 raise ActorConfigurationError(
-                    f"two tools are called {each.name!r}; give one another name with tool(name=…)"
+                    f"two tools are called {each.name!r}; rename one with tool(name=…)"
                 )
             self.tools[each.name] = each
             if (place := _place_of(each)) is not None:
@@ -390,8 +390,8 @@ class ToolFinder:
             entries = msgspec.json.decode(remembered, type=list[_Remembered])
         except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
             raise ActorConfigurationError(
-                f"the ledger's list of its tools cannot be read ({error}); ask again with the "
-                "program or actor file that asked"
+                f"the ledger's list of its tools cannot be read ({error}); repeat the program or "
+                "command that made the run"
             ) from None
         return {each.name: self._find(each) for each in entries}
 
@@ -399,20 +399,21 @@ class ToolFinder:
         place = entry.function
         if place is None:
             raise ActorConfigurationError(
-                f"the function of the tool {entry.name} was made in the process that asked"
+                f"the function of the tool {entry.name} exists only in the process that made the "
+                "run"
             )
         if (found := _offered.get(place)) is not None:
             # Another project's function of the same name is a different function.
             if _folder_of(found) != entry.folder and _digest(found) != entry.definition:
                 raise ActorConfigurationError(
-                    f"{place} is another function here than the one that was asked with"
+                    f"{place} is not the function that the run was made with"
                 )
             return found
         if not self._imports:
             raise ActorConfigurationError(
-                f"only the ledger names the tool {place}, so it was not imported; ask again with "
-                "the program or actor file that asked, or, if you trust whoever wrote the ledger, "
-                "use --allow-tools-from-ledger"
+                f"only the ledger names the tool {place}, so it was not imported; repeat the "
+                "program or command that made the run, or, if you trust everybody who can write "
+                "to the ledger, use --allow-tools-from-ledger"
             )
         return self._imported(entry, place)
 
@@ -420,13 +421,13 @@ class ToolFinder:
     def _imported(entry: _Remembered, place: str) -> Tool[..., Any]:
         folders = [entry.folder] if entry.folder else []
         if _FUNCTION.fullmatch(place) is None:
-            raise ActorConfigurationError(f"tool {place!r}: it is not written module:function")
+            raise ActorConfigurationError(f"tool {place!r}: write it as module:function")
         source = source_digest(place.partition(":")[0], folders)
         if source is None:
             raise ActorConfigurationError(f"tool {place}: there is no such module here")
         if source != entry.source:
             raise ActorConfigurationError(
-                f"tool {place}: its file has changed since the run was asked, so it was not "
-                "imported; ask again with the program or actor file that asked"
+                f"tool {place}: its file has changed since the run was made, so it was not "
+                "imported; repeat the program or command that made the run"
             )
         return import_tool(place, folders)

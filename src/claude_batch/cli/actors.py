@@ -16,9 +16,9 @@ def actors_group() -> None:
 @actors_group.command("validate")
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
 def validate_command(files: tuple[str, ...]) -> None:
-    """Check actors' files: exit code 0 where all are sound, else 2.
+    """Check actors' files; exit with 0 if all are valid, else with 2.
 
-    Every fault is told with its line and remedy.
+    Every error is reported with its line and remedy.
     """
     from claude_batch.actor.loader import ActorLoader
 

@@ -38,9 +38,18 @@ class _Sum(click.ParamType[Decimal]):
 @click.argument("run_id", metavar="[RUN]", required=False)
 @click.argument("amount", metavar="[USD]", type=_Sum(), required=False)
 @click.option(
-    "--actor", nargs=2, type=(str, _Sum()), metavar="NAME USD", help="Of all runs of an actor."
+    "--actor",
+    nargs=2,
+    type=(str, _Sum()),
+    metavar="NAME USD",
+    help="The budget of all runs of an actor.",
 )
-@click.option("--daily", type=_Sum(), metavar="USD", help="Of each day (UTC), for the ledger.")
+@click.option(
+    "--daily",
+    type=_Sum(),
+    metavar="USD",
+    help="The budget of each day (UTC), for the whole ledger.",
+)
 @click.option("--json", "as_json", is_flag=True, help="For programs.")
 @option("prices")
 @option("ledger")
@@ -55,8 +64,8 @@ def budget_command(
 ) -> None:
     """Set what a run may cost, in dollars, or show all budgets; needs no key.
 
-    USD is the whole budget and counts what was spent before; `none` takes it away. What was held
-    goes on where a process drives the ledger (`claude-batch resume`), as far as it fits.
+    USD is the whole budget, including what was spent before; `none` removes it. Held requests that
+    now fit are sent by the process that drives the ledger (`claude-batch resume`).
     """
     from claude_batch.ledger.store import Ledger
     from claude_batch.providers.budget_status import budget_statuses
@@ -108,7 +117,7 @@ def _set(
 
 
 def _told(amount: int) -> str:
-    return "no budget any more" if amount < 0 else f"the budget is {write_usd(amount)} now"
+    return "the budget was removed" if amount < 0 else f"the budget is now {write_usd(amount)}"
 
 
 def _line(each: BudgetStatus) -> str:

@@ -18,6 +18,7 @@ from claude_batch.cli.options import option
 from claude_batch.cli.status_command import require_ledger
 from claude_batch.cli.terminal import cell
 from claude_batch.cli.user_messages import say, tell, tell_json
+from claude_batch.core.plurals import count_of
 from claude_batch.core.settings import default_ledger
 
 if TYPE_CHECKING:
@@ -28,7 +29,9 @@ if TYPE_CHECKING:
 
 @click.command("cost")
 @click.argument("run_id", metavar="[RUN]", required=False)
-@click.option("--by", type=click.Choice(["actor", "model", "day"]), help="One line for each.")
+@click.option(
+    "--by", type=click.Choice(["actor", "model", "day"]), help="Add a table with one row for each."
+)
 @click.option("--json", "as_json", is_flag=True, help="For programs.")
 @option("prices")
 @option("ledger")
@@ -39,10 +42,10 @@ def cost_command(
     prices: str | None,
     ledger: str | None,
 ) -> None:
-    """Show what a run has cost, or all that the ledger holds; needs no key.
+    """Show the cost of a run, or of the whole ledger; needs no key.
 
-    Every result that the API gave counts, those of requests that were sent again included. Answers
-    whose price was not known are priced now, where --prices or a newer genai-prices knows it.
+    Every billed result counts, also if its request was sent again. Answers without a price are
+    priced now if --prices or a newer genai-prices has one.
     """
     from claude_batch.ledger.store import Ledger
     from claude_batch.money.prices import prices_of
@@ -57,7 +60,8 @@ def cost_command(
         if run_id is not None:
             run_id = find_run_id(store, run_id)
         if newly := price_unpriced(store, known, run_id):
-            say(f"priced {newly:,} answers that had no price before")
+            answers = count_of(newly, "answer")
+            say(f"priced {answers} that had no price before")
         report = cost_of(store, run_id, by)
     finally:
         store.close()
@@ -76,14 +80,14 @@ def _details(report: CostReport) -> list[str]:
     total = report.total
     lines = [f"{report.run_id or 'all runs'}: cost {cost_words(total)}"]
     if total.live_cost:
-        lines.append(f"live, the same would have cost {dollars(total.live_cost)}")
+        lines.append(f"the same live: {dollars(total.live_cost)}")
         lines.append(saved_words(total))
     lines.append(token_words(total))
     tokens = total.tokens
     if tokens.cache_write_5m and tokens.cache_write_1h:
         lines.append(
-            f"cache writes: {tokens.cache_write_5m:,} of 5 minutes, "
-            f"{tokens.cache_write_1h:,} of 1 hour"
+            f"cache writes: {tokens.cache_write_5m:,} for 5 minutes, {tokens.cache_write_1h:,} "
+            "for 1 hour"
         )
     if report.requests:
         counts = ", ".join(f"{count:,} {state}" for state, count in report.requests.items())

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from claude_batch.core.dollars import decimal_usd
 from claude_batch.core.durations import format_duration
+from claude_batch.core.plurals import count_of
 
 if TYPE_CHECKING:
     from claude_batch.providers.cost_report import CostReport, CostShare
@@ -29,7 +30,7 @@ def cost_line(report: CostReport) -> str:
             f"answers after {duration(report.first_answer)} to {duration(report.last_answer)}"
         )
     if report.total.reused_answers:
-        words.append(f"{report.total.reused_answers:,} answers reused")
+        words.append(f"{count_of(report.total.reused_answers, 'answer')} reused")
     if report.unpriced:
         words.append(unpriced_words(report))
     return "; ".join(words)
@@ -38,7 +39,7 @@ def cost_line(report: CostReport) -> str:
 def cost_words(share: CostShare) -> str:
     if share.unpriced_answers and share.unpriced_answers == share.results["succeeded"]:
         return "unknown"
-    return dollars(share.cost) + (" and what is unpriced" if share.unpriced_answers else "")
+    return dollars(share.cost) + (" plus unpriced answers" if share.unpriced_answers else "")
 
 
 def saved_words(share: CostShare) -> str:
@@ -55,7 +56,9 @@ def cache_line(share: CostShare) -> str | None:
     if not (tokens.cache_read or written):
         return None
     saved = share.saved_by_cache
-    what = f"saved {dollars(saved)}" if saved >= 0 else f"cost {dollars(-saved)} more than none"
+    what = (
+        f"saved {dollars(saved)}" if saved >= 0 else f"cost {dollars(-saved)} more than without it"
+    )
     return f"prompt cache: {tokens.cache_read:,} tokens read, {written:,} written; {what}"
 
 
@@ -66,7 +69,7 @@ def token_words(share: CostShare) -> str:
     if tokens.cache_read or written:
         words += f", cache {tokens.cache_read:,} read and {written:,} written"
     if share.web_searches:
-        words += f"; {share.web_searches:,} web searches"
+        words += f"; {count_of(share.web_searches, 'web search', 'web searches')}"
     return words
 
 

@@ -154,7 +154,7 @@ def progress_words(progress: Progress) -> list[str]:
 def _cost_and_time(progress: Progress) -> list[str]:
     words: list[str] = []
     if progress.cost or progress.unpriced:
-        unpriced = " and what is unpriced" if progress.unpriced else ""
+        unpriced = " plus unpriced answers" if progress.unpriced else ""
         of = "" if progress.budget is None else f" of {write_usd(progress.budget)}"
         words.append(f"cost so far {dollars(progress.cost)}{of}{unpriced}")
     if progress.expected_end is not None:
@@ -219,8 +219,8 @@ def run_details(
     if status.strange_lines:
         strange = count_of(
             status.strange_lines,
-            "line of its results is no result",
-            "lines of its results are no results",
+            "line of its results cannot be read",
+            "lines of its results cannot be read",
         )
         lines.append(f"{strange}; kept in the ledger")
     shown = (cell(line) if isinstance(line, str) else line for line in (*lines, *more))

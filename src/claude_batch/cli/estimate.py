@@ -12,6 +12,7 @@ from claude_batch.cli.options import ProviderOptions, provider_options, run_opti
 from claude_batch.cli.request_options import Asked, input_options
 from claude_batch.cli.user_messages import BadInput, say, tell, tell_json
 from claude_batch.core.errors import ActorConfigurationError, InvalidRequestError
+from claude_batch.core.plurals import count_of
 
 if TYPE_CHECKING:
     from claude_batch.money.estimates import Estimate, Rule
@@ -20,16 +21,18 @@ if TYPE_CHECKING:
 
 @click.command("estimate", epilog=EXIT_CODES)
 @input_options
-@click.option("--offline", is_flag=True, help="Do not have the API count a few of the requests.")
+@click.option(
+    "--offline", is_flag=True, help="Do not ask the API to count the tokens of a few requests."
+)
 @click.option("--json", "as_json", is_flag=True, help="For programs.")
 @run_options
 @provider_options
 def estimate_command(asked: Asked, offline: bool, as_json: bool, options: ProviderOptions) -> None:
-    """Tell what `run` with the same ACTOR and INPUT would cost; nothing is stored or sent.
+    """Estimate what `run` with the same ACTOR and INPUT would cost; nothing is stored or sent.
 
-    Tokens in are counted by the API on a few of the requests, which is free; without a key, or with
-    --offline, by what the ledger has seen of the model, else by a rule. So are tokens out. What
-    --reuse and --dedupe would spare is not foreseen.
+    The API counts the input tokens of a few requests, free of charge. Without a key, or with
+    --offline, they are estimated from earlier answers of the model, else from their size. Output
+    tokens are always estimated so. Savings by --reuse and --dedupe are not included.
     """
     from claude_batch.actor.request import RequestEncoders
     from claude_batch.core.settings import resolve_mode
@@ -90,7 +93,7 @@ def _rules(
     try:
         counted = count_tokens(client, estimator.sample)
     except (ApiError, Unreachable, CredentialFault, ActorConfigurationError) as error:
-        say(f"tokens are not counted by the API ({error}), but by a rule")
+        say(f"the API cannot count tokens ({error}); they are estimated instead")
         return rules
     for model, ratio in counted.items():
         known = rules.get(model, UNKNOWN)
@@ -99,9 +102,9 @@ def _rules(
 
 
 _COUNTED = {
-    "counted": "by the API's count of a few",
-    "seen": "by what the ledger has seen",
-    "rule": "by a rule",
+    "counted": "estimated from the API's count of a few",
+    "seen": "estimated from earlier answers",
+    "rule": "estimated from their size",
 }
 
 
@@ -127,14 +130,16 @@ def _details(found: Estimate) -> list[str]:
     low, expected, most = map(dollars, (found.cost_low, found.cost, found.cost_most))
     saved, live = dollars(found.saved_by_batch), dollars(found.live_cost)
     outputs = (found.output_low, found.output_expected, found.output_most)
-    way, compared = "in batches", f"live, the same would cost {live}: batches save {saved}"
-    most_is = ", which a budget reserves"
+    way, compared = "in batches", f"the same live: {live}; batches save {saved}"
+    most_is = ", the sum that a budget reserves"
     if found.way == "live":
-        way, compared = "live", "all is asked live, at full price"
+        way, compared = "live", "all requests are sent live, at full price"
     elif found.way == "either":
-        most_is = " where all of it has to be asked live"
+        most_is = " if all requests have to be sent live"
+    requests = count_of(found.requests, "request")
+    batches = count_of(found.batches, "batch", "batches")
     lines = [
-        f"{found.requests:,} requests, {found.size:,} bytes, {found.batches:,} batches at least",
+        f"{requests}, {count_of(found.size, 'byte')}, at least {batches}",
         f"tokens in: about {found.input_tokens:,} ({_COUNTED[found.counted]})",
         "tokens out: {:,} low, {:,} expected, {:,} at most (max_tokens)".format(*outputs),
         f"cost {way}: {low} low, {expected} expected, {most} at most{most_is}",
@@ -142,13 +147,13 @@ def _details(found: Estimate) -> list[str]:
     ]
     if found.saved_by_cache:
         lines.append(
-            f"the prompt cache may save up to {dollars(found.saved_by_cache)} of it; hits in "
-            "batches are not sure"
+            f"the prompt cache may save up to {dollars(found.saved_by_cache)} of it; cache hits "
+            "in batches are not certain"
         )
     if found.unbounded:
         lines.append(
-            f"{found.unbounded:,} requests have no known bound, and are in no sum of what it costs "
-            "at most"
+            f"{count_of(found.unbounded, 'request has', 'requests have')} no known upper bound, "
+            "so the most that the run costs does not include them"
         )
     if found.unpriced:
         lines.append(_unpriced(found))
@@ -164,9 +169,12 @@ def confirm(found: Estimate, above: Any) -> None:
     limit = nano_dollars(above)
     if found.cost_most <= limit and not found.unpriced and not found.unbounded:
         return
-    most = "an unknown sum" if found.unpriced or found.unbounded else dollars(found.cost_most)
-    words = f"it can cost {most}, more than the {write_usd(limit)} of --confirm-above"
+    most = "an unknown amount" if found.unpriced or found.unbounded else dollars(found.cost_most)
+    words = f"this can cost {most}, more than --confirm-above {write_usd(limit)}"
     if sys.stdin is None or not sys.stdin.isatty():
-        raise BadInput(f"{words}, and nobody can be asked. Raise it, or set a --budget")
+        raise BadInput(
+            f"{words}, and there is no terminal to confirm it on. Raise "
+            "--confirm-above, or set --budget"
+        )
     if not click.confirm(f"{words}. Send it?", err=True):
-        raise BadInput(f"{words}; it was not confirmed")
+        raise BadInput(f"{words}, and was not confirmed")

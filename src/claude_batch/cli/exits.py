@@ -34,10 +34,10 @@ EXIT_CODES = """\b
 Exit codes:
   0  every request succeeded
   1  some requests failed
-  2  bad usage, input, output or ledger; nothing was sent, or all is kept
-  3  parked, timed out or held by a budget; the same command, or `claude-batch resume`, goes on
-  4  sending was halted, by the account or for a restored ledger; nothing was marked failed
-Where several hold, the highest counts."""
+  2  bad usage, input, output or ledger; nothing was sent, or everything is kept
+  3  parked, timed out or held by a budget; continue with the same command or `claude-batch resume`
+  4  sending was halted by the account or for a restored ledger; nothing was marked failed
+If several apply, the highest counts."""
 
 DEBUG = "CLAUDE_BATCH_DEBUG"
 """Environment variable that makes unexpected errors show their traceback."""
@@ -55,7 +55,7 @@ def told_to_people() -> Generator[None]:
         # click's own code for it is 1, which means failed requests here.
         raise click.UsageError(error.format_message()) from None
     except KeyboardInterrupt:
-        say("interrupted; what was stored before is kept")
+        say("interrupted; everything stored before is kept")
         raise SystemExit(Exit.PARKED) from None
     except BrokenPipeError:
         forget_stdout()
@@ -79,7 +79,7 @@ def told_to_people() -> Generator[None]:
         if os.environ.get(DEBUG):
             say(traceback.format_exc().rstrip())
         say(
-            f"error: {type(error).__name__}: {error}. This is a bug of claude-batch; what was "
-            f"stored is kept in the ledger. {DEBUG}=1 shows the traceback"
+            f"error: {type(error).__name__}: {error}. This is a bug in claude-batch. Everything "
+            f"stored is kept in the ledger. Set {DEBUG}=1 to see the traceback"
         )
         raise SystemExit(Exit.PARKED) from None

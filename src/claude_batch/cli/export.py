@@ -23,10 +23,10 @@ from claude_batch.cli.status_command import require_ledger
 def export_command(
     run_id: str, output: str | None, form: Format | None, ledger: str | None
 ) -> None:
-    """Write the results that a run has by now, also of an unfinished one; needs no key.
+    """Write the results of a run so far, also if it is unfinished; needs no key.
 
-    Unlike `results` it leaves the run as it is: where its own output waits to be written, it does
-    so still.
+    Unlike `results`, this does not mark the run as delivered: its own output is still written
+    later.
     """
     from claude_batch.cli.outputs import check_writable
     from claude_batch.cli.run_delivery import parkable, say_unfinished, write_partial

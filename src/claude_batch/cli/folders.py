@@ -34,7 +34,7 @@ def check_folder(folder: str | None) -> None:
         probe(Path(folder) / "summary.json")
     except OSError as error:
         raise BadOutput(
-            f"{folder}: cannot be written to: {error.strerror}. Nothing was sent"
+            f"{folder}: cannot write to this folder: {error.strerror}. Nothing was sent"
         ) from None
 
 
@@ -60,7 +60,7 @@ def write_folder(answers: Iterable[Answer], folder: str, summary: Mapping[str, A
         with replacing(last, mode=usual_mode(), sweep=True) as stream:
             stream.write(pretty(msgspec.json.encode(summary)))
     except OSError as error:
-        raise BadOutput(f"{folder}: cannot be written to: {error.strerror}") from None
+        raise BadOutput(f"{folder}: cannot write to this folder: {error.strerror}") from None
 
 
 def _name(answer: Answer) -> str:

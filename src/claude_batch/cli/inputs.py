@@ -23,6 +23,7 @@ from claude_batch.actor.documents import Document, documents_of, with_documents
 from claude_batch.actor.request import ActorRequest, is_unicode
 from claude_batch.cli.user_messages import BadInput
 from claude_batch.core.errors import InvalidRequestError
+from claude_batch.core.plurals import count_of
 from claude_batch.wire.media import HEAD, is_document
 
 _JSON_LINES = (".jsonl", ".ndjson")
@@ -107,19 +108,19 @@ class Inputs:
             if document is not None and other is not None:
                 said = "holds prompts" if _holds_prompts(other) else "is a prompt"
                 raise BadInput(
-                    f"{document} is a document and {_name(other)} {said}; ask them in two "
-                    f"commands, or ask the prompts about the documents with --document {document}"
+                    f"{document} is a document and {_name(other)} {said}. Run two commands, or "
+                    f"add the document to every prompt with --document {document}"
                 )
         if document is not None and self._prompt is None and not instructed:
             raise BadInput(
-                f"{document} is a document, and nothing says what to ask about it: add "
-                "--prompt TEXT, or a `system_prompt` to the actor"
+                f"{document} is a document, and there is no prompt for it. Add --prompt TEXT, or "
+                "a `system_prompt` to the actor"
             )
         if other is not None and self._prompt is not None:
             said = "holds prompts" if _holds_prompts(other) else "is a prompt"
             raise BadInput(
-                f"--prompt is asked about documents, and {_name(other)} {said}; leave --prompt "
-                f"out, or give the file as --document {_name(other)}"
+                f"--prompt is for documents, but {_name(other)} {said}. Leave --prompt out, or "
+                f"give the file as --document {_name(other)}"
             )
         return document is not None
 
@@ -150,14 +151,14 @@ class Inputs:
     def refuse(self, error: InvalidRequestError) -> None:
         """Report the item at ``place`` as invalid: leave it out, or raise `BadInput`."""
         if self._on_invalid is None:
-            raise BadInput(f"{self.place}: {error}; --skip-invalid leaves such items out")
+            raise BadInput(f"{self.place}: {error}; use --skip-invalid to leave out such items")
         self.skipped += 1
         self._on_invalid(f"{self.place}: {error}")
 
     def nothing(self) -> str:
         """Return the message for an input without any valid request."""
         left = f"; all {self.skipped:,} items were skipped" if self.skipped else ""
-        return f"{' '.join(map(_name, self._inputs))}: there is no request in the input{left}"
+        return f"{' '.join(map(_name, self._inputs))}: the input has no requests{left}"
 
     def _key(self, path: str, line: int) -> str:
         if not self._several:
@@ -181,7 +182,7 @@ class Inputs:
                 try:
                     value = decode(written)
                 except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-                    value = InvalidRequestError(f"not a line of JSON: {error}")
+                    value = InvalidRequestError(f"not valid JSON: {error}")
                 yield _Item(number, None if _has_key(value) else self._key(path, number), value)
 
     def _csv(self, path: str) -> Iterator[_Item]:
@@ -199,7 +200,7 @@ class Inputs:
                     raise BadInput(f"{path}:1: is not UTF-8 text")
                 if self._prompt_column not in columns:
                     raise BadInput(
-                        f"{path}:1: there is no column {self._prompt_column!r}; there are: "
+                        f"{path}:1: there is no column {self._prompt_column!r}; the columns are: "
                         f"{', '.join(columns) or 'none'}. Name one with --prompt-column"
                     )
                 line = rows.line_num
@@ -214,7 +215,8 @@ class Inputs:
     def _row(self, path: str, line: int, columns: list[str], row: list[str]) -> _Item:
         if len(row) != len(columns):
             fault = InvalidRequestError(
-                f"{len(row)} fields, where the first line names {len(columns)} columns"
+                f"{count_of(len(row), 'field')}, but the first line names "
+                f"{count_of(len(columns), 'column')}"
             )
             return _Item(line, None, fault)
         if not _is_text(row):
@@ -253,8 +255,7 @@ def _inside(document: Document, root: str) -> Document:
         real = ""
     if real != root and os.path.commonpath([root, real or os.sep]) != root:
         raise InvalidRequestError(
-            f"document {document.name} lies outside the documents root {root}; nothing of it was "
-            "read"
+            f"document {document.name} is outside the documents root {root}; it was not read"
         )
     # By its real path, so that a link that changes meanwhile cannot lead elsewhere.
     return replace(document, source=real, title=document.title or os.path.basename(document.name))
@@ -310,13 +311,13 @@ def _expand(given: str) -> list[str]:
     if given == "-":
         return [given]
     if os.path.isdir(given):
-        raise BadInput(f"{given}: is a directory; give files, or a glob such as '{given}/**/*.py'")
+        raise BadInput(f"{given} is a folder; give files, or a pattern such as '{given}/**/*.py'")
     if os.path.exists(given):
         return [given]
     if glob.has_magic(given):
         found = sorted(path for path in glob.glob(given, recursive=True) if os.path.isfile(path))
         if not found:
-            raise BadInput(f"{given}: no file matches")
+            raise BadInput(f"{given}: no file matches this pattern")
         return found
     raise BadInput(f"{given}: no such file")
 

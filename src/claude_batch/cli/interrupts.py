@@ -19,7 +19,7 @@ PARKED = 3
 """`claude_batch.cli.exits.Exit.PARKED`, which is not imported yet."""
 
 _NOTHING = "interrupted; nothing was stored or sent"
-_KEPT = "interrupted; what was stored before is kept"
+_KEPT = "interrupted; everything stored before is kept"
 
 _expected = False
 

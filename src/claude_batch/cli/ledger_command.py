@@ -20,6 +20,7 @@ from claude_batch.cli.status_command import require_ledger
 from claude_batch.cli.user_messages import BadInput, BadOutput, say, tell, tell_json
 from claude_batch.core.durations import format_duration
 from claude_batch.core.errors import InvalidRequestError
+from claude_batch.core.plurals import count_of
 from claude_batch.core.settings import default_ledger
 
 if TYPE_CHECKING:
@@ -28,14 +29,14 @@ if TYPE_CHECKING:
 
 @click.group("ledger")
 def ledger_group() -> None:
-    """Look after the ledger: show, backup, recover, confirm-key, prune."""
+    """Maintain the ledger: show, backup, recover, confirm-key, prune."""
 
 
 @ledger_group.command("show")
 @click.option("--json", "as_json", is_flag=True, help="For programs.")
 @option("ledger")
 def show_command(as_json: bool, ledger: str | None) -> None:
-    """What the ledger holds, and how it stands to its high-water mark; needs no key."""
+    """Show what the ledger contains, and whether it is behind its mark; needs no key."""
     from claude_batch.providers.ledger_care import facts_of
 
     location = default_ledger(ledger)
@@ -52,17 +53,17 @@ def show_command(as_json: bool, ledger: str | None) -> None:
     for name, value in values.items():
         tell(f"{name.replace('_', ' ')}: {value}")
     if facts.high_water == "above" or facts.waiting_to_be_recovered:
-        say("it is behind its high-water mark: `claude-batch ledger recover`")
+        say("it is behind its high-water mark; recover it with: claude-batch ledger recover")
 
 
 @ledger_group.command("backup", epilog=EXIT_CODES)
 @click.argument("file", required=False, metavar="[FILE]")
 @option("ledger")
 def backup_command(file: str | None, ledger: str | None) -> None:
-    """Copy the ledger to FILE, while others go on writing to it; never overwrites.
+    """Copy the ledger to FILE, also while other processes write to it; never overwrites a file.
 
-    Without FILE it lies beside the ledger, with the time in its name. Before a restored copy sends
-    anything it must be recovered: `claude-batch ledger recover`.
+    Without FILE the copy is beside the ledger, with the time in its name. A restored copy sends
+    nothing before `claude-batch ledger recover`.
     """
     from claude_batch.ledger.store import Ledger
 
@@ -74,7 +75,9 @@ def backup_command(file: str | None, ledger: str | None) -> None:
         try:
             opened.backup(target)
         except FileExistsError:
-            raise BadOutput(f"{target}: exists, and is not overwritten; name another") from None
+            raise BadOutput(
+                f"{target}: the file exists and is not overwritten; give another name"
+            ) from None
         except OSError as error:
             raise BadOutput(f"{target}: cannot be written: {error.strerror}") from None
     finally:
@@ -86,14 +89,14 @@ def backup_command(file: str | None, ledger: str | None) -> None:
 @click.option(
     "--force",
     is_flag=True,
-    help="Send again although something could not be judged: it may be paid for twice.",
+    help="Send again although the outcome of some requests is unknown. They may be paid for twice.",
 )
 @provider_options
 def recover_command(force: bool, options: ProviderOptions) -> None:
-    """Make a ledger that was restored, or copied, fit to send again.
+    """Recover a restored or copied ledger, so that it can send again.
 
-    What was sent from it and is forgotten is looked for at the API, with your key, and its answers
-    are collected. Nothing is sent. Other processes that use the ledger must have ended.
+    Batches that the ledger has forgotten are searched for at the API, with your key, and their
+    results are collected. Nothing is sent. Other processes must not use the ledger meanwhile.
     """
     from claude_batch.providers.ledger_care import recover_ledger
 
@@ -109,17 +112,17 @@ def recover_command(force: bool, options: ProviderOptions) -> None:
     type=DURATION,
     default="30d",
     show_default=True,
-    help="How long ago a run must have been delivered, where no RUN is named.",
+    help="Without RUN: remove runs that were delivered at least this long ago.",
 )
-@click.option("--dry-run", is_flag=True, help="Say what would be removed, and remove nothing.")
+@click.option("--dry-run", is_flag=True, help="List what would be removed, and remove nothing.")
 @provider_options
 def prune_command(
     runs: tuple[str, ...], older_than: float, dry_run: bool, options: ProviderOptions
 ) -> None:
     """Remove finished and delivered runs, and the files that were uploaded for them alone.
 
-    What is unfinished, not delivered or unknown stays. What is removed is forgotten: asked again,
-    it is a new run, which is paid for. Its costs leave the reports.
+    Runs that are unfinished, not delivered or unknown are kept. A removed run is forgotten: the
+    same requests make a new run, which is billed, and its costs disappear from the reports.
     """
     require_ledger(options.location)
     with open_provider(options, drive=False) as provider:
@@ -128,20 +131,22 @@ def prune_command(
         except InvalidRequestError as error:
             raise BadInput(str(error)) from None
     for run_id, why in pruned.kept.items():
-        say(f"{run_id} is kept: {why}")
+        say(f"{run_id} was kept: {why}")
     if dry_run:
         for run_id in pruned.runs:
             tell(run_id)
-        say(f"{len(pruned.runs):,} runs would be removed; nothing was")
+        say(f"{count_of(len(pruned.runs), 'run')} would be removed; nothing was removed")
         return
     size = f"{pruned.size / 1_000_000:,.1f} MB of prompts and answers"
-    say(f"removed {len(pruned.runs):,} runs with {pruned.requests:,} requests, {size}")
+    removed = count_of(len(pruned.runs), "run")
+    say(f"removed {removed} with {count_of(pruned.requests, 'request')}, {size}")
     if pruned.files:
-        say(f"deleted {pruned.files:,} uploaded files at the API")
+        say(f"deleted {count_of(pruned.files, 'uploaded file')} at the API")
     if pruned.files_left:
         say(
-            f"{pruned.files_left:,} uploaded files that no run names are left at the API "
-            f"({pruned.reason}); the same command deletes them, with the key that may"
+            f"{count_of(pruned.files_left, 'uploaded file is', 'uploaded files are')} still at the "
+            f"API, although no run uses them ({pruned.reason}). Repeat the command with the key of "
+            "their workspace to delete them"
         )
         raise SystemExit(Exit.PARKED)
 
@@ -150,10 +155,10 @@ def prune_command(
 @click.argument("run_id", metavar="RUN")
 @provider_options
 def confirm_key_command(run_id: str, options: ProviderOptions) -> None:
-    """Say that your key belongs to the workspace that RUN was sent in, after the key was changed.
+    """Confirm that your new key belongs to the workspace that RUN was sent in.
 
-    Only needed where the API does not tell the workspace of a key. A key of another workspace would
-    find nothing there of what was sent, and have it sent again: be sure.
+    This is only needed if the API does not report the workspace of a key. Be sure: with a key of
+    another workspace the batches of RUN are not found, and their requests are sent again.
     """
     from claude_batch.providers.ledger_care import confirm_key
 
@@ -161,32 +166,40 @@ def confirm_key_command(run_id: str, options: ProviderOptions) -> None:
     with open_provider(options, drive=False) as provider:
         found, changed = confirm_key(provider, run_id)
     if changed:
-        say(f"the key goes on where {found} waits: {options.command('resume', found)}")
+        say(
+            f"the key was accepted for the workspace of {found}. Continue with: "
+            f"{options.command('resume', found)}"
+        )
     else:
-        say(f"the key belongs to the workspace of {found} already; nothing was changed")
+        say(f"the key already belongs to the workspace of {found}; nothing was changed")
 
 
 def _tell(found: Recovered) -> Exit:
     for batch_id, count in found.adopted.items():
-        say(f"{batch_id} had been forgotten: {count:,} requests of it are known")
+        say(f"batch {batch_id} was adopted, with {count_of(count, 'request')} of this ledger")
     for batch_id, count in found.strangers.items():
-        say(f"{batch_id} answers {count:,} requests that this ledger does not know; ask them anew")
+        answers = count_of(count, "request")
+        say(f"batch {batch_id} answers {answers} that this ledger does not have; submit them anew")
     for batch_id, why in found.open.items():
-        say(f"{batch_id} cannot be judged: {why}")
+        say(f"batch {batch_id} cannot be recovered: {why}")
     if found.wait:
         say(
-            "the last sending is so recent that its batch may not be in the list yet; wait "
+            "the last batch was sent so recently that the API may not list it yet; wait "
             f"{format_duration(round(found.wait) or 1)}"
         )
     if not found.done:
-        say("nothing is sent until all is known: `claude-batch ledger recover` again, then")
+        say("nothing is sent until every batch is known; then repeat: claude-batch ledger recover")
         return Exit.PARKED
-    say("the ledger knows again what was sent, and may send; `claude-batch resume` goes on")
+    say("the ledger is recovered and may send again. Continue with: claude-batch resume")
     if found.lost:
         say(
-            f"{found.lost} requests may have been asked live since, of which the API keeps no "
-            "list: they are lost, and `claude-batch unknown RUN --resubmit` asks them again"
+            f"{count_of(found.lost, 'request')} may have been sent live since the copy was made. "
+            "The API keeps no list of live calls, so they are lost. Send them again with: "
+            "claude-batch unknown RUN --resubmit"
         )
     if found.elsewhere:
-        say(f"workspaces of other keys wait to be recovered, at {', '.join(found.elsewhere)}")
+        say(
+            "the workspaces of other keys still have to be recovered, at "
+            f"{', '.join(found.elsewhere)}"
+        )
     return Exit.OK

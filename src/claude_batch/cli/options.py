@@ -111,14 +111,14 @@ def format_option(command: _F) -> _F:
     with_safety = click.option(
         "--csv-safe",
         is_flag=True,
-        help="Write CSV in which no text is taken for a formula: one that begins with =, +, -, @, "
-        "a tab or a carriage return gets an apostrophe before it.",
+        help="Write CSV in which no text is read as a formula: an apostrophe is put before text "
+        "that begins with =, +, -, @, a tab or a carriage return.",
     )
     with_format = click.option(
         "--format",
         "form",
         type=click.Choice(["jsonl", "csv"]),
-        help="How OUT is written; by default CSV where its name ends in .csv, else JSON lines.",
+        help="The format of OUT. By default CSV if its name ends in .csv, else JSON lines.",
     )
     decorated: Any = wrapped
     return with_format(with_safety(decorated))
@@ -127,7 +127,7 @@ def format_option(command: _F) -> _F:
 folder_option: Callable[[Any], Any] = click.option(
     "--results-dir",
     metavar="DIR",
-    help="A folder for one JSON file a result, the API's own lines, and a summary.",
+    help="A folder for one JSON file per result, the API's own lines, and a summary.",
 )
 
 _NEEDED_AGAIN = [
@@ -166,8 +166,8 @@ class ProviderOptions:
     def how_to_go_on(self, run_id: str) -> str:
         """Return the hint on how to continue a run."""
         if self.sandbox:
-            return "the sandbox and its ledger are gone"
-        return f"go on with: {self.command('resume', run_id)}"
+            return "the sandbox and its ledger were removed"
+        return f"continue with: {self.command('resume', run_id)}"
 
 
 def run_options(command: _F) -> _F:
@@ -262,7 +262,7 @@ def open_provider(
         settings["poll_interval"] = settings["poll_interval"] or SANDBOX_POLL_INTERVAL
         with provider_class(api_key="sk-sandbox", **settings) as provider:
             say(
-                f"sandbox at {server.url}: answers are made up, nothing leaves this machine or is "
-                "paid"
+                f"sandbox at {server.url}: answers are made up, nothing leaves this machine, and "
+                "nothing is billed"
             )
             yield provider

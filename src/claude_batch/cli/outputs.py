@@ -190,7 +190,10 @@ def _write_stdout(chunks: Iterable[bytes]) -> bool:
         sys.stdout.buffer.flush()
     except BrokenPipeError:
         forget_stdout()
-        say("standard output was closed before the end; the results are kept in the ledger")
+        say(
+            "standard output was closed before all results were written; they are kept in the "
+            "ledger"
+        )
         return False
     except OSError as error:
         raise unwritable(error) from None

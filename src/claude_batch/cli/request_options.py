@@ -21,23 +21,24 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 _INPUTS: tuple[Callable[[Any], Any], ...] = (
     click.argument("arguments", nargs=-1, required=True, metavar="[ACTOR] INPUT..."),
-    click.option("--model", help="A model, in place of ACTOR."),
+    click.option("--model", help="A model, instead of ACTOR."),
     click.option("--system", help="A system prompt, with --model."),
-    click.option("--max-tokens", type=click.IntRange(min=1), help="Longest answer, with --model."),
+    click.option("--max-tokens", type=click.IntRange(min=1), help="Most tokens of an answer, "
+                                                                  "with --model."),
     click.option("--prompt-column", default="prompt", show_default=True,
                  help="The column of a CSV that holds the prompts."),
     click.option("--prompt", metavar="TEXT",
-                 help="What is asked about each INPUT that is a document (PDF, image, DOCX); by "
-                 "default the actor's system prompt says it."),
+                 help="The prompt for each INPUT that is a document (PDF, image, DOCX). By "
+                      "default only the actor's system prompt applies."),
     click.option("--document", "documents", multiple=True, metavar="FILE",
-                 help="A PDF, image or text that every request is about; repeatable, "
-                 "also a glob."),
-    click.option("--citations", is_flag=True, help="Have the documents cited."),
+                 help="A PDF, image or text to add to every request; repeatable; a pattern such "
+                      "as 'a/*.pdf' too."),
+    click.option("--citations", is_flag=True, help="Ask for citations of the documents."),
     click.option("--documents-root", metavar="DIR", type=click.Path(exists=True, file_okay=False),
                  envvar=f"{ENVIRONMENT_PREFIX}DOCUMENTS_ROOT", show_envvar=True,
-                 help="Refuse documents of input lines that lie outside DIR."),
+                 help="Reject input lines that name documents outside DIR."),
     click.option("--skip-invalid", is_flag=True,
-                 help="Leave out what cannot be sent, and report each."),
+                 help="Leave out invalid requests, and report each."),
 )  # fmt: skip
 
 
@@ -79,9 +80,7 @@ class Asked:
 
         if self.model is None:
             if self.system is not None or self.max_tokens is not None:
-                raise click.UsageError(
-                    "--system and --max-tokens go with --model, in place of ACTOR"
-                )
+                raise click.UsageError("--system and --max-tokens need --model, instead of ACTOR")
             if len(self.arguments) < 2:
                 raise click.UsageError("give ACTOR and INPUT, or --model and INPUT")
             actor = ActorLoader.load(self.arguments[0])

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 @click.argument("run_id", metavar="RUN")
 @provider_options
 def cancel_command(run_id: str, options: ProviderOptions) -> None:
-    """Withdraw what was not sent, and cancel batches that hold nobody else's requests."""
+    """Withdraw unsent requests, and cancel the batches that contain only requests of this run."""
     from claude_batch.cli.run_delivery import parkable
 
     require_ledger(options.location)
@@ -35,22 +35,22 @@ def cancel_command(run_id: str, options: ProviderOptions) -> None:
             if code is not Exit.OK:
                 raise SystemExit(code)
         status = run.status()
-        say(f"{run.id} is cancelled; what had finished is kept")
+        say(f"{run.id} is cancelled; the results so far are kept")
         if not status.finished:
-            say(f"its batches end soon: {options.command('resume', run.id)} waits for them")
+            say(f"its batches end soon. Wait for them with: {options.command('resume', run.id)}")
 
 
 def _tell_the_api(provider: ClaudeBatchProvider, run_id: str) -> Exit:
     """Ask the API to cancel; if another process drives the ledger, leave it to that process."""
-    kept = f"that {run_id} is cancelled is noted, but the API was not told"
+    kept = f"{run_id} is marked as cancelled, but the cancel request has not reached the API yet"
     try:
         drove = provider.advance_sync()
     except ActorConfigurationError as error:
         say(f"{kept}: {error}")
         return Exit.USAGE
     if drove and not provider.contact.made:
-        why = provider.contact.last_failure or "sending is halted, see `claude-batch status`"
-        say(f"{kept}: {why}. `claude-batch resume {run_id}` tells it")
+        why = provider.contact.last_failure or "sending is halted; see claude-batch status"
+        say(f"{kept}: {why}. Send it with: claude-batch resume {run_id}")
         return Exit.PARKED
     return Exit.OK
 
@@ -59,9 +59,9 @@ def _tell_the_api(provider: ClaudeBatchProvider, run_id: str) -> Exit:
 @click.argument("run_id", metavar="[RUN]", required=False)
 @provider_options
 def resume_command(run_id: str | None, options: ProviderOptions) -> None:
-    """Go on with a run, or with all that are unfinished, and write the output of each.
+    """Continue a run, or all unfinished runs, and write the output of each.
 
-    The output goes where the run was started with; without one, to standard output.
+    The output is written to the file that the run was started with, else to standard output.
     """
     from claude_batch.cli.run_delivery import parkable, wait_and_deliver
 
@@ -71,7 +71,7 @@ def resume_command(run_id: str | None, options: ProviderOptions) -> None:
             provider.outstanding() if run_id is None else [provider.open_run(run_id).outstanding()]
         )
         if not found:
-            say("nothing is unfinished")
+            say("there is no unfinished run")
             return
         if any(not left.finished for left in found):
             provider.resume()
@@ -79,8 +79,8 @@ def resume_command(run_id: str | None, options: ProviderOptions) -> None:
         for left in found:
             if not left.finished and left.base_url != (here := provider.address.rstrip("/")):
                 say(
-                    f"{left.id} was asked at {left.base_url}, and this command talks to {here}; "
-                    f"go on with: claude-batch resume {left.id} --base-url {left.base_url}"
+                    f"{left.id} was sent to {left.base_url}, but this command uses {here}. "
+                    f"Continue with: claude-batch resume {left.id} --base-url {left.base_url}"
                 )
                 code = max(code, Exit.PARKED)
                 continue
@@ -100,10 +100,10 @@ def resume_command(run_id: str | None, options: ProviderOptions) -> None:
 @click.command("advance", epilog=EXIT_CODES)
 @provider_options
 def advance_command(options: ProviderOptions) -> None:
-    """One pass over everything that is due, then exit: for cron.
+    """Make one pass over everything that is due, then exit; for cron.
 
-    Runs that are complete then are written to the output that they were started with. If nothing is
-    due, or there is no ledger yet, it says so and exits with 0.
+    The output of each run that is then complete is written to the file that it was started with.
+    If nothing is due, or there is no ledger yet, the command reports it and exits with 0.
     """
     from claude_batch.cli.run_delivery import deliver, parkable
     from claude_batch.core.states import RunState
@@ -116,7 +116,7 @@ def advance_command(options: ProviderOptions) -> None:
         drove = provider.advance_sync()
         found = provider.outstanding()
         if not drove:
-            say("another process drives this ledger; it sends and collects")
+            say("another process drives this ledger; it sends batches and collects results")
         elif not provider.contact.made and provider.contact.failures:
             say(f"{provider.address} cannot be reached: {provider.contact.last_failure}")
             code = Exit.PARKED
@@ -132,7 +132,10 @@ def advance_command(options: ProviderOptions) -> None:
                 say(f"{status.run_id}: {status.waiting_for}")
                 code = max(code, Exit.PARKED)
             elif (missing := provider.missing_tools(left.id)) is not None:
-                say(f"{status.run_id}: its conversations wait for their tools: {missing}")
+                say(
+                    f"{status.run_id}: its conversations wait for tools that this process does "
+                    f"not have: {missing}"
+                )
                 code = max(code, Exit.PARKED)
             elif status.finished:
                 try:

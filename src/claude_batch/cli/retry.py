@@ -9,6 +9,7 @@ from claude_batch.cli.options import ProviderOptions, open_provider, provider_op
 from claude_batch.cli.status_command import require_ledger
 from claude_batch.cli.user_messages import say
 from claude_batch.core.errors import ActorConfigurationError, InvalidRequestError
+from claude_batch.core.plurals import count_of
 from claude_batch.core.states import RequestState
 
 
@@ -18,16 +19,16 @@ from claude_batch.core.states import RequestState
     "--only",
     multiple=True,
     metavar="expired|errored|canceled|malformed|missing|type=TYPE",
-    help="Only what ended so, or with this type of error. May be given more than once.",
+    help="Retry only requests with this outcome or type of error; repeatable.",
 )
 @provider_options
 def retry_command(run_id: str, only: tuple[str, ...], options: ProviderOptions) -> None:
-    """Ask the failed requests of a run once more, wait, and write its whole output again.
+    """Send the failed requests of a run again, wait, and write its whole output again.
 
-    What succeeded is not asked again, and keeps its place. Requests of a cancelled run that did
-    not run are asked only with `--only canceled`. Requests without a result may have been paid
-    for: `--only missing` first fetches the results again, free of charge, and sends again only
-    what is missing still, which may then be paid for twice.
+    Requests that succeeded are not sent again, and keep their place. Requests that were cancelled
+    with their run are sent only with `--only canceled`. Requests without a result may have been
+    paid for: `--only missing` first fetches the results again, free of charge. It sends only what
+    is still missing, which may then be paid for twice.
     """
     from claude_batch.cli.run_delivery import parkable, wait_and_deliver
     from claude_batch.providers.retry_failed import parse_only
@@ -43,8 +44,8 @@ def retry_command(run_id: str, only: tuple[str, ...], options: ProviderOptions) 
         here = provider.address.rstrip("/")
         if left.base_url != here:
             say(
-                f"{left.id} was asked at {left.base_url}, and this command talks to {here}; "
-                f"name its server with --base-url {left.base_url}. Nothing was changed"
+                f"{left.id} was sent to {left.base_url}, but this command uses {here}. Nothing "
+                f"was changed. Repeat it with --base-url {left.base_url}"
             )
             raise SystemExit(Exit.USAGE)
         try:
@@ -54,38 +55,35 @@ def retry_command(run_id: str, only: tuple[str, ...], options: ProviderOptions) 
             raise SystemExit(Exit.USAGE) from None
         for batch_id, reason in retried.refused.items():
             say(
-                f"the results of batch {batch_id} cannot be fetched ({reason}), so nothing of it "
-                f"is sent again; `claude-batch unknown {left.id} --resubmit` sends it unseen"
+                f"the results of batch {batch_id} cannot be fetched ({reason}), so its requests "
+                "are not sent again. To send them without a look at the results: claude-batch "
+                f"unknown {left.id} --resubmit"
             )
         if retried.found:
-            were = "result was" if retried.found == 1 else "results were"
-            say(f"{retried.found:,} missing {were} there now, at no further cost")
+            say(f"found {count_of(retried.found, 'missing result')}, at no further cost")
         if retried.missing:
-            one = retried.missing == 1
-            have, are = ("request has", "it is") if one else ("requests have", "they are")
-            say(
-                f"{retried.missing:,} {have} no result still; {are} sent again, and may be paid "
-                "for twice"
-            )
+            still = count_of(retried.missing, "request still has", "requests still have")
+            say(f"{still} no result; sent again, and may be paid for twice")
         if retried.answered:
-            say(f"{retried.answered:,} requests had been answered after all")
+            say(f"found answers for {count_of(retried.answered, 'request')}")
         if retried.cancelled:
             say(
-                f"{retried.cancelled:,} requests were cancelled with the run and are left so; "
-                "--only canceled asks them"
+                f"{count_of(retried.cancelled, 'request was', 'requests were')} cancelled with the "
+                "run and not sent again; --only canceled sends them"
             )
         if not (retried.queued or retried.answered or retried.found):
-            say(f"{left.id} has nothing else that failed so; nothing was changed")
+            say(f"{left.id} has no other request to retry; nothing was changed")
             status = run.status()
             if lost := status.counts.get(RequestState.LOST):
-                have = "request has" if lost == 1 else "requests have"
+                have = count_of(lost, "request has", "requests have")
                 say(
-                    f"{lost:,} {have} no result and may have been paid for; --only missing fetches "
-                    "the results again first"
+                    f"{have} no result and may have been paid for; --only missing fetches the "
+                    "results again first"
                 )
             failed = status.failed
             raise SystemExit(Exit.FAILED if failed else Exit.OK)
         if retried.queued:
-            say(f"{left.id}: {retried.queued:,} requests are asked again")
+            again = count_of(retried.queued, "request is", "requests are")
+            say(f"{left.id}: {again} sent again")
         provider.resume()
         raise SystemExit(wait_and_deliver(provider, run, left.output, options))

@@ -44,14 +44,15 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 _OTHERS: tuple[Callable[[Any], Any], ...] = (
     click.option("-o", "--output", metavar="OUT",
-                 help="Where the results go; by default standard output."),
+                 help="The file for the results. By default standard output."),
     format_option,
     folder_option,
     option("budget_usd"),
     click.option("--confirm-above", type=DOLLARS, metavar="USD",
-                 help="Ask before a run that can cost more; refuse where nobody can be asked."),
-    click.option("--label", help="A name for the run, shown by status."),
-    click.option("--new", is_flag=True, help="Ask anew what was asked before."),
+                 help="Ask for confirmation if the run can cost more. Without a terminal, refuse "
+                      "the run."),
+    click.option("--label", help="A name for the run, shown by `status`."),
+    click.option("--new", is_flag=True, help="Make a new run, although the same one exists."),
 )  # fmt: skip
 
 
@@ -66,10 +67,10 @@ def _asking(command: _F) -> _F:
 @click.command("run", epilog=EXIT_CODES)
 @_asking
 @click.option(
-    "--sandbox", is_flag=True, help="Try it in a sandbox of its own: nothing is sent or paid."
+    "--sandbox", is_flag=True, help="Try the run in a temporary sandbox: nothing is sent or billed."
 )
 def run_command(**given: Any) -> None:
-    """Ask every prompt of INPUT, wait, and write the answers in input order.
+    """Send every prompt of INPUT, wait, and write the answers in input order.
 
     ACTOR is a YAML file, unless --model is given. INPUT: JSON lines (a string, or an object with
     optional id, one of prompt, messages, params, and optional documents), '-' for standard input,
@@ -84,9 +85,9 @@ def run_command(**given: Any) -> None:
 @click.command("submit", epilog=EXIT_CODES)
 @_asking
 def submit_command(**given: Any) -> None:
-    """Like run, but ends once the API has taken the batches; prints the run's id.
+    """Like run, but exit as soon as the API has accepted the batches; prints the run's id.
 
-    `resume` waits for the run later, and writes OUT.
+    Use `resume` later to wait for the run and to write OUT.
     """
     raise SystemExit(_ask(**given, wait=False))
 
@@ -166,7 +167,7 @@ def _store(
         # Each request's own error went to `refuse`; what remains is that there was no request.
         raise BadInput(inputs.nothing()) from None
     except KeyboardInterrupt:
-        say("interrupted while the input was read: nothing was kept, nothing was sent")
+        say("interrupted while the input was read; nothing was stored or sent")
         raise SystemExit(Exit.PARKED) from None
     if inputs.skipped:
         say(f"skipped {inputs.skipped:,} of {inputs.count:,} items")
@@ -174,7 +175,7 @@ def _store(
     # For a run that was submitted before, the provider has reported what it holds and retries.
     if status.created >= inputs.begun:
         if status.finished:
-            say(f"{run.id} is finished: each of its {status.total:,} requests was answered before")
+            say(f"{run.id} is finished: every request was answered before")
         else:
             say(f"{run.id} is stored: {count_of(status.total, 'request')}")
     return run
@@ -202,6 +203,6 @@ def _submit(provider: ClaudeBatchProvider, run: Run, options: ProviderOptions) -
         return Exit.PARKED
     if held := status.counts.get(RequestState.HELD):
         words = count_of(held, "request is", "requests are")
-        say(f"{words} held until others of the run have ended")
-    say(f"sent; {options.command('resume', run.id)} waits for the answers")
+        say(f"{words} held until other requests of the run have ended")
+    say(f"sent. Wait for the answers with: {options.command('resume', run.id)}")
     return Exit.OK

@@ -28,6 +28,7 @@ from claude_batch.core.errors import (
     EngineStoppedError,
     LedgerError,
 )
+from claude_batch.core.plurals import count_of
 
 if TYPE_CHECKING:
     from claude_batch.cli.options import Format
@@ -126,7 +127,7 @@ def wait_and_deliver(
             error = _wait(provider, run, shown)
         return _conclude(provider, run, output, options, error, write=write)
     except KeyboardInterrupt:
-        say(f"parking {run.id}; its batches go on (again: end at once)")
+        say(f"parking {run.id}; its batches continue at the API (interrupt again to end at once)")
         provider.close()
         say(f"parked; {options.how_to_go_on(run.id)}")
         return Exit.PARKED
@@ -156,7 +157,10 @@ def _conclude(
         raise error
     if isinstance(error, _NoTools):
         provider.close()
-        say(f"parked: the conversations of {run.id} wait for their tools: {error}")
+        say(
+            f"parked: the conversations of {run.id} wait for tools that this process does not "
+            f"have: {error}"
+        )
         return Exit.PARKED
     if isinstance(error, _NoContact | EngineStoppedError | LedgerError):
         provider.close()
@@ -167,7 +171,7 @@ def _conclude(
     status = run.status()
     if error is not None:
         say(f"timed out: {error}")
-        say(f"where it stands: {counts_line(status)}; {status.waiting_for or 'all has ended'}")
+        say(f"so far: {counts_line(status)}; {status.waiting_for or 'every request has ended'}")
         if not status.finished:
             say(options.how_to_go_on(run.id))
             return Exit.PARKED
@@ -231,7 +235,7 @@ def deliver(
             write_folder(_answers(provider, run), folder, _summary(run))
     except BadOutput as error:
         raise BadOutput(
-            f"{error}. The results are kept: `claude-batch results {run.id} -o OUT` writes them"
+            f"{error}. The results are kept. Write them with: claude-batch results {run.id} -o OUT"
         ) from None
     if not whole:
         return
@@ -272,7 +276,8 @@ def write_partial(
 def say_unfinished(run: Run, status: RunStatus) -> None:
     """Report how many requests of a run have no result yet."""
     left = sum(n for state, n in status.counts.items() if not state.is_final)
-    say(f"{run.id} is not finished: {left:,} requests have no result yet")
+    have = count_of(left, "request has", "requests have")
+    say(f"{run.id} is not finished: {have} no result yet")
 
 
 def _summary(run: Run) -> dict[str, Any]:

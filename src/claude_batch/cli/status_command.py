@@ -25,6 +25,7 @@ from claude_batch.cli.user_messages import (
     unwritable,
 )
 from claude_batch.core.errors import RunNotFoundError
+from claude_batch.core.plurals import count_of
 from claude_batch.core.settings import default_ledger
 
 if TYPE_CHECKING:
@@ -37,7 +38,9 @@ if TYPE_CHECKING:
 def require_ledger(location: str) -> None:
     """Raise `RunNotFoundError` if there is no ledger; reading must not create one."""
     if not has_ledger(location):
-        raise RunNotFoundError(f"there is no ledger at {location} yet; `claude-batch run` makes it")
+        raise RunNotFoundError(
+            f"there is no ledger at {location} yet; `claude-batch run` creates it"
+        )
 
 
 def has_ledger(location: str) -> bool:
@@ -52,7 +55,7 @@ def has_ledger(location: str) -> bool:
 def status_command(run_id: str | None, as_json: bool, ledger: str | None) -> None:
     """Show a run, or the newest 50; needs no key.
 
-    RUN is a run's id, or a beginning of it that only one run has.
+    RUN is a run's id, or its first characters if no other run has them.
     """
     require_stdout()
     location = default_ledger(ledger)
@@ -135,7 +138,7 @@ def _show(found: list[RunStatus], cost: CostReport | None, progress: Progress | 
 @click.option(
     "--refetch",
     is_flag=True,
-    help="First fetch the results again that are missing or lost, free of charge; needs the key.",
+    help="First fetch missing and lost results again, free of charge; needs the key.",
 )
 @option("ledger")
 @option("base_url")
@@ -150,9 +153,9 @@ def results_command(
     base_url: str | None,
     api_key_env: str | None,
 ) -> None:
-    """Write a run's results once more; needs no key.
+    """Write a run's results again; needs no key.
 
-    Of an unfinished run it writes those that are there, and exits with 3.
+    If the run is not finished, the results so far are written, and the exit code is 3.
     """
     from claude_batch.cli.folders import check_folder
     from claude_batch.cli.outputs import check_writable
@@ -184,14 +187,13 @@ def _refetch(run: Run) -> None:
     for batch_id, reason in fetched.refused.items():
         say(f"the results of batch {batch_id} cannot be fetched: {reason}")
     if fetched.found:
-        found, were = ("result", "was") if fetched.found == 1 else ("results", "were")
-        say(f"{fetched.found:,} missing {found} of {run.id} {were} there now, at no further cost")
+        found = count_of(fetched.found, "missing result")
+        say(f"found {found} of {run.id}, at no further cost")
     if fetched.missing:
-        left, are = ("result", "is") if fetched.missing == 1 else ("results", "are")
+        left = count_of(fetched.missing, "result")
         say(
-            f"{fetched.missing:,} {left} of {run.id} {are} missing still; "
-            f"`claude-batch retry {run.id} --only missing` asks anew what stays missing, and may "
-            "pay twice"
+            f"still missing: {left} of {run.id}. To send these requests again, which may be paid "
+            f"for twice: claude-batch retry {run.id} --only missing"
         )
     elif not fetched.found:
-        say(f"{run.id} lacks no results that could be fetched again")
+        say(f"{run.id} has no missing results that could be fetched again")

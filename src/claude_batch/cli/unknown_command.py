@@ -12,6 +12,7 @@ from claude_batch.cli.options import option
 from claude_batch.cli.status_command import require_ledger
 from claude_batch.cli.user_messages import require_stdout, say, tell, tell_json
 from claude_batch.core.durations import format_duration
+from claude_batch.core.plurals import count_of
 from claude_batch.core.settings import default_ledger
 
 if TYPE_CHECKING:
@@ -24,31 +25,33 @@ if TYPE_CHECKING:
     "--resubmit",
     "decision",
     flag_value="resubmit",
-    help="Send them again now. Whatever the API took after all is paid for twice.",
+    help="Send them again now. If the API accepted the first sending, they are paid for twice.",
 )
 @click.option(
     "--give-up",
     "decision",
     flag_value="give-up",
-    help="End them without an answer. Whatever the API took after all is paid for.",
+    help="End them without an answer. If the API accepted them, they are paid for.",
 )
 @click.option("--json", "as_json", is_flag=True, help="For programs.")
 @option("ledger")
 def unknown_command(
     run_id: str | None, decision: str | None, as_json: bool, ledger: str | None
 ) -> None:
-    """Show requests of which it is unknown whether the API took them; needs no key.
+    """Show requests that the API may or may not have accepted; needs no key.
 
-    They are looked for in the API's list by whatever drives the ledger, and decided without your
-    help within `--settling`, or, where a batch of somebody else looks alike, when that has ended.
-    Who cannot wait decides for a RUN with --resubmit or --give-up.
+    The process that drives the ledger looks for them in the API's list of batches. They are
+    usually decided within `--settling`; if another client's batch looks alike, when that batch has
+    ended. To decide at once for a RUN, use --resubmit or --give-up.
     """
     from claude_batch.ledger.store import Ledger
     from claude_batch.providers.status import find_run_id
     from claude_batch.providers.unknown_sendings import decide_unknown, unknown_sendings
 
     if decision is not None and run_id is None:
-        raise click.UsageError(f"--{decision} needs a RUN: its requests are meant, and no others")
+        raise click.UsageError(
+            f"--{decision} needs a RUN, because it applies to the requests of one run"
+        )
     if decision is None:
         require_stdout()
     location = default_ledger(ledger)
@@ -68,37 +71,39 @@ def unknown_command(
         tell_json([sending.to_dict() for sending in found])
         return
     if not found:
-        tell("nothing is unknown")
+        tell("no requests are unknown")
     for sending in found:
         tell(_words(sending))
 
 
 def _tell(run_id: str, decision: str, count: int) -> None:
     if not count:
-        say(f"{run_id} has nothing unknown; nothing was changed")
+        say(f"{run_id} has no unknown requests; nothing was changed")
     elif decision == "resubmit":
         say(
-            f"{count:,} requests of {run_id} are queued again; what the API took after all is paid "
-            f"for twice. `claude-batch resume {run_id}` sends them, unless a process does already"
+            f"{count_of(count, 'request')} of {run_id} queued again. Requests that the API had "
+            "accepted are paid for twice. If no process drives the ledger, send them with: "
+            f"claude-batch resume {run_id}"
         )
     else:
         say(
-            f"{count:,} requests of {run_id} ended without an answer; what the API took after all "
-            f"is paid for. `claude-batch unknown {run_id} --resubmit` sends them again"
+            f"{count_of(count, 'request')} of {run_id} ended without an answer. Requests that the "
+            "API had accepted are paid for. Send them again with: "
+            f"claude-batch unknown {run_id} --resubmit"
         )
 
 
 def _words(sending: UnknownSending) -> str:
-    lines = [f"{sending.run_id}: {sending.requests:,} requests"]
+    lines = [f"{sending.run_id}: {count_of(sending.requests, 'request')}"]
     if sending.since is not None:
         lines[0] += f", unknown for {format_duration(max(1, round(time.time() - sending.since)))}"
     lines[0] += f": {sending.reason}"
     if sending.lost:
-        lines.append("  they ended as lost; --resubmit sends them again")
+        lines.append("  they ended as lost; send them again with --resubmit")
     elif not sending.settled:
-        lines.append("  the API's list is watched until it has settled")
+        lines.append("  the API's list of batches is watched until `settling` has passed")
     elif sending.candidates:
-        lines.append("  one of these batches may be it, which its results will tell:")
+        lines.append("  one of these batches may be it; the results will decide:")
     for candidate in sending.candidates:
         note = f" ({candidate.note})" if candidate.note else ""
         lines.append(f"    {candidate.batch_id} {candidate.state}{note}")

@@ -18,14 +18,16 @@ def nano_dollars(value: object) -> int:
     decimal places.
     """
     if isinstance(value, bool) or not isinstance(value, int | float | str | Decimal):
-        raise ValueError(f"{value!r} is no sum of dollars; write for example 20 or 0.50")
+        raise ValueError(f"{value!r} is not an amount in dollars; write for example 20 or 0.50")
     text = value.strip().removeprefix("$") if isinstance(value, str) else str(value)
     try:
         dollars = Decimal(text)
     except InvalidOperation:
-        raise ValueError(f"{value!r} is no sum of dollars; write for example 20 or 0.50") from None
+        raise ValueError(
+            f"{value!r} is not an amount in dollars; write for example 20 or 0.50"
+        ) from None
     if not dollars.is_finite() or not 0 <= dollars <= MOST_USD:
-        raise ValueError(f"{value} is no sum from 0 to {MOST_USD:,} dollars")
+        raise ValueError(f"{value} is not an amount from 0 to {MOST_USD:,} dollars")
     nano = dollars.scaleb(_NANO_DIGITS)
     if nano != nano.to_integral_value():
         raise ValueError(f"{value} has more than nine decimal places")

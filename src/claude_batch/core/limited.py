@@ -158,7 +158,7 @@ def run_limited(function: str, data: bytes, *, seconds: float) -> bytes:
             code = process.close(kill=True)
             if isinstance(error, _Late) or code in (-_SIGXCPU, -_SIGKILL):
                 raise PassedBound(f"takes more than {seconds:g} seconds to read") from None
-            raise PassedBound("makes the library that reads it crash") from None
+            raise PassedBound("crashes the library that reads it") from None
         except BaseException:
             _process = None  # the answer of an interrupted call would arrive later
             process.close(kill=True)

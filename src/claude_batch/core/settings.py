@@ -92,12 +92,12 @@ class ProviderSettings:
     ] = None
     """A path, or a URL of SQLite. Default: ``ledger.db`` in the user's data directory."""
     base_url: Annotated[
-        str | None, Flag("The API; by default as ANTHROPIC_BASE_URL says", metavar="URL")
+        str | None, Flag("The API; by default the value of ANTHROPIC_BASE_URL", metavar="URL")
     ] = None
     """The URL of the API. Default: ``ANTHROPIC_BASE_URL``, then Anthropic's API."""
-    api_key_env: Annotated[str, Flag("The variable that holds the key", metavar="NAME")] = (
-        "ANTHROPIC_API_KEY"
-    )
+    api_key_env: Annotated[
+        str, Flag("The environment variable with the API key", metavar="NAME")
+    ] = "ANTHROPIC_API_KEY"
     """The environment variable that holds the API key."""
     state_dir: str | None = None
     """The directory of each ledger's high-water mark, which must not be lost with the ledger.
@@ -112,13 +112,15 @@ class BatchProcessingMode(BaseModel):
         frozen=True, extra="forbid", validate_default=True
     )
 
-    linger: Annotated[Duration, Flag("How long single calls wait for company")] = 2.0
+    linger: Annotated[Duration, Flag("How long single calls wait for others to share a batch")] = (
+        2.0
+    )
     """How long the oldest queued single call waits for others before it is packed."""
     max_requests: Annotated[int, Flag("Requests in one batch")] = Field(
         default=100_000, ge=1, le=100_000
     )
     """The most requests in one batch; the API accepts at most 100,000."""
-    poll_interval: Annotated[Duration, Flag("Shortest wait between two checks")] = Field(
+    poll_interval: Annotated[Duration, Flag("Shortest time between two checks")] = Field(
         default=30.0, ge=SHORTEST_INTERVAL
     )
     """The shortest wait between two checks of a batch. The wait is a tenth of the batch's age,
@@ -137,68 +139,73 @@ class BatchProcessingMode(BaseModel):
     """What happens after `max_wait`: ``park`` leaves the batches to a later ``resume``; ``cancel``
     cancels them."""
     max_attempts: Annotated[
-        int, Flag("Outcomes of a request until a passing failure is final", ASKING, bounded=True)
+        int, Flag("Attempts of a request before a temporary failure is final", ASKING, bounded=True)
     ] = Field(default=3, ge=1)
     """How many attempts a request has before a transient error is final."""
     mode: Annotated[
         Literal["batch", "live", "auto"],
-        Flag("In batches, by the live API at full price, or live where few requests wait"),
+        Flag("Use batches, the live API at full price, or the live API if few requests wait"),
     ] = "batch"
     """How requests are answered. ``batch``: in batches. ``live``: by the live API, at full price.
     ``auto``: live if no more than `auto_threshold` requests are waiting when they would be packed,
     else in batches. A run counts with all its requests: retries of a few do not go live."""
-    auto_threshold: Annotated[int, Flag("The most requests that auto asks live")] = Field(
+    auto_threshold: Annotated[int, Flag("The most requests that `auto` sends live")] = Field(
         default=10, ge=0
     )
     """The most requests that ``mode: auto`` sends to the live API."""
-    live_concurrency: Annotated[int, Flag("Live calls under way at once")] = Field(default=8, ge=1)
+    live_concurrency: Annotated[int, Flag("Live calls at the same time")] = Field(default=8, ge=1)
     """The most concurrent live calls to one model; the API's rate limits may allow fewer."""
     live_retry: Annotated[
         Literal["safe", "always"],
-        Flag("A failed live call is made again if it was certainly not billed, or always"),
+        Flag("Retry a failed live call if it was certainly not billed, or always"),
     ] = "safe"
     """Which failed live calls are retried. ``safe``: only those that were certainly not billed.
     ``always``: also those that ended with a transient API error (such as a 500). Such a call may
     have been billed, so its answer may be paid for twice. Also for actors without
     ``batch_processing``."""
     deadline: Annotated[
-        Deadline | None, Flag("When all is wanted: 2h, or 2026-11-22T08:00Z", metavar="TIME")
+        Deadline | None,
+        Flag("When every answer is needed: 2h, or 2026-11-22T08:00Z", metavar="TIME"),
     ] = None
     """The time at which all answers are required, or a duration from the submission."""
     deadline_margin: Annotated[
         Duration | None,
-        Flag("How long before the deadline batches are cancelled; by default learned"),
+        Flag("How long before the deadline batches are canceled; by default learned"),
     ] = None
     """How long before `deadline` unfinished batches are cancelled at the API. Default: learned from
     the ledger, by how long cancelled batches took to end and how long live calls take."""
     fallback: Annotated[
-        Literal["live", "none"], Flag("What did not run before the margin: asked live, or expired")
+        Literal["live", "none"],
+        Flag("Requests that did not run before the margin: send them live, or let them expire"),
     ] = "live"
     """What happens to requests that did not run before the margin. ``live``: they are sent to the
     live API. ``none``: they end as ``expired``."""
     budget_usd: Annotated[
-        Dollars | None, Flag("What the run may cost; what does not fit is held", "run, submit")
+        Dollars | None,
+        Flag("The most that the run may cost; requests that do not fit are held", "run, submit"),
     ] = None
     """What a run may cost, in dollars; requests that do not fit are held. The single calls of a
     process are one run."""
     actor_budget_usd: Dollars | None = None
     """What all runs of the actor may cost together, in dollars."""
     max_turns: Annotated[
-        int, Flag("Answers that a conversation with tools or pauses may have", ASKING, bounded=True)
+        int, Flag("Most answers in a conversation with tools or pauses", ASKING, bounded=True)
     ] = Field(default=10, ge=1)
     """How many answers of the model a conversation with tools or pauses may have. Answers that
     `validation_attempts` asks for are not counted."""
-    turn_linger: Annotated[Duration, Flag("How long a ready turn waits for others", ASKING)] = 30.0
+    turn_linger: Annotated[
+        Duration, Flag("How long a ready turn waits for others to share a batch", ASKING)
+    ] = 30.0
     """How long a conversation whose next turn is ready waits for other conversations of its run, so
     that their turns travel in one batch."""
     validation_attempts: Annotated[
-        int, Flag("Answers until one is of the shape that was asked for", ASKING, bounded=True)
+        int, Flag("Most answers until one matches the requested format", ASKING, bounded=True)
     ] = Field(default=1, ge=1)
     """How many answers are requested until one matches the response format."""
     preflight: Annotated[
         bool | Literal["auto"],
         Flag(
-            "Let the API look at one request of each shape first (above 100 requests)",
+            "Let the API check one request of each shape first (above 100 requests)",
             ASKING,
             off="--no-preflight",
         ),
@@ -207,7 +214,7 @@ class BatchProcessingMode(BaseModel):
     ``auto``: only if the run has more than 100 requests."""
     cache: Annotated[
         Literal["off", "auto"],
-        Flag("Mark what requests share at their beginning for the prompt cache", ASKING),
+        Flag("Mark common beginnings of requests for the prompt cache", ASKING),
     ] = "off"
     """``auto`` marks the prefixes that requests of a run share for the prompt cache. ``off`` sends
     requests exactly as given."""
@@ -215,7 +222,7 @@ class BatchProcessingMode(BaseModel):
     prime: Annotated[
         bool,
         Flag(
-            "With --cache auto: send one request of each prefix ahead (--no-prime)",
+            "With --cache auto: send one request of each prefix first (--no-prime)",
             ASKING,
             off="--no-prime",
         ),
@@ -225,7 +232,7 @@ class BatchProcessingMode(BaseModel):
     reuse: Annotated[
         bool,
         Flag(
-            "Take the answers that equal requests had before, at no cost (--no-reuse)",
+            "Reuse the answers of equal earlier requests, at no cost (--no-reuse)",
             ASKING,
             off="--no-reuse",
         ),
@@ -256,7 +263,7 @@ class BatchProcessingMode(BaseModel):
     @classmethod
     def _check_prime(cls, value: bool, info: ValidationInfo) -> bool:
         if value and info.data.get("cache") == "off":
-            raise ValueError("it needs `cache: auto`, which finds what is to go ahead")
+            raise ValueError("it needs `cache: auto`, which finds the common prefixes")
         return value
 
     @model_validator(mode="before")
@@ -294,14 +301,18 @@ class LedgerSettings:
     """Settings of a ledger. All requests in one batch share them. Durations are in seconds."""
 
     settling: Annotated[
-        Duration, Flag("How long a batch whose sending had no answer may take to appear")
+        Duration, Flag("How long a batch may take to appear in the list if its POST had no answer")
     ] = 900.0
     """How long a batch may take to appear in the API's list after a POST without a response."""
-    arm_window: Annotated[Duration, Flag("How long the end of a sending may take")] = 5.0
+    arm_window: Annotated[Duration, Flag("How long the end of a POST may take to be sent")] = 5.0
     """How long the last bytes of a POST may be sent after ``armed`` was written to disk."""
-    lookback: Annotated[Duration, Flag("How much older than its sending a batch may look")] = 600.0
+    lookback: Annotated[
+        Duration, Flag("How long before its POST a batch may have been created")
+    ] = 600.0
     """How long before the intent to POST a batch may have been created, to count as a candidate."""
-    not_found_after: Annotated[Duration, Flag("How long until a missing batch is gone")] = 86400.0
+    not_found_after: Annotated[
+        Duration, Flag("How long a batch must be missing before it counts as gone")
+    ] = 86400.0
     """How long the API must answer 404 for a batch before the batch counts as gone."""
     missing_after: Annotated[
         Duration, Flag("How long missing results are fetched again before they are lost")
@@ -309,35 +320,40 @@ class LedgerSettings:
     """How long results must stay missing, fetch after fetch, before their requests are lost."""
     on_unknown: Annotated[
         Literal["wait", "resubmit"],
-        Flag("A sending without an answer: wait for certainty, or risk to pay twice"),
+        Flag(
+            "A POST without an answer: wait until it is decided, or send again and risk to pay "
+            "twice"
+        ),
     ] = "wait"
     """What happens to a POST whose outcome is unknown. ``wait``: wait for certainty. ``resubmit``:
     after `resubmit_after`, send the requests again; they may be paid for twice."""
     resubmit_after: Annotated[
-        Duration, Flag("How long --on-unknown resubmit waits for certainty first")
+        Duration, Flag("How long --on-unknown resubmit waits for a decision first")
     ] = 3600.0
     """How long ``on_unknown: resubmit`` waits for certainty first."""
     exclusive_workspace: Annotated[
         bool,
         Flag(
-            "Whether this ledger alone makes batches in its workspace (shared)",
+            "Whether only this ledger makes batches in its workspace (shared)",
             off="--shared-workspace",
         ),
     ] = False
     """Whether only this ledger creates batches in its workspace. A single candidate is then adopted
     at once, and a batch that cannot be explained stops sending."""
-    probe_interval: Annotated[Duration, Flag("The wait before a halt is first probed")] = 300.0
+    probe_interval: Annotated[Duration, Flag("The time before a halt is first probed")] = 300.0
     """How long a halted workspace waits before the first probe; each refused probe doubles it."""
     allow_tools_from_ledger: Annotated[
-        bool, Flag("Import the tools that runs of the ledger name: code that its writer chose")
+        bool, Flag("Import the tools that the ledger names: code that its writer chose")
     ] = False
     """Whether functions are imported because a run in the ledger names them. Anyone who can write
     the ledger can then choose code that this process runs.
     """
-    prices: Annotated[str, Flag("Own prices of models, before the known ones", metavar="FILE")] = ""
+    prices: Annotated[
+        str, Flag("Your own prices of models, which override the known ones", metavar="FILE")
+    ] = ""
     """A file with prices of models, which take precedence over the built-in prices."""
     daily_budget_usd: Annotated[
-        Dollars | None, Flag("What all that is sent on a day (UTC) may cost")
+        Dollars | None, Flag("The most that all requests sent on one day (UTC) may cost")
     ] = None
     """What all requests that are sent on one day (UTC) may cost, in dollars. It is stored in the
     ledger. Default: the stored value."""

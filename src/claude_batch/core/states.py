@@ -57,6 +57,15 @@ class CandidateState(StrEnum):
     GONE = "gone"  # deleted, archived or its results expired: it can no longer be judged
 
 
+class Stop(StrEnum):
+    """Why a conversation cannot continue."""
+
+    MAX_TURNS = "max_turns"  # the last answer allowed asks for another turn
+    TOOL_INTERRUPTED = "tool_interrupted"  # a tool may have run without recording its result
+    INVALID_OUTPUT = "invalid_output"  # no answer matched the response format
+    TOO_LARGE = "too_large"  # it exceeds what a batch can carry
+
+
 class RunState(StrEnum):
     """The state of a run, as ``status`` shows it.
 

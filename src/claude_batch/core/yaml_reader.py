@@ -100,7 +100,7 @@ class BoundedLoader(yaml.SafeLoader):
         extent = self._extents.get(anchor)
         if extent is None:
             if anchor in self.anchors:  # it is not complete
-                raise _fault("an anchor holds itself; write the value out", event.start_mark)
+                raise _fault("an anchor contains itself; write the value out", event.start_mark)
             return  # PyYAML reports it
         self._values += extent.values
         self._repeated += extent.values
@@ -127,7 +127,7 @@ class BoundedLoader(yaml.SafeLoader):
             try:
                 node.value.encode()
             except UnicodeEncodeError:
-                words = "an escape stands for half a character (\\ud800 to \\udfff)"
+                words = "an escape is half of a surrogate pair (\\ud800 to \\udfff)"
                 raise _fault(words, node.start_mark) from None
         return node
 
@@ -139,7 +139,9 @@ class BoundedLoader(yaml.SafeLoader):
             if not isinstance(node, yaml.ScalarNode):
                 raise
             kind = node.tag.rpartition(":")[2]
-            raise ConstructorError(None, None, f"this is no {kind}", node.start_mark) from None
+            raise ConstructorError(
+                None, None, f"this is not a valid {kind}", node.start_mark
+            ) from None
 
 
 def _fault(words: str, mark: Any) -> ComposerError:

@@ -45,7 +45,7 @@ def _provider(
         return ClaudeBatchProvider(**settings), True
     if settings:
         raise ActorConfigurationError(
-            f"{', '.join(settings)}: a provider was given, which has its own settings; "
-            "give either a provider or settings"
+            f"{', '.join(settings)}: the given provider has its own settings; pass either a "
+            "provider or settings"
         )
     return given, False

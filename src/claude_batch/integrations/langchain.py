@@ -70,7 +70,7 @@ def create_chat_model(
     for name in _THE_PROVIDERS_OWN:
         if name in kwargs:
             raise ActorConfigurationError(
-                f"{name}: the chat model uses its provider's; give it to ClaudeBatchProvider"
+                f"{name}: the chat model uses its provider's value; pass it to ClaudeBatchProvider"
             )
     arguments = _arguments(model, temperature, kwargs)
     # LangChain looks up a key of its own, which is never used; this value keeps the lookup empty.
@@ -78,7 +78,9 @@ def create_chat_model(
     for name in SAMPLING_PARAMETERS:
         value: object = getattr(made, name)
         if value is not None and not takes_sampling(model):
-            _log.warning("%s takes no `%s`: LangChain's default %r is dropped", model, name, value)
+            _log.warning(
+                "%s does not accept `%s`: LangChain's default %r is dropped", model, name, value
+            )
             setattr(made, name, None)
     return made
 
@@ -114,5 +116,5 @@ def _arguments(model: str, temperature: float | None, kwargs: dict[str, Any]) ->
         arguments["temperature"] = temperature
     for name in SAMPLING_PARAMETERS:
         if arguments.get(name) is not None and not takes_sampling(model):
-            raise InvalidRequestError(f"{model} takes no `{name}`; leave it out")
+            raise InvalidRequestError(f"{model} does not accept `{name}`; leave it out")
     return arguments

@@ -78,18 +78,18 @@ class OpenTelemetryObserver:
             "gen_ai.client.token.usage", "{token}", "Number of input and output tokens used."
         )
         self._tokens = meter.create_counter("claude_batch.tokens", "{token}", "Tokens, by type.")
-        self._cost = meter.create_counter("claude_batch.cost", "USD", "What answers have cost.")
+        self._cost = meter.create_counter("claude_batch.cost", "USD", "Cost of answers.")
         self._requests = meter.create_counter(
             "claude_batch.requests", "{request}", "Results, by outcome."
         )
         self._retries = meter.create_counter(
-            "claude_batch.retries", "{request}", "Requests that are tried again, by reason."
+            "claude_batch.retries", "{request}", "Requests that are retried, by reason."
         )
         self._unknown = meter.create_counter(
-            "claude_batch.unknown", "{batch}", "Sendings of which it was unknown what became."
+            "claude_batch.unknown", "{batch}", "Sendings with an unknown outcome."
         )
         self._depth = meter.create_gauge(
-            "claude_batch.queue.depth", "{request}", "Requests that wait, queued or at the API."
+            "claude_batch.queue.depth", "{request}", "Requests that are queued or at the API."
         )
         self._age = meter.create_gauge(
             "claude_batch.batch.age", "s", "Age of the oldest batch at the API."

@@ -141,8 +141,8 @@ class _Desk:
         """Return the SDK's exception for a caller's timeout that has passed."""
         self._give_up(asked)
         return httpx2.ReadTimeout(
-            f"no answer within the call's own time-out of {asked.patience:g} s; its request stays "
-            "in the ledger, and is answered there",
+            f"no answer within the call's own timeout of {asked.patience:g} s; the request stays "
+            "in the ledger, and its answer will be stored there",
             request=request,
         )
 
@@ -151,8 +151,8 @@ class _Desk:
         place = (url.scheme, url.host, url.port, url.raw_path.partition(b"?")[0])
         if place != self._place:
             raise InvalidRequestError(
-                "this copy of the client has another base URL than its provider; make a client "
-                "for it: client(base_url=…)"
+                "this copy of the client has another base URL than its provider; create another "
+                "client: client(base_url=…)"
             )
         headers = request.headers
         # Credentials that the SDK fetches itself are not in a header yet: nothing to compare.
@@ -160,15 +160,15 @@ class _Desk:
         for name in _BOUND_TO_THE_PROVIDER if known else _BOUND_TO_THE_PROVIDER[2:]:
             if headers.get(name) != self._payer.get(name):
                 raise InvalidRequestError(
-                    f"this call has another `{name}` than the client's provider, and its batch "
-                    "would go out with the provider's; make a client for it: client(api_key=…)"
+                    f"this call has another `{name}` than the client's provider, whose batches "
+                    "cannot carry it; create another client: client(api_key=…)"
                 )
 
     def _encode(self, request: httpx2.Request, body: bytes) -> tuple[EncodedRequest, bool]:
         try:
             params = _BODY.decode(body)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise InvalidRequestError(f"the body is no JSON object: {error}") from None
+            raise InvalidRequestError(f"the body is not a JSON object: {error}") from None
         headers = request.headers
         stream = bool(params.pop("stream", False))
         betas = [beta.strip() for beta in headers.get("anthropic-beta", "").split(",")]

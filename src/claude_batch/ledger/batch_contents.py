@@ -14,14 +14,15 @@ from sqlalchemy import (
     exists,
     func,
     insert,
+    literal,
     literal_column,
     select,
     update,
 )
 
 from claude_batch.core.states import BatchState, RequestState
-from claude_batch.ledger import transitions
-from claude_batch.ledger.budgets import DAY, reserved_sum
+from claude_batch.ledger import charges, transitions
+from claude_batch.ledger.charges import DAY
 from claude_batch.ledger.schema import batch_runs, batches, lanes, primers, requests, runs
 from claude_batch.ledger.store import Record, plain_rows
 
@@ -213,19 +214,15 @@ def _insert_batch(
 
 
 def _note_runs(tx: Connection, batch_id: int) -> None:
+    members = charges.members(batch_id)
     tx.execute(delete(batch_runs).where(batch_runs.c.batch_id == batch_id))
     tx.execute(
         insert(batch_runs).from_select(
-            ["batch_id", "run_id", "reserved"],
-            select(
-                requests.c.batch_id,
-                requests.c.run_id,
-                reserved_sum(requests.c.reserve, requests.c.state == RequestState.PACKED),
-            )
-            .where(requests.c.batch_id == batch_id)
-            .group_by(requests.c.batch_id, requests.c.run_id),
+            ["batch_id", "run_id"],
+            select(literal(batch_id), members.c.run_id).distinct(),
         )
     )
+    charges.reserve(tx, batch_id)
 
 
 def _packed_of(workspace_id: int) -> Any:

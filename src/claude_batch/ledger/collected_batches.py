@@ -27,7 +27,7 @@ from claude_batch.core.outcome import Disposition, Next, Reason
 from claude_batch.core.states import BatchState, RequestState
 from claude_batch.core.usage import Usage
 from claude_batch.ledger import transitions
-from claude_batch.ledger.budgets import settle
+from claude_batch.ledger.charges import settle
 from claude_batch.ledger.schema import (
     batch_runs,
     batches,
@@ -207,7 +207,7 @@ def give_successes(tx: Connection, batch_id: int) -> int:
         sendings=requests.c.sendings + posts,
     ).total()
     if given:
-        settle(tx, batch_id, lost=True, contradicted=True, left=True)
+        settle(tx, batch_id, lost=True, contradicted=True, left=True, unfinished=True)
     return given
 
 

@@ -9,7 +9,6 @@ answer is final.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import StrEnum
 from typing import Any, NamedTuple
 
 from sqlalchemy import (
@@ -25,7 +24,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects import sqlite
 
-from claude_batch.core.states import RequestState
+from claude_batch.core.states import RequestState, Stop
 from claude_batch.ledger import transitions
 from claude_batch.ledger.schema import (
     conversations,
@@ -38,15 +37,6 @@ from claude_batch.ledger.schema import (
 )
 from claude_batch.ledger.store import Record
 from claude_batch.ledger.transitions import stands_at
-
-
-class Stop(StrEnum):
-    """Why a conversation cannot continue."""
-
-    MAX_TURNS = "max_turns"  # the last answer allowed asks for another turn
-    TOOL_INTERRUPTED = "tool_interrupted"  # a tool may have run without recording its result
-    INVALID_OUTPUT = "invalid_output"  # no answer matched the response format
-    TOO_LARGE = "too_large"  # it exceeds what a batch can carry
 
 
 class NextTurn(NamedTuple):

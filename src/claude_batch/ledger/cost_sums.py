@@ -22,7 +22,7 @@ from sqlalchemy import (
 )
 
 from claude_batch.core.states import BatchState, RequestState
-from claude_batch.ledger.budgets import price_later
+from claude_batch.ledger import charges
 from claude_batch.ledger.schema import batch_runs, batches, params, requests, results, runs
 from claude_batch.ledger.store import Ledger, Record, plain_rows
 from claude_batch.ledger.transitions import REUSED
@@ -276,7 +276,7 @@ Priced = tuple[int, int, str | None, int, int, int]
 def put_costs(tx: Connection, priced: Sequence[Priced]) -> None:
     """Store at least one price that was unknown when the answer was collected."""
     names = ("seq", "sent", "of_model", "of_cost", "of_live", "of_uncached")
-    price_later(tx, [(seq, sending, cost) for seq, sending, _, cost, _, _ in priced])
+    charges.price(tx, [(seq, sending, cost) for seq, sending, _, cost, _, _ in priced])
     tx.execute(_PUT, [dict(zip(names, row, strict=True)) for row in priced])
 
 

@@ -56,8 +56,8 @@ def sums_of_batch(tx: Connection, batch_id: int) -> list[BatchSums]:
     return [BatchSums(*row) for row in rows]
 
 
-class Told(NamedTuple):
-    """One result of a batch."""
+class AnswerRecord(NamedTuple):
+    """One result of a batch or of a live call, with what identifies its request."""
 
     seq: int
     sending: int
@@ -78,6 +78,16 @@ class Told(NamedTuple):
     cost: int | None
     asked: float
     trace: str | None
+
+    @property
+    def tokens(self) -> tuple[int, int, int, int]:
+        """Return input, output, cache read and cache write tokens."""
+        return (
+            self.input_tokens,
+            self.output_tokens,
+            self.cache_read_tokens,
+            self.cache_write_tokens,
+        )
 
 
 _RESULTS = (
@@ -117,7 +127,7 @@ _RESULTS = (
 )
 
 
-def results_of_batch(ledger: Ledger, batch_id: int) -> Iterator[list[Told]]:
+def results_of_batch(ledger: Ledger, batch_id: int) -> Iterator[list[AnswerRecord]]:
     """Yield pages of a batch's results in request order, each in a separate transaction.
 
     No other transaction waits while the consumer processes a page.
@@ -132,7 +142,7 @@ def results_of_batch(ledger: Ledger, batch_id: int) -> Iterator[list[Told]]:
     while True:
         values = {"batch": batch_id, "after": after, "last": last}
         with ledger.read() as tx:
-            page = [Told(*row) for row in plain_rows(tx, _RESULTS, values)]
+            page = [AnswerRecord(*row) for row in plain_rows(tx, _RESULTS, values)]
         if not page:  # the end, or the remaining rows were removed meanwhile
             return
         yield page

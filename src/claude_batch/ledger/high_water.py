@@ -157,7 +157,8 @@ class HighWater:
     def _unusable(self, what: str, error: Exception) -> LedgerError:
         words = getattr(error, "strerror", None) or error
         return LedgerError(
-            f"the ledger's high-water mark {self.path} cannot be {what}: {words}. Without it "
-            "nothing is sent; mend it, or name another folder with CLAUDE_BATCH_STATE_DIR",
+            f"the ledger's high-water mark {self.path} cannot be {what}: {words}. Nothing is "
+            "sent without it. Correct the problem, or name another folder with "
+            "CLAUDE_BATCH_STATE_DIR",
             fault="full",
         )

@@ -27,10 +27,9 @@ from sqlalchemy import (
 
 from claude_batch.core.outcome import Next
 from claude_batch.core.states import BatchState, RequestState
-from claude_batch.ledger import transitions
+from claude_batch.ledger import charges, transitions
 from claude_batch.ledger.batch_contents import recount
-from claude_batch.ledger.budgets import any_budget
-from claude_batch.ledger.call_budgets import call_ended, call_left, calls_lost
+from claude_batch.ledger.charges import DAY, any_budget
 from claude_batch.ledger.collected_batches import NewResult, add_results
 from claude_batch.ledger.held_requests import is_held
 from claude_batch.ledger.schema import (
@@ -44,8 +43,6 @@ from claude_batch.ledger.schema import (
 )
 from claude_batch.ledger.store import Record
 from claude_batch.ledger.transitions import is_double
-
-DAY = 86400.0
 
 # Literals, so that SQLite can use the index of queued requests.
 _QUEUED = literal_column("requests.state") == literal_column("'queued'")
@@ -75,6 +72,11 @@ class Waiting(NamedTuple):
     position: int
     asked: float
     trace: str | None
+
+
+def groups_live_calls(state: str) -> bool:
+    """Return whether a row of `batches` in this state groups live calls, and is no API batch."""
+    return state == BatchState.LIVE
 
 
 def choose(tx: Connection, lane_id: int, run_ids: Collection[str]) -> int:
@@ -186,8 +188,7 @@ def _holder(tx: Connection, lane_id: int, run_id: str, now: float) -> int:
         return found
     holder = _new_holder(tx, lane_id, run_id, now)
     if any_budget(tx):
-        mine = and_(batch_runs.c.batch_id == holder, batch_runs.c.run_id == run_id)
-        tx.execute(update(batch_runs).where(mine).values(reserved=0, spent=0, kept=0))
+        charges.open_rows(tx, batch_runs.c.batch_id == holder)
     return holder
 
 
@@ -228,7 +229,7 @@ def claim(tx: Connection, found: Waiting, now: float, reserve: int | None) -> tu
         .values(request_count=batches.c.request_count + 1)
     )
     if reserve is not None:
-        call_left(tx, batch_id, seq)
+        charges.reserve_call(tx, batch_id, seq)
     return sending, batch_id
 
 
@@ -254,7 +255,7 @@ def put_back(
     ``may_be_paid``: budgets keep what the call may have cost.
     """
     if any_budget(tx):
-        call_ended(tx, batch_id, seq, cost=None, answered=False, lost=may_be_paid)
+        charges.settle_call(tx, batch_id, seq, cost=None, answered=False, lost=may_be_paid)
     transitions.return_call(tx, _under_way(seq, batch_id), step)
     tx.execute(
         update(batches)
@@ -284,7 +285,7 @@ def finish(tx: Connection, ended: Sequence[Ended], now: float) -> None:
         return
     if any_budget(tx):
         for end in ended:
-            call_ended(
+            charges.settle_call(
                 tx,
                 end.batch_id,
                 end.seq,
@@ -425,5 +426,5 @@ def interrupted(tx: Connection, workspace_id: int) -> int:
     found = tx.scalars(select(requests.c.seq).where(left)).all()
     if not found:
         return 0
-    calls_lost(tx, found)
+    charges.lose_calls(tx, found)
     return transitions.lose(tx, left)

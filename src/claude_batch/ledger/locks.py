@@ -60,8 +60,8 @@ def _require_ours(path: Path, beside: Path) -> None:
         return  # just removed by its holder
     if uid not in ours:
         raise LedgerError(
-            f"the lock file {path} belongs to {_name(uid)}, and the ledger does not: that user can "
-            f"keep it locked. {_REMEDY}"
+            f"the lock file {path} belongs to {_name(uid)}, but the ledger does not, so that "
+            f"user can keep it locked. {_REMEDY}"
         )
 
 

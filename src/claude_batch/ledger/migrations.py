@@ -72,7 +72,41 @@ def from_2_to_3(tx: Connection) -> None:
         tx.execute(CreateIndex(index))
 
 
-STEPS: dict[int, Callable[[Connection], None]] = {1: from_1_to_2, 2: from_2_to_3}
+def from_3_to_4(tx: Connection) -> None:
+    """Move what budgets count to a table of its own, where each column always means the same."""
+    add_what_is_missing(tx)
+    # The first version had no budgets.
+    if "reserved" in {column["name"] for column in inspect(tx).get_columns("batch_runs")}:
+        for statement in _TO_CHARGES:
+            tx.exec_driver_sql(statement)
+
+
+_TO_CHARGES = (
+    # ``reserved`` of a collected or unresolved batch was in doubt, and in others under way. Without
+    # the sum that its state asks for, a row was not counted yet.
+    """
+    INSERT INTO charges (batch_id, run_id, actor, day, reserved, spent, doubt)
+    SELECT m.batch_id, m.run_id, r.actor, coalesce(b.day, CAST(b.created / 86400 AS INTEGER)),
+        CASE WHEN b.state IN ('collected', 'unresolved') THEN 0 ELSE m.reserved END,
+        coalesce(m.spent, 0),
+        coalesce(m.kept, 0)
+            + CASE WHEN b.state IN ('collected', 'unresolved') THEN m.reserved ELSE 0 END
+    FROM batch_runs m JOIN batches b ON b.id = m.batch_id JOIN runs r ON r.id = m.run_id
+    WHERE b.state != 'rejected' AND m.reserved IS NOT NULL
+        AND (b.state != 'collected' OR m.spent IS NOT NULL)
+    """,
+    """
+    INSERT INTO charges (batch_id, run_id, actor, day, reserved, spent, doubt)
+    SELECT 0, 'removed ' || day || ' ' || actor, actor, day, 0, spent, 0 FROM removed_costs
+    """,
+    "DROP TABLE removed_costs",
+    "ALTER TABLE batch_runs DROP COLUMN reserved",
+    "ALTER TABLE batch_runs DROP COLUMN spent",
+    "ALTER TABLE batch_runs DROP COLUMN kept",
+)
+
+
+STEPS: dict[int, Callable[[Connection], None]] = {1: from_1_to_2, 2: from_2_to_3, 3: from_3_to_4}
 """The step from each version to the next."""
 
 
@@ -90,8 +124,8 @@ def migrate(
     """
     if not all(step in STEPS for step in range(version, SCHEMA_VERSION)):
         raise LedgerError(
-            f"{path} has schema version {version}, which this claude-batch cannot "
-            "bring to its own; it was not changed. Name another ledger",
+            f"{path} has schema version {version}, which this claude-batch cannot migrate; it "
+            "was not changed. Name another ledger",
             fault="version",
         )
     # The transaction comes first: no other process writes from here on, so none takes a new leader
@@ -112,7 +146,7 @@ def migrate(
                 .values(value=str(SCHEMA_VERSION))
             )
     _log.warning(
-        "the ledger %s was brought from schema version %d to %d; %s is a copy of what it was",
+        "the ledger %s was migrated from schema version %d to %d; %s is a copy of the old file",
         path,
         version,
         SCHEMA_VERSION,
@@ -132,8 +166,8 @@ def _copy(engine: Engine, path: Path, version: int) -> Path:
             number += 1
         except OSError as error:
             raise LedgerError(
-                f"the ledger {path} needs to be migrated, and no copy of it can be made beside it: "
-                f"{error.strerror}. It was not changed; make room, then try again",
+                f"the ledger {path} has to be migrated, but no copy can be made beside it: "
+                f"{error.strerror}. It was not changed. Make room, then try again",
                 fault="full",
             ) from None
         except sqlite3.Error as error:

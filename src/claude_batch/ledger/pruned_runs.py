@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, delete, func, or_, select, union_all, update
 
 from claude_batch.core.states import BatchState, RequestState
-from claude_batch.ledger.budgets import remember_run, set_amount
+from claude_batch.ledger.budgets import set_amount
+from claude_batch.ledger.charges import keep_run
 from claude_batch.ledger.schema import (
     batch_runs,
     batches,
@@ -59,13 +60,13 @@ def why_kept(tx: Connection, run_id: str) -> str | None:
     """Return the reason why a run cannot be removed, in words; None if it can."""
     run: Any = tx.execute(select(runs).where(runs.c.id == run_id)).one()
     if run.kind != "run":
-        return "it holds single calls, which are kept for whoever asks them again"
+        return "it contains single calls, which are kept for the next equal call"
     if run.stored is None:
         return "it is still being stored"
     if _count(tx, run_id, requests.c.finished.is_not(None)) < run.request_count:
         return "it is unfinished"
     if _count(tx, run_id, requests.c.state == RequestState.LOST):
-        return "it has requests of which it is unknown whether they were paid for; see `unknown`"
+        return "it has requests that may or may not have been paid for; see `claude-batch unknown`"
     of_run = select(batch_runs.c.batch_id).where(batch_runs.c.run_id == run_id)
     former = (
         select(former_members.c.batch_id)
@@ -80,7 +81,7 @@ def why_kept(tx: Connection, run_id: str) -> str | None:
     if state is not None:
         return f"a batch of it is {state}"
     if run.delivered is None and (run.output is not None or run.results_dir is not None):
-        return "its output is not written yet; `resume` writes it"
+        return "its output is not written yet; write it with `claude-batch resume`"
     return None
 
 
@@ -96,7 +97,8 @@ def begin_pruning(tx: Connection, run_id: str, process: str) -> str | None:
     """
     why = why_kept(tx, run_id)
     if why is None:
-        remember_run(tx, run_id)
+        set_amount(tx, "run", run_id, None)
+        keep_run(tx, run_id)
         values = {"stored": None, "digest": None, "process": process}
         tx.execute(update(runs).where(runs.c.id == run_id).values(**values))
     return why

@@ -60,7 +60,7 @@ class Answer(NamedTuple):
     turns: int = 1
     """Number of answers it took, including those that did not match the response format."""
     stopped: str | None = None
-    """Why its conversation could not continue: `claude_batch.ledger.conversations.Stop`."""
+    """Why its conversation could not continue: `claude_batch.core.states.Stop`."""
     note: str | None = None
     """The same reason in words."""
     outcome: str | None = None

@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import Connection, func, insert, or_, select, update
 
 from claude_batch.core.states import BatchState, RequestState
-from claude_batch.ledger import budgets, transitions
+from claude_batch.ledger import charges, transitions
 from claude_batch.ledger.batch_contents import recount
 from claude_batch.ledger.high_water import Mark, count_post
 from claude_batch.ledger.schema import batches, former_members, lanes, requests, workspaces
@@ -87,7 +87,7 @@ def adopt_forgotten(
             poll_interval=30.0,
             max_poll_interval=300.0,
             created=created,
-            day=int(created // budgets.DAY),
+            day=int(created // charges.DAY),
             submitted=created,
             ended=ended,
             counts=counts,
@@ -107,13 +107,13 @@ def adopt_forgotten(
     for source in sources:
         recount(tx, source)
     recount(tx, batch_id)
-    budgets.recount(tx, batch_id)
     known = len(waiting) + len(others)
     tx.execute(
         update(batches)
         .where(batches.c.id == batch_id)
         .values(state=BatchState.ENDED, request_count=known)
     )
+    charges.reserve(tx, batch_id)
     return Claim(batch_id, known, len(sendings) - known)
 
 

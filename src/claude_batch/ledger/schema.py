@@ -25,7 +25,7 @@ from sqlalchemy import (
     text,
 )
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 """Schema version, raised with every table change. Ledgers of other versions are not written to."""
 
 metadata: MetaData = MetaData()
@@ -218,7 +218,7 @@ conversations: Table = Table(
     Column("consumed", Integer, nullable=False),  # last sending whose answer was continued
     Column("cost", BigInteger),  # of those answers, in nano-dollars; None if unknown
     Column("first_params", LargeBinary),  # the caller's params, once ``params`` holds more
-    Column("stopped", String),  # why it stopped: `claude_batch.ledger.conversations`
+    Column("stopped", String),  # why it stopped: `claude_batch.core.states.Stop`
     Column("note", Text),  # the same in words
 )
 """Requests that took more than one answer, or stopped between two."""
@@ -323,13 +323,27 @@ batch_runs: Table = Table(
     metadata,
     Column("batch_id", _Serial, ForeignKey("batches.id"), primary_key=True),
     Column("run_id", String, ForeignKey("runs.id"), primary_key=True),
-    # Nano-dollars of this run's requests in this batch; see `claude_batch.ledger.budgets`.
-    Column("reserved", BigInteger),
-    Column("spent", BigInteger),
-    # Live calls only: what may have been billed without proof.
-    Column("kept", BigInteger),
     Index("ix_batch_runs_run", "run_id"),
 )
+"""Which runs have requests in which batch."""
+
+charges: Table = Table(
+    "charges",
+    metadata,
+    # No foreign keys: the charges of a run that is removed stay, for the other budgets.
+    Column("batch_id", _Serial, primary_key=True, autoincrement=False),
+    Column("run_id", String, primary_key=True),
+    Column("actor", String, nullable=False),
+    Column("day", Integer, nullable=False),  # as in ``batches``
+    # Nano-dollars; see `claude_batch.ledger.charges`.
+    Column("reserved", BigInteger, nullable=False),
+    Column("spent", BigInteger, nullable=False),
+    Column("doubt", BigInteger, nullable=False),
+    Index("ix_charges_run", "run_id"),
+    Index("ix_charges_actor", "actor"),
+    Index("ix_charges_day", "day"),
+)
+"""What a run costs in a batch, as far as a budget has asked."""
 
 budgets: Table = Table(
     "budgets",
@@ -343,15 +357,6 @@ budgets: Table = Table(
     Column("warned", Integer, nullable=False, default=0),  # the percentage last warned at
 )
 """Spending limits. Without a row there is no limit."""
-
-removed_costs: Table = Table(
-    "removed_costs",
-    metadata,
-    Column("actor", String, primary_key=True),
-    Column("day", Integer, primary_key=True),  # as in ``batches``
-    Column("spent", BigInteger, nullable=False),  # nano-dollars, including doubtful amounts
-)
-"""Cost of runs that were removed from the ledger, which budgets still count."""
 
 candidates: Table = Table(
     "candidates",

@@ -25,14 +25,17 @@ _CONFLICTS = (
 )
 
 _REMEDIES: dict[LedgerFault, str] = {
-    "full": "What was stored before is kept; make room on the disk or mend it, then the same "
-    "command goes on",
-    "busy": "What was stored before is kept; another process holds the file, end it and try again",
+    "full": "Everything stored before is kept; make room on the disk or repair it, then repeat "
+    "the command",
+    "busy": "Everything stored before is kept; another process has locked the file, so end it "
+    "and try again",
     "damaged": "Move it away together with its -wal file, put a backup in its place, then "
     "`claude-batch ledger recover`; or name another with --ledger",
-    "conflict": "What was stored before is kept, this step of it is not. It contradicts what the "
-    "ledger holds, so it is not tried again; please report it with `claude-batch ledger show`",
-    "unusable": "What was stored before is kept; mend the cause, or name another with --ledger",
+    "conflict": "Everything stored before is kept, but this step is not. It contradicts the "
+    "content of the ledger, so it is not tried again; please report it with the output of "
+    "`claude-batch ledger show`",
+    "unusable": "Everything stored before is kept; correct the cause, or name another ledger "
+    "with --ledger",
 }
 
 

@@ -168,8 +168,8 @@ class Ledger:
         if "meta" not in existing:
             if existing:
                 raise LedgerError(
-                    f"{self.location} is a database, but no ledger of claude-batch; "
-                    "it was not changed. Name another with --ledger"
+                    f"{self.location} is a database, but not a ledger of claude-batch; it was "
+                    "not changed. Name another file with --ledger"
                 )
             self._check_empty()
             with self._writing() as tx:
@@ -192,7 +192,7 @@ class Ledger:
             self._read_facts()
         elif version > SCHEMA_VERSION:
             raise LedgerError(
-                f"{self.location} has schema version {version}, this claude-batch writes "
+                f"{self.location} has schema version {version}, but this claude-batch writes "
                 f"{SCHEMA_VERSION}; it was not changed. Use the claude-batch that wrote it, or "
                 "name another ledger",
                 fault="version",
@@ -205,8 +205,8 @@ class Ledger:
         version = facts.get("schema_version", "")
         if not version.isdigit() or not facts.keys() >= {"incarnation", "salt"}:
             raise LedgerError(
-                f"{self.location} is a database, but no ledger of claude-batch; "
-                "it was not changed. Name another with --ledger"
+                f"{self.location} is a database, but not a ledger of claude-batch; it was not "
+                "changed. Name another file with --ledger"
             )
         self.incarnation: str = facts["incarnation"]
         former = facts.get("former_incarnations", "").split()
@@ -222,10 +222,10 @@ class Ledger:
 
     def _emptied(self, path: Path) -> LedgerError:
         return LedgerError(
-            f"the ledger {path} is empty, although the seat files beside it say that one was "
-            "driven here: it was truncated, or copied without its -wal file. It was not changed. "
-            "Put a backup in its place, then `claude-batch ledger recover`; or move it away to "
-            "begin anew",
+            f"the ledger {path} is empty, although it was used before, as the lock files beside "
+            "it show: it was truncated, or copied without its -wal file. It was not changed. Put "
+            "a backup in its place, then run `claude-batch ledger recover`; or move it away to "
+            "begin a new ledger",
             fault="damaged",
         )
 
@@ -254,7 +254,8 @@ class Ledger:
             if driver.execute(_FACTS).fetchall() != self._expected:
                 raise LedgerError(
                     f"the ledger {self.location} was migrated or recovered by another process; "
-                    "nothing was written. Start this one again, with the same claude-batch",
+                    "nothing was written. Restart this process, with the same version of "
+                    "claude-batch",
                     fault="version",
                 )
             if seat is not None:

@@ -24,7 +24,7 @@ from sqlalchemy import (
 )
 
 from claude_batch.core.states import BatchState, CandidateState, RequestState
-from claude_batch.ledger import run_deadlines, transitions
+from claude_batch.ledger import charges, run_deadlines, transitions
 from claude_batch.ledger.batch_contents import batch, recount, withdraw_cancelled
 from claude_batch.ledger.late_answers import remember_former
 from claude_batch.ledger.schema import (
@@ -271,6 +271,7 @@ def unresolve(tx: Connection, batch_id: int, *, note: str) -> None:
         .where(batches.c.id == batch_id)
         .values(state=BatchState.UNRESOLVED, note=note, next_check=None)
     )
+    charges.doubt(tx, batch_id)
 
 
 def resubmit(tx: Connection, batch_id: int, *, now: float, run_id: str | None = None) -> int:

@@ -13,11 +13,12 @@ from typing import Any, NamedTuple
 
 from claude_batch.core.dollars import nano_dollars, usd, write_usd
 from claude_batch.core.errors import BudgetExceededError, BudgetScope, InvalidRequestError
+from claude_batch.core.plurals import count_of
 from claude_batch.core.settings import BatchProcessingMode, LedgerSettings
 from claude_batch.core.states import BatchState
-from claude_batch.ledger import budgets, queries, reservations
+from claude_batch.ledger import budgets, charges, queries, reservations
 from claude_batch.ledger.budgets import Budget
-from claude_batch.ledger.call_budgets import count_calls
+from claude_batch.ledger.live_calls import groups_live_calls
 from claude_batch.ledger.reservations import Waiting
 from claude_batch.ledger.store import Ledger, Seat, Transaction
 from claude_batch.ledger.uploaded_files import file_tokens
@@ -34,7 +35,7 @@ WARN_AT = (100, 80)
 
 def today(now: float) -> int:
     """Return the day (UTC, counted since the epoch) whose budget pays for requests packed now."""
-    return int(now // budgets.DAY)
+    return int(now // charges.DAY)
 
 
 def declare_daily(ledger: Ledger, settings: LedgerSettings) -> None:
@@ -115,7 +116,7 @@ def reserve_what_waits(
     ``runs`` are the runs with queued requests in the lane. Usually nothing is missing.
     """
     with ledger.read() as tx:
-        if not budgets.any_budget(tx):
+        if not charges.any_budget(tx):
             return
         concerned: set[tuple[BudgetScope, str]] = {
             (budget.scope, budget.name)
@@ -144,7 +145,7 @@ def count_under_way(
     with ledger.read() as tx:
         uncounted = budgets.uncounted(tx, of, today(now))
     for batch_id, state in uncounted:
-        if state == BatchState.LIVE:
+        if groups_live_calls(state):
             _reserve_all(ledger, seat, prices, "calls", batch_id, now)
         elif state == BatchState.COLLECTED:
             for source in ("lost", "former"):
@@ -153,12 +154,7 @@ def count_under_way(
             for source in ("batch", "former"):
                 _reserve_all(ledger, seat, prices, source, batch_id, now)
         with ledger.write(seat) as tx:
-            if state == BatchState.LIVE:
-                count_calls(tx, batch_id)
-            elif state == BatchState.COLLECTED:
-                budgets.count_collected(tx, batch_id)
-            else:
-                budgets.recount(tx, batch_id)
+            charges.count(tx, batch_id, state)
 
 
 def _reserve_all(
@@ -205,7 +201,7 @@ class Fitting:
 
         `None` if no budget applies.
         """
-        if not budgets.any_budget(tx):
+        if not charges.any_budget(tx):
             return None
         found = {
             run.id: budgets.budgets_of(tx, run.id, run.actor, today(now)) for run in runs.values()
@@ -276,7 +272,7 @@ class CallRoom:
         self._tx = tx
         self._prices = prices
         self._now = now
-        self.bounded: bool = budgets.any_budget(tx)
+        self.bounded: bool = charges.any_budget(tx)
         self._budgets: dict[str, list[Budget]] = {}
         self._left: dict[tuple[str, str], int] = {}
 
@@ -324,7 +320,7 @@ def count_for_calls(
 ) -> None:
     """Before live calls of runs (id, actor), count what their budgets have not counted yet."""
     with ledger.read() as tx:
-        if not budgets.any_budget(tx):
+        if not charges.any_budget(tx):
             return
         concerned: set[tuple[BudgetScope, str]] = {
             (budget.scope, budget.name)
@@ -367,13 +363,13 @@ def _whose(scope: BudgetScope, name: str) -> str:
 
 def warn_after(tx: Transaction, batch_id: int, now: float) -> list[str]:
     """Return the budget warnings that are due after a batch was collected, each once."""
-    if not budgets.any_budget(tx):
+    if not charges.any_budget(tx):
         return []
     words: list[str] = []
     told: set[tuple[str, str]] = set()
-    for run_id, actor in budgets.members_of(tx, batch_id):
+    for run_id, actor in budgets.charged_runs(tx, batch_id):
         for budget in budgets.budgets_of(tx, run_id, actor, today(now)):
-            gone = budget.spent + budget.kept
+            gone = budget.spent + budget.doubt
             percent = next((p for p in WARN_AT if gone * 100 >= budget.amount * p), 0)
             if percent <= budget.warned or (budget.scope, budget.name) in told:
                 continue
@@ -408,25 +404,26 @@ class Held(NamedTuple):
         """Return a message that names the budget and the command that changes it."""
         spent, reserved = write_usd(self.spent), write_usd(self.reserved)
         words = (
-            f"{self.requests:,} requests are held: {_whose(self.scope, self.name)} is "
+            f"{count_of(self.requests, 'request is', 'requests are')} held: "
+            f"{_whose(self.scope, self.name)} is "
             f"{write_usd(self.amount)}, {spent} of it spent, {reserved} reserved; "
         )
         if self.needed is None:
             return (
-                f"{words}what they can cost at most is not known, so none can be reserved; "
+                f"{words}the most that they can cost is unknown, so it cannot be reserved; "
                 "give a price (--prices) or a limit, or remove the budget"
             )
         change = {
-            "run": f"`claude-batch budget {run_id} USD`",
-            "actor": f"`claude-batch budget --actor {self.name} USD`",
-            "day": "the next day, or `claude-batch budget --daily USD`,",
+            "run": f"raise it with `claude-batch budget {run_id} USD`",
+            "actor": f"raise it with `claude-batch budget --actor {self.name} USD`",
+            "day": "wait for the next day, or raise it with `claude-batch budget --daily USD`",
         }[self.scope]
-        return f"{words}the smallest may cost {write_usd(self.needed)}; {change} goes on"
+        return f"{words}the smallest may cost {write_usd(self.needed)}; {change}"
 
 
 def held_of(tx: Transaction, run_id: str, now: float) -> Held | None:
     """Return what holds a run's queued requests; `None` if nothing does or none is queued."""
-    if not budgets.any_budget(tx):
+    if not charges.any_budget(tx):
         return None
     run = queries.run_row(tx, run_id)
     each = budgets.budgets_of(tx, run_id, run.actor, today(now))
@@ -442,7 +439,7 @@ def _held(each: Sequence[Budget], waits: Waiting) -> Held | None:
     tightest = min(each, key=lambda budget: budget.left)
     if waits.smallest is not None and waits.smallest <= tightest.left:
         return None
-    gone = tightest.spent + tightest.kept
+    gone = tightest.spent + tightest.doubt
     hopeless = waits.smallest is None or gone + waits.smallest > tightest.amount
     return Held(
         requests=waits.requests,
@@ -515,6 +512,4 @@ def reserve_call(
 
 def unbounded_error(error: Unbounded, key: str | None = None) -> InvalidRequestError:
     """Return the error of a request whose cost has no bound, so that no budget can reserve it."""
-    return InvalidRequestError(
-        f"under a budget it must be known what it can cost at most: {error}", key=key
-    )
+    return InvalidRequestError(f"a budget needs an upper bound of the cost: {error}", key=key)

@@ -238,8 +238,8 @@ class CallStore:
         if flush.failures:
             again = count_of(
                 flush.failures.total(),
-                "call that failed before is asked again",
-                "calls that failed before are asked again",
+                "call that failed before is sent again",
+                "calls that failed before are sent again",
             )
             _log.warning("%s (%s)", again, tally(flush.failures), extra={"for_people": True})
         for group, run_id in flush.runs.items():
@@ -306,8 +306,8 @@ class CallStore:
             return
         if known.body != call.encoded.params and not _asks_the_same(tx, known.seq, call):
             conflict = KeyConflictError(
-                f"the actor {call.actor} was asked something else under this key before; "
-                "choose another key",
+                f"the actor {call.actor} already has another request with this key; choose "
+                "another key",
                 key=call.key,
             )
             flush.done.append((call, conflict))

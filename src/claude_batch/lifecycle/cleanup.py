@@ -23,11 +23,11 @@ def sweep(ledger: Ledger, own: str) -> None:
             found = enqueue.half_stored(tx, own)
         for run_id, process in found:
             if not is_alive(ledger, process):
-                _log.info("run %s was never wholly stored, and is removed", run_id)
+                _log.info("run %s was never completely stored and is removed", run_id)
                 _remove(ledger, run_id)
         sweep_locks(ledger)
     except (LedgerError, OSError) as error:
-        _log.warning("what dead processes have left could not be removed: %s", error)
+        _log.warning("files and rows of ended processes could not be removed: %s", error)
 
 
 def _remove(ledger: Ledger, run_id: str) -> None:

@@ -22,9 +22,8 @@ from claude_batch.ledger.collected_batches import Gap, NewResult, Stored
 from claude_batch.ledger.store import Ledger, Seat, Transaction
 from claude_batch.lifecycle.budget_room import warn_after
 from claude_batch.lifecycle.event_reports import Telling
-from claude_batch.lifecycle.polling import absence, gap_since, next_check
+from claude_batch.lifecycle.polling import absence, gap_since
 from claude_batch.lifecycle.proof import prove, split_lines
-from claude_batch.lifecycle.submission import backoff
 from claude_batch.money.prices import Prices, prices_of
 from claude_batch.money.rates import FREE, UNPRICED
 from claude_batch.wire.batches_client import ApiError, BatchesClient, Unreachable
@@ -32,6 +31,7 @@ from claude_batch.wire.encoding import parse_custom_id
 from claude_batch.wire.error_table import account_reason
 from claude_batch.wire.limits import RESULTS_KEPT_DAYS
 from claude_batch.wire.messages import ResultLine, UnreadableLine, decode_line
+from claude_batch.wire.retry_policy import SENDING, next_check
 
 _log = logging.getLogger(__name__)
 
@@ -64,7 +64,7 @@ def fetch_wait(row: Any, gap: Gap | None) -> float:
     The first waits are short; later ones are a tenth of the time for which results have been
     missing. A fetch is due when that time is over.
     """
-    wait = backoff(row.fetches + 1)
+    wait = SENDING(row.fetches + 1)
     if gap is not None and row.fetches + 1 >= COMPLETE_FETCHES:
         age = max(0.0, gap.seen - gap.since)
         wait = next_check(age, row.poll_interval, row.max_poll_interval)
@@ -163,7 +163,7 @@ class Collection:
         outdated = refused and age >= RESULTS_KEPT_DAYS * 86400
         if outdated:
             _log.error(
-                "batch %s: its results were kept for %d days and were not fetched in time",
+                "batch %s: its results were not fetched within the %d days that the API keeps them",
                 row.remote_id,
                 RESULTS_KEPT_DAYS,
             )
@@ -242,8 +242,9 @@ class Collection:
                     seat.workspace_id,
                     reason="unexplained",
                     error_type=None,
-                    message=f"the workspace is said to be exclusive, and batch {row.remote_id} is "
-                    "somebody else's; find out whose, then `claude-batch resume`",
+                    message=f"the workspace is set as exclusive, but batch {row.remote_id} "
+                    "belongs to another client; find that client, then run `claude-batch "
+                    "resume`",
                     now=now,
                     interval=self._settings.probe_interval,
                 )

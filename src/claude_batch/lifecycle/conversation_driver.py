@@ -1,4 +1,4 @@
-"""Conversations: run the tools that an answer calls, and queue the next turn for a batch.
+"""Conversations of the ledger: do what `claude_batch.wire.conversation.converse` asks for.
 
 All progress follows from the ledger. A tool call is recorded before it starts and when its result
 exists; a turn is queued once, from the answer that it follows. So after a crash, the next driver
@@ -7,43 +7,45 @@ continues from there, and a tool with a recorded result never runs again.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 from claude_batch.core.crash_points import CrashPoint, reach
+from claude_batch.core.outcome import Disposition
 from claude_batch.core.states import RequestState
 from claude_batch.ledger import conversations, transitions
-from claude_batch.ledger.conversations import NextTurn, Stop, ToolResult
+from claude_batch.ledger.conversations import ToolResult
 from claude_batch.ledger.processes import is_alive
 from claude_batch.ledger.store import Ledger, Record, Seat, Transaction
+from claude_batch.lifecycle.event_loop_thread import in_a_thread, sleep_or_wake
 from claude_batch.lifecycle.tool_runner import (
-    Tool,
     ToolOutput,
-    Tools,
     Workbench,
-    no_such_tool,
-    run_tool,
-    timed_out,
+    run_call,
+)
+from claude_batch.wire.conversation import (
+    Answer,
+    Check,
+    End,
+    Interrupted,
+    NextTurn,
+    Step,
+    Terms,
+    ToolCalls,
+    ToolOutcome,
+    ToolUse,
+    converse,
 )
 from claude_batch.wire.encoding import ITEM_OVERHEAD
 from claude_batch.wire.limits import MAX_BODY_BYTES
 from claude_batch.wire.messages import message_of_line
-from claude_batch.wire.turns import (
-    Outcome,
-    ToolUse,
-    after_pause,
-    after_rejection,
-    after_tools,
-    correction,
-    declared_tools,
-    schema_problem,
-    tool_uses,
-)
 
 _log = logging.getLogger(__name__)
 
@@ -63,6 +65,12 @@ RESTS_PER_LIST = 5
 LOOKS_ELSEWHERE = 5.0
 """Seconds between two checks of conversations whose tools run in another process."""
 
+TOOL_GRACE = 30.0
+"""Seconds that a stopping driver waits for running tools."""
+
+LONGEST_SLEEP = 60.0
+"""Longest time in seconds between two checks of conversations."""
+
 _Call = tuple[int, int, str]
 """Request, sending and the API's id of a tool call."""
 
@@ -72,27 +80,18 @@ class _Standing:
     """State of a conversation between two turns, as far as this process handles it."""
 
     row: Record
-    state: Literal["ready", "running", "elsewhere"]
-    since: float = 0.0
+    since: float
+    state: Literal["ready", "running", "elsewhere"] = "ready"
     problem: str | None = None
     """What is wrong with its answer, if the model must correct it."""
     missing: set[str] = field(default_factory=set[str])
     """Ids of tool calls without a result."""
 
 
-@dataclass(slots=True)
-class _Verdicts:
-    """Findings of one listing, to be written together."""
-
-    ends: list[tuple[int, int, RequestState]] = field(
-        default_factory=list[tuple[int, int, RequestState]]
-    )
-    stops: list[tuple[int, int, Stop, str]] = field(
-        default_factory=list[tuple[int, int, Stop, str]]
-    )
+_Ends = list[tuple[Record, End]]
 
 
-class Continuing:
+class Conversations:
     """The conversations of one workspace, driven from each turn to the next."""
 
     def __init__(self, ledger: Ledger, workbench: Workbench, wake: Callable[[], None]) -> None:
@@ -104,9 +103,8 @@ class Continuing:
         self._lock = threading.Lock()
         self._standing: dict[int, _Standing] = {}
         self._to_start: deque[tuple[_Call, ToolUse, str | None]] = deque()
-        self._running: dict[_Call, tuple[Tool | None, float]] = {}
+        self._running: set[_Call] = set()
         self._finished: deque[ToolResult] = deque()
-        self._unwritten: list[ToolResult] = []
         self._listed_until = float("-inf")
 
     @property
@@ -155,8 +153,7 @@ class Continuing:
 
     def _rest(self, listed: bool) -> float:
         now = time.monotonic()
-        times = [deadline for _, deadline in self._running.values()]
-        times += [
+        times = [
             each.since + each.row.turn_linger
             for each in self._standing.values()
             if each.state == "ready"
@@ -168,7 +165,7 @@ class Continuing:
             # No write to the ledger reports that the process of a tool has died, or that this
             # process has received its functions meanwhile.
             times.append(now + LOOKS_ELSEWHERE)
-        return max(0.01, min(times) - now) if times else 60.0
+        return max(0.01, min(times) - now) if times else LONGEST_SLEEP
 
     # What there is to do ------------------------------------------------------------------------
 
@@ -176,103 +173,106 @@ class Continuing:
         seen: set[int] = set()
         after = 0
         while True:
-            verdicts = _Verdicts()
+            ends: _Ends = []
             with self._ledger.read() as tx:
                 page = conversations.continuing(tx, workspace_id, after=after, limit=PAGE)
                 for row in page:
                     seen.add(row.seq)
-                    self._consider(tx, row, seat, verdicts)
+                    self._consider(tx, row, seat, ends)
             if seat is not None:
-                self._write(seat, verdicts)
+                self._end(seat, ends)
             if len(page) < PAGE:
                 break
             after = page[-1].seq
         for seq in self._standing.keys() - seen:
             del self._standing[seq]
 
-    def _write(self, seat: Seat, verdicts: _Verdicts) -> None:
-        if not verdicts.ends and not verdicts.stops:
-            return
-        with self._ledger.write(seat) as tx:
-            transitions.end_conversations(tx, verdicts.ends)
-            for seq, sending, why, note in verdicts.stops:
-                conversations.stop(tx, seq, sending, why, note)
-        for seq, *_ in (*verdicts.ends, *verdicts.stops):
-            self._standing.pop(seq, None)
-
-    def _consider(
-        self, tx: Transaction, row: Record, seat: Seat | None, verdicts: _Verdicts
-    ) -> None:
+    def _consider(self, tx: Transaction, row: Record, seat: Seat | None, ends: _Ends) -> None:
         known = self._standing.get(row.seq)
         if known is not None and known.row.answered_by != row.answered_by:
             known = None
+        calls_tools = row.disposition == Disposition.TOOLS
         if row.cancelled:
-            verdicts.ends.append((row.seq, row.answered_by, RequestState.CANCELED))
+            ends.append((row, End(RequestState.CANCELED)))
         elif known is not None and known.state != "elsewhere":
             known.row = row  # its row may have changed to live
-        elif row.disposition == "tools":
-            if seat is not None or self._workbench.was_given(row.run_id):
-                self._consider_calls(tx, row, known, verdicts)
-        elif seat is None:
-            pass
-        elif row.disposition == "final":
-            self._judge(tx, row, verdicts)
-        elif not self._is_over(row, verdicts):
-            self._stand(row, "ready")
+        elif seat is not None or (calls_tools and self._workbench.was_given(row.run_id)):
+            standing = _Standing(row, time.monotonic())
+            # A paused turn has nothing to run or to judge, so its texts are read only to queue it.
+            paused = row.disposition == Disposition.PAUSED
+            step = None if paused else self._follow(tx, standing)
+            if isinstance(step, End):
+                ends.append((row, step))
+            else:
+                self._standing[row.seq] = standing
 
-    def _stand(self, row: Record, state: Literal["ready", "running", "elsewhere"]) -> _Standing:
-        standing = self._standing[row.seq] = _Standing(row, state, time.monotonic())
-        return standing
+    def _end(self, seat: Seat, ends: _Ends) -> None:
+        if not ends:
+            return
+        with self._ledger.write(seat) as tx:
+            transitions.end_conversations(
+                tx, [(row.seq, row.answered_by, end.state) for row, end in ends if not end.stopped]
+            )
+            for row, end in ends:
+                if end.stopped:
+                    conversations.stop(tx, row.seq, row.answered_by, end.stopped, end.note)
+        for row, _ in ends:
+            self._standing.pop(row.seq, None)
 
-    @staticmethod
-    def _is_over(row: Record, verdicts: _Verdicts) -> bool:
-        """Return whether a conversation has used all its turns; if so, record its stop."""
-        if row.turns + 1 < row.max_turns:
-            return False
-        note = f"its answer {row.turns + 1} asks for another turn, and max_turns is {row.max_turns}"
-        verdicts.stops.append((row.seq, row.answered_by, Stop.MAX_TURNS, note))
-        return True
+    def _follow(self, tx: Transaction, standing: _Standing) -> Step:
+        """Enter a conversation where it stands, and return what follows.
 
-    def _judge(self, tx: Transaction, row: Record, verdicts: _Verdicts) -> None:
+        `ToolCalls` are returned only if results are missing; ``standing`` then has their state.
+        """
+        row = standing.row
         params, line = conversations.turn_of(tx, row.seq, row.answered_by)
-        message = message_of_line(line)
-        judge = self._workbench.judge_of(row.run_id)
+        tools = None if row.tools is None else self._workbench.names_of(row.run_id, row.tools)
+        most_bytes = MAX_BODY_BYTES - ITEM_OVERHEAD - 20
+        flow = converse(
+            params,
+            Terms(row.max_turns, row.validation_attempts, tools, most_bytes),
+            answer=Answer(Disposition(row.disposition), message_of_line(line)),
+            turns=row.turns,
+            rejected=row.rejected,
+        )
+        step = next(flow)
+        if isinstance(step, Check):
+            # Judged once: the judge is the caller's, and may not say the same twice.
+            if standing.problem is None:
+                standing.problem = self._judge(row.run_id, step)
+            return flow.send(standing.problem)
+        if isinstance(step, ToolCalls):
+            outcomes = self._outcomes(tx, standing, step.uses)
+            if outcomes is not None:
+                return flow.send(outcomes)
+        return step
+
+    def _judge(self, run_id: str, check: Check) -> str | None:
         try:
-            problem = schema_problem(params, message) if judge is None else judge(message)
+            return check.problem(self._workbench.judge_of(run_id))
         except Exception as error:
             # The reader of the answer gets the same error again.
-            _log.warning("an answer cannot be judged: %s: %s", type(error).__name__, error)
-            problem = None
-        if problem is None:
-            verdicts.ends.append((row.seq, row.answered_by, RequestState.SUCCEEDED))
-        elif row.rejected + 1 >= row.validation_attempts:
-            verdicts.stops.append((row.seq, row.answered_by, Stop.INVALID_OUTPUT, problem))
-        else:
-            self._stand(row, "ready").problem = problem
+            _log.warning("an answer cannot be validated: %s: %s", type(error).__name__, error)
+            return None
 
-    def _consider_calls(
-        self, tx: Transaction, row: Record, known: _Standing | None, verdicts: _Verdicts
-    ) -> None:
-        params, line = conversations.turn_of(tx, row.seq, row.answered_by)
-        uses = tool_uses(message_of_line(line))
-        ours = self._workbench.names_of(row.run_id, row.tools)
-        declared = declared_tools(params)
-        # If a name is missing, the list of tools in the ledger is damaged, so no owner can be
-        # found.
-        if not uses or (ours and any(use.name in declared.difference(ours) for use in uses)):
-            # The caller's own tools: the caller continues from this answer.
-            verdicts.ends.append((row.seq, row.answered_by, RequestState.SUCCEEDED))
-            return
-        if self._is_over(row, verdicts):
-            return
+    def _outcomes(
+        self, tx: Transaction, standing: _Standing, uses: list[ToolUse]
+    ) -> list[ToolOutcome] | Interrupted | None:
+        """Return the results of an answer's calls from the ledger.
+
+        If some are missing, returns `None`, and those that can run here are to be started.
+        """
+        row = standing.row
         tools = self._workbench.tools_of(row.run_id, row.tools)
         recorded = conversations.calls_of(tx, row.seq, row.answered_by)
+        outcomes: list[ToolOutcome] = []
         missing: set[str] = set()
         to_start: list[tuple[_Call, ToolUse, str | None]] = []
         for use in uses:
             call = (row.seq, row.answered_by, use.id)
             there = recorded.get(use.id)
             if there is not None and there.finished is not None:
+                outcomes.append(ToolOutcome(use.id, there.output, bool(there.is_error)))
                 continue
             missing.add(use.id)
             # Another driver of this process may run the call, so it counts as alive.
@@ -283,22 +283,17 @@ class Continuing:
             elif there.process == self._process or not is_alive(self._ledger, there.process):
                 tool = tools.get(use.name)
                 if tool is not None and not tool.repeatable:
-                    note = (
-                        f"the tool {use.name} had started when its process ended, so it may have "
-                        "done its work; it is not marked repeatable, and was not run again"
-                    )
-                    verdicts.stops.append((row.seq, row.answered_by, Stop.TOOL_INTERRUPTED, note))
-                    return
+                    return Interrupted(use.name)
                 to_start.append((call, use, there.process))
         if not missing:
-            self._stand(row, "ready")
-        elif tools is None:
-            if known is None:
-                self._stand(row, "elsewhere")
-        else:
+            return outcomes
+        standing.state = "elsewhere"
+        if tools is not None:
             self._to_start += to_start
-            here = bool(to_start) or any(call[0] == row.seq for call in self._running)
-            self._stand(row, "running" if here else "elsewhere").missing = missing
+            standing.missing = missing
+            if to_start or any(call[0] == row.seq for call in self._running):
+                standing.state = "running"
+        return None
 
     # Tools --------------------------------------------------------------------------------------
 
@@ -331,15 +326,10 @@ class Continuing:
                     standing.state = "elsewhere"
         reach(CrashPoint.AFTER_TOOL_STARTED)
         for call, use in started:
-            standing = self._standing[call[0]]
-            tools: Tools = self._workbench.tools_of(standing.row.run_id, standing.row.tools) or {}
-            tool = tools.get(use.name)
-            if tool is None:
-                self._running[call] = (None, float("inf"))
-                self._finished.append(ToolResult(*call, *no_such_tool(use.name, tools)))
-                continue
-            self._running[call] = (tool, time.monotonic() + tool.timeout)
-            run_tool(tool, bytes(use.input), lambda output, call=call: self._tell(call, output))
+            row = self._standing[call[0]].row
+            tools = self._workbench.tools_of(row.run_id, row.tools) or {}
+            self._running.add(call)
+            run_call(tools, use, lambda output, call=call: self._tell(call, output))
 
     def _tell(self, call: _Call, output: ToolOutput) -> None:
         """Store a tool's output in memory and wake the driver. Runs on the tool's own thread."""
@@ -348,36 +338,25 @@ class Continuing:
         self._wake()
 
     def _note_finished(self) -> None:
-        now = time.monotonic()
-        for call, (tool, deadline) in self._running.items():
-            if tool is not None and now >= deadline + 2.0:
-                _log.warning("%s; it is left alone on its thread", timed_out(tool))
-                self._finished.append(ToolResult(*call, *tool.failed(timed_out(tool))))
-        while self._finished:
-            self._unwritten.append(self._finished.popleft())
-        done: list[ToolResult] = []
-        over: set[_Call] = set()
-        for result in self._unwritten:
+        # Other threads append to it meanwhile.
+        done = [self._finished[place] for place in range(len(self._finished))]
+        if not done:
+            return
+        with self._ledger.write() as tx:
+            conversations.finish_calls(tx, done, process=self._process, now=time.time())
+        reach(CrashPoint.AFTER_TOOL_RECORDED)
+        for result in done:
+            # Only now: results that could not be written are written by the next look.
+            self._finished.popleft()
             call = (result.seq, result.sending, result.tool_use_id)
-            # A result that arrives after the tool's timeout is dropped.
-            if call in self._running and call not in over:
-                over.add(call)
-                done.append(result)
-        if done:
-            with self._ledger.write() as tx:
-                conversations.finish_calls(tx, done, process=self._process, now=time.time())
-            reach(CrashPoint.AFTER_TOOL_RECORDED)
-        for call in over:
-            del self._running[call]
+            self._running.discard(call)
             self._workbench.running.discard(call)
-            standing = self._standing.get(call[0])
-            if standing is None or standing.row.answered_by != call[1]:
+            standing = self._standing.get(result.seq)
+            if standing is None or standing.row.answered_by != result.sending:
                 continue
-            standing.missing.discard(call[2])
+            standing.missing.discard(result.tool_use_id)
             if not standing.missing:
                 standing.state, standing.since = "ready", time.monotonic()
-        # Only now: results that could not be written are written by the next look.
-        self._unwritten.clear()
 
     # Queueing -----------------------------------------------------------------------------------
 
@@ -400,18 +379,20 @@ class Continuing:
 
     def _queue(self, seat: Seat, standings: list[_Standing]) -> None:
         """Queue the next turns of conversations of one run, so that they share batches."""
-        chunk: list[NextTurn] = []
+        chunk: list[conversations.NextTurn] = []
+        ends: _Ends = []
         size = 0
         linger: float = standings[0].row.linger
         for position, standing in enumerate(standings, 1):
-            turn = self._next_turn(standing)
-            if len(turn.body) + ITEM_OVERHEAD + 20 > MAX_BODY_BYTES:
-                note = f"its next turn has {len(turn.body):,} bytes, more than a batch can carry"
-                with self._ledger.write(seat) as tx:
-                    conversations.stop(tx, turn.seq, turn.answered_by, Stop.TOO_LARGE, note)
-            else:
-                chunk.append(turn)
-                size += len(turn.body)
+            row = standing.row
+            with self._ledger.read() as tx:
+                step = self._follow(tx, standing)
+            if isinstance(step, NextTurn):
+                body = step.params
+                chunk.append(conversations.NextTurn(row.seq, row.answered_by, body, step.rejects))
+                size += len(body)
+            elif isinstance(step, End):
+                ends.append((row, step))
             is_last = position == len(standings)
             if chunk and (is_last or len(chunk) >= CHUNK_TURNS or size >= CHUNK_BYTES):
                 reach(CrashPoint.BEFORE_NEXT_TURN)
@@ -421,25 +402,89 @@ class Continuing:
                     conversations.next_turns(tx, chunk, due=due)
                 reach(CrashPoint.AFTER_NEXT_TURN)
                 chunk, size = [], 0
+        self._end(seat, ends)
         for standing in standings:
-            self._standing.pop(standing.row.seq, None)
-
-    def _next_turn(self, standing: _Standing) -> NextTurn:
-        row = standing.row
-        with self._ledger.read() as tx:
-            params, line = conversations.turn_of(tx, row.seq, row.answered_by)
-            message = message_of_line(line)
-            if standing.problem is not None:
-                body = after_rejection(params, message, correction(standing.problem))
-            elif row.disposition == "tools":
-                recorded = conversations.calls_of(tx, row.seq, row.answered_by)
-                body = after_tools(params, message, _outcomes(tool_uses(message), recorded))
-            else:
-                body = after_pause(params, message)
-        return NextTurn(row.seq, row.answered_by, body, standing.problem is not None)
+            if standing.state == "ready":
+                self._standing.pop(standing.row.seq, None)
 
 
-def _outcomes(uses: Iterable[ToolUse], recorded: dict[str, Any]) -> list[Outcome]:
-    return [
-        Outcome(use.id, recorded[use.id].output, bool(recorded[use.id].is_error)) for use in uses
-    ]
+class ConversationLoop:
+    """When to check the conversations of a driver's workspace, and how long to wait for tools."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        workbench: Workbench | None,
+        *,
+        workspace: Callable[[], int],
+        stopping: Callable[[], bool],
+        changed: Callable[[], None],
+    ) -> None:
+        """Set up with the tools in ``workbench``; ``changed`` is called after each look."""
+        self._workbench = workbench or Workbench()
+        self._workspace = workspace
+        self._stopping = stopping
+        self._changed = changed
+        self._wake = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._conversations = Conversations(ledger, self._workbench, self._tool_has_ended)
+
+    def wake(self) -> None:
+        """Look now, because an answer may have arrived."""
+        self._wake.set()
+
+    async def run(self, seat: Seat) -> None:
+        """Look until the driver stops. Raises `Deposed`."""
+        while not self._stopping():
+            self._wake.clear()
+            await self._sleep(await self._pass(seat))
+
+    async def finish(self, seat: Seat) -> None:
+        """Do everything that conversations wait for, including their tools, once."""
+        rest = await self._pass(seat, patient=False)
+        while self._conversations.running and not self._stopping():
+            await self._sleep(rest)
+            self._wake.clear()
+            rest = await self._pass(seat, patient=False)
+
+    async def run_given_tools(self) -> None:
+        """Run the tools that callers supplied here, while another process drives without them."""
+        if self._workbench.has_given or self._conversations.running:
+            await self._pass(None)
+
+    async def let_tools_end(self) -> None:
+        """Wait for running tools to end, because an interrupted tool may never run again."""
+        end = time.monotonic() + TOOL_GRACE
+        while self._conversations.running and time.monotonic() < end:
+            self._wake.clear()
+            await self._pass(None, starting=False)
+            if self._conversations.running:
+                await sleep_or_wake(self._wake, 1.0)
+
+    async def _pass(
+        self, seat: Seat | None, *, starting: bool = True, patient: bool = True
+    ) -> float:
+        """Do what conversations wait for; return the seconds until the next pass."""
+        self._loop = asyncio.get_running_loop()
+        workspace_id = self._workspace()
+        if not self._conversations.concerns(workspace_id):
+            return LONGEST_SLEEP
+        # On a thread, because it calls the caller's judge and reads long conversations.
+        rest = await in_a_thread(
+            self._conversations.look, workspace_id, seat, starting=starting, patient=patient
+        )
+        self._changed()
+        return rest
+
+    async def _sleep(self, seconds: float) -> None:
+        if self._stopping():
+            return
+        # Other tasks run once even if the event is already set.
+        await asyncio.sleep(0)
+        await sleep_or_wake(self._wake, min(seconds, LONGEST_SLEEP))
+
+    def _tool_has_ended(self) -> None:
+        assert self._loop is not None, "tools are started by a pass"
+        # If the loop is closed, nobody waits for it.
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._wake.set)

@@ -16,8 +16,10 @@ from typing import Protocol
 
 from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.durations import format_duration
+from claude_batch.core.plurals import count_of
 from claude_batch.core.states import BatchState, RequestState
 from claude_batch.ledger import cost_sums, queries, run_deadlines
+from claude_batch.ledger.live_calls import groups_live_calls
 from claude_batch.ledger.run_deadlines import Experience
 from claude_batch.ledger.store import Ledger, Record, Seat, Transaction
 
@@ -130,16 +132,15 @@ class Deadlines:
                 self._conclude(tx, run, f"missed: {_UNDRIVEN}")
         reach(CrashPoint.AFTER_MARGIN)
         what = (
-            "what did not run by then goes to the live API"
+            "every request that did not run is sent live"
             if run.fallback == "live"
-            else "what did not run by then ends as expired"
+            else "every request that did not run expires"
         )
         _log.warning(
-            "%s: its deadline is in %s and %d requests are unfinished: they are withdrawn from "
-            "batches, and %s",
+            "%s: its deadline is in %s and %s unfinished; its batches are canceled, and %s",
             run.id,
             _words(max(0.0, run.deadline - now)),
-            unfinished,
+            count_of(unfinished, "request is", "requests are"),
             what,
         )
 
@@ -179,15 +180,16 @@ def missed_because(standing: Mapping[tuple[str, str], int], halted: str | None) 
     """Return why a run missed its deadline, from the states of its unfinished requests."""
     at_api = (BatchState.IN_PROGRESS, BatchState.CANCELING, BatchState.ENDED)
     unknown = (BatchState.SUBMITTING, BatchState.UNKNOWN)
+    live = tuple(filter(groups_live_calls, BatchState))
     reasons: list[str] = []
     if halted is not None:
         reasons.append(f"sending is halted ({halted})")
     for states, words in (
-        (at_api, "are in batches that were cancelled and have not ended"),
-        (unknown, "were sent, and it is not known yet whether the API took them"),
-        ((BatchState.PACKED,), "wait to be withdrawn"),
-        ((BatchState.LIVE,), "are asked live just now"),
-        (("",), "wait for their turn at the live API"),
+        (at_api, "in batches that were canceled and have not ended"),
+        (unknown, "sent, but it is not known yet whether the API accepted them"),
+        ((BatchState.PACKED,), "waiting to be withdrawn"),
+        (live, "in a live call"),
+        (("",), "waiting for a live call"),
     ):
         count = sum(
             number
@@ -195,10 +197,10 @@ def missed_because(standing: Mapping[tuple[str, str], int], halted: str | None) 
             if of_batch in states and state != RequestState.CONTINUING
         )
         if count:
-            reasons.append(f"{count} requests {words}")
+            reasons.append(f"{count_of(count, 'request')} {words}")
     between = sum(n for (state, _), n in standing.items() if state == RequestState.CONTINUING)
     if between:
-        reasons.append(f"{between} requests are between two turns of their conversation")
+        reasons.append(f"{count_of(between, 'conversation')} between two turns")
     return "; ".join(reasons)
 
 

@@ -14,6 +14,7 @@ from claude_batch.core.errors import (
     BatchTimeoutError,
     EngineStoppedError,
 )
+from claude_batch.core.plurals import count_of
 from claude_batch.core.settings import BatchProcessingMode
 from claude_batch.lifecycle.driver import Driver
 from claude_batch.wire.batches_client import ApiError, BatchesClient, Unreachable
@@ -56,8 +57,8 @@ def halted_error(row: Any) -> AccountHaltedError:
     """Return the error of a halted workspace, from its row."""
     words = f"{row.halt_type}: {row.halt_message}" if row.halt_type else row.halt_message
     return AccountHaltedError(
-        f"sending is halted ({row.halt_reason}): {words}. Nothing was marked failed: every request "
-        "stays queued. Once the cause is gone, `claude-batch resume` or the same call goes on",
+        f"sending is halted ({row.halt_reason}): {words}. Nothing was marked failed: every "
+        "request stays queued. Fix the cause, then run `claude-batch resume` or repeat the call",
         reason=row.halt_reason,
         error_type=row.halt_type,
     )
@@ -72,9 +73,9 @@ def timed_out_error(
     if anything does.
     """
     kept = (
-        "it was cancelled; what had finished is kept"
+        "it was cancelled; the results so far are kept"
         if mode.on_timeout == "cancel"
-        else "it stays in the ledger; `claude-batch resume` goes on with it"
+        else "it stays in the ledger; continue with `claude-batch resume`"
     )
     where = f"batch {batch_id}" if batch_id else "not yet submitted"
     if held:
@@ -94,14 +95,14 @@ def run_timed_out_error(
     ``unknown`` is the number of requests that the API may or may not have accepted.
     """
     kept = (
-        "it was cancelled; what had finished is kept"
+        "it was cancelled; the results so far are kept"
         if cancelled
-        else f"everything is kept; `claude-batch resume {run_id}` goes on"
+        else f"everything is kept; continue with `claude-batch resume {run_id}`"
     )
     if unknown:
         kept += (
-            f". Of {unknown} requests it is unknown whether the API took them; they are not "
-            "sent again, since they may have been paid for"
+            f". It is unknown whether the API accepted {count_of(unknown, 'request')}; not sent "
+            "again, because they may have been paid for"
         )
     return BatchTimeoutError(
         f"run {run_id} did not finish within max_wait ({max_wait:g} s): {kept}",
@@ -116,8 +117,8 @@ def other_key_error(run_id: str, theirs: str | None, ours: str | None) -> Accoun
     words = f"run {run_id} waits in the workspace of another key{named}; use that key"
     if theirs is None or ours is None:
         words += (
-            ". If both keys belong to one workspace, say so: "
-            f"`claude-batch ledger confirm-key {run_id}`"
+            ". If both keys belong to one workspace, confirm it with `claude-batch ledger "
+            f"confirm-key {run_id}`"
         )
     return AccountHaltedError(f"{words}. Everything is kept", reason="other_key")
 

@@ -29,6 +29,7 @@ from claude_batch.ledger import (
 from claude_batch.ledger.high_water import HighWater
 from claude_batch.ledger.store import Deposed, Ledger, Seat
 from claude_batch.lifecycle.collection import Collection
+from claude_batch.lifecycle.conversation_driver import ConversationLoop
 from claude_batch.lifecycle.deadline_driver import Deadlines
 from claude_batch.lifecycle.event_loop_thread import sleep_or_wake
 from claude_batch.lifecycle.event_reports import Telling
@@ -40,11 +41,11 @@ from claude_batch.lifecycle.polling import Polling
 from claude_batch.lifecycle.reconciliation import Reconciliation
 from claude_batch.lifecycle.refusals import Refusals
 from claude_batch.lifecycle.seat import note_interrupted, seat_is_taken, seat_lock, take_seat_lock
-from claude_batch.lifecycle.submission import LONGEST_WAIT, Submission, backoff
+from claude_batch.lifecycle.submission import Submission
 from claude_batch.lifecycle.tool_runner import Workbench
-from claude_batch.lifecycle.turn_driver import Turning
 from claude_batch.money.prices import prices_of
 from claude_batch.wire.batches_client import ApiError, BatchesClient, Unreachable
+from claude_batch.wire.retry_policy import LONGEST_WAIT, SENDING
 
 _log = logging.getLogger(__name__)
 
@@ -137,7 +138,7 @@ class Driver:
             telling=self.telling,
         )
         self._high_water = HighWater(ledger)
-        self._turning = Turning(
+        self._conversations = ConversationLoop(
             ledger,
             workbench,
             workspace=lambda: self.workspace_id,
@@ -150,13 +151,13 @@ class Driver:
         self._wake_send.set()
         self._wake_poll.set()
         self._live.wake()
-        self._turning.wake()
+        self._conversations.wake()
 
     def _live_changed(self) -> None:
         self._changed()
         self._wake_poll.set()
         self._wake_send.set()  # the ended calls may have held other requests back
-        self._turning.wake()
+        self._conversations.wake()
 
     def _turns_changed(self) -> None:
         self._changed()
@@ -196,17 +197,17 @@ class Driver:
             self._wake_poll.clear()
             with self._sit() as seat:
                 if seat is None:
-                    await self._turning.run_given_tools()
+                    await self._conversations.run_given_tools()
                     await self._sleep(self._wake_poll, SEAT_RETRY)
                     continue
                 try:
                     await self._drive(seat)
                 except* Deposed:
-                    _log.warning("another process drives this ledger now; waiting for the seat")
+                    _log.warning("another process drives this ledger; waiting until it ends")
                 except* _KeyRefused:
                     # Another process may have a key that works, so let it take the leader lock.
                     self.contact.made = False
-        await self._turning.let_tools_end()
+        await self._conversations.let_tools_end()
 
     async def advance(self) -> bool:
         """Make one pass over all due work; False means that another process holds the lock."""
@@ -216,14 +217,14 @@ class Driver:
             if seat is None:
                 return False
             await self._poll_pass(seat)
-            await self._turning.finish(seat)
+            await self._conversations.finish(seat)
             while await self._send_pass(seat) == 0.0 and not self._stopping:
                 pass
             await self._poll_pass(seat)
-            await self._turning.finish(seat)
+            await self._conversations.finish(seat)
             # Live answers arrive at once, and may need another turn.
             while await self._live.drain(seat):
-                await self._turning.finish(seat)
+                await self._conversations.finish(seat)
             self._look_at_deadlines(seat)
         return True
 
@@ -291,7 +292,7 @@ class Driver:
         self.contact.last_failure = reason
         _log.warning("%s cannot be reached: %s", self._client.base_url, reason)
         self._changed()
-        return min(backoff(self.contact.failures), LONGEST_SLEEP)
+        return min(SENDING(self.contact.failures), LONGEST_SLEEP)
 
     @contextlib.contextmanager
     def _sit(self) -> Generator[Seat | None]:
@@ -318,7 +319,7 @@ class Driver:
             self._send_task = group.create_task(self._heeding_the_disk(self._send_loop, seat))
             self._poll_task = group.create_task(self._heeding_the_disk(self._poll_loop, seat))
             group.create_task(self._heeding_the_disk(self._live.run, seat))
-            group.create_task(self._heeding_the_disk(self._turning.run, seat))
+            group.create_task(self._heeding_the_disk(self._conversations.run, seat))
         if self._disk_fault is not None:
             raise self._disk_fault
 
@@ -403,11 +404,25 @@ class Driver:
     async def _poll_pass(self, seat: Seat) -> float:
         """Cancel, check and collect what is due; return the seconds until the next pass."""
         self._look_at_deadlines(seat)
+        await self._observe(seat)
+        await self._collect(seat)
+        self.telling.measure(seat.workspace_id)
+        # The collected results may have ended a run, or left work for the live API.
+        again = min(self._keep_log_short(), self._look_at_deadlines(seat))
+        with self._ledger.read() as tx:
+            due = collected_batches.next_check_of(tx, seat.workspace_id)
+        return again if due is None else max(0.0, min(again, due - time.time()))
+
+    async def _observe(self, seat: Seat) -> None:
+        """Cancel what the user cancelled, and learn which batches exist and have ended."""
         await self._polling.cancel_requested(seat)
         await self._polling.check_due(seat, time.time())
         if await self._reconciliation.reconcile(seat, time.time()):
             self._changed()
             self._wake_send.set()
+
+    async def _collect(self, seat: Seat) -> None:
+        """Collect the batches that have ended."""
         with self._ledger.read() as tx:
             ended = collected_batches.ended_batches(tx, seat.workspace_id, time.time())
         for batch_id in ended:
@@ -416,15 +431,9 @@ class Driver:
             await self._collection.collect(seat, batch_id)
             self._changed()
             self._live.wake()
-            self._turning.wake()
+            self._conversations.wake()
             self._wake_send.set()
             self._keep_log_short()
-        self.telling.measure(seat.workspace_id)
-        # The collected results may have ended a run, or left work for the live API.
-        again = min(self._keep_log_short(), self._look_at_deadlines(seat))
-        with self._ledger.read() as tx:
-            due = collected_batches.next_check_of(tx, seat.workspace_id)
-        return again if due is None else max(0.0, min(again, due - time.time()))
 
     def _look_at_deadlines(self, seat: Seat) -> float:
         changed, again = self._deadlines.look(seat, time.time())

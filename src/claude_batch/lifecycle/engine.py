@@ -41,7 +41,7 @@ from claude_batch.lifecycle.doors import (
     timed_out_error,
 )
 from claude_batch.lifecycle.driver import Driver
-from claude_batch.lifecycle.event_loop_thread import EngineLoop
+from claude_batch.lifecycle.event_loop_thread import EventLoopThread
 from claude_batch.lifecycle.notices import Noticing
 from claude_batch.lifecycle.observers import Observers
 from claude_batch.lifecycle.tool_runner import Talk, ToolFinder, Workbench
@@ -100,8 +100,9 @@ class Engine:
         self.noticing: Noticing = Noticing(ledger, self.observers, lambda: self._doors.values())
         self._watch_for_others = ledger.watch()
         self._readers = ThreadPoolExecutor(4, thread_name_prefix="claude-batch-read")
-        self._stop = asyncio.Event()
-        self._loop = EngineLoop(self._main)
+        self._watching: asyncio.Task[None] | None = None
+        self._loop = EventLoopThread("claude-batch-engine")
+        self._loop.soon(self._begin)
 
     # Opening and closing ---------------------------------------------------------------------
 
@@ -125,8 +126,8 @@ class Engine:
             if engine is not None and not engine._loop.closed:
                 if engine.settings != settings:
                     raise ActorConfigurationError(
-                        f"the ledger {location} is open in this process with other settings "
-                        f"({engine.settings}); give all its providers the same"
+                        f"the ledger {location} is already open in this process with other "
+                        f"settings ({engine.settings}); use the same settings for all its providers"
                     )
             else:
                 ledger = Ledger(location)
@@ -147,12 +148,7 @@ class Engine:
         self._end()
 
     def _end(self) -> None:
-        def stop() -> None:
-            for door in self._doors.values():
-                door.driver.stop()
-            self._stop.set()
-
-        self._loop.close(stop, STOP_SECONDS + LAST_SECONDS)
+        self._loop.close(self._finish, STOP_SECONDS + LAST_SECONDS)
         self.observers.close()
         self._readers.shutdown(wait=False)
 
@@ -199,9 +195,9 @@ class Engine:
             if not isinstance(cause, LedgerError):
                 _log.error("the engine stopped", exc_info=cause)
                 cause = EngineStoppedError(
-                    f"the engine stopped: {type(cause).__name__}: {cause}. What was stored is in "
-                    f"the ledger {self.ledger.location}; once the cause is gone, "
-                    "`claude-batch resume` goes on"
+                    f"the engine stopped: {type(cause).__name__}: {cause}. Everything stored is "
+                    f"in the ledger {self.ledger.location}; fix the cause, then run "
+                    "`claude-batch resume`"
                 )
             self._fail(cause)
             self._notify()
@@ -211,32 +207,33 @@ class Engine:
         self._failure = self._failure or failure
         self._waiting.fail(self._waiting.all(), lambda _: failure)
 
-    async def _main(self) -> None:
-        watching = asyncio.create_task(self._watch(self._watch_for_others))
+    def _begin(self) -> None:
+        self._watching = asyncio.create_task(self._watch(self._watch_for_others))
         self._readers.submit(sweep, self.ledger, self.process)
-        try:
-            await self._stop.wait()
-        finally:
-            watching.cancel()
-            tasks = [door.task for door in self._doors.values() if door.task is not None]
-            if tasks:
-                # Live calls may take this long and a POST a shorter time; everything else ends at
-                # once.
-                await asyncio.wait(tasks, timeout=STOP_SECONDS)
-            await self._loop.end_the_rest()
-            self._see_off()
-            stopped = EngineStoppedError(
-                "the provider was closed while the call waited; its request stays in the ledger"
-            )
-            self._waiting.fail(self._waiting.all(), lambda _: stopped)
-            self._notify()
-            for door in self._doors.values():
-                await door.client.close()
-            self._note()
-            self.noticing.look_once_more()
-            self._watch_for_others.close()
-            self._lock.release()
-            self.ledger.close()
+
+    async def _finish(self) -> None:
+        for door in self._doors.values():
+            door.driver.stop()
+        if self._watching is not None:
+            self._watching.cancel()
+        tasks = [door.task for door in self._doors.values() if door.task is not None]
+        if tasks:
+            # Live calls may take this long and a POST a shorter time; everything else ends at once.
+            await asyncio.wait(tasks, timeout=STOP_SECONDS)
+        await self._loop.end_the_rest()
+        self._see_off()
+        stopped = EngineStoppedError(
+            "the provider was closed while the call waited; its request stays in the ledger"
+        )
+        self._waiting.fail(self._waiting.all(), lambda _: stopped)
+        self._notify()
+        for door in self._doors.values():
+            await door.client.close()
+        self._note()
+        self.noticing.look_once_more()
+        self._watch_for_others.close()
+        self._lock.release()
+        self.ledger.close()
 
     # Changes ---------------------------------------------------------------------------------
 
@@ -376,7 +373,7 @@ class Engine:
                     self._flush_planned = True
                     self._loop.soon(self._flush)
                 return
-        settle(future, EngineStoppedError("the provider is closed; make a new one"))
+        settle(future, EngineStoppedError("the provider is closed; create a new one"))
 
     def acknowledge(self, seq: int, *, taken: bool) -> None:
         """Record whether an answer reached its caller; if it did not, it becomes an orphan."""
@@ -488,7 +485,7 @@ class Engine:
             except LedgerError as error:
                 # Not fatal: an answer that is not marked as taken costs nothing when it is
                 # requested again.
-                _log.warning("taken answers could not be noted: %s", error)
+                _log.warning("delivered answers could not be recorded: %s", error)
 
     @property
     def process(self) -> str:

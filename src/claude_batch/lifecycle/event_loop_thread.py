@@ -1,9 +1,14 @@
-"""An event loop in a thread, whose end leaves no caller waiting."""
+"""Event loops in threads of their own, whose end leaves no caller waiting.
+
+docs/explanation/decisions/0012-event-loop-threads.md says why no library's class is used.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
+import os
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
@@ -12,32 +17,39 @@ from typing import Any, ParamSpec, TypeVar
 
 from claude_batch.core.errors import EngineStoppedError
 
+_log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 _P = ParamSpec("_P")
 
 
-class EngineLoop:
-    """Runs one coroutine, and submitted work, on its own thread.
+class EventLoopThread:
+    """An event loop in its own daemon thread, which starts at once.
 
-    One lock decides whether submitted work comes before the end or is refused.
+    One lock decides whether submitted work comes before the end or is refused. The thread is a
+    daemon, so that a program that never closes its provider can end.
     """
 
-    def __init__(self, main: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Start ``main`` at once; it must await `end_the_rest` before it returns."""
+    def __init__(self, name: str, *, closed: str = "the provider was closed meanwhile") -> None:
+        """Start the thread; ``closed`` is the message for work that closing has cut off."""
         self.gate: threading.RLock = threading.RLock()  # a signal handler may enter it again
         self._closed = False
+        self._words = closed
+        self._process = os.getpid()
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(
-            target=self._run, args=(main,), name="claude-batch-engine", daemon=True
-        )
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
-    def _run(self, main: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
         try:
-            self._loop.run_until_complete(main())
+            self._loop.run_forever()
         finally:
             self._loop.close()
+
+    @property
+    def alive(self) -> bool:
+        """Return False after a fork, because threads stay with the parent process."""
+        return self._process == os.getpid() and self._thread.is_alive()
 
     @property
     def closed(self) -> bool:
@@ -52,12 +64,15 @@ class EngineLoop:
             return not self._closed
 
     def run(self, work: Coroutine[Any, Any, _T]) -> Future[_T]:
-        """Start a coroutine from any thread. Raises `EngineStoppedError` if the loop is closed."""
+        """Start a coroutine from any thread; cancelling the future cancels the coroutine.
+
+        Never waits for the loop. Raises `EngineStoppedError` if the loop is closed.
+        """
         with self.gate:
             if not self._closed:
                 return asyncio.run_coroutine_threadsafe(self._ended_by_us(work), self._loop)
         work.close()
-        raise EngineStoppedError("the provider is closed; make a new one")
+        raise EngineStoppedError("the provider is closed; create a new one")
 
     async def _ended_by_us(self, work: Coroutine[Any, Any, _T]) -> _T:
         try:
@@ -65,25 +80,75 @@ class EngineLoop:
         except asyncio.CancelledError:
             if not self._closed:
                 raise
-            raise EngineStoppedError("the provider was closed meanwhile") from None
+            # The caller was not cancelled, so it must not receive a `CancelledError`.
+            raise EngineStoppedError(self._words) from None
 
-    def close(self, last: Callable[[], None], seconds: float) -> None:
-        """Refuse new work, call ``last`` on the loop, and wait up to ``seconds`` for its end."""
+    def close(
+        self, last: Callable[[], Coroutine[Any, Any, None]], seconds: float | None = None
+    ) -> None:
+        """Refuse new work, run ``last``, and end; wait for the end, at most ``seconds``.
+
+        ``last`` must await `end_the_rest`.
+        """
         with self.gate:
             if self._closed:
                 return
             # Set before the loop can end anything, because cancelled work reads the reason from it.
             self._closed = True
-            self._loop.call_soon_threadsafe(last)
+            asyncio.run_coroutine_threadsafe(self._end(last), self._loop)
         if threading.current_thread() is not self._thread:
             self._thread.join(seconds)
 
+    async def _end(self, last: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        try:
+            await last()
+        except Exception:
+            _log.exception("the thread %s did not end cleanly", self._thread.name)
+        finally:
+            self._loop.stop()
+
     async def end_the_rest(self) -> None:
         """Cancel every other task of the loop, and wait for their end."""
+        await asyncio.sleep(0)  # let new tasks begin, so that they receive the cancellation
         others = asyncio.all_tasks() - {asyncio.current_task()}
         for task in others:
             task.cancel()
         await asyncio.gather(*others, return_exceptions=True)
+
+
+class SharedEventLoop:
+    """An event loop that the whole process shares; its thread starts with the first use."""
+
+    def __init__(self, name: str) -> None:
+        """Set up the loop; ``name`` is that of its thread."""
+        self._name = name
+        self._forget()
+        os.register_at_fork(after_in_child=self._forget)
+
+    def _forget(self) -> None:
+        self._lock = threading.Lock()
+        self._thread: EventLoopThread | None = None
+
+    def run(self, work: Coroutine[Any, Any, _T]) -> Future[_T]:
+        """Start a coroutine from any thread; cancelling the future cancels the coroutine."""
+        with self._lock:
+            if self._thread is None:
+                self._thread = EventLoopThread(self._name)
+            return self._thread.run(work)
+
+    def abandon(self) -> None:
+        """Drop a blocked event loop; later work gets a new one."""
+        with self._lock:
+            self._thread = None
+
+
+def wait_for(future: Future[_T]) -> _T:
+    """Return the future's result; an interrupt (Ctrl-C) during the wait cancels the future."""
+    try:
+        return future.result()
+    except BaseException:
+        future.cancel()  # no effect if it is done
+        raise
 
 
 async def sleep_or_wake(wake: asyncio.Event, seconds: float) -> None:

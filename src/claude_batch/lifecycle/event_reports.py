@@ -24,7 +24,7 @@ from claude_batch.core.states import RequestState
 from claude_batch.core.usage import Usage
 from claude_batch.ledger import event_sums, queries
 from claude_batch.ledger.collected_batches import Collected, NewResult
-from claude_batch.ledger.event_sums import Told
+from claude_batch.ledger.event_sums import AnswerRecord, BatchSums
 from claude_batch.ledger.live_calls import Waiting
 from claude_batch.ledger.store import Ledger
 from claude_batch.lifecycle.observers import NOBODY, Observers
@@ -59,7 +59,7 @@ def _harmless() -> Generator[None]:
     try:
         yield
     except Exception:
-        _log.exception("observers could not be told")
+        _log.exception("events could not be delivered to the observers")
 
 
 class Telling:
@@ -139,35 +139,16 @@ class Telling:
             if not self.observers.wants(ResultsCollected):
                 return
             sums = event_sums.sums_of_batch(tx, row.id)
-        outcomes: Counter[str] = Counter()
-        errors: Counter[str] = Counter()
-        models: Counter[str] = Counter()
-        for each in sums:
-            outcomes[each.outcome] += each.results
-            if each.outcome != "succeeded":
-                errors[each.error_type or each.outcome] += each.results
-            elif each.model is not None:
-                models[each.model] += each.results
         self.observers.tell(
             ResultsCollected(
                 **self.here,
+                **_totals(sums),
                 batch=row.id,
                 batch_id=row.remote_id,
                 requests=row.request_count,
                 run_ids=tuple(run.id for run in runs),
-                outcomes=dict(outcomes),
-                errors=dict(errors),
                 final=collected.final,
                 missing=collected.lost + collected.retried["missing"],
-                models=dict(models),
-                input_tokens=sum(each.input_tokens for each in sums),
-                output_tokens=sum(each.output_tokens for each in sums),
-                cache_read_tokens=sum(each.cache_read_tokens for each in sums),
-                cache_write_tokens=sum(each.cache_write_tokens for each in sums),
-                cost=sum(each.cost for each in sums),
-                unpriced=sum(
-                    each.results - each.priced for each in sums if each.outcome == "succeeded"
-                ),
                 submitted=row.submitted,
                 ended=row.ended,
                 traces=tuple(dict.fromkeys(run.trace for run in runs if run.trace is not None)),
@@ -177,8 +158,8 @@ class Telling:
     def _answered(self, row: Any) -> Iterator[RequestsAnswered]:
         for page in event_sums.results_of_batch(self._ledger, row.id):
             actors: dict[str, list[AnsweredRequest]] = {}
-            for told in page:
-                actors.setdefault(told.actor, []).append(_answer(told))
+            for record in page:
+                actors.setdefault(record.actor, []).append(_answer(record))
             for actor, answers in actors.items():
                 yield RequestsAnswered(
                     **self.here,
@@ -216,60 +197,30 @@ class Telling:
                 self.observers.tell(event)
 
     def _call_sums(self, ended: Sequence[CallEnd]) -> None:
-        found = [end.result for end in ended if end.result is not None]
-        outcomes = Counter(result.outcome for result in found)
-        outcomes.update("lost" for end in ended if end.state is RequestState.LOST)
-        if not outcomes:
+        records = [_record_of(end.request, end.result) for end in ended if end.result is not None]
+        totals = _totals([_sums_of(record) for record in records])
+        lost = sum(end.state is RequestState.LOST for end in ended)
+        if lost:
+            totals["outcomes"]["lost"] = lost
+        if not totals["outcomes"]:
             return
-        usages = [result.usage for result in found if result.usage is not None]
-        answers = [result for result in found if result.outcome == RequestState.SUCCEEDED]
+        run_ids = tuple(dict.fromkeys(end.request.run_id for end in ended))
+        requests = sum(totals["outcomes"].values())
         self.observers.tell(
-            CallsAnswered(
-                **self.here,
-                requests=sum(outcomes.values()),
-                run_ids=tuple(dict.fromkeys(end.request.run_id for end in ended)),
-                outcomes=dict(outcomes),
-                errors=dict(Counter(each.error_type for each in found if each.error_type)),
-                models=dict(Counter(each.model for each in answers if each.model)),
-                input_tokens=sum(usage.input_tokens for usage in usages),
-                output_tokens=sum(usage.output_tokens for usage in usages),
-                cache_read_tokens=sum(usage.cache_read_input_tokens for usage in usages),
-                cache_write_tokens=sum(usage.cache_creation_input_tokens for usage in usages),
-                cost=sum(each.cost or 0 for each in answers),
-                unpriced=sum(each.cost is None for each in answers),
-            )
+            CallsAnswered(**self.here, **totals, requests=requests, run_ids=run_ids)
         )
 
     def _calls_answered(self, ended: Sequence[CallEnd]) -> Iterator[RequestsAnswered]:
         now = time.time()
         for end in ended:
-            result, asked = end.result, end.request
-            if result is None:
+            if end.result is None:
                 continue
-            usage = result.usage or Usage()
-            answer = AnsweredRequest(
-                run_id=asked.run_id,
-                key=asked.key,
-                position=asked.position,
-                attempt=asked.attempts + 1,
-                outcome=result.outcome,
-                error_type=result.error_type,
-                request_model=model_at_beginning(asked.body[: event_sums.BEGINNING]),
-                model=result.model,
-                input_tokens=usage.input_tokens,
-                output_tokens=usage.output_tokens,
-                cache_read_tokens=usage.cache_read_input_tokens,
-                cache_write_tokens=usage.cache_creation_input_tokens,
-                cost=result.cost if result.outcome == RequestState.SUCCEEDED else None,
-                asked=asked.asked,
-                trace=asked.trace,
-            )
             yield RequestsAnswered(
                 **self.here,
                 batch=end.batch_id,
                 batch_id=None,
-                actor=asked.actor,
-                answers=(answer,),
+                actor=end.request.actor,
+                answers=(_answer(_record_of(end.request, end.result)),),
                 submitted=end.left,
                 ended=now,
             )
@@ -295,21 +246,81 @@ class Telling:
         )
 
 
-def _answer(told: Told) -> AnsweredRequest:
+def _totals(sums: Sequence[BatchSums]) -> dict[str, Any]:
+    """Return the fields that the events of a batch and of live calls share."""
+    outcomes: Counter[str] = Counter()
+    errors: Counter[str] = Counter()
+    models: Counter[str] = Counter()
+    unpriced = 0
+    for each in sums:
+        outcomes[each.outcome] += each.results
+        if each.outcome != RequestState.SUCCEEDED:
+            errors[each.error_type or each.outcome] += each.results
+            continue
+        unpriced += each.results - each.priced
+        if each.model is not None:
+            models[each.model] += each.results
+    return {
+        "outcomes": dict(outcomes),
+        "errors": dict(errors),
+        "models": dict(models),
+        "input_tokens": sum(each.input_tokens for each in sums),
+        "output_tokens": sum(each.output_tokens for each in sums),
+        "cache_read_tokens": sum(each.cache_read_tokens for each in sums),
+        "cache_write_tokens": sum(each.cache_write_tokens for each in sums),
+        "cost": sum(each.cost for each in sums),
+        "unpriced": unpriced,
+    }
+
+
+def _sums_of(record: AnswerRecord) -> BatchSums:
+    """Return the sums of a single answer."""
+    priced, cost = int(record.cost is not None), record.cost or 0
+    return BatchSums(
+        record.outcome, record.error_type, record.model, 1, *record.tokens, priced, cost
+    )
+
+
+def _record_of(asked: Waiting, result: NewResult) -> AnswerRecord:
+    """Return the answer of a live call as the ledger would return one of a batch."""
+    usage = result.usage or Usage()
+    return AnswerRecord(
+        seq=asked.seq,
+        sending=result.sending,
+        run_id=asked.run_id,
+        actor=asked.actor,
+        key=asked.key,
+        position=asked.position,
+        attempt=asked.attempts + 1,
+        outcome=result.outcome,
+        error_type=result.error_type,
+        beginning=asked.body[: event_sums.BEGINNING],
+        model=result.model,
+        input_tokens=usage.input_tokens,
+        output_tokens=usage.output_tokens,
+        cache_read_tokens=usage.cache_read_input_tokens,
+        cache_write_tokens=usage.cache_creation_input_tokens,
+        cost=result.cost if result.outcome == RequestState.SUCCEEDED else None,
+        asked=asked.asked,
+        trace=asked.trace,
+    )
+
+
+def _answer(record: AnswerRecord) -> AnsweredRequest:
     return AnsweredRequest(
-        run_id=told.run_id,
-        key=told.key,
-        position=told.position,
-        attempt=told.attempt,
-        outcome=told.outcome,
-        error_type=told.error_type,
-        request_model=model_at_beginning(told.beginning),
-        model=told.model,
-        input_tokens=told.input_tokens,
-        output_tokens=told.output_tokens,
-        cache_read_tokens=told.cache_read_tokens,
-        cache_write_tokens=told.cache_write_tokens,
-        cost=told.cost,
-        asked=told.asked,
-        trace=told.trace,
+        run_id=record.run_id,
+        key=record.key,
+        position=record.position,
+        attempt=record.attempt,
+        outcome=record.outcome,
+        error_type=record.error_type,
+        request_model=model_at_beginning(record.beginning),
+        model=record.model,
+        input_tokens=record.input_tokens,
+        output_tokens=record.output_tokens,
+        cache_read_tokens=record.cache_read_tokens,
+        cache_write_tokens=record.cache_write_tokens,
+        cost=record.cost,
+        asked=record.asked,
+        trace=record.trace,
     )

@@ -39,13 +39,13 @@ async def confirm_key(ledger: Ledger, client: BatchesClient, run_id: str) -> boo
         return False
     if there.base_url != here.base_url:
         raise ActorConfigurationError(
-            f"run {run_id} was asked at {there.base_url}, and this key is for {here.base_url}; "
-            f"name that server with --base-url. {_KEPT}"
+            f"run {run_id} was sent to {there.base_url}, but this key is for {here.base_url}; "
+            f"name the run's server with --base-url. {_KEPT}"
         )
     if there.name is not None and here.name is not None:
         raise ActorConfigurationError(
-            f"the API says that this key belongs to the workspace {here.name}, and run {run_id} "
-            f"waits in {there.name}; use a key of that one. {_KEPT}"
+            f"the API reports that this key belongs to the workspace {here.name}, but run "
+            f"{run_id} waits in {there.name}; use a key of that workspace. {_KEPT}"
         )
     with (
         every_seat(path, (ours, theirs), "what it drives is about to be moved"),

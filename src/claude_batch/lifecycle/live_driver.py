@@ -22,18 +22,15 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from enum import Enum
 from typing import Literal
 
-import msgspec
-
 from claude_batch.core.crash_points import CrashPoint, reach
-from claude_batch.core.errors import HaltReason, LedgerError
+from claude_batch.core.errors import HaltReason
 from claude_batch.core.outcome import Disposition, Outcome, next_step
 from claude_batch.core.settings import LedgerSettings
 from claude_batch.core.states import RequestState
 from claude_batch.ledger import halts, live_calls, queries, transitions
-from claude_batch.ledger.budgets import any_budget
+from claude_batch.ledger.charges import any_budget
 from claude_batch.ledger.collected_batches import NewResult
 from claude_batch.ledger.high_water import HighWater, count_post, note_behind
 from claude_batch.ledger.live_calls import Ended, Waiting
@@ -49,14 +46,16 @@ from claude_batch.lifecycle.collection import result_of
 from claude_batch.lifecycle.event_reports import CallEnd, Telling
 from claude_batch.lifecycle.mark_check import stop_behind
 from claude_batch.lifecycle.refusals import Refusals
-from claude_batch.lifecycle.submission import backoff
+from claude_batch.lifecycle.until_stored import until_stored
 from claude_batch.money.prices import prices_of
 from claude_batch.money.rates import FREE
 from claude_batch.wire.batches_client import BatchesClient
 from claude_batch.wire.encoding import LaneHeaders, custom_id
+from claude_batch.wire.error_table import ApiFault, SendVerdict
 from claude_batch.wire.live_client import LiveAnswer, LiveClient, asked_of, longest_silence
-from claude_batch.wire.messages import ResultLine, decode_line
+from claude_batch.wire.messages import ResultLine, decode_line, errored_line
 from claude_batch.wire.pace import Turn
+from claude_batch.wire.retry_policy import SENDING
 
 _log = logging.getLogger(__name__)
 
@@ -76,49 +75,33 @@ LONGEST_REST = 60.0
 LiveRetry = Literal["safe", "always"]
 
 
-class Verdict(Enum):
-    """Meaning of a call's end for its request."""
-
-    ANSWERED = "it has its answer"
-    REFUSED = "a definite no that passes: it waits again"
-    RETRY = "an error that passes: it waits again, and the attempt counts"
-    FAILED = "an error that stands"
-    ACCOUNT = "the fault of the account, or of the way there: it waits, and sending halts"
-    LOST = "it may have been paid for, and has no answer"
+_NOT_SENT = (Outcome.NOT_SENT, Disposition.RETRY)
+_ACCOUNT = (Outcome.NOT_SENT, Disposition.ACCOUNT)
+_LOST = (Outcome.MISSING, Disposition.FINAL)
 
 
-def judge(answer: LiveAnswer, retry: LiveRetry = "safe") -> Verdict:
-    """Return the verdict on a request after the end of its call.
+def judge(answer: LiveAnswer, retry: LiveRetry = "safe") -> tuple[Outcome, Disposition]:
+    """Return what the end of a call means for its request, in the words of a batch's result.
 
     ``safe``: only a definite no allows another attempt. ``always``: an error in the API's own
-    format also allows one.
+    format also allows one. A definite no that passes leaves the request unsent; if it is the fault
+    of the account, or of the way there, sending halts.
     """
-    if answer.message is not None or answer.malformed is not None:
-        return Verdict.ANSWERED
-    if answer.is_redirect:
-        return Verdict.ACCOUNT
+    if answer.is_answered:
+        return Outcome.SUCCEEDED, Disposition.FINAL
     fault = answer.fault
-    told = fault is not None and fault.from_api
-    if not (answer.is_definite_no or (retry == "always" and told)):
-        return Verdict.LOST
-    if answer.no_credential or (fault is not None and fault.account_reason is not None):
-        return Verdict.ACCOUNT
-    if fault is None or answer.is_refusal:
-        return Verdict.REFUSED
-    return Verdict.RETRY if fault.disposition is Disposition.RETRY else Verdict.FAILED
-
-
-_NOT_SENT = (Outcome.NOT_SENT, Disposition.FINAL)
-_OUTCOMES = {
-    Verdict.ANSWERED: (Outcome.SUCCEEDED, Disposition.FINAL),
-    Verdict.REFUSED: _NOT_SENT,
-    Verdict.RETRY: (Outcome.ERRORED, Disposition.RETRY),
-    Verdict.FAILED: (Outcome.ERRORED, Disposition.FINAL),
-    Verdict.ACCOUNT: _NOT_SENT,
-    Verdict.LOST: (Outcome.MISSING, Disposition.FINAL),
-}
-_STUMBLES = (Verdict.REFUSED, Verdict.RETRY, Verdict.LOST)
-"""Verdicts that delay the next call if the server itself failed."""
+    if fault is None:
+        if not answer.never_left:
+            return _LOST
+        return _ACCOUNT if answer.no_credential else _NOT_SENT
+    verdict = fault.verdict
+    if verdict is SendVerdict.UNKNOWN and not (retry == "always" and fault.from_api):
+        return _LOST
+    if fault.account_reason is not None or fault.is_redirect:
+        return _ACCOUNT
+    if verdict is SendVerdict.WAIT:
+        return _NOT_SENT
+    return Outcome.ERRORED, fault.disposition
 
 
 @dataclass(slots=True, eq=False)
@@ -184,11 +167,11 @@ class LiveCalls:
         try:
             while True:
                 self._wake.clear()
-                rest = LONGEST_REST if self._stopping() else self._start(seat)
+                rest = LONGEST_REST if self._stopping() else self._send(seat)
                 if not self._calls and (self._stopping() or (until_idle and rest)):
                     return
-                await self._wait(rest)
-                await self._record(seat)
+                await self._observe(rest)
+                await self._collect(seat)
                 # Any event that ended the wait may have freed room for the held requests.
                 self._held.clear()
         finally:
@@ -204,7 +187,8 @@ class LiveCalls:
                 self._client.leave()
                 self._client = None
 
-    async def _wait(self, seconds: float) -> None:
+    async def _observe(self, seconds: float) -> None:
+        """Wait until a call has ended, or for so many seconds."""
         woken = asyncio.ensure_future(self._wake.wait())
         try:
             await asyncio.wait(
@@ -215,10 +199,10 @@ class LiveCalls:
         finally:
             woken.cancel()
 
-    # Leaving -------------------------------------------------------------------------------------
+    # Sending -------------------------------------------------------------------------------------
 
-    def _start(self, seat: Seat) -> float:
-        """Start as many calls as allowed; return the seconds until the next check."""
+    def _send(self, seat: Seat) -> float:
+        """Send as many calls as allowed; return the seconds until the next check."""
         now = time.time()
         with self._ledger.read() as tx:
             state = queries.workspace_row(tx, seat.workspace_id)
@@ -331,11 +315,7 @@ class LiveCalls:
         reach(CrashPoint.AFTER_LIVE_CLAIM)
         for call, model, turn in claimed:
             asked = call.request
-            headers = LaneHeaders(
-                asked.api_version,
-                tuple(asked.betas.split(",")) if asked.betas else (),
-                asked.user_profile or None,
-            )
+            headers = LaneHeaders.of_lane(asked.api_version, asked.betas, asked.user_profile)
             timeout = longest_silence(asked_of(asked.body)[1])
             sent = self._client.send(turn, model, asked.body, headers, timeout=timeout)
             self._calls[asyncio.create_task(sent)] = call
@@ -356,32 +336,22 @@ class LiveCalls:
 
     # Answers -------------------------------------------------------------------------------------
 
-    async def _record(self, seat: Seat) -> None:
+    async def _collect(self, seat: Seat) -> None:
+        """Store the answers of the calls that have ended, and decide what follows."""
         done = [task for task in self._calls if task.done()]
         if not done:
             return
         reach(CrashPoint.AFTER_LIVE_ANSWER)
         ended = [(self._calls[task], task.result()) for task in done]
-        failures = 0
-        while True:
-            try:
-                with self._ledger.write(seat) as tx:
-                    told = self._note(tx, seat, ended)
-                break
-            except LedgerError as error:
-                # The answers exist only in this process, so keep trying to store them while it
-                # lives.
-                failures += 1
-                _log.error(
-                    "%d live answers cannot be stored yet: %s",
-                    len(ended),
-                    error,
-                    extra={"for_people": True},
-                )
-                await asyncio.sleep(backoff(failures) / 4)
+
+        def note() -> list[CallEnd]:
+            with self._ledger.write(seat) as tx:
+                return self._note(tx, seat, ended)
+
+        told = await until_stored(note, f"{len(ended)} live answers cannot be stored yet")
         for task in done:
             del self._calls[task]
-        self._answered += sum(judge(answer) is Verdict.ANSWERED for _, answer in ended)
+        self._answered += sum(answer.is_answered for _, answer in ended)
         reach(CrashPoint.AFTER_LIVE_RECORD)
         for words in self._warnings:
             _log.warning("%s", words, extra={"for_people": True})
@@ -396,57 +366,47 @@ class LiveCalls:
         final: list[Ended] = []
         told: list[CallEnd] = []
         for call, answer in ended:
-            asked = call.request
-            verdict = judge(answer, "always" if asked.retry == "always" else "safe")
-            may_be_paid = answer.may_be_billed
-            seq = asked.seq
+            asked, seq = call.request, call.request.seq
+            outcome, disposition = judge(answer, "always" if asked.retry == "always" else "safe")
+            step = next_step(outcome, disposition, transitions.standing_of(tx, seq))
+            state, may_be_paid = step.state, answer.may_be_billed
+            is_accounts = (outcome, disposition) == _ACCOUNT
             result: NewResult | None = None
-            lost: NewResult | None = None
-            state = RequestState.QUEUED
-            step = next_step(*_OUTCOMES[verdict], transitions.standing_of(tx, seq))
-            if verdict is Verdict.RETRY and step.state.is_final:
-                verdict = Verdict.FAILED
-            if verdict is Verdict.ANSWERED:
-                if answer.malformed is None:
-                    self._failures = 0
-                result, state = self._result(call, answer, now), RequestState.SUCCEEDED
-                if result.disposition == Disposition.MALFORMED:
-                    state = RequestState.MALFORMED
+            if outcome is Outcome.SUCCEEDED:
+                result = self._result(call, answer, now)
+                is_malformed = result.disposition == Disposition.MALFORMED
+                state = RequestState.MALFORMED if is_malformed else RequestState.SUCCEEDED
                 # The call that probed a halted account was answered.
                 self._refusals.lift(tx, seat.workspace_id)
-            elif verdict is Verdict.FAILED:
-                self._failures = 0
-                result, state = self._error(call, answer), RequestState.ERRORED
-            elif verdict is Verdict.LOST:
-                state = RequestState.LOST
-                if answer.fault is not None:
-                    lost = self._error(call, answer)
+            elif answer.fault is not None and outcome is not Outcome.NOT_SENT:
+                result = self._error(call, answer.fault)
+            if outcome is Outcome.MISSING:
                 _log.warning(
                     "%s: a live call may have been paid for and has no answer: %s",
                     asked.run_id,
                     _words(answer),
                 )
-            else:
-                if verdict is Verdict.RETRY:
-                    result = self._error(call, answer)
+            if state in (RequestState.QUEUED, RequestState.CANCELED):
+                if result is not None:
                     live_calls.keep_attempt(tx, call.batch_id, result)
                 live_calls.put_back(
                     tx, seq, call.batch_id, step, note=_words(answer), may_be_paid=may_be_paid
                 )
-                state = step.state
-                if verdict is Verdict.ACCOUNT:
-                    self._halt(tx, seat, answer)
-            is_malformed = answer.malformed is not None
-            if is_malformed or (verdict in _STUMBLES and (may_be_paid or answer.never_left)):
+            else:
+                final.append(Ended(call.batch_id, state, result, seq, may_be_paid))
+            ends = state.is_final and outcome in (Outcome.SUCCEEDED, Outcome.ERRORED)
+            if is_accounts:
+                self._halt(tx, seat, answer)
+            elif ends and answer.malformed is None:
+                self._failures = 0
+            elif answer.malformed is not None or may_be_paid or answer.never_left:
                 # A refused caller waits as the API asks; a failing server is given time. Calls that
                 # were in progress together and fail together count as one failure.
                 if call.failures >= self._failures:
                     self._failures += 1
-                self._not_before = time.monotonic() + backoff(self._failures)
-            if state not in (RequestState.QUEUED, RequestState.CANCELED):
-                final.append(Ended(call.batch_id, state, result or lost, seq, may_be_paid))
-            is_accounts = verdict is Verdict.ACCOUNT
-            told.append(CallEnd(asked, call.batch_id, result, state, is_accounts, call.left))
+                self._not_before = time.monotonic() + SENDING(self._failures)
+            known = None if outcome is Outcome.MISSING else result
+            told.append(CallEnd(asked, call.batch_id, known, state, is_accounts, call.left))
         live_calls.finish(tx, final, now)
         self._warnings = [
             words
@@ -496,28 +456,15 @@ class LiveCalls:
         seq, sending = call.request.seq, call.sending
         return result_of(line, raw, seq, sending, self._prices, batch=False, at=now)
 
-    def _error(self, call: _Call, answer: LiveAnswer) -> NewResult:
-        fault = answer.fault
-        assert fault is not None
+    def _error(self, call: _Call, fault: ApiFault) -> NewResult:
         error_type = fault.error_type or f"http_{fault.status}"
-        line = {
-            "custom_id": self._custom_id(call),
-            "result": {
-                "type": "errored",
-                "error": {
-                    "type": "error",
-                    "error": {"type": error_type, "message": fault.message},
-                    "request_id": fault.request_id,
-                },
-            },
-        }
         return NewResult(
             call.request.seq,
             call.sending,
             RequestState.ERRORED,
             fault.disposition,
             error_type,
-            msgspec.json.encode(line),
+            errored_line(self._custom_id(call), error_type, fault.message, fault.request_id),
             None,
             None,
             *FREE,

@@ -6,6 +6,7 @@ import logging
 
 from claude_batch.core import events
 from claude_batch.core.events import Event
+from claude_batch.core.plurals import count_of
 
 LOGGER = "claude_batch.events"
 """Name of the logger for events."""
@@ -54,14 +55,14 @@ def words_of(event: Event) -> str:
     """Return an event as text for people."""
     match event:
         case events.RequestsQueued():
-            return f"{event.run_id}: {event.requests} requests queued ({event.actor})"
+            return f"{event.run_id}: {_requests(event.requests)} queued ({event.actor})"
         case events.BatchSubmitted():
-            return f"batch {event.batch_id}: {event.requests} requests submitted"
+            return f"batch {event.batch_id}: {_requests(event.requests)} submitted"
         case events.BatchUnknown():
             return (
-                f"{event.requests} requests: it is unknown whether the API took them "
-                f"({event.reason}); the list of batches will tell, and they are not sent again "
-                "before"
+                f"{_requests(event.requests)}: it is unknown whether the API accepted the batch "
+                f"({event.reason}); it is looked for in the API's list of batches before anything "
+                "is sent again"
             )
         case events.UnknownDecided():
             return _decided(event)
@@ -76,11 +77,11 @@ def words_of(event: Event) -> str:
             )
         case events.RequestsRetried():
             of = event.run_id or f"batch {event.batch_id}"
-            return f"{of}: {event.requests} requests are tried again ({event.reason})"
+            return f"{of}: retrying {_requests(event.requests)} ({event.reason})"
         case events.SendingHalted():
             return f"sending halted ({event.reason}): {event.detail}"
         case events.SendingResumed():
-            return f"sending goes on (it was halted: {event.reason})"
+            return f"sending continues (it was halted: {event.reason})"
         case events.RunHeld():
             return f"{event.run_id} is held. {event.reason}"
         case events.RunCancelled():
@@ -92,24 +93,29 @@ def words_of(event: Event) -> str:
             return type(event).__name__
 
 
+def _requests(count: int) -> str:
+    return count_of(count, "request")
+
+
 def _decided(event: events.UnknownDecided) -> str:
     match event.outcome:
         case "found":
-            return f"batch {event.batch_id} is what became of an unknown sending"
+            return f"batch {event.batch_id} is the result of a sending with an unknown outcome"
         case "assumed":
             return (
-                f"batch {event.batch_id} is taken for the unknown sending of {event.requests} "
-                "requests: nobody else makes batches in this workspace"
+                f"batch {event.batch_id} is adopted as the unknown sending of "
+                f"{_requests(event.requests)}, because no other client creates batches in this "
+                "workspace"
             )
         case "not_accepted":
-            return f"{event.requests} requests: not accepted by the API, sent again"
+            return f"{_requests(event.requests)}: not accepted by the API, sent again"
         case "unresolved":
             return (
-                f"{event.requests} requests: it can no longer be learned whether the API took "
-                "them; they are sent again only on your order: `claude-batch unknown --resubmit`"
+                f"{_requests(event.requests)}: it can no longer be learned whether the API "
+                "accepted the batch. To send it again: claude-batch unknown RUN --resubmit"
             )
         case _:  # resubmitted
             return (
-                f"{event.requests} requests are sent again although it is unknown whether the API "
-                "took them: they may be paid for twice (on_unknown: resubmit)"
+                f"{_requests(event.requests)}: sent again although it is unknown whether the API "
+                "accepted the batch; may be paid for twice (on_unknown: resubmit)"
             )

@@ -29,9 +29,9 @@ def stop_behind(
         workspace_id,
         reason="ledger_behind",
         error_type=None,
-        message=f"the ledger {ledger.location} has forgotten what was sent from it, which its "
-        f"high-water mark {HighWater(ledger).path} counts: it was restored, or copied without its "
-        "-wal file. `claude-batch ledger recover` asks the API what became of it",
+        message=f"the ledger {ledger.location} has forgotten some of its sendings, which its "
+        f"high-water mark {HighWater(ledger).path} counts: it was restored, or copied "
+        "without its -wal file. Look for them at the API with: claude-batch ledger recover",
         now=time.time(),
         interval=settings.probe_interval,
     )

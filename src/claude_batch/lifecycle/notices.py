@@ -15,7 +15,7 @@ from claude_batch.core.errors import LedgerError
 from claude_batch.core.events import RunFinished, RunHeld, SendingHalted, SendingResumed
 from claude_batch.core.states import RequestState, RunState
 from claude_batch.ledger import halts, queries
-from claude_batch.ledger.budgets import any_budget
+from claude_batch.ledger.charges import any_budget
 from claude_batch.ledger.store import Ledger, Record, Transaction
 from claude_batch.lifecycle.budget_room import held_of
 from claude_batch.lifecycle.doors import Door

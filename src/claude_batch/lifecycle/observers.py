@@ -17,6 +17,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, TypeAlias
 
 from claude_batch.core.events import Event, ObserverLike
+from claude_batch.core.plurals import count_of
 from claude_batch.lifecycle.logbook import Logbook
 
 _log = logging.getLogger(__name__)
@@ -35,12 +36,12 @@ def checked_observers(observers: Iterable[ObserverLike]) -> tuple[ObserverLike, 
         for name in ("wants", "carry"):
             if inspect.iscoroutinefunction(getattr(observer, name, None)):
                 raise TypeError(
-                    f"observers: {observer!r}: {name} is asked in passing, and cannot be awaited; "
-                    "write it as a plain method (on_event may be `async def`)"
+                    f"observers: {observer!r}: {name} is called synchronously and cannot be "
+                    "awaited; write it as a plain method (on_event may be `async def`)"
                 )
         if not callable(observer) and not callable(getattr(observer, "on_event", None)):
             raise TypeError(
-                f"observers: {observer!r} is no callable and has no method on_event(event)"
+                f"observers: {observer!r} is not callable and has no method on_event(event)"
             )
     return found
 
@@ -65,7 +66,7 @@ class Carriers:
             except Exception:
                 if not self._told:
                     self._told = True
-                    _log.exception("an observer's carry() failed; requests are asked without it")
+                    _log.exception("an observer's carry() failed; requests are sent without it")
                 continue
             if isinstance(found, str):
                 return found
@@ -110,7 +111,7 @@ class _Outlet:
                 self._dropped += 1
                 if self._dropped == 1:
                     _log.warning(
-                        "the observer %r is slower than events come: the oldest are dropped",
+                        "the observer %r is too slow: its oldest events are dropped",
                         self.observer,
                     )
             if self._starts():
@@ -189,8 +190,8 @@ class _Outlet:
         if kind not in self._faults:
             self._faults.add(kind)
             _log.error(
-                "the observer %r failed at %s; the run goes on, and more faults of this kind "
-                "are not told",
+                "the observer %r failed at %s; the run continues, and further errors of this "
+                "kind are not logged",
                 self.observer,
                 what,
                 exc_info=error,
@@ -210,12 +211,14 @@ class _Outlet:
             if thread.is_alive():
                 self._left_behind = True
                 _log.warning(
-                    "the observer %r did not take %d event(s) in time; it is left behind",
+                    "the observer %r did not take %s in time and is abandoned",
                     self.observer,
-                    len(self._queue) + 1,
+                    count_of(len(self._queue) + 1, "event"),
                 )
         if self._dropped:
-            _log.warning("the observer %r missed %d events", self.observer, self._dropped)
+            _log.warning(
+                "the observer %r missed %s", self.observer, count_of(self._dropped, "event")
+            )
 
 
 class Observers:

@@ -9,7 +9,7 @@ from typing import Literal, Protocol
 
 from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.ledger import batch_contents, live_calls, unknown_batches
-from claude_batch.ledger.budgets import any_budget
+from claude_batch.ledger.charges import any_budget
 from claude_batch.ledger.store import Ledger, Record, Seat, Transaction
 from claude_batch.lifecycle.budget_room import Fitting, reserve_what_waits
 from claude_batch.money.prices import Prices, prices_of

@@ -18,6 +18,7 @@ from claude_batch.ledger.store import Ledger, Seat
 from claude_batch.lifecycle.batch_list import MOST_PAGES, is_evidence
 from claude_batch.lifecycle.event_reports import Telling
 from claude_batch.wire.batches_client import ApiError, BatchesClient, RemoteBatch, Unreachable
+from claude_batch.wire.retry_policy import next_check
 
 _log = logging.getLogger(__name__)
 
@@ -26,15 +27,6 @@ LATE = 7200.0
 
 MANY = 2
 """Number of batches from which one list call checks them all."""
-
-
-def next_check(age: float, poll_interval: float, max_poll_interval: float) -> float:
-    """Return the seconds until the next check of a batch: a tenth of its age.
-
-    The result stays within both intervals. A batch of one minute is worth an early check; a batch
-    of ten hours is not.
-    """
-    return min(max(age / 10, poll_interval), max_poll_interval)
 
 
 def is_due(next_check: float, max_poll_interval: float, now: float) -> bool:

@@ -81,7 +81,7 @@ async def prove(ledger: Ledger, client: BatchesClient, remote_id: str) -> Proof:
 def _owner(ledger: Ledger, identifier: str) -> Proof:
     parts = parse_custom_id(identifier)
     if parts is None or parts[1] not in ledger.incarnations:
-        return Proof(foreign=True, note="its results are somebody else's")
+        return Proof(foreign=True, note="its results belong to another client")
     with ledger.read() as tx:
         owner = unknown_batches.owner_of(tx, parts[0], parts[2])
     if owner is None:

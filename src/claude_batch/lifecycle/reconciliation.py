@@ -22,9 +22,10 @@ from claude_batch.ledger import batch_contents, halts, unknown_batches
 from claude_batch.ledger.store import Ledger, Record, Seat, Transaction
 from claude_batch.lifecycle.batch_list import Listing, is_evidence, walk
 from claude_batch.lifecycle.event_reports import Telling
-from claude_batch.lifecycle.polling import absence, age_of, gap_since, is_due, next_check
+from claude_batch.lifecycle.polling import absence, age_of, gap_since, is_due
 from claude_batch.lifecycle.proof import Proof, prove
 from claude_batch.wire.batches_client import ApiError, BatchesClient, RemoteBatch, Unreachable
+from claude_batch.wire.retry_policy import next_check
 
 _log = logging.getLogger(__name__)
 
@@ -331,7 +332,7 @@ class Reconciliation:
                 unknown_batches.unresolve(
                     tx,
                     batch_id,
-                    note="a batch that may have been it is gone, and cannot be judged any more",
+                    note="a batch that may have been it is gone, so this can no longer be decided",
                 )
             else:
                 outcome = "not_accepted"

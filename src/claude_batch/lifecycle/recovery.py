@@ -94,7 +94,7 @@ async def recover(
 
 
 _NOT_RECOVERED = "The ledger was not recovered; nothing is sent"
-_AGAIN = "What was found stays found; try `claude-batch ledger recover` again"
+_AGAIN = "What was found is kept; repeat `claude-batch ledger recover`"
 
 
 class _Recovery:

@@ -21,8 +21,8 @@ from claude_batch.ledger.store import Ledger
 from claude_batch.lifecycle.budget_room import warn_after
 from claude_batch.lifecycle.collection import COMPLETE_FETCHES, Collection, missing_state
 from claude_batch.lifecycle.doors import contact_faults
-from claude_batch.lifecycle.submission import backoff
 from claude_batch.wire.batches_client import ApiError, BatchesClient, Unreachable
+from claude_batch.wire.retry_policy import SENDING
 
 _log = logging.getLogger(__name__)
 
@@ -59,8 +59,8 @@ async def refetch(
         before = late_answers.missing_sendings(tx, run_id)
     if there != client.base_url:
         raise ActorConfigurationError(
-            f"run {run_id} was asked at {there}, and this key is for {client.base_url}; "
-            "name that server with --base-url. Nothing was fetched"
+            f"run {run_id} was sent to {there}, but this key is for {client.base_url}; name the "
+            "run's server with --base-url. Nothing was fetched"
         )
     collection = Collection(ledger, client, settings)
     again = f"{_KEPT}; try again later"
@@ -71,7 +71,7 @@ async def refetch(
                 await _fetch(collection, row)
         except _Refused as error:
             done.refused[row.remote_id] = str(error)
-            _log.warning("batch %s: its results are not given: %s", row.remote_id, error)
+            _log.warning("batch %s: its results cannot be fetched: %s", row.remote_id, error)
             continue
         done.batches.append(row.id)
         _fill(ledger, row.id)
@@ -99,7 +99,7 @@ async def _fetch(collection: Collection, row: Any) -> None:
         except Unreachable:
             if failures == COMPLETE_FETCHES:
                 raise
-        await asyncio.sleep(backoff(failures))
+        await asyncio.sleep(SENDING(failures))
 
 
 def _fill(ledger: Ledger, batch_id: int) -> None:

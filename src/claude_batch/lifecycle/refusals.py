@@ -12,8 +12,6 @@ import re
 import time
 from typing import Any
 
-import msgspec
-
 from claude_batch.core.settings import LedgerSettings
 from claude_batch.core.states import BatchState
 from claude_batch.ledger import batch_contents, halts, submissions, unknown_batches
@@ -21,6 +19,7 @@ from claude_batch.ledger.store import Ledger, Seat, Transaction
 from claude_batch.lifecycle.batch_list import Listing
 from claude_batch.wire.encoding import custom_id
 from claude_batch.wire.error_table import ApiFault
+from claude_batch.wire.messages import errored_line
 
 _NAMED_REQUEST = re.compile(r"requests\.(\d+)\b")
 
@@ -142,25 +141,14 @@ class Refusals:
         request = submissions.seq_at(tx, row.id, index)
         if request is None:
             return False
-        # Stored in the format of the API's result line, so that one reader handles both. The row
-        # may have been read before the POST was counted.
+        # The row may have been read before the POST was counted.
         sent = request.sendings + batch_contents.batch(tx, row.id).posts
-        line = {
-            "custom_id": custom_id(request.id, self._ledger.incarnation, sent),
-            "result": {
-                "type": "errored",
-                "error": {
-                    "type": "error",
-                    "error": {"type": error_type, "message": message},
-                    "request_id": request_id,
-                },
-            },
-        }
+        identifier = custom_id(request.id, self._ledger.incarnation, sent)
         submissions.fail_packed(
             tx,
             row.id,
             request.seq,
-            raw=msgspec.json.encode(line),
+            raw=errored_line(identifier, error_type, message, request_id),
             error_type=error_type,
             now=time.time(),
         )
@@ -188,8 +176,8 @@ class Refusals:
             self.stop(
                 tx,
                 workspace_id,
-                f"the workspace is said to be exclusive, and batch {remote.id} was not made by "
-                "this ledger; find out who made it, then `claude-batch resume`",
+                f"the workspace is set as exclusive, but batch {remote.id} was not created by "
+                "this ledger; find the client that created it, then run `claude-batch resume`",
                 reason="unexplained",
             )
             return True

@@ -7,6 +7,7 @@ import time
 
 from filelock import FileLock
 
+from claude_batch.core.plurals import count_of
 from claude_batch.ledger import live_calls, submissions
 from claude_batch.ledger.leader_locks import seat_file
 from claude_batch.ledger.locks import file_lock, take
@@ -49,9 +50,9 @@ def note_interrupted(tx: Transaction, workspace_id: int) -> list[Record]:
     """
     if lost := live_calls.interrupted(tx, workspace_id):
         _log.warning(
-            "%d live calls were under way when the last driver ended: they may have been paid "
-            "for, and are not made again by themselves",
-            lost,
+            "%s ended with the last driver: they may have been paid for, and are not sent again "
+            "automatically",
+            count_of(lost, "live call"),
         )
     return submissions.settle_interrupted(tx, workspace_id, now=time.time())
 

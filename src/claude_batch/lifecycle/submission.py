@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
@@ -24,8 +23,8 @@ from claude_batch.ledger.store import Ledger, Seat, Transaction
 from claude_batch.lifecycle.batch_list import Listing, walk
 from claude_batch.lifecycle.event_reports import Telling
 from claude_batch.lifecycle.mark_check import stop_behind
-from claude_batch.lifecycle.polling import next_check
 from claude_batch.lifecycle.refusals import Refusals
+from claude_batch.lifecycle.until_stored import until_stored
 from claude_batch.wire.batches_client import ApiError, BatchesClient, CreateAnswer, Unreachable
 from claude_batch.wire.encoding import (
     BODY_END,
@@ -35,15 +34,11 @@ from claude_batch.wire.encoding import (
     body_length,
     custom_id,
 )
-from claude_batch.wire.error_table import ApiFault, CreateVerdict, classify_create
-
-_log = logging.getLogger(__name__)
+from claude_batch.wire.error_table import ApiFault, SendVerdict
+from claude_batch.wire.retry_policy import SENDING, next_check
 
 CHUNK_BYTES = 1 << 16
 """Bytes that are sent at once; so few that a write timeout means a stalled connection."""
-
-LONGEST_WAIT = 3600.0
-"""Longest wait in seconds before sending is retried, whatever an answer asks for."""
 
 BROKEN_UPLOADS_ARE_413 = 3
 """Number of broken uploads in a row that count as a 413.
@@ -61,11 +56,6 @@ class _Upload:
     incarnation: str
     posts: int
     length: int
-
-
-def backoff(failures: int) -> float:
-    """Return the seconds to wait after this many failures in a row: 1, 2, 4 … 300."""
-    return float(min(300, 2 ** min(max(failures, 1) - 1, 9)))
 
 
 class Submission:
@@ -145,11 +135,7 @@ class Submission:
             posts,
             body_length(row.request_count, row.params_bytes),
         )
-        headers = LaneHeaders(
-            row.api_version,
-            tuple(row.betas.split(",")) if row.betas else (),
-            row.user_profile or None,
-        )
+        headers = LaneHeaders.of_lane(row.api_version, row.betas, row.user_profile)
         reach(CrashPoint.AFTER_INTENT)
         self._armed = False
         self.under_way = True
@@ -206,7 +192,7 @@ class Submission:
         first = True
         for page in submissions.body_pages(self._ledger, upload.batch_id):
             if self._stopping():
-                raise _NotArmed("stopped before the batch was sent; it waits in the ledger")
+                raise _NotArmed("stopped before the batch was sent; it is still in the ledger")
             items = (
                 (custom_id(request_id, upload.incarnation, earlier + upload.posts), body)
                 for request_id, earlier, body in page
@@ -235,11 +221,11 @@ class Submission:
             raise _NotArmed("another copy of this ledger has sent meanwhile")
         reach(CrashPoint.AFTER_ARMED)
         if self._stopping():
-            raise _NotArmed("stopped before the batch was sent; it waits in the ledger")
+            raise _NotArmed("stopped before the batch was sent; it is still in the ledger")
         # Measured from before the commit, because the flush to disk is part of the window.
         if time.monotonic() - before > self._settings.arm_window:
             raise _NotArmed(
-                f"the disk took longer than {self._settings.arm_window:g} s to note the sending"
+                f"the disk took longer than {self._settings.arm_window:g} s to record the sending"
             )
         self._armed = True
         yield BODY_END
@@ -264,8 +250,8 @@ class Submission:
     async def _note_accepted(self, seat: Seat, row: Any, remote_id: str, now: float) -> bool:
         """Store the API's id; return False if the ledger can never take it."""
         first = next_check(0.0, row.poll_interval, row.max_poll_interval)
-        failures = 0
-        while True:
+
+        def note() -> bool:
             try:
                 with self._ledger.write(seat) as tx:
                     if not submissions.mark_submitted(
@@ -279,23 +265,16 @@ class Submission:
             except LedgerError as error:
                 if error.fault == "conflict":
                     return False
-                # The id exists only in this process, so keep trying to store it while it lives.
-                # Nothing else is sent meanwhile.
-                failures += 1
-                _log.error(
-                    "the id of batch %s cannot be noted yet: %s",
-                    remote_id,
-                    error,
-                    extra={"for_people": True},
-                )
-                await asyncio.sleep(backoff(failures) / 4)
+                raise
+
+        return await until_stored(note, f"the id of batch {remote_id} cannot be stored yet")
 
     def _not_sent(self, seat: Seat, batch_id: int, reason: str) -> None:
         """Record an upload that this process aborted; it is no evidence on the API or the size."""
         self._failures += 1
         with self._ledger.write(seat) as tx:
             submissions.mark_definite_no(tx, batch_id, note=reason)
-            self._wait(tx, seat, backoff(self._failures), reason)
+            self._wait(tx, seat, SENDING(self._failures), reason)
 
     def _broken(self, seat: Seat, row: Any, answer: CreateAnswer) -> None:
         # Without a connection nothing was uploaded, so this is not a broken upload either.
@@ -308,23 +287,23 @@ class Submission:
             if broken >= BROKEN_UPLOADS_ARE_413:
                 self._refusals.too_large(tx, row, "the upload broke three times in a row")
             else:
-                self._wait(tx, seat, backoff(self._failures), answer.reason)
+                self._wait(tx, seat, SENDING(self._failures), answer.reason)
 
     def _refused(self, seat: Seat, row: Any, fault: ApiFault) -> None:
-        verdict = classify_create(fault)
+        verdict = fault.verdict
         note = fault.describe()
-        if verdict is CreateVerdict.UNKNOWN and self._armed:
+        if verdict is SendVerdict.UNKNOWN and self._armed:
             self._unknown(seat, row, note)
             return
         self._failures += 1
         with self._ledger.write(seat) as tx:
             submissions.mark_definite_no(tx, row.id, note=note)
-            if verdict is CreateVerdict.TOO_LARGE:
+            if verdict is SendVerdict.TOO_LARGE:
                 self._refusals.too_large(tx, row, note)
-            elif verdict is CreateVerdict.BAD_REQUEST:
+            elif verdict is SendVerdict.BAD_REQUEST:
                 self._refusals.bad_request(tx, row, fault)
-            elif verdict in (CreateVerdict.WAIT, CreateVerdict.UNKNOWN):
-                self._wait(tx, seat, fault.retry_after or backoff(self._failures), note)
+            elif verdict in (SendVerdict.WAIT, SendVerdict.UNKNOWN):
+                self._wait(tx, seat, SENDING(self._failures, fault.retry_after or None), note)
             else:
                 self._refusals.halt(tx, seat.workspace_id, fault)
         self.key_refused = fault.account_reason == "credentials"
@@ -347,7 +326,7 @@ class Submission:
         """
         note = (
             f"the server answered with the id {remote_id}, which another batch of this workspace "
-            "has: a gateway in front of the API repeats its answers, or is none"
+            "has: a gateway in front of the API repeats its answers, or the server is not the API"
         )
         self._telling.unknown(row, note)
         with self._ledger.write(seat) as tx:
@@ -361,11 +340,11 @@ class Submission:
                 self._refusals.halt(tx, seat.workspace_id, error.fault)
             self.key_refused = error.fault.account_reason == "credentials"
             return
-        wait = error.fault.retry_after if isinstance(error, ApiError) else None
+        asked = error.fault.retry_after if isinstance(error, ApiError) else None
         with self._ledger.write(seat) as tx:
-            self._wait(tx, seat, wait or backoff(self._failures), str(error))
+            self._wait(tx, seat, SENDING(self._failures, asked or None), str(error))
 
     def _wait(self, tx: Transaction, seat: Seat, seconds: float, reason: str) -> None:
         now = time.time()
-        halts.wait_until(tx, seat.workspace_id, now + min(seconds, LONGEST_WAIT), reason)
+        halts.wait_until(tx, seat.workspace_id, now + seconds, reason)
         halts.put_off_probe(tx, seat.workspace_id, now=now, interval=self._settings.probe_interval)

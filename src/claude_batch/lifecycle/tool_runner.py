@@ -1,26 +1,26 @@
 """Tools: find the functions that answer tool calls in this process, and run them.
 
-A function runs on a daemon thread. So a function that hangs blocks neither the driver nor the exit
-of the process.
+A function runs on a daemon thread, and another one waits for it no longer than its timeout. So a
+function that hangs blocks neither the driver nor the exit of the process.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import threading
 from collections.abc import Callable, Collection, Coroutine, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Protocol
 
 import msgspec
 
-_log = logging.getLogger(__name__)
+from claude_batch.lifecycle.event_loop_thread import SharedEventLoop
+from claude_batch.wire.conversation import Judge, ToolUse
 
-Judge = Callable[[bytes], str | None]
-"""Returns the problem of an answer (a Message's JSON), or `None` if there is none."""
+_log = logging.getLogger(__name__)
 
 ToolOutput = tuple[bytes, bool]
 """Content of a tool's result as JSON, and whether it is an error."""
@@ -106,6 +106,7 @@ class _Named(msgspec.Struct):
     name: str
 
 
+@lru_cache(maxsize=64)
 def _names_in(remembered: str) -> frozenset[str]:
     try:
         return frozenset(each.name for each in msgspec.json.decode(remembered, type=list[_Named]))
@@ -181,7 +182,8 @@ class Workbench:
         if why not in self._told:
             self._told.add(why)
             _log.warning(
-                "the tools of run %s are not here: %s. Its conversations wait, and nothing is lost",
+                "the tools of run %s are not available here: %s. Its conversations wait, and "
+                "nothing is lost",
                 run_id,
                 why,
                 extra={"for_people": True},
@@ -196,68 +198,61 @@ class Workbench:
         return None if run_id in self._given else self._refused.get(run_id)
 
 
-class _Loop:
-    """One event loop for all asynchronous tools, so that they can share objects bound to it."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._loop: asyncio.AbstractEventLoop | None = None
-
-    def submit(self, work: Coroutine[Any, Any, ToolOutput]) -> Future[ToolOutput]:
-        with self._lock:
-            if self._loop is None:
-                self._loop = asyncio.new_event_loop()
-                threading.Thread(
-                    target=self._loop.run_forever, name="claude-batch-tools", daemon=True
-                ).start()
-            return asyncio.run_coroutine_threadsafe(work, self._loop)
-
-    def abandon(self) -> None:
-        """Drop a blocked event loop; later calls get a new one."""
-        with self._lock:
-            self._loop = None
+TIMEOUT_GRACE = 2.0
+"""Seconds after a function's timeout in which its own result still counts."""
 
 
-_loop = _Loop()
-# The parent's thread does not exist in the child.
-os.register_at_fork(after_in_child=_loop.__init__)
+_loop = SharedEventLoop("claude-batch-tools")
+"""One event loop for all asynchronous tools, so that they can share objects bound to it."""
 
 
-def run_tool(tool: Tool, arguments: bytes, done: Callable[[ToolOutput], None]) -> None:
-    """Run a function on its own thread, and call ``done`` there with its output."""
+def run_call(tools: Tools, use: ToolUse, done: Callable[[ToolOutput], None]) -> None:
+    """Run the function that a call names; ``done`` receives its output once, on another thread.
 
-    def run() -> None:
-        try:
-            if not tool.is_async:
-                output = tool.run(arguments)
-                assert not isinstance(output, Coroutine)
-            else:
-                output = _run_async(tool, arguments)
-        except BaseException as error:  # any exception is reported to the model
-            output = tool.failed(f"{type(error).__name__}: {error}")
-        done(output)
-
-    threading.Thread(target=run, name=f"claude-batch-tool-{tool.name}", daemon=True).start()
+    If there is no such function, ``done`` is called at once, with an error for the model.
+    """
+    tool = tools.get(use.name)
+    if tool is None:
+        known = ", ".join(sorted(tools))
+        done((msgspec.json.encode(f"there is no tool {use.name!r}; there are: {known}"), True))
+    else:
+        _start(tool, lambda: done(_output(tool, bytes(use.input))))
 
 
-def _run_async(tool: Tool, arguments: bytes) -> ToolOutput:
-    work = tool.run(arguments)
-    assert isinstance(work, Coroutine)
-    future = _loop.submit(asyncio.wait_for(work, tool.timeout))
+def _start(tool: Tool, work: Callable[[], None]) -> None:
+    threading.Thread(target=work, name=f"claude-batch-tool-{tool.name}", daemon=True).start()
+
+
+def _output(tool: Tool, arguments: bytes) -> ToolOutput:
+    """Return a function's output, or an error if it raises or exceeds its timeout."""
+    future: Future[ToolOutput] = Future()
     try:
-        return future.result(tool.timeout + 1.0)
+        if tool.is_async:
+            work = tool.run(arguments)
+            assert isinstance(work, Coroutine)
+            future = _loop.run(asyncio.wait_for(work, tool.timeout))
+        else:
+            _start(tool, lambda: _run_into(future, tool, arguments))
+        return future.result(tool.timeout + TIMEOUT_GRACE)
     except TimeoutError:
+        words = f"the tool {tool.name} returned no result within {tool.timeout:g} seconds"
         if not future.done():
-            _loop.abandon()
-        return tool.failed(timed_out(tool))
+            _log.warning("%s; it still runs on its thread, and its result is ignored", words)
+            if tool.is_async:
+                _loop.abandon()
+        return tool.failed(words)
+    except BaseException as error:  # any exception is reported to the model
+        return tool.failed(_words_of(error))
 
 
-def no_such_tool(name: str, tools: Tools) -> ToolOutput:
-    """Return the tool result for a call of an unknown tool."""
-    known = ", ".join(sorted(tools))
-    return msgspec.json.encode(f"there is no tool {name!r}; there are: {known}"), True
+def _run_into(future: Future[ToolOutput], tool: Tool, arguments: bytes) -> None:
+    try:
+        output = tool.run(arguments)
+        assert not isinstance(output, Coroutine)
+    except BaseException as error:
+        output = tool.failed(_words_of(error))
+    future.set_result(output)
 
 
-def timed_out(tool: Tool) -> str:
-    """Return the message to the model after a function's timeout."""
-    return f"the tool {tool.name} gave no result within {tool.timeout:g} seconds"
+def _words_of(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"

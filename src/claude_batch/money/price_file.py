@@ -41,7 +41,7 @@ def read_prices(path: Path) -> dict[str, Tariff]:
     except OSError as error:
         raise _fault(path, None, f"the prices cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:
-        raise _fault(path, None, f"the prices are no UTF-8: {error.reason}") from None
+        raise _fault(path, None, f"the prices are not UTF-8 text: {error.reason}") from None
     return _File(path).read(text)
 
 
@@ -56,7 +56,7 @@ class _File:
     def read(self, text: str) -> dict[str, Tariff]:
         root = self._parsed(text)
         if root is None:
-            raise _fault(self._path, None, "the file names no model")
+            raise _fault(self._path, None, "the file has no model")
         return {
             name: self._tariff(name, self._mapping(node, f"`{name}`"))
             for name, _, node in self._entries(root, "the file")
@@ -67,7 +67,7 @@ class _File:
             try:
                 json.loads(text, parse_int=str)  # numbers stay text here and are parsed below
             except json.JSONDecodeError as error:
-                raise _fault(self._path, error.lineno, f"no JSON: {error.msg}") from None
+                raise _fault(self._path, error.lineno, f"invalid JSON: {error.msg}") from None
             except RecursionError:
                 pass  # the YAML reader reports the line
             # In JSON, tabs occur only between tokens; in YAML they would be an error.
@@ -76,14 +76,16 @@ class _File:
             with yaml_faults(text):
                 return BoundedLoader(text).get_single_node()
         except YamlFault as fault:
-            raise _fault(self._path, fault.line, f"no YAML: {fault.words}") from None
+            raise _fault(self._path, fault.line, f"invalid YAML: {fault.words}") from None
 
     def _error(self, node: yaml.Node, message: str) -> ActorConfigurationError:
         return _fault(self._path, node.start_mark.line + 1, message)
 
     def _mapping(self, node: yaml.Node, what: str) -> yaml.MappingNode:
         if not isinstance(node, yaml.MappingNode):
-            raise self._error(node, f"{what} holds names and prices, as in `input: 3`")
+            raise self._error(
+                node, f"{what} must be a mapping of names to prices, such as `input: 3`"
+            )
         return node
 
     def _entries(self, node: yaml.Node, what: str) -> Iterator[tuple[str, yaml.Node, yaml.Node]]:
@@ -92,10 +94,10 @@ class _File:
             "list[tuple[yaml.Node, yaml.Node]]", self._mapping(node, what).value
         ):
             if not isinstance(key, yaml.ScalarNode):
-                raise self._error(key, "a name was expected here")
+                raise self._error(key, "the key must be a name")
             name = str(key.value)
             if name in seen:
-                raise self._error(key, f"`{name}` stands here again; keep one of them")
+                raise self._error(key, f"`{name}` is repeated; keep one")
             seen.add(name)
             yield name, key, value
 
@@ -116,7 +118,9 @@ class _File:
         for start, key, value in self._entries(node, f"`{model}: above`"):
             if not start.isdecimal() or not start.isascii():
                 raise self._error(
-                    key, f"{model}: above: {start!r} is no number of tokens, such as 200000"
+                    key,
+                    f"{model}: above: {start!r} is not a number of tokens; write for "
+                    "example 200000",
                 )
             prices: dict[str, Decimal] = {}
             what = f"{model}: above {start}"
@@ -124,7 +128,7 @@ class _File:
                 self._known(name, inner, _TOKENS)
                 prices[name] = self._price(f"{what}: {name}", price)
             if int(start) in tiers:
-                raise self._error(key, f"{what} stands here again; keep one of them")
+                raise self._error(key, f"{what} is repeated; keep one")
             tiers[int(start)] = self._rates(what, value, prices)
         return tiers
 
@@ -132,14 +136,16 @@ class _File:
         for name in _NEEDED:
             if name not in prices:
                 raise self._error(
-                    node, f"{what}: `{name}` is missing, the dollars a million of its tokens cost"
+                    node, f"{what}: `{name}` is missing; give the dollars per million of its tokens"
                 )
         return Rates.of(**prices)
 
     def _known(self, name: str, key: yaml.Node, names: tuple[str, ...]) -> None:
         if name not in names:
             close = difflib.get_close_matches(name, names, n=1)
-            meant = f"did you mean `{close[0]}`?" if close else f"known are {', '.join(names)}"
+            meant = (
+                f"did you mean `{close[0]}`?" if close else f"the known keys are {', '.join(names)}"
+            )
             raise self._error(key, f"unknown key `{name}`; {meant}")
 
     def _price(self, what: str, node: yaml.Node) -> Decimal:
@@ -151,6 +157,6 @@ class _File:
                 price = Decimal(-1)
             if price.is_finite() and 0 <= price <= _LARGEST:
                 if price % _SMALLEST:
-                    raise self._error(node, f"{what}: six decimals at most")
+                    raise self._error(node, f"{what}: at most six decimals are allowed")
                 return price
-        raise self._error(node, f"{what}: a number of dollars was expected, such as 0.8")
+        raise self._error(node, f"{what} must be a number of dollars, such as 0.8")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
 from claude_batch.actor.response import ActorResponse
 from claude_batch.core.errors import (
@@ -17,24 +17,18 @@ from claude_batch.core.errors import (
 from claude_batch.core.states import RequestState
 
 
-class Stopped(Protocol):
-    """The reason why a conversation stopped, as an `Answer` holds it."""
-
-    @property
-    def stopped(self) -> str | None:
-        """One of `claude_batch.ledger.conversations.Stop`."""
-        ...
-
-    @property
-    def note(self) -> str | None:
-        """The reason in words."""
-        ...
-
-
 def answer_error(
-    state: RequestState, response: ActorResponse, who: str, stop: Stopped | None = None
+    state: RequestState,
+    response: ActorResponse,
+    who: str,
+    stopped: str | None = None,
+    note: str | None = None,
 ) -> AnswerError:
-    """Return the error for an unusable answer; ``who`` names its request."""
+    """Return the error for an unusable answer; ``who`` names its request.
+
+    ``stopped``: why its conversation stopped, one of `claude_batch.core.states.Stop`; ``note`` is
+    the same in words.
+    """
     about: dict[str, Any] = {
         "text": response.text,
         "stop_reason": response.stop_reason,
@@ -43,28 +37,31 @@ def answer_error(
     }
     if state is RequestState.REFUSED:
         return AnswerRefusedError(
-            f"{who}: the model declined to answer; ask otherwise, or another model", **about
+            f"{who}: the model declined to answer; change the request, or use another model",
+            **about,
         )
     if state is RequestState.WINDOW_EXCEEDED:
         return ContextWindowExceededError(
-            f"{who}: prompt and answer filled the model's context window. What it had answered by "
-            "then was paid for, and is kept; shorten the prompt",
+            f"{who}: prompt and answer filled the model's context window. The answer so far was "
+            "billed and is kept. Shorten the prompt",
             **about,
         )
-    note = stop.note or "" if stop is not None else ""
-    why = stop.stopped if stop is not None else None
-    if why == "invalid_output":
+    note = note or ""
+    if stopped == "invalid_output":
         return OutputValidationError(
-            f"{who}: no answer was of the shape that was asked for, the last one neither: {note}. "
-            "It was paid for; its text is kept",
+            f"{who}: no answer matched the requested format. The last one failed because {note}. "
+            "The answers were billed; the text of the last one is kept",
             problem=note,
             **about,
         )
-    kept = "The conversation up to there is kept"
-    if why == "max_turns":
-        return TurnLimitError(f"{who}: {note}. {kept}; raise max_turns and ask anew", **about)
-    if why == "tool_interrupted":
+    kept = "The conversation so far is kept"
+    if stopped == "max_turns":
+        return TurnLimitError(
+            f"{who}: {note}. {kept}; raise max_turns and send the request again", **about
+        )
+    if stopped == "tool_interrupted":
         return ToolInterruptedError(
-            f"{who}: {note}. {kept}; see what the tool has done, then ask anew", **about
+            f"{who}: {note}. {kept}; check what the tool has done, then send the request again",
+            **about,
         )
     return ConversationStoppedError(f"{who}: {note}. {kept}", **about)

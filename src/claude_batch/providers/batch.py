@@ -37,12 +37,11 @@ from claude_batch.ledger.queries import Answer
 from claude_batch.ledger.retries import Rerun
 from claude_batch.lifecycle.doors import Door
 from claude_batch.lifecycle.engine import Engine
+from claude_batch.lifecycle.event_loop_thread import wait_for
 from claude_batch.lifecycle.observers import Carriers, checked_observers
 from claude_batch.lifecycle.tool_runner import Talk
 from claude_batch.money.estimates import Estimate
 from claude_batch.money.prices import prices_of
-from claude_batch.providers.background import wait_for
-from claude_batch.providers.conversation_options import talk_of
 from claude_batch.providers.document_placement import CallDocuments
 from claude_batch.providers.document_upload import Uploads
 from claude_batch.providers.entrance import Entered, Entrance, find_credentials
@@ -235,7 +234,7 @@ class ClaudeBatchProvider(Opened):
             entered.engine.acknowledge(answer.seq, taken=taken)
 
     def _ask(self, actor: ActorConfiguration, asked: ActorRequest, keep: bool) -> Future[Answer]:
-        encoder, mode, talk = self._encoders.of(actor), self._mode(actor), talk_of(actor)
+        encoder, mode, talk = self._encoders.of(actor), self._mode(actor), _talk_of(actor)
         if not (self._drive and encoder.has_documents(asked)):
             encoded = encoder.encode(asked)
             return self._call(encoded, actor.name, asked.key, mode, talk, keep)
@@ -482,7 +481,7 @@ class ClaudeBatchProvider(Opened):
             preflight=preflight,
             prices=prices_of(self.settings.prices),
             workbench=self._engine.workbench,
-            talk=talk_of(actor),
+            talk=_talk_of(actor),
         )
         if uploads is not None:
             uploads.run_id = writer.run_id
@@ -642,10 +641,18 @@ class ClaudeBatchProvider(Opened):
         return create_chat_model(self, model, temperature=temperature, **kwargs)
 
 
+def _talk_of(actor: ActorConfiguration) -> Talk:
+    """Return how an actor's conversations continue. Raises `ActorConfigurationError`."""
+    toolset = actor.toolset
+    if toolset is None:
+        return Talk(judge=actor.judge)
+    return Talk(toolset.remembered, toolset.tools, actor.judge)
+
+
 def _kept(answer: Answer) -> str:
     """Describe what is safe when middleware fails on a call's answer."""
-    again = "the same call gives it again" if answer.key is None else "its key gives it again"
-    return f"the answer was paid for and is kept in the ledger: {again}, at no cost"
+    again = "the same call returns it" if answer.key is None else "the same key returns it"
+    return f"the answer was billed and is kept in the ledger: {again}, at no cost"
 
 
 def _valid(prepared: ActorRequest | InvalidRequestError) -> ActorRequest:

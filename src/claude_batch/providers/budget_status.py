@@ -61,7 +61,7 @@ def budget_statuses(
             name=each.name,
             budget=each.amount,
             spent=each.spent,
-            in_doubt=each.kept,
+            in_doubt=each.doubt,
             reserved=each.reserved,
         )
         for each in found

@@ -73,7 +73,7 @@ class Uploads:
         except (ApiError, Unreachable) as error:
             found = None
             _log.warning(
-                "%s could not be uploaded (%s); it travels inside each request instead",
+                "%s could not be uploaded (%s); it is sent inside each request instead",
                 content.name,
                 error,
                 extra={"for_people": True},
@@ -92,7 +92,7 @@ class Uploads:
         now = time.time()
         stale = not 0 <= now - known.checked < CHECKED_EVERY
         if stale and not self._is_there(known.file_id):
-            _log.info("%s: the API has %s no more", content.name, known.file_id)
+            _log.info("%s: the API no longer has %s", content.name, known.file_id)
             return self._upload(content, instead_of=known.file_id)
         learned = None
         if known.tokens is None:
@@ -114,14 +114,14 @@ class Uploads:
         except (ApiError, Unreachable) as error:
             # Files are rarely deleted, and sending the document inline would cost more than
             # trusting it.
-            _log.info("whether the API has %s could not be asked: %s", file_id, error)
+            _log.info("could not ask the API whether it still has %s: %s", file_id, error)
             return True
 
     def _uploaded(self, content: Content, uses: int) -> str:
         file_id = self._upload(content)
         _log.info(
-            "%s (%s bytes) is uploaded once, as %s: from its use in request %d of the run on it is "
-            "named instead of being repeated",
+            "%s (%s bytes) is uploaded once, as %s; from its use in request %d of the run on, "
+            "requests name it instead of repeating it",
             content.name,
             f"{content.size:,}",
             file_id,

@@ -96,7 +96,7 @@ class Entrance:
     def _acquire(self) -> Engine:
         if self._engine is None:
             if self.closed:
-                raise ActorConfigurationError("the provider is closed; make a new one")
+                raise ActorConfigurationError("the provider is closed; create a new one")
             finder = ToolFinder(imports=self.settings.allow_tools_from_ledger)
             engine = Engine.acquire(self._location, self.settings, finder)
             engine.observers.attach(self._observers)

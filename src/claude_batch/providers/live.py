@@ -12,7 +12,6 @@ import asyncio
 import concurrent.futures
 import importlib
 import os
-import random
 import threading
 import time
 from collections import deque
@@ -44,22 +43,22 @@ from claude_batch.core.errors import (
     AccountHaltedError,
     ActorConfigurationError,
     ActorError,
-    EngineStoppedError,
     InvalidRequestError,
     LiveRequestError,
     MalformedAnswerError,
 )
 from claude_batch.core.outcome import Disposition
 from claude_batch.core.settings import from_environment, resolve_mode
+from claude_batch.lifecycle.event_loop_thread import EventLoopThread, wait_for
 from claude_batch.money.prices import prices_of
-from claude_batch.providers.background import LoopThread, wait_for
 from claude_batch.providers.closable import Closing
 from claude_batch.providers.keywords import LiveKeywords, mode_keywords
-from claude_batch.providers.live_conversation import converse
+from claude_batch.providers.live_conversation import converse_live
 from claude_batch.providers.middleware_runner import LOST_WITH_IT, MiddlewareRunner
 from claude_batch.providers.protocol import ProviderCapabilities
 from claude_batch.wire.encoding import LaneHeaders
 from claude_batch.wire.error_table import account_reason
+from claude_batch.wire.retry_policy import LIVE_CALL
 
 if TYPE_CHECKING:
     from claude_batch.wire.live_client import LiveAnswer, LiveClient
@@ -69,8 +68,7 @@ _T = TypeVar("_T")
 Ask = Callable[[ActorConfiguration, ActorRequest], Awaitable[ActorResponse]]
 """Makes one call, on any event loop of the caller."""
 
-_LONGEST_WAIT = 8.0
-"""Maximum seconds between two attempts of a call that failed for a reason of its own."""
+_CLOSED = "the provider was closed while it waited for an answer"
 
 
 class ClaudeProvider(Closing):
@@ -140,7 +138,7 @@ class ClaudeProvider(Closing):
         """The middleware for requests and responses."""
         self._runner = MiddlewareRunner(self.middleware)
         self._lock = threading.Lock()
-        self._thread: LoopThread | None = None
+        self._thread: EventLoopThread | None = None
         self._live: LiveClient | None = None
         self._closed = False
 
@@ -157,8 +155,15 @@ class ClaudeProvider(Closing):
             self._closed = True
             thread, self._thread = self._thread, None
             live, self._live = self._live, None
-        if thread is not None and thread.alive:
-            thread.stop(live.aclose if live is not None else None)
+        if thread is None or not thread.alive:
+            return
+
+        async def last() -> None:
+            await thread.end_the_rest()
+            if live is not None:
+                await live.aclose()
+
+        thread.close(last)
 
     # Single calls ---------------------------------------------------------------------------------
 
@@ -307,24 +312,13 @@ class ClaudeProvider(Closing):
         try:
             with self._lock:
                 if self._closed:
-                    raise ActorConfigurationError("the provider is closed; make a new one")
+                    raise ActorConfigurationError("the provider is closed; create a new one")
                 if self._thread is None or not self._thread.alive:
                     # Not alive: a fork left the thread and the sockets with the parent process.
-                    self._thread, self._live = LoopThread(), None
-                return self._thread.run(self._unless_closed(call))
+                    self._thread, self._live = EventLoopThread("claude-live", closed=_CLOSED), None
+                return self._thread.run(call)
         except BaseException:
             call.close()
-            raise
-
-    async def _unless_closed(self, call: Coroutine[Any, Any, _T]) -> _T:
-        try:
-            return await call
-        except asyncio.CancelledError:
-            if self._closed:
-                # The caller was not cancelled, so it must not receive a `CancelledError`.
-                raise EngineStoppedError(
-                    "the provider was closed while it waited for an answer"
-                ) from None
             raise
 
     async def _through(
@@ -348,7 +342,8 @@ class ClaudeProvider(Closing):
         params = encoder.build(asked)
         if params.get("stream"):
             raise InvalidRequestError(
-                "`stream: true` asks for an answer in pieces, which no actor gives; remove it",
+                "`stream: true` is not supported, because an actor returns whole answers; remove "
+                "it",
                 key=asked.key,
             )
         model, most = str(params["model"]), int(params["max_tokens"])
@@ -358,7 +353,7 @@ class ClaudeProvider(Closing):
         async def ask(body: bytes) -> ActorResponse:
             return await self._call(model, most, body, encoded.headers, mode.live_retry)
 
-        return await converse(actor, encoded.params, ask, mode)
+        return await converse_live(actor, encoded.params, ask, mode)
 
     async def _call(
         self,
@@ -380,8 +375,8 @@ class ClaudeProvider(Closing):
             if answer.malformed is not None:
                 raise MalformedAnswerError(
                     f"{live.base_url} answered {answer.status}, but not in the API's format: "
-                    f"{answer.malformed.problem}. It was paid for; its bytes are kept in `raw` of "
-                    "this error. Check what stands between you and the API",
+                    f"{answer.malformed.problem}. The answer was billed; its bytes are in `raw` "
+                    "of this error. Check the proxies and gateways between you and the API",
                     raw=answer.raw,
                     problem=answer.malformed.problem,
                 )
@@ -393,7 +388,8 @@ class ClaudeProvider(Closing):
                     continue
             elif failures < self._max_retries and _passes(answer):
                 failures += 1
-                await asyncio.sleep(_wait(answer, failures))
+                asked = None if answer.fault is None else answer.fault.retry_after
+                await asyncio.sleep(LIVE_CALL(failures, asked))
                 continue
             raise self._translated(answer, live.base_url, retry)
         now = time.time()
@@ -436,7 +432,7 @@ class ClaudeProvider(Closing):
                 ) from None
             except httpx2.InvalidURL as error:
                 raise ActorConfigurationError(
-                    f"base_url: {self._base_url!r} is no URL: {error}"
+                    f"base_url: {self._base_url!r} is not a URL: {error}"
                 ) from None
             if not connection.credential:
                 raise AccountHaltedError(
@@ -453,7 +449,7 @@ class ClaudeProvider(Closing):
         if answer.may_be_billed:
             doubt = "; the call may have been processed and billed"
             if retry == "safe":
-                doubt += ", so it was not made again (`live_retry: always` makes it again)"
+                doubt += ", so it was not retried (set `live_retry: always` to retry it)"
         if answer.no_credential:
             return AccountHaltedError(f"no API key: {answer.reason}", reason="credentials")
         if fault is None:
@@ -468,7 +464,7 @@ class ClaudeProvider(Closing):
             )
         words = fault.describe()
         if fault.location is not None:
-            words = f"{words} (a redirect, which is not followed: check the base URL)"
+            words = f"{words} (a redirect, which is not followed; check the base URL)"
         if answer.is_redirect:
             # Every other call would get the same error.
             return AccountHaltedError(words, reason="refused")
@@ -551,10 +547,3 @@ def _passes(answer: LiveAnswer) -> bool:
     if answer.fault is not None:
         return answer.fault.passes or answer.fault.disposition is Disposition.RETRY
     return answer.status is None and not answer.no_credential
-
-
-def _wait(answer: LiveAnswer, failures: int) -> float:
-    """Return the seconds before a retry: as the answer requests, or about 0.5, 1, 2 … 8."""
-    if answer.fault is not None and answer.fault.retry_after is not None:
-        return min(answer.fault.retry_after, _LONGEST_WAIT)
-    return min(_LONGEST_WAIT, 0.5 * 2.0 ** (failures - 1)) * random.uniform(0.75, 1.0)

@@ -11,6 +11,7 @@ from claude_batch.core.errors import (
     SubmissionUnknownError,
     request_name,
 )
+from claude_batch.core.plurals import count_of
 from claude_batch.core.states import RequestState
 from claude_batch.ledger.queries import Answer
 from claude_batch.providers.answer_errors import answer_error
@@ -79,30 +80,31 @@ def _outcome(answer: Answer) -> ActorResponse | ActorError:
             what = f"turn {answer.turns} of the conversation of {who}"
             billed = "nothing was billed for that turn"
         return BatchRequestError(
-            f"{what} did not run before its run's deadline, and `fallback: none` asks nothing "
+            f"{what} did not run before its run's deadline, and `fallback: none` sends nothing "
             f"live; {billed}",
             outcome="expired",
         )
     if answer.state is RequestState.EXPIRED:
         return BatchRequestError(
-            f"{who}{batch} expired {answer.attempt} times: the API did not run it within 24 hours; "
-            "nothing was billed for it",
+            f"{who}{batch} expired {count_of(answer.attempt, 'time')}: the API did not run it "
+            "within 24 hours; nothing was billed for it",
             outcome="expired",
             batch_id=answer.batch_id,
         )
     if answer.state is RequestState.MALFORMED and answer.raw is not None:
         problem = problem_of_line(answer.raw)
         return MalformedAnswerError(
-            f"{who}{batch} was answered with success, but not in the API's format: {problem}. It "
-            "was paid for; its bytes are kept, in `raw` of this error and in the ledger. Check "
-            "what stands between you and the API. To ask again, for money: `claude-batch retry "
-            "RUN --only malformed`",
+            f"{who}{batch} was answered with success, but not in the API's format: {problem}. "
+            "The answer was billed; its bytes are in `raw` of this error and in the ledger. "
+            "Check the proxies and gateways between you and the API. To send the request again, "
+            "which is billed again: claude-batch retry RUN --only malformed",
             raw=answer.raw,
             batch_id=answer.batch_id,
             problem=problem,
         )
     if answer.state in _ANSWERED and answer.raw is not None:
-        return answer_error(answer.state, _response(answer, answer.raw), f"{who}{batch}", answer)
+        response = _response(answer, answer.raw)
+        return answer_error(answer.state, response, f"{who}{batch}", answer.stopped, answer.note)
     if answer.state is RequestState.CANCELED:
         return BatchRequestError(
             f"{who}{batch} {_canceled_words(answer)}",
@@ -110,38 +112,38 @@ def _outcome(answer: Answer) -> ActorResponse | ActorError:
             batch_id=answer.batch_id,
         )
     if answer.via == "live":
-        how = "that can be understood, or its process died"
+        how = "that can be read, or its process died"
         if answer.raw is not None and (error := decode_line(answer.raw).error) is not None:
             how = f"but with an error: {error.type}: {error.message}"
             if error.request_id is not None:
                 how += f" (request-id {error.request_id})"
         return SubmissionUnknownError(
-            f"{who}: a live call for it ended without an answer {how}. It may have been paid for, "
-            "so it is not made again by itself; `claude-batch unknown RUN --resubmit` makes it "
-            "again"
+            f"{who}: its live call ended without an answer {how}. It may have been billed, so it "
+            "is not sent again automatically. Send it again with: claude-batch unknown RUN "
+            "--resubmit"
         )
     if answer.batch_id is None:
         return SubmissionUnknownError(
-            f"{who}: it cannot be learned whether the API took the batch that carried it. It may "
-            "have been paid for, so it is not sent again by itself; "
-            "`claude-batch unknown RUN --resubmit` sends it again"
+            f"{who}: it is unknown whether the API accepted its batch. It may have been billed, "
+            "so it is not sent again automatically. Send it again with: claude-batch unknown RUN "
+            "--resubmit"
         )
     return MissingResultError(
-        f"{who}{batch} has no result: the batch ended without a readable line for it, or its "
-        "results are not kept any more. It may have been paid for, so it is not sent again by "
-        "itself. `claude-batch results RUN --refetch` looks for it once more, free of charge; "
-        "`claude-batch retry RUN --only missing` does so too, and sends it again if it is missing "
-        "still",
+        f"{who}{batch} has no result: the batch ended without a readable line for it, or the API "
+        "no longer keeps its results. It may have been billed, so it is not sent again "
+        "automatically. To fetch the results again, free of charge: claude-batch results RUN "
+        "--refetch. To fetch them and send the request again if its result is still missing: "
+        "claude-batch retry RUN --only missing",
         batch_id=answer.batch_id,
     )
 
 
 _CANCELED_BY = {
-    "api": "was canceled at the API: somebody cancelled its batch there (in the Console, or with "
-    "another program), not claude-batch",
-    "deadline": "was canceled with claude-batch, because the deadline of its run was near",
-    "run": "was canceled, because its run was cancelled with claude-batch",
-    "calls": "was canceled, because the call was cancelled with claude-batch",
+    "api": "was canceled at the API, not by claude-batch: its batch was canceled in the Console "
+    "or by another program",
+    "deadline": "was canceled by claude-batch, because the deadline of its run was near",
+    "run": "was canceled, because its run was cancelled",
+    "calls": "was canceled, because the call was cancelled",
 }
 
 
@@ -162,8 +164,8 @@ def _canceled_words(answer: Answer) -> str:
     else:
         ended = "It did not run, and nothing was billed for it"
     if before:
-        ended += f"; the {billed} billed, and kept"
-    again = f"Ask again with: claude-batch retry {answer.run_id} --only canceled"
+        ended += f"; the {billed} billed and kept"
+    again = f"Send it again with: claude-batch retry {answer.run_id} --only canceled"
     if answer.kind == "calls":
-        again = "To ask again, make the call again"
+        again = "To send it again, repeat the call"
     return f"{_CANCELED_BY[by or 'run']}. {ended}. {again}"

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import os
-import threading
 from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -19,7 +17,7 @@ from claude_batch.actor.middleware import Middlewares, Passage, Step
 from claude_batch.actor.request import ActorRequest, RequestLike
 from claude_batch.actor.response import ActorResponse, ActorResult
 from claude_batch.core.errors import InvalidRequestError, MiddlewareError
-from claude_batch.providers.background import LoopThread, wait_for
+from claude_batch.lifecycle.event_loop_thread import SharedEventLoop, wait_for
 from claude_batch.providers.worker_pool import POOL, Job
 
 _T = TypeVar("_T")
@@ -28,7 +26,7 @@ Prepared = ActorRequest | InvalidRequestError | MiddlewareError
 """A request to encode, or the error that prevents it."""
 
 NOTHING_SENT = "nothing was sent for it"
-LOST_WITH_IT = "the answer was paid for, and is lost, since no ledger keeps a live one"
+LOST_WITH_IT = "the answer was billed and is lost, because a live answer is in no ledger"
 
 REQUESTS_AT_ONCE = 64
 """Number of a run's requests that one thread receives together."""
@@ -213,23 +211,9 @@ async def _done(job: Job[Any, Any]) -> None:
 
 # --- Callers without an event loop ----------------------------------------------------------------
 
-_loop_lock = threading.Lock()
-_loop: LoopThread | None = None
+_loop = SharedEventLoop("claude-batch-middleware-loop")
 
 
 def wait_on_a_loop(work: Coroutine[Any, Any, _T]) -> _T:
     """Run a coroutine on the shared loop of callers without one, and wait for it."""
-    global _loop
-    with _loop_lock:
-        if _loop is None or not _loop.alive:
-            _loop = LoopThread("claude-batch-middleware-loop")
-        future = _loop.run(work)
-    return wait_for(future)
-
-
-def _after_fork() -> None:
-    global _loop_lock, _loop
-    _loop_lock, _loop = threading.Lock(), None
-
-
-os.register_at_fork(after_in_child=_after_fork)
+    return wait_for(_loop.run(work))

@@ -105,8 +105,8 @@ class Preflight:
             return []
         if self._left_out:
             _log.warning(
-                "%d shapes of requests are looked at before sending; %d requests of other shapes "
-                "are not",
+                "checking %d shapes of requests before sending; %d requests of other shapes are "
+                "not checked",
                 MOST_SHAPES,
                 self._left_out,
                 extra={"for_people": True},
@@ -123,7 +123,7 @@ class Preflight:
         for answer in answers:
             if isinstance(answer, Exception):
                 _log.warning(
-                    "the look at this run before sending was not finished: %s; it goes on",
+                    "the check before sending was not finished: %s; the run continues",
                     answer,
                     extra={"for_people": True},
                 )
@@ -169,9 +169,9 @@ class Preflight:
 def _refusal(sample: _Sample, fault: ApiFault) -> PreflightError:
     who = "" if sample.key is not None else f"{request_name(None, sample.position)}: "
     return PreflightError(
-        f"{who}the API refuses it: {fault.describe()}. Every request like it would end so, hours "
-        "later: nothing was kept and nothing was sent. Mend the actor or the request; "
-        "`preflight: false` sends it all the same",
+        f"{who}the API rejects it: {fault.describe()}. Every request of this shape would fail "
+        "hours later, so nothing was stored or sent. Correct the actor or the request, or set "
+        "`preflight: false` to send it anyway",
         key=sample.key,
         error_type=fault.error_type,
     )

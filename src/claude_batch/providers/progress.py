@@ -12,6 +12,7 @@ from typing import Any
 from claude_batch.core.dollars import usd
 from claude_batch.core.states import BatchState, RunState
 from claude_batch.ledger import budgets, cost_sums, queries
+from claude_batch.ledger.live_calls import groups_live_calls
 from claude_batch.ledger.store import Ledger
 from claude_batch.providers.status import RunStatus
 
@@ -91,7 +92,8 @@ def _end_of(status: RunStatus, took: Sequence[float]) -> float | None:
     if status.state is not RunState.RUNNING:
         return None
     states = [batch.state for batch in status.batches]
-    if BatchState.UNKNOWN in states or BatchState.LIVE in states or status.mode == "live":
+    goes_live = status.mode == "live" or any(map(groups_live_calls, states))
+    if goes_live or BatchState.UNKNOWN in states:
         # Past batches do not predict how long live calls take.
         return None
     at_api = [

@@ -57,7 +57,7 @@ def prune(
         kept = {each: why for each in chosen if (why := pruned_runs.why_kept(tx, each)) is not None}
     if run_ids and kept:
         run_id, why = next(iter(kept.items()))
-        raise InvalidRequestError(f"{run_id} is kept: {why}. Nothing was removed")
+        raise InvalidRequestError(f"{run_id} was kept: {why}. Nothing was removed")
     going = [each for each in chosen if each not in kept]
     if dry_run:
         return Pruned(runs=going, requests=0, size=0, files=0, kept=kept)
@@ -117,4 +117,8 @@ def _delete_files(engine: Engine, door: Callable[[], Door]) -> tuple[int, int, s
         with ledger.write() as tx:
             uploaded_files.file_left(tx, opened.workspace_id, file_id)
     elsewhere = unused - len(leaving)
-    return len(leaving), elsewhere, "they are another key's workspace's" if elsewhere else ""
+    return (
+        len(leaving),
+        elsewhere,
+        "they belong to the workspace of another key" if elsewhere else "",
+    )

@@ -49,7 +49,7 @@ class ProviderRegistry:
         """
         name = _normal(name)
         if not name:
-            raise ActorConfigurationError("a provider needs a name that is not empty")
+            raise ActorConfigurationError("the name of a provider must not be empty")
         with self._lock:
             if name in self._factories and not replace:
                 raise ActorConfigurationError(

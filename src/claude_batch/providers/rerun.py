@@ -25,38 +25,40 @@ def rerun_line(run_id: str, rerun: Rerun) -> str:
     if rerun.cancelling:
         left = count_of(rerun.unfinished, "request has", "requests have")
         parts.append(
-            f"{run_id} was cancelled, and {left} not ended; once its batches have ended, what did "
-            "not run is asked again"
+            f"{run_id} was cancelled, and {left} not ended yet; when its batches have ended, the "
+            "requests that did not run are sent again"
         )
     elif rerun.unfinished:
-        parts.append(f"{run_id} was asked before and is unfinished; going on with it: {answers}")
+        parts.append(
+            f"{run_id} has the same requests and is unfinished, so it is continued: {answers}"
+        )
         parts.append(count_of(rerun.unfinished, "request is open", "requests are open"))
     elif rerun.queued:
         asked = count_of(
             sum(rerun.queued.values()),
-            "failed request is asked again",
-            "failed requests are asked again",
+            "failed request is sent again",
+            "failed requests are sent again",
         )
         parts += [f"{run_id}: {answers}", f"{asked} ({tally(rerun.queued)})"]
     else:
-        parts.append(f"{run_id} was finished before: {answers}")
+        parts.append(f"{run_id} has the same requests and is finished: {answers}")
     if rerun.failed:
         failures = count_of(
             sum(rerun.failed.values()),
-            "failed request is not asked again",
-            "failed requests are not asked again",
+            "failed request is not sent again",
+            "failed requests are not sent again",
         )
         parts.append(f"{failures} ({tally(rerun.failed)})")
     if doubtful := rerun.lost + rerun.unknown:
         words = count_of(
             doubtful,
-            "request may have been paid for and is not asked again",
-            "requests may have been paid for and are not asked again",
+            "request may have been paid for and is not sent again",
+            "requests may have been paid for and are not sent again",
         )
         parts.append(f"{words} (decide with: claude-batch unknown {run_id} --resubmit)")
     line = ", ".join(parts)
     if not rerun.queued and not rerun.unfinished:
-        line += "; delivered again at no cost, --new (new=True) asks anew"
+        line += "; delivered again at no cost. To make a new run: --new (new=True)"
     return line
 
 

@@ -47,8 +47,8 @@ def parse_only(only: Iterable[str] | None) -> Only:
             states.add(RequestState(word))
         else:
             raise ActorConfigurationError(
-                f"only: {word!r} is none of expired, errored, canceled, malformed, missing, and "
-                "type=… with an error's type, such as type=overloaded_error"
+                f"only: {word!r} is unknown; use expired, errored, canceled, malformed, missing, "
+                "or type=… with a type of error, such as type=overloaded_error"
             )
     return Only(frozenset(states) if words else None, frozenset(types), _MISSING in words)
 
@@ -64,8 +64,8 @@ def retry_run(ledger: Ledger, run_id: str, only: Only, refetch: Callable[[], Ref
     with ledger.read() as tx:
         if queries.run_row(tx, run_id).kind != "run":
             raise InvalidRequestError(
-                f"{run_id} holds single calls: whoever wants their answers makes the call "
-                "again. Nothing was changed"
+                f"{run_id} contains single calls; to retry a call, make it again. Nothing was "
+                "changed"
             )
     fetched = refetch() if only.missing else Refetched()
     now = time.time()
@@ -77,8 +77,8 @@ def retry_run(ledger: Ledger, run_id: str, only: Only, refetch: Callable[[], Ref
             )
     except retries.StillCancelling:
         raise InvalidRequestError(
-            f"{run_id} is being cancelled, and its batches have not ended; "
-            f"`claude-batch resume {run_id}` waits for them. Nothing was sent again"
+            f"{run_id} is being cancelled, and its batches have not ended. Nothing was sent "
+            f"again. Wait for them with: claude-batch resume {run_id}"
         ) from None
     return retried._replace(
         queued=retried.queued + missing,

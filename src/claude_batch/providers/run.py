@@ -504,8 +504,8 @@ class Run(Closing):
     def _kept(self) -> str:
         """Describe what is safe when middleware fails on a result."""
         return (
-            "the answer was paid for and is kept in the ledger: the results of the run "
-            f"{self.id} give it again, at no cost"
+            f"the answer was billed and is kept in the ledger: the results of the run {self.id} "
+            "return it, at no cost"
         )
 
     async def _handed_over(self, page: list[ActorResult]) -> AsyncIterator[list[ActorResult]]:

@@ -164,7 +164,7 @@ class RunWriter:
         reserve = self._most_cost(encoded, key)
         if key is not None:
             if key in self._keys:
-                raise InvalidRequestError("this key stands twice in the same run", key=key)
+                raise InvalidRequestError("this key is used twice in the same run", key=key)
             self._keys.add(key)
         if self._preflight is not None:
             place = self._count + len(self._refused or ())
@@ -281,7 +281,7 @@ class RunWriter:
             self.abort()
             if self._refused is not None:
                 return None
-            raise InvalidRequestError("there is no request in the input; nothing was sent")
+            raise InvalidRequestError("the input has no requests; nothing was sent")
         digest = self._digest.hexdigest()
         if new or not self._is_known(digest):
             self._look_ahead()

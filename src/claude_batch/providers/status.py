@@ -15,6 +15,7 @@ from claude_batch.core.errors import RunNotFoundError
 from claude_batch.core.plurals import count_of
 from claude_batch.core.states import BatchState, RequestState, RunState
 from claude_batch.ledger import conversations, cost_sums, queries, run_deadlines, unknown_batches
+from claude_batch.ledger.live_calls import groups_live_calls
 from claude_batch.ledger.store import Ledger, Transaction
 from claude_batch.ledger.submissions import INTERRUPTED
 from claude_batch.lifecycle.budget_room import Held, held_of
@@ -287,11 +288,14 @@ def _deadline_words(deadline: Deadline) -> str:
     if deadline.outcome is not None:
         return f"its deadline was {deadline.outcome}"
     words = f"its deadline is in {_about(deadline.at - now)}"
-    what = "goes to the live API" if deadline.fallback == "live" else "ends as expired"
+    what = "is sent live" if deadline.fallback == "live" else "expires"
     if deadline.withdrawn is not None:
-        return f"{words}: it was withdrawn from batches, and what did not run {what}"
+        return f"{words}: its batches were canceled, and every request that did not run {what}"
     left = _about(deadline.at - deadline.margin - now)
-    return f"{words}: what is unfinished in {left} is cancelled, and what did not run {what}"
+    return (
+        f"{words}: unfinished batches are canceled in {left}, and every request that did not run "
+        f"{what}"
+    )
 
 
 def _waiting_for(
@@ -308,12 +312,13 @@ def _waiting_for(
     words: list[str] = []
     if state is RunState.CANCELLING:
         words.append(
-            "it was cancelled: what is at the API ends soon, and what had finished is kept"
+            "the run was cancelled: its batches at the API end soon, and the results so far are "
+            "kept"
         )
     if state is RunState.HALTED:
         words.append(
-            f"sending is halted ({workspace.halt_reason}): {workspace.halt_message}; "
-            "once the cause is gone, `claude-batch resume`"
+            f"sending is halted ({workspace.halt_reason}): {workspace.halt_message}; fix the "
+            "cause, then run `claude-batch resume`"
         )
         words.append(_probe_words(workspace))
     if held is not None:
@@ -326,7 +331,7 @@ def _waiting_for(
     left = (workspace.wait_until or 0) - time.time()
     if left > 0:
         words.append(
-            f"sending waits {format_duration(round(left) or 1)} more: {workspace.wait_reason}"
+            f"sending pauses for {format_duration(round(left) or 1)} more: {workspace.wait_reason}"
         )
     at_api = [
         batch
@@ -345,25 +350,25 @@ def _waiting_for(
                 f"the API keeps results for {RESULTS_KEPT_DAYS} days: "
                 f"{count_of(left, 'day is', 'days are')} left to fetch them"
             )
-    goes_live = any(batch.state is BatchState.LIVE for batch in batches)
+    goes_live = any(groups_live_calls(batch.state) for batch in batches)
     sends = state is RunState.RUNNING or (state is RunState.UNKNOWN and driven)
     if goes_live and counts.get(RequestState.QUEUED) and sends:
-        words.append("live calls are made, as fast as the API's limits allow")
+        words.append("live calls are sent as fast as the API's limits allow")
     if deadline is not None:
         words.append(_deadline_words(deadline))
     if state is RunState.STORING:
         words.append(
-            "its requests are still being stored; nothing of it is sent before all are, and what "
-            "is not wholly stored when its process ends is removed"
+            "its requests are still being stored, and none is sent before all are stored; if the "
+            "process ends before that, the run is removed"
         )
     if waiting := counts.get(RequestState.HELD):
         count = count_of(waiting, "request is", "requests are")
-        words.append(f"{count} held until others of the run have ended")
+        words.append(f"{count} held until other requests of the run have ended")
     if turning:
         words.append(turning)
     if not driven and state in _PARKED:
-        words.append("no process drives it: `claude-batch resume` goes on")
-    return "; ".join(words) or "its turn to be sent, which comes by itself"
+        words.append("no process drives it; continue with `claude-batch resume`")
+    return "; ".join(words) or "queued; it will be sent automatically"
 
 
 def _waiting_since(run: Any, batches: tuple[BatchStatus, ...], halt: Halt | None) -> float:
@@ -383,20 +388,20 @@ def _waiting_since(run: Any, batches: tuple[BatchStatus, ...], halt: Halt | None
 def _probe_words(workspace: Any) -> str:
     age = roughly(time.time() - workspace.halted)
     if workspace.next_probe is None:
-        return f"halted for {age}; nothing but your word lifts it"
+        return f"halted for {age}, until you run `claude-batch resume`"
     left = workspace.next_probe - time.time()
     when = f"in {roughly(left)}" if left > 0 else "next"
-    return f"halted for {age}; whoever drives tries one request {when}"
+    return f"halted for {age}; the driver tries one request {when}"
 
 
 def _at_api_words(at_api: list[BatchStatus]) -> str:
     now = time.time()
     age = roughly(now - min(batch.submitted or now for batch in at_api))
     count = count_of(len(at_api), "batch", "batches")
-    words = f"{count} at the API, for {age}, which may take up to 24 hours"
+    words = f"{count} at the API for {age} (most end within an hour, all within 24 hours)"
     checks = [batch.next_check for batch in at_api if batch.next_check is not None]
     if checks and (left := min(checks) - now) > 0:
-        words += f"; looked at again in {roughly(left)}"
+        words += f"; next check in {roughly(left)}"
     return words
 
 
@@ -428,8 +433,8 @@ def _turning_words(run: Any, count: int, tools: int) -> str:
     if not tools:
         return f"{count_of(count, 'conversation')} between two turns"
     words = (
-        f"{count_of(count, 'conversation')} between two turns, {tools} of them for what their "
-        "tools give"
+        f"{count_of(count, 'conversation')} between two turns, {tools} of them waiting for their "
+        "tools"
     )
     try:
         functions = [
@@ -439,15 +444,15 @@ def _turning_words(run: Any, count: int, tools: int) -> str:
         importable = all(":" in each for each in functions)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         return (
-            f"{words}: the ledger's list of them cannot be read; ask again with the program or "
-            "actor file that asked"
+            f"{words}: the ledger's list of tools cannot be read; repeat the program or command "
+            "that made the run"
         )
-    words += f": a process runs them that has {', '.join(functions)}"
+    words += f": the process that drives the run needs {', '.join(functions)}"
     if importable:
         words += (
-            ", because its program or actor file names them; if none does, ask again with that, "
-            "or, if you trust whoever wrote this ledger, "
-            f"`claude-batch resume {run.id} --allow-tools-from-ledger`"
+            "; repeat the program or command that made the run, or, if you trust everybody who "
+            f"can write to this ledger, run `claude-batch resume {run.id} "
+            "--allow-tools-from-ledger`"
         )
     return words
 
@@ -463,16 +468,16 @@ def _unknown_words(unknown: list[BatchStatus]) -> str:
     age = format_duration(max(1, round(time.time() - since)))
     candidates = sum(batch.candidates for batch in unknown)
     if any(not batch.settled for batch in unknown):
-        what = "the API's list is watched until it has settled"
+        what = "the API's list of batches is watched until `settling` has passed"
     elif candidates:
         batches = count_of(candidates, "batch", "batches")
         what = f"{batches} may be it; the results show it when they arrive"
     else:
-        what = "it is about to be decided"
+        what = "the decision follows at once"
     return (
-        f"it is unknown whether the API took {count_of(len(unknown), 'sending')} "
+        f"it is unknown whether the API accepted {count_of(len(unknown), 'batch', 'batches')} "
         f"with {count_of(count, 'request')}, "
-        f"for {age} ({unknown[0].note}): {what}; `claude-batch unknown` shows what you can decide"
+        f"for {age} ({unknown[0].note}): {what}; see `claude-batch unknown`"
     )
 
 

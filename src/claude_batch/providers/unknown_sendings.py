@@ -70,7 +70,7 @@ def unknown_sendings(ledger: Ledger, run_id: str | None = None) -> list[UnknownS
             )
         found += [_lost(row, "no answer came") for row in unknown_batches.lost(tx, run_id)]
         found += [
-            _lost(row, "live calls were under way when their process ended")
+            _lost(row, "its process ended during live calls")
             for row in live_calls.under_way(tx)
             if row.workspace_id in undriven and run_id in (None, row.run_id)
         ]

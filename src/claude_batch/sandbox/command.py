@@ -43,34 +43,35 @@ DURATION = Duration()
     metavar="TOKEN",
     envvar="CLAUDE_BATCH_SANDBOX_TOKEN",
     show_envvar=True,
-    help="Lets other machines use the routes under /sandbox, with the header x-sandbox-token.",
+    help="Token that lets other machines use the routes under /sandbox, sent in the header "
+    "x-sandbox-token.",
 )
 @click.option(
     "--latency",
     type=DURATION,
     default=_DEFAULTS.latency,
     show_default=True,
-    help="From a batch's creation to its end.",
+    help="Time from a batch's creation to its end.",
 )
 @click.option(
     "--cancel-latency",
     type=DURATION,
     default=_DEFAULTS.cancel_latency,
     show_default=True,
-    help="From a cancel to the batch's end.",
+    help="Time from a cancel request to the batch's end.",
 )
 @click.option(
     "--live-latency",
     type=DURATION,
     default=_DEFAULTS.live_latency,
     show_default=True,
-    help="Before a live message is answered.",
+    help="Time before a live message is answered.",
 )
 @click.option(
     "--seed",
     default=_DEFAULTS.seed,
     show_default=True,
-    help="Chooses the order of results and the digest in answers.",
+    help="Seed of the order of results and of the digest in answers.",
 )
 @click.option(
     "--faults", type=click.Path(dir_okay=False, path_type=Path), help="JSON file with a fault plan."
@@ -101,11 +102,11 @@ DURATION = Duration()
     show_default=True,
     help="Age from which a batch is listed.",
 )
-@click.option("--responder", metavar="MODULE:FUNCTION", help="Makes the answers.")
+@click.option("--responder", metavar="MODULE:FUNCTION", help="Function that makes the answers.")
 @click.option(
     "--uses-tools",
     is_flag=True,
-    help="Call each tool that a request offers once, then answer with what they gave.",
+    help="Call each tool of a request once, then answer with their results.",
 )
 @click.option(
     "--queue-limit",

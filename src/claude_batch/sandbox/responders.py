@@ -48,7 +48,7 @@ def load_responder(named: str | Responder) -> Responder:
     except (ImportError, AttributeError) as error:
         raise ResponderError(f"--responder {named!r}: {error}") from error
     if not callable(found) or inspect.iscoroutinefunction(found):
-        raise ResponderError(f"--responder {named!r} is no plain function")
+        raise ResponderError(f"--responder {named!r} is not a plain function")
     return cast(Responder, found)
 
 

@@ -20,9 +20,9 @@ import httpx2
 import msgspec
 from tenacity import (
     AsyncRetrying,
+    RetryCallState,
     retry_if_exception,
     stop_after_attempt,
-    wait_exponential_jitter,
 )
 
 from claude_batch.wire.connection import (
@@ -44,6 +44,7 @@ from claude_batch.wire.inbound import (
 )
 from claude_batch.wire.limits import LIST_PAGE
 from claude_batch.wire.live_client import LiveClient
+from claude_batch.wire.retry_policy import READING
 
 _T = TypeVar("_T")
 _log = logging.getLogger(__name__)
@@ -155,7 +156,6 @@ class CreateAnswer:
     reason: str = ""
     never_connected: bool = False
     """Whether not even a connection was made."""
-    server_time: float | None = None
 
 
 class BatchesClient:
@@ -239,20 +239,15 @@ class BatchesClient:
         except CredentialFault as error:
             return CreateAnswer(reason=str(error), never_connected=True)
         except TimeoutError:
-            return CreateAnswer(reason=f"no whole answer came within {self._answer_seconds:g} s")
+            return CreateAnswer(reason=f"no complete answer within {self._answer_seconds:g} s")
         self._note(response.headers)
-        now = server_time(response.headers)
         if not response.is_success:
-            return CreateAnswer(fault=self._fault(response), server_time=now)
+            return CreateAnswer(fault=self._fault(response))
         try:
-            return CreateAnswer(
-                batch=msgspec.json.decode(response.content, type=RemoteBatch), server_time=now
-            )
+            return CreateAnswer(batch=msgspec.json.decode(response.content, type=RemoteBatch))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             words = repr(self._redaction.first_words(response.content))
-            return CreateAnswer(
-                reason=f"{response.status_code} without a batch id: {words}", server_time=now
-            )
+            return CreateAnswer(reason=f"{response.status_code} without a batch id: {words}")
 
     async def list_page(self, *, after_id: str | None = None, limit: int = LIST_PAGE) -> BatchPage:
         """Return one page of the list, newest first. Raises `ApiError` or `Unreachable`."""
@@ -284,7 +279,7 @@ class BatchesClient:
 
     def _same(self, batch_id: str, found: RemoteBatch) -> RemoteBatch:
         if found.id != batch_id:
-            raise Unreachable(f"batch {found.id} was answered when {batch_id} was asked for")
+            raise Unreachable(f"batch {found.id} was returned instead of {batch_id}")
         return found
 
     async def count_tokens(self, body: bytes, headers: LaneHeaders) -> int:
@@ -369,7 +364,7 @@ class BatchesClient:
         except CredentialFault as error:
             raise Unreachable(str(error)) from None
         except TimeoutError:
-            raise Unreachable(f"no whole answer came within {seconds:g} s") from None
+            raise Unreachable(f"no complete answer within {seconds:g} s") from None
         if not response.is_success:
             raise ApiError(self._fault(response))
         self._note(response.headers)
@@ -434,7 +429,7 @@ class BatchesClient:
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             words = repr(self._redaction.first_words(response.content))
             raise Unreachable(
-                f"{call} was answered with something that is not the API's: {words}"
+                f"{call} was answered with something that is not in the API's format: {words}"
             ) from None
 
 
@@ -474,12 +469,7 @@ def _passes(error: BaseException) -> bool:
     return isinstance(error, Unreachable)
 
 
-_backoff = wait_exponential_jitter(initial=0.2, max=8.0, jitter=0.2)
-
-
-def _wait(state: Any) -> float:
+def _wait(state: RetryCallState) -> float:
     error = state.outcome.exception() if state.outcome else None
-    if isinstance(error, ApiError) and error.fault.retry_after is not None:
-        # The engine plans longer waits; a call does not sleep through them.
-        return min(error.fault.retry_after, 30.0)
-    return _backoff(state)
+    asked = error.fault.retry_after if isinstance(error, ApiError) else None
+    return READING(state.attempt_number, asked)

@@ -143,7 +143,7 @@ def token_bound(params: bytes, files: FileTokens | None = None) -> TokenBound:
         raise Unbounded(f"the params cannot be read: {error}") from None
     for name in _UNBOUNDED:
         if _has(getattr(read, name)):
-            raise Unbounded(f"what `{name}` reads and costs has no known bound")
+            raise Unbounded(f"the tokens and cost of `{name}` have no known bound")
     tokens, searches, steps = len(params) + REQUEST_TOKENS, 0, 1
     if _has(read.tools):
         more, searches, loops = _tools_bound(read.tools)
@@ -196,12 +196,10 @@ def _tools_bound(raw: msgspec.Raw) -> tuple[int, int, bool]:
             loops = True
             if kind.startswith("web_search_"):
                 if tool.max_uses is None:
-                    raise Unbounded(
-                        f"the tool {kind} may search as often as it likes; give it `max_uses`"
-                    )
+                    raise Unbounded(f"the tool {kind} may search without limit; set its `max_uses`")
                 searches += tool.max_uses
         else:
-            raise Unbounded(f"what the tool {kind} reads and costs has no known bound")
+            raise Unbounded(f"the tokens and cost of the tool {kind} have no known bound")
     return tokens, searches, loops
 
 

@@ -41,13 +41,13 @@ def check_batch_rules(params: dict[str, Any]) -> None:
     stream = params.get("stream")
     if stream is not None:
         if stream:
-            raise InvalidRequestError("`stream: true` is refused in a batch; remove it")
+            raise InvalidRequestError("`stream: true` is not allowed in a batch; remove it")
         del params["stream"]
     if params["max_tokens"] == 0:
-        raise InvalidRequestError("`max_tokens: 0` is refused in a batch; give at least 1")
+        raise InvalidRequestError("`max_tokens: 0` is not allowed in a batch; give at least 1")
     for name in REFUSED_IN_BATCH:
         if name in params:
-            raise InvalidRequestError(f"`{name}` is refused in a batch; remove it")
+            raise InvalidRequestError(f"`{name}` is not allowed in a batch; remove it")
 
 
 def check_params(
@@ -117,12 +117,12 @@ def _faults(
         not isinstance(stops, list | tuple)
         or not all(isinstance(stop, str) for stop in cast("Sequence[object]", stops))
     ):
-        yield "`stop_sequences` is a list of texts"
+        yield "`stop_sequences` must be a list of texts"
 
 
 def _length_faults(model: str, tokens: object, betas: Sequence[str], batch: bool) -> Iterator[str]:
     if isinstance(tokens, bool) or not isinstance(tokens, int):
-        yield f"`max_tokens` is a whole number, not {tokens!r}"
+        yield f"`max_tokens` must be a whole number, not {tokens!r}"
         return
     if tokens < 0:
         yield f"`max_tokens: {tokens}` is negative; give at least 1"
@@ -141,28 +141,32 @@ def _length_faults(model: str, tokens: object, betas: Sequence[str], batch: bool
 
 def _message_faults(messages: object, api_version: str) -> Iterator[str]:
     if isinstance(messages, str | bytes) or not isinstance(messages, Sequence):
-        yield "`messages` is a list of messages"
+        yield "`messages` must be a list of messages"
         return
     for number, given in enumerate(cast("Sequence[object]", messages), 1):
         if not isinstance(given, Mapping):
-            yield f"message {number} is a mapping of role and content, not {type(given).__name__}"
+            yield (
+                f"message {number} must be a mapping of role and content, not "
+                f"{type(given).__name__}"
+            )
             return
         message = cast("_Block", given)
         role, content = message.get("role"), message.get("content")
         if role not in _ROLES:
-            yield f"message {number}: the role {role!r} is none; give `user` or `assistant`"
+            yield f"message {number}: unknown role {role!r}; use `user` or `assistant`"
         if number == 1 and role == "assistant":
-            yield "message 1 is the assistant's; the first message must be the user's"
+            yield "message 1 has the role `assistant`; the first message must have the role `user`"
         if not content:
-            yield f"message {number} has no content; the API refuses an empty message"
+            yield f"message {number} has no content, which the API does not accept"
         if content and not isinstance(content, str | list | tuple):
-            yield f"message {number}: its content is a text or a list of blocks"
+            yield f"message {number}: its content must be a text or a list of blocks"
         for place, block in enumerate(_blocks(message.get("content")), 1):
             where = f"message {number}, block {place}"
             newer = api_version > SAMPLING_API_VERSION
             if newer and role == "assistant" and block.get("type") == "document":
                 yield (
-                    f"{where}: a document in an assistant's message is refused since API version "
+                    f"{where}: a document in an assistant's message is not allowed since API "
+                    "version "
                     f"{api_version}; put it into a user's message"
                 )
             yield from (f"{where}: {fault}" for fault in _source_faults(block))
@@ -180,14 +184,14 @@ def _source_faults(block: _Block) -> Iterator[str]:
     if kind not in _MEDIA:
         return
     if not isinstance(given, Mapping):
-        yield f"a block of type {kind} has a `source`"
+        yield f"a block of type {kind} needs a `source`"
         return
     source = cast("_Block", given)
     media = source.get("media_type")
     if source.get("type") == "base64":
         if media not in _MEDIA[kind]:
             known = ", ".join(_MEDIA[kind])
-            yield f"`media_type: {media}` is not taken for a block of type {kind}; give {known}"
+            yield f"`media_type: {media}` is not allowed in a block of type {kind}; use {known}"
     elif source.get("type") == "text" and (kind != "document" or media != "text/plain"):
         yield f"a source of type text is a document's, of `media_type: text/plain`, not {media!r}"
     if source.get("type") in ("base64", "text") and not source.get("data"):
@@ -202,12 +206,12 @@ def _format_faults(given: object, messages: object) -> Iterator[str]:
         yield "`output_config.format` is {type: json_schema, schema: …}"
         return
     if (fault := schema_fault(wanted.get("schema"))) is not None:
-        yield f"the API cannot take the schema of `output_config.format`: {fault}"
+        yield f"the API does not accept the schema of `output_config.format`: {fault}"
     if cites(messages):
         yield (
-            "the API takes no schema (`output_config.format`) beside citations; turn one of them "
-            "off, or ask in the actor's `response_format` or by `output_format`, which then asks "
-            "for labelled fields"
+            "the API does not accept a schema (`output_config.format`) together with citations; "
+            "turn one of them off, or use the actor's `response_format` or `output_format`, "
+            "which then request labelled fields"
         )
 
 
@@ -229,9 +233,12 @@ def _tool_faults(params: Mapping[str, Any]) -> Iterator[str]:
         if name is None and tool.get("type") not in (None, "custom"):
             continue  # the tools of a server's toolset have their own names
         if not isinstance(name, str) or _TOOL_NAME.fullmatch(name) is None:
-            yield f"tool {number}: {name!r} is no name; give 1 to 128 letters, digits, `_` or `-`"
+            yield (
+                f"tool {number}: {name!r} is not a valid name; use 1 to 128 letters, digits, `_` "
+                "or `-`"
+            )
         elif name in names:
-            yield f"tool {number}: there is a tool {name!r} already; names must differ"
+            yield f"tool {number}: another tool has the name {name!r}; names must differ"
         else:
             names.add(name)
     choice = params.get("tool_choice")
@@ -245,6 +252,6 @@ def _tool_faults(params: Mapping[str, Any]) -> Iterator[str]:
     model = str(params["model"])
     if not takes_forced_tools(model):
         yield (
-            f"{model} refuses a forced `tool_choice` ({kind}); leave it to the model (auto), or "
-            "ask for a shape by `output_format`"
+            f"{model} does not accept a forced `tool_choice` ({kind}); use `auto`, or request a "
+            "format with `output_format`"
         )

@@ -122,7 +122,7 @@ class Connection:
         # Checked here, because the HTTP library quotes a header that it cannot send.
         if not self._secret.isprintable() or " " in self._secret:
             raise CredentialFault(
-                "the API key holds characters that no key has, such as a space or a line break; "
+                "the API key contains characters that no key has, such as a space or a line break; "
                 "set it again"
             )
         found = httpx2.URL(url or DEFAULT_BASE_URL)
@@ -312,7 +312,8 @@ def _warn_of_plain_http(url: httpx2.URL) -> None:
         return
     _warned.add(url.host)
     _log.warning(
-        "the base URL http://%s is not encrypted: everybody on the way can read the API key, the "
+        "the base URL http://%s is not encrypted: everybody on the network path can read the API "
+        "key, the "
         "prompts and the answers. Use https://",
         url.host,
         extra={"for_people": True},

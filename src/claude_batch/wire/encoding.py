@@ -58,6 +58,11 @@ class LaneHeaders:
     user_profile: str | None = None
     """``anthropic-user-profile-id``."""
 
+    @classmethod
+    def of_lane(cls, api_version: str, betas: str, user_profile: str) -> LaneHeaders:
+        """Return the headers of a lane, given by its columns in the ledger."""
+        return cls(api_version, tuple(betas.split(",")) if betas else (), user_profile or None)
+
     def as_headers(self) -> dict[str, str]:
         """Return the headers as they are sent."""
         headers = {"anthropic-version": self.api_version}
@@ -137,10 +142,13 @@ def encode_params(
             version = SAMPLING_API_VERSION
         elif params.get(name) is not None:
             raise InvalidRequestError(
-                f"{model} takes no `{name}`; remove it from the request or the actor's options"
+                f"{model} does not accept `{name}`; remove it from the request or the actor's "
+                "options"
             )
         else:
-            _log.warning("%s takes no `%s`: the default %r is dropped", model, name, merged[name])
+            _log.warning(
+                "%s does not accept `%s`: the default %r is dropped", model, name, merged[name]
+            )
             del merged[name]
     own_betas = merged.pop("betas", None)
     all_betas = [*betas, *own_betas] if own_betas else betas
@@ -158,8 +166,8 @@ def encode_params(
 
 def _too_large(encoded: bytes) -> InvalidRequestError:
     return InvalidRequestError(
-        f"{len(encoded):,} bytes are more than the {MAX_BODY_BYTES:,} that a whole batch may "
-        "have; shorten the prompt or upload its documents as files"
+        f"the request has {len(encoded):,} bytes, more than the {MAX_BODY_BYTES:,} of a whole "
+        "batch; shorten the prompt or upload its documents as files"
     )
 
 
@@ -208,8 +216,8 @@ def custom_id(request_id: str, incarnation: str, sending: int) -> str:
     """Return ``<request id>-<ledger incarnation>-<sending>``, which proves whose a line is."""
     if sending > MAX_SENDING:
         raise InvalidRequestError(
-            f"request {request_id} was posted {MAX_SENDING} times without being taken; "
-            "it is not sent again: cancel its run and ask anew"
+            f"request {request_id} was sent {MAX_SENDING} times without being accepted, and is "
+            "not sent again; cancel its run and make a new one"
         )
     return f"{request_id}-{incarnation}-{sending:04d}"
 

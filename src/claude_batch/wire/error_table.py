@@ -1,8 +1,8 @@
 """Meaning of each API error for a request, a batch or the account: two tables.
 
 `MEANINGS` defines what follows for a request that ended with an error. `NOT_BILLED` lists the
-answers to a live call that prove that nothing was processed. Each row names its source, and
-docs/explanation/guarantees.md prints both tables.
+answers to a POST, of a batch or of a live call, that prove that nothing was processed. Each row
+names its source, and docs/explanation/guarantees.md prints both tables.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from claude_batch.wire.inbound import LONGEST_ID, header_word, mapping_or_none, 
 from claude_batch.wire.redaction import Redaction
 
 
-class CreateVerdict(Enum):
-    """Meaning of the answer to a create call for the batch."""
+class SendVerdict(Enum):
+    """Meaning of an unsuccessful answer to a POST, of a batch or of a live call."""
 
     WAIT = "a definite no that passes by waiting"  # 429, 529
     TOO_LARGE = "a definite no: the body is too large"  # 413
     BAD_REQUEST = "a definite no: the body is invalid"  # 400
     ACCOUNT = "a definite no: the account's fault"  # 401, 402, 403, spend limits
     MISPLACED = "a definite no: nothing is there"  # 3xx, 404
-    UNKNOWN = "it may have been accepted"  # everything else
+    UNKNOWN = "it may have been processed"  # everything else
 
 
 _ERRORS_PAGE = "https://platform.claude.com/docs/en/api/errors"
@@ -165,8 +165,9 @@ def classify_line(error_type: str, message: str, details: Mapping[str, Any] | No
 
 
 class NotBilled(NamedTuple):
-    """One row of the table of answers after which a live call can be repeated without risk."""
+    """One row of the table of answers after which a POST can be repeated without risk."""
 
+    verdict: SendVerdict
     statuses: range
     in_api_words: bool
     """Whether only an answer of the API itself counts: with a ``request-id`` and an error body."""
@@ -178,22 +179,34 @@ def _status(first: int, last: int | None = None) -> range:
     return range(first, (first if last is None else last) + 1)
 
 
-NOT_BILLED: tuple[NotBilled, ...] = (
-    NotBilled(_status(300, 399), False, "a redirect, which is not followed", "RFC 9110, 15.4"),
-    NotBilled(_status(400), True, "the request is invalid", _ERRORS_PAGE),
-    NotBilled(_status(401), True, "the key is refused", _ERRORS_PAGE),
-    NotBilled(_status(402), True, "the account cannot pay", _ERRORS_PAGE),
-    NotBilled(_status(403), True, "the key may not do this", _ERRORS_PAGE),
-    NotBilled(_status(404), True, "there is no such model or path", _ERRORS_PAGE),
-    NotBilled(
-        _status(413), False, "too large: refused before it reaches the API's servers", _ERRORS_PAGE
-    ),
-    NotBilled(_status(429), True, "over a limit, so not begun (inferred)", _LIMITS_PAGE),
-    NotBilled(_status(529), True, "overloaded, so not begun (inferred)", _ERRORS_PAGE),
-)
-"""Answers to a live call that prove that nothing was processed, and so nothing is billed.
+_NO = SendVerdict
 
-Any other answer without a Message (408, 409, 500 and other 5xx, or any answer of a gateway in
+NOT_BILLED: tuple[NotBilled, ...] = (
+    NotBilled(
+        _NO.MISPLACED,
+        _status(300, 399),
+        False,
+        "a redirect, which is not followed",
+        "RFC 9110, 15.4",
+    ),
+    NotBilled(_NO.BAD_REQUEST, _status(400), True, "the request is invalid", _ERRORS_PAGE),
+    NotBilled(_NO.ACCOUNT, _status(401), True, "the key is refused", _ERRORS_PAGE),
+    NotBilled(_NO.ACCOUNT, _status(402), True, "the account cannot pay", _ERRORS_PAGE),
+    NotBilled(_NO.ACCOUNT, _status(403), True, "the key may not do this", _ERRORS_PAGE),
+    NotBilled(_NO.MISPLACED, _status(404), True, "there is no such model or path", _ERRORS_PAGE),
+    NotBilled(
+        _NO.TOO_LARGE,
+        _status(413),
+        False,
+        "too large: refused before it reaches the API's servers",
+        _ERRORS_PAGE,
+    ),
+    NotBilled(_NO.WAIT, _status(429), True, "over a limit, so not begun (inferred)", _LIMITS_PAGE),
+    NotBilled(_NO.WAIT, _status(529), True, "overloaded, so not begun (inferred)", _ERRORS_PAGE),
+)
+"""Answers to a POST that prove that nothing was processed, and so nothing is billed.
+
+Any other answer without a success (408, 409, 500 and other 5xx, or any answer of a gateway in
 front) may come after the request was processed. So may a broken connection after it was made."""
 
 
@@ -241,12 +254,23 @@ class ApiFault:
         return classify_line(self.error_type, self.message, self.details)
 
     @property
+    def verdict(self) -> SendVerdict:
+        """Meaning of the answer to a POST: a definite no (see `NOT_BILLED`), or unknown."""
+        for row in NOT_BILLED:
+            if self.status in row.statuses and (self.from_api or not row.in_api_words):
+                is_accounts = row.in_api_words and self.account_reason is not None
+                return SendVerdict.ACCOUNT if is_accounts else row.verdict
+        return SendVerdict.UNKNOWN
+
+    @property
     def is_not_billed(self) -> bool:
-        """Whether the answer proves that the request was not processed (see `NOT_BILLED`)."""
-        return any(
-            self.status in row.statuses and (self.from_api or not row.in_api_words)
-            for row in NOT_BILLED
-        )
+        """Whether the answer proves that the request was not processed."""
+        return self.verdict is not SendVerdict.UNKNOWN
+
+    @property
+    def is_redirect(self) -> bool:
+        """Whether it is a 3xx. Every other call would get the same, and none is followed."""
+        return 300 <= self.status < 400
 
     @property
     def passes(self) -> bool:
@@ -299,20 +323,3 @@ def fault_of_response(
         retry_after=retry_after(headers),
         location=None if location is None else redaction.text(location[:MOST_WORDS]),
     )
-
-
-def classify_create(fault: ApiFault) -> CreateVerdict:
-    """Return the verdict on a create call's answer: whether it is a definite no, and which."""
-    if fault.status == 413:  # from a proxy in front, whose body need not be JSON
-        return CreateVerdict.TOO_LARGE
-    if 300 <= fault.status < 400:
-        return CreateVerdict.MISPLACED
-    if not fault.from_api:
-        return CreateVerdict.UNKNOWN
-    if fault.status in (400, 401, 402, 403, 404, 429, 529):
-        if fault.account_reason is not None:
-            return CreateVerdict.ACCOUNT
-        if fault.status in (429, 529):
-            return CreateVerdict.WAIT
-        return CreateVerdict.BAD_REQUEST if fault.status == 400 else CreateVerdict.MISPLACED
-    return CreateVerdict.UNKNOWN

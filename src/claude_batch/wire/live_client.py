@@ -89,17 +89,21 @@ class LiveAnswer:
     request_id: str | None = None
 
     @property
+    def is_answered(self) -> bool:
+        """Whether the API answered with a Message, or with a success that is malformed."""
+        return self.message is not None or self.malformed is not None
+
+    @property
     def is_definite_no(self) -> bool:
         """Whether nothing was processed, so that a retry cannot be billed twice."""
-        if self.message is not None or self.malformed is not None:
+        if self.is_answered:
             return False
         return self.never_left if self.fault is None else self.fault.is_not_billed
 
     @property
     def may_be_billed(self) -> bool:
         """Whether no answer came, although one may have been made and billed."""
-        answered = self.message is not None or self.malformed is not None
-        return not answered and not self.is_definite_no
+        return not self.is_answered and not self.is_definite_no
 
     @property
     def is_refusal(self) -> bool:
@@ -108,8 +112,8 @@ class LiveAnswer:
 
     @property
     def is_redirect(self) -> bool:
-        """Whether it is a 3xx. Every other call would get the same, and none is followed."""
-        return self.fault is not None and 300 <= self.fault.status < 400
+        """Whether it is a 3xx."""
+        return self.fault is not None and self.fault.is_redirect
 
 
 def _is_refusal(fault: ApiFault | None) -> bool:
@@ -254,7 +258,7 @@ class LiveClient:
                 )
             words = self._redaction.first_words(response.content)
             return LiveAnswer(
-                reason=f"the server answered {status} with something that is no Message: "
+                reason=f"the server answered {status} with something that is not a Message: "
                 f"{words!r}; check the base URL",
                 status=status,
                 request_id=request_id,

@@ -13,17 +13,21 @@ import zipfile
 import zlib
 from collections import deque
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeAlias, get_args
 
 from claude_batch.wire.limits import MAX_PDF_PAGES
 
 DOCX = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
 """Media type of DOCX. The API does not accept it, so it is converted to text first."""
 
-IMAGE_TYPES = ("image/jpeg", "image/png", "image/gif", "image/webp")
+ImageType: TypeAlias = Literal["image/jpeg", "image/png", "image/gif", "image/webp"]
+IMAGE_TYPES: tuple[ImageType, ...] = get_args(ImageType)
 
 MAX_IMAGE_SIDE = 8000
 """Most pixels of a side; 2,000 if a request has more than 20 images."""
+
+_HEADERS = 1 << 20
+"""Leading bytes of an image that are searched for its size: EXIF data and profiles precede it."""
 
 _TAIL = 4096
 _LONGEST_DICTIONARY = 420
@@ -60,15 +64,14 @@ _OTHERS = (
 class Media:
     """The type and properties of some bytes."""
 
-    type: Literal[
-        "application/pdf",
-        "image/jpeg",
-        "image/png",
-        "image/gif",
-        "image/webp",
-        "text/plain",
-        "application/vnd.openxmlformats-officedocument.wordprocessingml.document",
-    ]
+    type: (
+        ImageType
+        | Literal[
+            "application/pdf",
+            "text/plain",
+            "application/vnd.openxmlformats-officedocument.wordprocessingml.document",
+        ]
+    )
     """Media type in the request.
 
     Markdown, CSV and HTML are ``text/plain`` for the API, as is a converted DOCX."""
@@ -83,7 +86,12 @@ class Media:
 HEAD = 1024
 """Number of leading bytes that `is_document` examines."""
 
-_STARTS = (b"\x89PNG\r\n\x1a\n", b"GIF87a", b"GIF89a", b"\xff\xd8\xff")
+_IMAGES: dict[bytes, ImageType] = {
+    b"\x89PNG\r\n\x1a\n": "image/png",
+    b"GIF87a": "image/gif",
+    b"GIF89a": "image/gif",
+    b"\xff\xd8\xff": "image/jpeg",
+}
 
 
 def is_document(head: bytes) -> bool:
@@ -91,11 +99,13 @@ def is_document(head: bytes) -> bool:
 
     This includes types that the API does not accept; `media_of` reports what to save them as.
     """
-    if b"%PDF-" in head[:HEAD] or head.startswith(_STARTS):
-        return True
-    if head.startswith(b"RIFF") and head[8:12] == b"WEBP":
-        return True
-    return _other(head) is not None
+    return b"%PDF-" in head[:HEAD] or _image_type(head) is not None or _other(head) is not None
+
+
+def _image_type(data: bytes) -> ImageType | None:
+    if data.startswith(b"RIFF") and data[8:12] == b"WEBP":
+        return "image/webp"
+    return next((kind for magic, kind in _IMAGES.items() if data.startswith(magic)), None)
 
 
 def _other(data: bytes) -> str | None:
@@ -112,16 +122,8 @@ def media_of(data: bytes) -> Media:
         raise ValueError("is empty")
     if b"%PDF-" in data[:HEAD]:
         return _pdf(data)
-    if data.startswith(b"\x89PNG\r\n\x1a\n"):
-        size = (int.from_bytes(data[16:20], "big"), int.from_bytes(data[20:24], "big"))
-        return _image(Media("image/png", size=size))
-    if data.startswith((b"GIF87a", b"GIF89a")):
-        size = (int.from_bytes(data[6:8], "little"), int.from_bytes(data[8:10], "little"))
-        return _image(Media("image/gif", size=size))
-    if data.startswith(b"\xff\xd8\xff"):
-        return _image(Media("image/jpeg", size=_jpeg_size(data)))
-    if data.startswith(b"RIFF") and data[8:12] == b"WEBP":
-        return _image(Media("image/webp", size=_webp_size(data)))
+    if (image := _image_type(data)) is not None:
+        return _image(image, data)
     if data.startswith(b"PK\x03\x04") and _is_docx(data):
         return Media(DOCX)
     if data.startswith(_OFFICE) and _ENCRYPTED in data:
@@ -132,11 +134,11 @@ def media_of(data: bytes) -> Media:
     try:
         text = data.decode(encoding)
     except UnicodeDecodeError:
-        raise ValueError("is no PDF, no image that the API takes, and no UTF-8 text") from None
+        raise ValueError("is not a PDF, an image that the API accepts, or UTF-8 text") from None
     if "\0" in text:
-        raise ValueError("is no PDF, no image that the API takes, and no text")
+        raise ValueError("is not a PDF, an image that the API accepts, or text")
     if not text.strip():
-        raise ValueError("holds nothing but white space")
+        raise ValueError("contains only white space")
     return Media("text/plain", text=text)
 
 
@@ -148,7 +150,7 @@ def _is_docx(data: bytes) -> bool:
             parts = packed.infolist()
     except (zipfile.BadZipFile, ValueError, OSError):
         # The table of contents of a ZIP is at its end.
-        raise ValueError("is a ZIP or Office file that was cut short; get it again") from None
+        raise ValueError("is a truncated ZIP or Office file; get it again") from None
     if not any(part.filename == "word/document.xml" for part in parts):
         return False
     if (size := sum(part.file_size for part in parts)) > _LARGEST_DOCX:
@@ -162,50 +164,31 @@ def unpacked_size(data: bytes) -> int:
         return sum(part.file_size for part in packed.infolist())
 
 
-def _image(media: Media) -> Media:
-    if media.size is not None and max(media.size) > MAX_IMAGE_SIDE:
-        width, height = media.size
+def _image(kind: ImageType, data: bytes) -> Media:
+    # Imported here, because most runs have no image.
+    import imagesize  # pyright: ignore[reportMissingTypeStubs]
+
+    # Only the beginning: the library visits each block of a JPEG, and a file may have millions.
+    head = io.BytesIO(data[:_HEADERS])
+    width, height = imagesize.get(head, exif_rotation=False)  # pyright: ignore[reportUnknownMemberType]
+    if max(width, height) > MAX_IMAGE_SIDE:
         raise ValueError(
-            f"is an image of {width:,} by {height:,} pixels, and the API takes "
-            f"{MAX_IMAGE_SIDE:,} a side at most; make it smaller"
+            f"is an image of {width:,} by {height:,} pixels, but the API accepts at most "
+            f"{MAX_IMAGE_SIDE:,} per side; make it smaller"
         )
-    return media
-
-
-def _jpeg_size(data: bytes) -> tuple[int, int] | None:
-    at = 2
-    while at + 9 < len(data) and data[at] == 0xFF:
-        marker = data[at + 1]
-        if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
-            height, width = data[at + 5 : at + 7], data[at + 7 : at + 9]
-            return int.from_bytes(width, "big"), int.from_bytes(height, "big")
-        at += 2 + int.from_bytes(data[at + 2 : at + 4], "big")
-    return None
-
-
-def _webp_size(data: bytes) -> tuple[int, int] | None:
-    if data[12:16] == b"VP8X":
-        width, height = data[24:27], data[27:30]
-        return int.from_bytes(width, "little") + 1, int.from_bytes(height, "little") + 1
-    if data[12:16] == b"VP8L":
-        bits = int.from_bytes(data[21:25], "little")
-        return (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1
-    if data[12:16] == b"VP8 ":
-        width, height = data[26:28], data[28:30]
-        return int.from_bytes(width, "little") & 0x3FFF, int.from_bytes(height, "little") & 0x3FFF
-    return None
+    return Media(kind, size=(width, height) if width > 0 and height > 0 else None)
 
 
 def _pdf(data: bytes) -> Media:
     tail = data[-_TAIL:]
     if b"%%EOF" not in tail:
-        raise ValueError("is a PDF that was cut short (it has no end); get it again")
+        raise ValueError("is a truncated PDF (it has no end); get it again")
     if b"/Encrypt" in _trailer(data, tail):
         raise ValueError("is a PDF with a password or encryption; save it without")
     pages = _page_count(data)
     if pages > MAX_PDF_PAGES:
         raise ValueError(
-            f"is a PDF of {pages:,} pages, and the API takes {MAX_PDF_PAGES} at most; split it"
+            f"is a PDF of {pages:,} pages, but the API accepts at most {MAX_PDF_PAGES}; split it"
         )
     return Media("application/pdf", pages=pages)
 

@@ -131,7 +131,11 @@ _STOPS: dict[str | None, Disposition] = {
     "refusal": Disposition.REFUSED,
     "model_context_window_exceeded": Disposition.WINDOW_EXCEEDED,
 }
-"""Dispositions of successes whose stop reason is not an ordinary end of an answer."""
+
+
+def disposition_of(stop_reason: str | None) -> Disposition:
+    """Return what a success with this stop reason asks for."""
+    return _STOPS.get(stop_reason, Disposition.FINAL)
 
 
 class _InnerError(msgspec.Struct, gc=False):
@@ -232,7 +236,7 @@ def decode_line(line: bytes) -> ResultLine:
                 raise ValueError("a succeeded line without a message")
             _check_blocks(message.content)
             usage = message.usage.public()
-            disposition = _STOPS.get(message.stop_reason, Disposition.FINAL)
+            disposition = disposition_of(message.stop_reason)
             return ResultLine(
                 decoded.custom_id, "succeeded", disposition, usage, None, message.model
             )
@@ -261,7 +265,7 @@ def _check_blocks(content: list[dict[str, Any]]) -> None:
             raise ValueError("a block without a type")
         for name in ("text", "id", "name"):
             if name in block and not isinstance(block[name], str | None):
-                raise ValueError(f"a block whose {name} is no text")
+                raise ValueError(f"a block whose {name} is not a text")
         if kind == "text" and text is None:
             raise ValueError("a text block without text")
         if kind == "tool_use" and not (block.get("id") and block.get("name")):
@@ -391,6 +395,17 @@ def output_of_line(line: bytes) -> OutputMessage:
 def error_of_line(line: bytes) -> bytes:
     """Return the bytes of the error body in an errored line, as the API sent them."""
     return bytes(_raw_line_decoder.decode(line).result.error)
+
+
+def errored_line(custom_id: str, error_type: str, message: str, request_id: str | None) -> bytes:
+    """Return an error outside a batch's results in the format of a result line.
+
+    So one reader handles both.
+    """
+    error = {"type": error_type, "message": message}
+    outer = {"type": "error", "error": error, "request_id": request_id}
+    line = {"custom_id": custom_id, "result": {"type": "errored", "error": outer}}
+    return msgspec.json.encode(line)
 
 
 def decode_message(raw: bytes) -> DecodedMessage:

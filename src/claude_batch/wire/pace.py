@@ -26,9 +26,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from claude_batch.wire.inbound import LARGEST_COUNT, iso_time, server_time
-
-LONGEST_PAUSE = 60.0
-"""Longest pause in seconds after consecutive refusals without a ``retry-after``."""
+from claude_batch.wire.retry_policy import PACE
 
 SHORTEST_WAIT = 0.001
 """Shortest wait in seconds."""
@@ -179,8 +177,7 @@ class Pace:
                 self.refusals += 1
                 self._threshold = max(1.0, min(self.window, float(self.under_way)) / 2)
                 self.window = 1.0
-                if retry_after is None:
-                    retry_after = min(LONGEST_PAUSE, 2.0 ** (self.refusals - 1))
+                retry_after = PACE(self.refusals, retry_after)
             if retry_after is not None:
                 self.paused_until = max(self.paused_until, now + retry_after)
             self._end()

@@ -31,7 +31,7 @@ _DATA = frozenset(("const", "default", "enum", "example", "examples"))
 _NAMED = frozenset(("properties", "$defs", "definitions", "dependentSchemas"))
 # Mappings of names to schemas: a property may be called `pattern`.
 _REFUSED = {
-    "patternProperties": "keys that are not known beforehand are not supported",
+    "patternProperties": "keys that the schema does not name are not supported",
     # To find the evaluated parts, a validator evaluates them again at every level.
     "unevaluatedItems": "`unevaluatedItems` is not supported",
     "unevaluatedProperties": "`unevaluatedProperties` is not supported",
@@ -101,7 +101,7 @@ class _Survey:
         if word in _REFUSED:
             raise _Unsafe(path, _REFUSED[word])
         if level and word in ("$id", "$schema"):
-            raise _Unsafe(path, f"`{word}` may stand at the top of a schema only")
+            raise _Unsafe(path, f"`{word}` is allowed only at the top of a schema")
         if word in _NAMED and isinstance(value, Mapping):
             parts = [
                 self.visit(inner, f"{path}.{name}" if path else str(name), level + 1)

@@ -22,8 +22,9 @@ _FORMATS = frozenset(
 _SHAPES = ("type", "anyOf", "oneOf", "allOf", "enum", "const")
 
 _NEVER = {
-    "prefixItems": "a list whose places differ is not supported; use an object with named fields",
-    "patternProperties": "keys that are not known beforehand are not supported",
+    "prefixItems": "a list with a schema for each position is not supported; use an object with "
+    "named fields",
+    "patternProperties": "keys that the schema does not name are not supported",
     "not": "`not` is not supported",
     "if": "`if` is not supported",
 }
@@ -104,7 +105,7 @@ def _faults(
     schema: object, path: str, root: _Root, above: tuple[str, ...], rewritten: bool
 ) -> _Faults:
     if not isinstance(schema, Mapping):
-        yield path, f"a schema is a mapping, not {schema!r}"
+        yield path, f"a schema must be a mapping, not {schema!r}"
         return
     node = cast("Mapping[str, Any]", schema)
     if "$ref" in node:
@@ -117,7 +118,7 @@ def _faults(
         for name, inner in cast("Mapping[str, Any]", properties).items():
             branches.append((f"{path}.{name}" if path else str(name), inner))
     else:
-        yield path, "`properties` is a mapping of names to schemas"
+        yield path, "`properties` must be a mapping of names to schemas"
     if "items" in node:
         branches.append((f"{path}[]", node["items"]))
     for word in ("anyOf", "oneOf", "allOf"):
@@ -125,7 +126,7 @@ def _faults(
         if isinstance(alternatives, list):
             branches += [(path, inner) for inner in cast("list[object]", alternatives)]
         else:
-            yield path, f"`{word}` is a list of schemas"
+            yield path, f"`{word}` must be a list of schemas"
     for where, inner in branches:
         yield from _faults(inner, where, root, above, rewritten)
 
@@ -156,32 +157,32 @@ def _own_faults(node: Mapping[str, Any], rewritten: bool) -> Iterator[str]:
     kinds = node.get("type")
     for kind in cast("list[object]", kinds) if isinstance(kinds, list) else [kinds]:
         if kind is not None and (not isinstance(kind, str) or kind not in _TYPES):
-            yield f"`type: {kind}` is no type of JSON schema"
+            yield f"`type: {kind}` is not a type of JSON Schema"
     if not any(word in node for word in _SHAPES):
-        yield "it says nothing of the value's type; give it a `type`"
+        yield "it does not define the value's type; give it a `type`"
     for word, why in _NEVER.items():
         if word in node:
             yield why
     if node.get("additionalProperties", False) is not False:
         yield (
-            "keys that are not known beforehand (`additionalProperties`) are not supported; "
+            "keys that the schema does not name (`additionalProperties`) are not supported; "
             "use a list of objects with a field for the key"
         )
     values = node.get("enum")
     if values is not None:
         if not isinstance(values, list) or not values:
-            yield "`enum` is a list of at least one value"
+            yield "`enum` must be a list of at least one value"
         elif any(isinstance(value, list | Mapping) for value in cast("list[object]", values)):
-            yield "`enum` holds texts, numbers, booleans or null, and no lists or objects"
+            yield "`enum` may contain texts, numbers, booleans and null, but no lists or objects"
     if rewritten:
         return
     if "oneOf" in node:
         yield "`oneOf` is not supported; write `anyOf`"
     for word in node:
         if word in _BOUNDS:
-            yield f"`{word}` is not supported; say it in the `description`"
+            yield f"`{word}` is not supported; write it in the `description`"
     if node.get("minItems") not in (None, 0, 1):
-        yield "`minItems` may be 0 or 1; say more in the `description`"
+        yield "`minItems` must be 0 or 1; write anything else in the `description`"
     if node.get("type") == "string" and node.get("format") not in (None, *_FORMATS):
         known = ", ".join(sorted(_FORMATS))
-        yield f"`format: {node['format']}` is not supported; there are: {known}"
+        yield f"`format: {node['format']}` is not supported; use one of {known}"

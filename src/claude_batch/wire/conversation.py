@@ -1,23 +1,34 @@
-"""Conversations on the wire: the params of the next turn, from the params and their answer.
+"""A conversation as a generator without I/O, and the params of its turns.
 
-The existing bytes stay unchanged and come first. So the next turn begins with the same prefix,
-which is in the API's prompt cache.
+`converse` decides everything that follows an answer: another turn, calls of tools, a check of the
+answer, or the end. It yields one step at a time and receives what came of it. The driver of batches
+and the live provider drive the same generator: they send, store and run functions, and decide
+nothing. A driver that takes over enters it where the ledger says that the conversation stands.
+
+The existing bytes of the params stay unchanged and come first. So the next turn begins with the
+same prefix, which is in the API's prompt cache.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Generator, Iterable
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, TypeAlias, cast
 
 import msgspec
 
+from claude_batch.core.outcome import Disposition, Outcome, Standing, next_step
+from claude_batch.core.states import RequestState, Stop
 from claude_batch.wire.schema_safety import UnusableSchema, validator_of
 
 _MOST_PROBLEMS = 5
 
 _log = logging.getLogger(__name__)
+
+Judge: TypeAlias = Callable[[bytes], str | None]
+"""Returns the problem of an answer (a Message's JSON), or `None` if there is none."""
 
 
 class ToolUse(msgspec.Struct, frozen=True):
@@ -28,13 +39,170 @@ class ToolUse(msgspec.Struct, frozen=True):
     input: msgspec.Raw
 
 
-class Outcome(NamedTuple):
+class ToolOutcome(NamedTuple):
     """The result of a tool call."""
 
     tool_use_id: str
     content: bytes
     """Content of the result as JSON: a text, or a list of blocks."""
     is_error: bool
+
+
+# The steps of a conversation, and the replies to them ------------------------------------------
+
+
+class NextTurn(NamedTuple):
+    """Send these params. The reply is the `Answer`."""
+
+    params: bytes
+    rejects: bool = False
+    """Whether they ask again, because the answer did not match the response format."""
+
+
+class Answer(NamedTuple):
+    """The API's answer to a turn."""
+
+    asks: Disposition
+    message: bytes
+    """The Message's JSON."""
+
+
+class ToolCalls(NamedTuple):
+    """Run these calls. The reply is a list of `ToolOutcome` in their order, or `Interrupted`."""
+
+    uses: list[ToolUse]
+
+
+class Interrupted(NamedTuple):
+    """A tool that had started when its process ended, and must not run again."""
+
+    name: str
+
+
+class Check(NamedTuple):
+    """Judge an answer. The reply is its problem, or `None`."""
+
+    params: bytes
+    message: bytes
+
+    def problem(self, judge: Judge | None) -> str | None:
+        """Return what is wrong by the caller's judge, or else by the JSON schema of the params.
+
+        Raises what the judge raises.
+        """
+        return schema_problem(self.params, self.message) if judge is None else judge(self.message)
+
+
+class End(NamedTuple):
+    """The conversation ends with its last answer. The last step; it takes no reply."""
+
+    state: RequestState
+    stopped: Stop | None = None
+    note: str = ""
+    """Why it stopped, in words."""
+
+
+Step: TypeAlias = NextTurn | ToolCalls | Check | End
+Reply: TypeAlias = Answer | list[ToolOutcome] | Interrupted | str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What a run allows its conversations."""
+
+    max_turns: int
+    validation_attempts: int
+    tools: Collection[str] | None
+    """Names of the functions that answer calls. `None`: it has none. Empty: they are unknown."""
+    most_bytes: int | None = None
+    """Most bytes of the params of a later turn."""
+
+
+def converse(
+    params: bytes,
+    terms: Terms,
+    *,
+    answer: Answer | None = None,
+    turns: int = 0,
+    rejected: int = 0,
+) -> Generator[Step, Reply, None]:
+    """Have a conversation. The last step is its `End`.
+
+    To enter it where it stands, pass its present ``params`` and the ``answer`` to them. ``turns``
+    answers before this one led to another turn, and ``rejected`` did not match the response format.
+    """
+    yield (yield from _steps(params, terms, answer, turns, rejected))
+
+
+def _steps(
+    params: bytes, terms: Terms, answer: Reply, turns: int, rejected: int
+) -> Generator[Step, Reply, End]:
+    standing = Standing(
+        converses=True,
+        has_tools=terms.tools is not None,
+        checks_format=terms.validation_attempts > 1,
+    )
+    if answer is None:
+        answer = yield NextTurn(params)
+    while True:
+        assert isinstance(answer, Answer)
+        asks, message = answer
+        state = next_step(Outcome.SUCCEEDED, asks, standing).state
+        if state is not RequestState.CONTINUING:
+            return End(state)
+        if asks is Disposition.FINAL:
+            problem = yield Check(params, message)
+            if problem is None:
+                return End(RequestState.SUCCEEDED)
+            assert isinstance(problem, str)
+            rejected += 1
+            if rejected >= terms.validation_attempts:
+                return _stop(Stop.INVALID_OUTPUT, problem)
+            params = after_rejection(params, message, correction(problem))
+        else:
+            uses = tool_uses(message) if asks is Disposition.TOOLS else None
+            if uses is not None and _are_callers(uses, params, terms.tools or ()):
+                return End(RequestState.SUCCEEDED)
+            turns += 1
+            if turns >= terms.max_turns:
+                note = f"answer {turns} asks for another turn"
+                return _stop(Stop.MAX_TURNS, f"{note}, but max_turns is {terms.max_turns}")
+            if uses is None:
+                params = after_pause(params, message)
+            else:
+                outcomes = yield ToolCalls(uses)
+                if isinstance(outcomes, Interrupted):
+                    note = (
+                        f"the tool {outcomes.name} had started when its process ended, so it may "
+                        "have done its work; it is not marked as repeatable, so it was not run "
+                        "again"
+                    )
+                    return _stop(Stop.TOOL_INTERRUPTED, note)
+                assert isinstance(outcomes, list)
+                params = after_tools(params, message, outcomes)
+        if terms.most_bytes is not None and len(params) > terms.most_bytes:
+            note = f"its next turn has {len(params):,} bytes, more than a batch can carry"
+            return _stop(Stop.TOO_LARGE, note)
+        answer = yield NextTurn(params, rejects=asks is Disposition.FINAL)
+
+
+def _stop(why: Stop, note: str) -> End:
+    return End(RequestState.STOPPED, why, note)
+
+
+def _are_callers(uses: list[ToolUse], params: bytes, ours: Collection[str]) -> bool:
+    """Return whether the caller continues from an answer, because it calls the caller's tools.
+
+    If the names of our tools are unknown, the owner of a call cannot be found, so it is not the
+    caller's.
+    """
+    if not uses:
+        return True
+    others = declared_tools(params).difference(ours)
+    return bool(ours) and any(use.name in others for use in uses)
+
+
+# What an answer holds ---------------------------------------------------------------------------
 
 
 class _Block(msgspec.Struct):
@@ -116,7 +284,7 @@ def after_pause(params: bytes, message: bytes) -> bytes:
     return _extended(params, [_MessageParam("assistant", answer.content)], answer.container)
 
 
-def after_tools(params: bytes, message: bytes, outcomes: Iterable[Outcome]) -> bytes:
+def after_tools(params: bytes, message: bytes, outcomes: Iterable[ToolOutcome]) -> bytes:
     """Return the params with the result of each call of an answer, in its order."""
     answer = _message.decode(message)
     results = [
@@ -181,7 +349,7 @@ def _container_id(container: bytes) -> str | None:
 @lru_cache(maxsize=64)
 def _tell_once(schema: bytes, why: str) -> None:
     _log.warning(
-        "answers cannot be judged by their schema, and are taken as they are: %s",
+        "answers cannot be validated by their schema, and are accepted unchanged: %s",
         why,
         extra={"for_people": True},
     )
@@ -198,7 +366,7 @@ def schema_problem(params: bytes, message: bytes) -> str | None:
         return None
     answer = _message.decode(message)
     if answer.stop_reason == "max_tokens":
-        return "it was cut short by max_tokens"
+        return "it was truncated by max_tokens"
     texts = [block.text or "" for block in _blocks.decode(answer.content) if block.type == "text"]
     try:
         value: Any = msgspec.json.decode("".join(texts))
@@ -207,7 +375,7 @@ def schema_problem(params: bytes, message: bytes) -> str | None:
             # The text before a call of a server tool is not part of the answer.
             value = msgspec.json.decode(texts[-1] if len(texts) > 1 else "")
         except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
-            return f"it is no JSON: {error}"
+            return f"it is not valid JSON: {error}"
     schema = bytes(config.format.schema)
     try:
         validator = validator_of(schema)

@@ -1,0 +1,508 @@
+"""Charges: what each run costs in each batch, for the budgets. Nothing else writes these rows.
+
+A row of `charges` holds three sums in nano-dollars, which always mean the same:
+
+- ``reserved``: the most that requests under way can still cost;
+- ``spent``: the cost of answers, as far as their price is known;
+- ``doubt``: the most that may have been billed without proof: by a lost request, or by an answer
+  without a price.
+
+Money only moves between them: `reserve` sets what is under way, `settle` turns it into what was
+spent or is in doubt, and the rest is released. A live call does the same alone, in the row of its
+run and day: `reserve_call`, then `settle_call`.
+
+Most ledgers have no budget, and then no row is written. A budget that comes later counts the
+batches that have no row yet (`uncounted`): what each request reserves is computed outside, then
+`count` sums it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Integer,
+    and_,
+    bindparam,
+    case,
+    cast,
+    delete,
+    exists,
+    false,
+    func,
+    literal,
+    literal_column,
+    null,
+    or_,
+    select,
+    union,
+    update,
+)
+from sqlalchemy.dialects.sqlite import insert
+
+from claude_batch.core.states import BatchState, RequestState
+from claude_batch.ledger.schema import (
+    batch_runs,
+    batches,
+    budgets,
+    charges,
+    former_members,
+    requests,
+    results,
+    runs,
+)
+
+DAY = 86400.0
+"""Seconds in a day. A request's cost belongs to the day on which its batch was packed."""
+
+UNBOUNDED = 10**12
+"""Nano-dollars reserved for a request that was packed before a budget and has no known bound."""
+
+_OPEN = (
+    BatchState.PACKED,
+    BatchState.SUBMITTING,
+    BatchState.IN_PROGRESS,
+    BatchState.CANCELING,
+    BatchState.ENDED,
+    BatchState.UNKNOWN,
+    BatchState.UNRESOLVED,
+)
+
+_RESERVE = case((requests.c.reserve < 0, UNBOUNDED), else_=func.coalesce(requests.c.reserve, 0))
+_ZERO: ColumnElement[int] = literal_column("0", Integer)
+_OWN_RESULT = results.c.sending > 0
+"""Excludes the copy of another request's answer that a double holds."""
+_DAY_OF_BATCH = func.coalesce(batches.c.day, cast(batches.c.created / DAY, Integer))
+
+
+def any_budget(tx: Connection) -> bool:
+    """Return whether the ledger has any budget. Most have none, and then nothing is charged."""
+    return tx.scalar(select(budgets.c.scope).limit(1)) is not None
+
+
+def of_batch(batch_id: int) -> ColumnElement[bool]:
+    """Return the condition for a batch's rows."""
+    return charges.c.batch_id == batch_id
+
+
+def _insert(tx: Connection, sums: Any) -> None:
+    """Insert rows for a subquery of ``batch_id``, ``run_id``, ``reserved``, ``spent``, ``doubt``.
+
+    A row that exists stays.
+    """
+    tx.execute(
+        insert(charges)
+        .from_select(
+            ["batch_id", "run_id", "actor", "day", "reserved", "spent", "doubt"],
+            select(
+                sums.c.batch_id,
+                sums.c.run_id,
+                runs.c.actor,
+                _DAY_OF_BATCH,
+                sums.c.reserved,
+                sums.c.spent,
+                sums.c.doubt,
+            )
+            .join(runs, runs.c.id == sums.c.run_id)
+            .join(batches, batches.c.id == sums.c.batch_id),
+        )
+        .on_conflict_do_nothing(index_elements=["batch_id", "run_id"])
+    )
+
+
+# Batches ----------------------------------------------------------------------------------------
+
+
+def members(batch_id: int) -> Any:
+    """Select seq, run and reserve of a batch's requests, including those that left it undecided."""
+    columns = (requests.c.seq, requests.c.run_id, requests.c.reserve)
+    return union(
+        select(*columns).where(requests.c.batch_id == batch_id),
+        select(*columns)
+        .join(former_members, former_members.c.request_seq == requests.c.seq)
+        .where(former_members.c.batch_id == batch_id),
+    ).subquery()
+
+
+def _everybody(batch_id: int) -> Any:
+    """Select the requests of `members`, and those that left the batch with a result of it.
+
+    The reservation of the latter is unknown: the column may already hold that of another turn.
+    """
+    former = exists().where(
+        former_members.c.batch_id == batch_id, former_members.c.request_seq == requests.c.seq
+    )
+    left = (
+        select(requests.c.seq, requests.c.run_id, null())
+        .join(results, results.c.request_seq == requests.c.seq)
+        .where(
+            results.c.batch_id == batch_id,
+            _OWN_RESULT,
+            requests.c.batch_id.is_distinct_from(batch_id),
+            ~former,
+        )
+    )
+    return union(select(members(batch_id)), left).subquery()
+
+
+def _answered(batch_id: int) -> Any:
+    """Select the requests that have a result of a batch, wherever they are now, as `members`."""
+    return (
+        select(requests.c.seq, requests.c.run_id, requests.c.reserve)
+        .join(results, results.c.request_seq == requests.c.seq)
+        .where(results.c.batch_id == batch_id, _OWN_RESULT)
+        .distinct()
+        .subquery()
+    )
+
+
+def reserve(tx: Connection, batch_id: int) -> None:
+    """Reserve what the requests of a batch can cost that is not collected, anew.
+
+    A run of which one request's reservation is unknown gets no row; see `uncounted`. A batch that
+    was dissolved releases everything.
+    """
+    if not any_budget(tx):
+        # What was counted for a former budget is not true any more.
+        tx.execute(delete(charges).where(of_batch(batch_id)))
+        return
+    of = select(batches.c.state, batches.c.missing_since).where(batches.c.id == batch_id)
+    row = tx.execute(of).first()
+    if row is None or row.state not in (*_OPEN, BatchState.REJECTED):
+        return  # collected by another process meanwhile
+    tx.execute(delete(charges).where(of_batch(batch_id)))
+    if row.state == BatchState.REJECTED:
+        return
+    is_incomplete = row.missing_since is not None
+    former = and_(
+        former_members.c.request_seq == requests.c.seq, former_members.c.batch_id == batch_id
+    )
+    counts = or_(
+        and_(requests.c.batch_id == batch_id, requests.c.state == RequestState.PACKED),
+        former_members.c.request_seq.is_not(None),
+    )
+    mine = _everybody(batch_id) if is_incomplete else members(batch_id)
+    unknown = func.sum(case((and_(counts, requests.c.reserve.is_(None)), 1), else_=0))
+    total = func.sum(case((counts, _RESERVE), else_=0))
+    doubtful = row.state == BatchState.UNRESOLVED
+    sums = (
+        select(
+            literal(batch_id).label("batch_id"),
+            requests.c.run_id,
+            (_ZERO if doubtful else total).label("reserved"),
+            _ZERO.label("spent"),
+            (total if doubtful else _ZERO).label("doubt"),
+        )
+        .join(mine, mine.c.seq == requests.c.seq)
+        .outerjoin(former_members, former)
+        .group_by(requests.c.run_id)
+        .having(unknown == 0)
+    )
+    _insert(tx, sums.subquery())
+    if is_incomplete:
+        # Its successes are already final, and their cost is known.
+        settle(tx, batch_id, lost=True, contradicted=True, left=True, unfinished=True)
+
+
+def settle(
+    tx: Connection,
+    batch_id: int,
+    *,
+    lost: bool,
+    contradicted: bool,
+    left: bool = False,
+    unfinished: bool = False,
+) -> None:
+    """Settle a batch: its answers' cost becomes spent, and what may have been billed is in doubt.
+
+    ``lost``: a request without a result line may have been billed. ``contradicted``: a request
+    whose line reports a failure may have been billed too. ``unfinished``: more results may come, so
+    these two stay reserved.
+
+    Call this before the requests leave the batch, or pass ``left`` to include requests that left it
+    with a result. Runs without a row are left out.
+    """
+    mine = _everybody(batch_id) if left else members(batch_id)
+    _settle(tx, batch_id, mine, lost=lost, contradicted=contradicted, unfinished=unfinished)
+
+
+def _settle(
+    tx: Connection, batch_id: int, mine: Any, *, lost: bool, contradicted: bool, unfinished: bool
+) -> None:
+    charged = select(charges.c.run_id, charges.c.reserved, charges.c.doubt)
+    before = {row.run_id: row for row in tx.execute(charged.where(of_batch(batch_id)))}
+    if not before:
+        return
+    reserve = case((mine.c.reserve < 0, UNBOUNDED), else_=func.coalesce(mine.c.reserve, 0))
+    succeeded = results.c.outcome == RequestState.SUCCEEDED
+    unpriced = and_(succeeded, results.c.cost.is_(None))
+    doubts: list[ColumnElement[bool]] = []
+    if lost:
+        doubts.append(results.c.request_seq.is_(None))
+    if contradicted:
+        doubts.append(and_(results.c.request_seq.is_not(None), ~succeeded))
+    undecided = or_(false(), *doubts)
+    unknown = and_(or_(unpriced, undecided), mine.c.reserve.is_(None))
+    rows = tx.execute(
+        select(
+            mine.c.run_id,
+            func.coalesce(func.sum(results.c.cost), 0).label("cost"),
+            func.coalesce(func.sum(case((unpriced, reserve), else_=0)), 0).label("unpriced"),
+            func.coalesce(func.sum(case((undecided, reserve), else_=0)), 0).label("undecided"),
+            func.max(case((unknown, 1), else_=0)).label("unknown"),
+        )
+        .outerjoin(
+            results, and_(results.c.request_seq == mine.c.seq, results.c.batch_id == batch_id)
+        )
+        .group_by(mine.c.run_id)
+    ).all()
+    tx.execute(update(charges).where(of_batch(batch_id)).values(reserved=0, spent=0, doubt=0))
+    for row in rows:
+        old = before.get(row.run_id)
+        if old is None:
+            continue
+        reserved, doubt = (
+            (row.undecided, row.unpriced) if unfinished else (0, row.unpriced + row.undecided)
+        )
+        if row.unknown:
+            # A conversation that went on is about to reserve again, and its old reservation is
+            # gone. The run's whole reservation stays in doubt instead.
+            doubt = max(doubt, old.reserved + old.doubt - reserved)
+        tx.execute(
+            update(charges)
+            .where(of_batch(batch_id), charges.c.run_id == row.run_id)
+            .values(spent=row.cost, reserved=reserved, doubt=doubt)
+        )
+
+
+def doubt(tx: Connection, batch_id: int) -> None:
+    """Put in doubt what a batch reserves whose outcome will never be known."""
+    tx.execute(
+        update(charges)
+        .where(of_batch(batch_id))
+        .values(doubt=charges.c.doubt + charges.c.reserved, reserved=0)
+    )
+
+
+# Answers that are priced later ------------------------------------------------------------------
+
+_ANSWER = (
+    results.c.request_seq == bindparam("of_seq"),
+    results.c.sending == bindparam("of_sending"),
+    results.c.cost.is_(None),
+)
+_OF_SEQ = requests.c.seq == bindparam("of_seq")
+_WAS_IN_DOUBT = (
+    select(
+        case(
+            # A conversation that went on has reserved again, so what was in doubt stays so.
+            (requests.c.answered_by.is_distinct_from(bindparam("of_sending")), 0),
+            else_=_RESERVE,
+        )
+    )
+    .where(_OF_SEQ)
+    .scalar_subquery()
+)
+_PRICE = (
+    update(charges)
+    .where(
+        charges.c.batch_id == select(results.c.batch_id).where(*_ANSWER).scalar_subquery(),
+        charges.c.run_id == select(requests.c.run_id).where(_OF_SEQ).scalar_subquery(),
+    )
+    .values(
+        spent=charges.c.spent + bindparam("of_cost"),
+        doubt=func.max(charges.c.doubt - _WAS_IN_DOUBT, 0),
+    )
+)
+
+
+def price(tx: Connection, priced: Sequence[tuple[int, int, int]]) -> None:
+    """Price answers that were stored without a price: request, sending, nano-dollars.
+
+    Call this before the price is written to their rows.
+    """
+    if tx.scalar(select(charges.c.run_id).limit(1)) is not None:
+        tx.execute(
+            _PRICE,
+            [{"of_seq": seq, "of_sending": sent, "of_cost": cost} for seq, sent, cost in priced],
+        )
+
+
+# Live calls -------------------------------------------------------------------------------------
+
+
+def _reserve_of(seq: int) -> Any:
+    return select(_RESERVE).where(requests.c.seq == seq).scalar_subquery()
+
+
+def _row_of_call(batch_id: int, seq: int) -> ColumnElement[bool]:
+    run_id = select(requests.c.run_id).where(requests.c.seq == seq).scalar_subquery()
+    return and_(of_batch(batch_id), charges.c.run_id == run_id)
+
+
+def reserve_call(tx: Connection, batch_id: int, seq: int) -> None:
+    """Reserve the amount of a live call that is about to be made; it is in its ``reserve``."""
+    tx.execute(
+        update(charges)
+        .where(_row_of_call(batch_id, seq))
+        .values(reserved=charges.c.reserved + _reserve_of(seq))
+    )
+
+
+def settle_call(
+    tx: Connection, batch_id: int, seq: int, *, cost: int | None, answered: bool, lost: bool
+) -> None:
+    """Settle a live call that has ended: its reservation is spent, in doubt or released.
+
+    An answer without a price may have cost as much as its reservation; so may a ``lost`` call.
+    """
+    reserve = _reserve_of(seq)
+    values: dict[str, Any] = {"reserved": charges.c.reserved - reserve}
+    if lost or (answered and cost is None):
+        values["doubt"] = charges.c.doubt + reserve
+    if answered and cost is not None:
+        values["spent"] = charges.c.spent + cost
+    tx.execute(update(charges).where(_row_of_call(batch_id, seq)).values(**values))
+
+
+def lose_calls(tx: Connection, seqs: Sequence[int]) -> None:
+    """Put in doubt the live calls that were under way when their driver ended."""
+    if any_budget(tx):
+        for seq in seqs:
+            of = select(requests.c.batch_id).where(requests.c.seq == seq)
+            batch_id = tx.execute(of).scalar_one()
+            settle_call(tx, batch_id, seq, cost=None, answered=False, lost=True)
+
+
+# What was sent before its budget ----------------------------------------------------------------
+
+
+def uncounted(tx: Connection, of: ColumnElement[bool]) -> list[tuple[int, str]]:
+    """Return the batches without charges of some of their runs, each with its state.
+
+    ``of`` restricts the rows of `batch_runs`, joined to their batches and runs.
+    """
+    rows = tx.execute(
+        select(batches.c.id, batches.c.state)
+        .join(batch_runs, batch_runs.c.batch_id == batches.c.id)
+        .join(runs, runs.c.id == batch_runs.c.run_id)
+        .outerjoin(
+            charges,
+            and_(charges.c.batch_id == batches.c.id, charges.c.run_id == batch_runs.c.run_id),
+        )
+        .where(
+            of,
+            charges.c.run_id.is_(None),
+            batches.c.state.in_((*_OPEN, BatchState.COLLECTED, BatchState.LIVE)),
+        )
+        .distinct()
+    )
+    return [(row.id, row.state) for row in rows]
+
+
+def count(tx: Connection, batch_id: int, state: str) -> None:
+    """Charge a batch that was sent before its budget. Its requests' ``reserve`` must be known.
+
+    ``state`` is the batch's, as `uncounted` returned it.
+    """
+    if state == BatchState.LIVE:
+        _count_calls(tx, batch_id)
+    elif state == BatchState.COLLECTED:
+        _count_collected(tx, batch_id)
+    else:
+        reserve(tx, batch_id)
+
+
+def open_rows(tx: Connection, which: ColumnElement[bool]) -> None:
+    """Insert a row with zeros for each row of `batch_runs` that ``which`` selects."""
+    _insert(
+        tx,
+        select(
+            batch_runs.c.batch_id,
+            batch_runs.c.run_id,
+            _ZERO.label("reserved"),
+            _ZERO.label("spent"),
+            _ZERO.label("doubt"),
+        )
+        .where(which)
+        .subquery(),
+    )
+
+
+def _count_collected(tx: Connection, batch_id: int) -> None:
+    open_rows(tx, batch_runs.c.batch_id == batch_id)
+    # A conversation leaves the batch that answered one of its turns.
+    _settle(tx, batch_id, _answered(batch_id), lost=False, contradicted=False, unfinished=False)
+    # Lost requests may have been billed, even if the user ordered them to be sent again.
+    former = requests.c.seq.in_(
+        select(former_members.c.request_seq).where(former_members.c.batch_id == batch_id)
+    )
+    answered = exists().where(
+        results.c.batch_id == batch_id, results.c.request_seq == requests.c.seq
+    )
+    is_lost = or_(
+        and_(requests.c.batch_id == batch_id, requests.c.state == RequestState.LOST),
+        and_(former, ~answered),
+    )
+    lost = select(requests.c.run_id, func.sum(_RESERVE)).where(is_lost).group_by(requests.c.run_id)
+    for run_id, amount in tx.execute(lost).all():
+        mine = and_(of_batch(batch_id), charges.c.run_id == run_id)
+        tx.execute(update(charges).where(mine).values(doubt=charges.c.doubt + amount))
+
+
+def _count_calls(tx: Connection, batch_id: int) -> None:
+    def reserves(state: RequestState) -> Any:
+        of_calls = select(func.coalesce(func.sum(_RESERVE), 0)).where(
+            requests.c.batch_id == batch_runs.c.batch_id,
+            requests.c.run_id == batch_runs.c.run_id,
+            requests.c.state == state,
+        )
+        return of_calls.correlate(batch_runs).scalar_subquery()
+
+    _insert(
+        tx,
+        select(
+            batch_runs.c.batch_id,
+            batch_runs.c.run_id,
+            reserves(RequestState.PACKED).label("reserved"),
+            _paid().label("spent"),
+            reserves(RequestState.LOST).label("doubt"),
+        )
+        .where(batch_runs.c.batch_id == batch_id)
+        .subquery(),
+    )
+
+
+def _paid() -> Any:
+    """Select the cost of a run's answers in a batch, for a row of `batch_runs`."""
+    return (
+        select(func.coalesce(func.sum(results.c.cost), 0))
+        .join(requests, requests.c.seq == results.c.request_seq)
+        .where(
+            results.c.batch_id == batch_runs.c.batch_id, requests.c.run_id == batch_runs.c.run_id
+        )
+        .correlate(batch_runs)
+        .scalar_subquery()
+    )
+
+
+def keep_run(tx: Connection, run_id: str) -> None:
+    """Charge all that a finished run has cost, before it is removed from the ledger.
+
+    Its charges stay, for the budgets of its actor and of the day.
+    """
+    _insert(
+        tx,
+        select(
+            batch_runs.c.batch_id,
+            batch_runs.c.run_id,
+            _ZERO.label("reserved"),
+            _paid().label("spent"),
+            _ZERO.label("doubt"),
+        )
+        .where(batch_runs.c.run_id == run_id)
+        .subquery(),
+    )
