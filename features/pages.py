@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -133,3 +133,16 @@ def pages() -> list[Page]:
     found = [*ROOT.glob("*.md"), *DOCS.rglob("*.md")]
     assert len(found) > 3, found
     return [Page(path) for path in sorted(found)]
+
+
+AGREEMENTS: dict[str, Callable[[], None]] = {}
+
+
+def agreement(subject: str) -> Callable[[Callable[[], None]], Callable[[], None]]:
+    """Register what compares the pages with the code about a subject."""
+
+    def register(function: Callable[[], None]) -> Callable[[], None]:
+        AGREEMENTS[subject] = function
+        return function
+
+    return register

@@ -5,41 +5,41 @@ Feature: Documents stand before the text, and what the API would refuse is refus
   Background:
     Given an actor made with {"model": "m"}
     And the documents
-      | file       | content                                |
-      | a.pdf      | pdf                                    |
-      | new.pdf    | pdf of 3 pages, packed                 |
-      | photo.bin  | png of 20 by 10                        |
-      | b.jpg      | jpeg of 20 by 10                       |
-      | c.gif      | gif of 20 by 10                        |
-      | d.webp     | webp of 20 by 10                       |
-      | notes.md   | text # Notes                           |
-      | rows.csv   | text a,b                               |
-      | page.html  | text <p>Hi</p>                         |
-      | wide.txt   | hex fffe4800e900                       |
-      | bom.txt    | hex efbbbf4869                         |
-      | memo.docx  | docx hello                             |
+      | file      | content                |
+      | a.pdf     | pdf                    |
+      | new.pdf   | pdf of 3 pages, packed |
+      | photo.bin | png of 20 by 10        |
+      | b.jpg     | jpeg of 20 by 10       |
+      | c.gif     | gif of 20 by 10        |
+      | d.webp    | webp of 20 by 10       |
+      | notes.md  | text # Notes           |
+      | rows.csv  | text a,b               |
+      | page.html | text <p>Hi</p>         |
+      | wide.txt  | hex fffe4800e900       |
+      | bom.txt   | hex efbbbf4869         |
+      | memo.docx | docx hello             |
 
   Scenario Outline: each kind becomes its block
     Then the document "<document>" becomes <block>
 
     Examples:
-      | document  | block |
-      | a.pdf     | {"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": "…"}, "title": "a.pdf"} |
-      | new.pdf   | {"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": "…"}, "title": "new.pdf"} |
+      | document | block |
+      | a.pdf | {"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": "…"}, "title": "a.pdf"} |
+      | new.pdf | {"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": "…"}, "title": "new.pdf"} |
       | photo.bin | {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "…"}} |
-      | b.jpg     | {"type": "image", "source": {"type": "base64", "media_type": "image/jpeg", "data": "…"}} |
-      | c.gif     | {"type": "image", "source": {"type": "base64", "media_type": "image/gif", "data": "…"}} |
-      | d.webp    | {"type": "image", "source": {"type": "base64", "media_type": "image/webp", "data": "…"}} |
-      | notes.md  | {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "# Notes"}, "title": "notes.md"} |
-      | rows.csv  | {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "a,b"}, "title": "rows.csv"} |
+      | b.jpg | {"type": "image", "source": {"type": "base64", "media_type": "image/jpeg", "data": "…"}} |
+      | c.gif | {"type": "image", "source": {"type": "base64", "media_type": "image/gif", "data": "…"}} |
+      | d.webp | {"type": "image", "source": {"type": "base64", "media_type": "image/webp", "data": "…"}} |
+      | notes.md | {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "# Notes"}, "title": "notes.md"} |
+      | rows.csv | {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "a,b"}, "title": "rows.csv"} |
       | page.html | {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "<p>Hi</p>"}, "title": "page.html"} |
-      | wide.txt  | {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "Hé"}, "title": "wide.txt"} |
-      | bom.txt   | {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "Hi"}, "title": "bom.txt"} |
+      | wide.txt | {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "Hé"}, "title": "wide.txt"} |
+      | bom.txt | {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "Hi"}, "title": "bom.txt"} |
       | memo.docx | {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "Hello\n\n\| Total \| 86.20 \|\n\| --- \| --- \|"}, "title": "memo.docx"} |
-      | https://e.example/a.pdf     | {"type": "document", "source": {"type": "url", "url": "https://e.example/a.pdf"}} |
+      | https://e.example/a.pdf | {"type": "document", "source": {"type": "url", "url": "https://e.example/a.pdf"}} |
       | https://e.example/a.PNG?x#y | {"type": "image", "source": {"type": "url", "url": "https://e.example/a.PNG?x#y"}} |
-      | file_011ab                  | {"type": "document", "source": {"type": "file", "file_id": "file_011ab"}} |
-      | {"file_id": "file_011ab", "image": true}   | {"type": "image", "source": {"type": "file", "file_id": "file_011ab"}} |
+      | file_011ab | {"type": "document", "source": {"type": "file", "file_id": "file_011ab"}} |
+      | {"file_id": "file_011ab", "image": true} | {"type": "image", "source": {"type": "file", "file_id": "file_011ab"}} |
       | {"path": "notes.md", "title": "N", "context": "of 2026"} | {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "# Notes"}, "title": "N", "context": "of 2026"} |
 
   Scenario: bytes are documents too, and what is given first stands first
@@ -56,31 +56,31 @@ Feature: Documents stand before the text, and what the API would refuse is refus
     Then the document "x.pdf" is refused with "x.pdf: <says>"
 
     Examples:
-      | content                   | says                                            |
-      | pdf, encrypted            | is a PDF with a password or encryption          |
-      | pdf, encrypted, packed    | is a PDF with a password or encryption          |
-      | pdf, cut short            | is a truncated PDF                              |
-      | pdf of 601 pages          | is a PDF of 601 pages, but the API accepts at most 600    |
-      | pdf of 601 pages, packed  | is a PDF of 601 pages                           |
-      | png of 20 by 8001         | is an image of 20 by 8,001 pixels               |
-      | jpeg of 9000 by 20        | is an image of 9,000 by 20 pixels               |
-      | jpeg-filled of 9000 by 20 | is an image of 9,000 by 20 pixels               |
-      | gif of 9000 by 20         | is an image of 9,000 by 20 pixels               |
-      | webp of 9000 by 20        | is an image of 9,000 by 20 pixels               |
-      | webp-x of 9000 by 20      | is an image of 9,000 by 20 pixels               |
-      | webp-l of 9000 by 20      | is an image of 9,000 by 20 pixels               |
-      | text I was a PDF          | has the name of a PDF, but is text/plain |
-      | hex                       | is empty                                        |
-      | hex 504b0304              | is a truncated ZIP or Office file      |
-      | xlsx                      | is a ZIP or Office file (XLSX, PPTX, ODT); save it as PDF |
-      | hex d0cf11e0              | is an old Office file                           |
-      | password                  | is an Office file (DOCX, XLSX) with a password  |
-      | docx cut short            | is a truncated ZIP or Office file      |
-      | docx broken               | is a DOCX that cannot be read                   |
-      | docx empty                | is a DOCX without any text                      |
-      | hex ff00ff                | is not a PDF, an image that the API accepts, or UTF-8 text |
-      | hex 610062                | is not a PDF, an image that the API accepts, or text |
-      | hex 2020                  | contains only white space                   |
+      | content                  | says                                                      |
+      | pdf, encrypted           | is a PDF with a password or encryption                    |
+      | pdf, encrypted, packed   | is a PDF with a password or encryption                    |
+      | pdf, cut short           | is a truncated PDF                               |
+      | pdf of 601 pages         | is a PDF of 601 pages, but the API accepts at most 600              |
+      | pdf of 601 pages, packed | is a PDF of 601 pages                                     |
+      | png of 20 by 8001        | is an image of 20 by 8,001 pixels                         |
+      | jpeg of 9000 by 20       | is an image of 9,000 by 20 pixels                         |
+      | jpeg-filled of 9000 by 20 | is an image of 9,000 by 20 pixels |
+      | gif of 9000 by 20        | is an image of 9,000 by 20 pixels                         |
+      | webp of 9000 by 20       | is an image of 9,000 by 20 pixels                         |
+      | webp-x of 9000 by 20     | is an image of 9,000 by 20 pixels                         |
+      | webp-l of 9000 by 20     | is an image of 9,000 by 20 pixels                         |
+      | text I was a PDF         | has the name of a PDF, but is text/plain         |
+      | hex                      | is empty                                                  |
+      | hex 504b0304             | is a truncated ZIP or Office file                |
+      | xlsx                     | is a ZIP or Office file (XLSX, PPTX, ODT); save it as PDF |
+      | hex d0cf11e0             | is an old Office file                                     |
+      | password                 | is an Office file (DOCX, XLSX) with a password            |
+      | docx cut short           | is a truncated ZIP or Office file                |
+      | docx broken              | is a DOCX that cannot be read                             |
+      | docx empty               | is a DOCX without any text                                |
+      | hex ff00ff               | is not a PDF, an image that the API accepts, or UTF-8 text |
+      | hex 610062               | is not a PDF, an image that the API accepts, or text       |
+      | hex 2020                 | contains only white space                             |
 
   Scenario: a DOCX becomes Markdown, whose headings, lists and tables are the document's
     Given the documents
@@ -109,19 +109,17 @@ Feature: Documents stand before the text, and what the API would refuse is refus
       | report.docx | docx report |
     Then citing the document "report.docx" gives no passage with "<p>" or "**"
 
-  Scenario Outline: HTML becomes Markdown: <html>
-    Then the HTML <html> becomes the Markdown <markdown>
-
-    Examples:
-      | html                                                            | markdown                                  |
-      | "<p>a<br />b</p><p> </p><p><em>c</em> <strong>d</strong></p>"   | "a\nb\n\nc d"                             |
-      | "<h2>a<br />b</h2><h3></h3>"                                    | "## a b"                                  |
-      | "<ol><li>a<p>b</p></li><li><ul><li>c</li></ul></li></ol><ul></ul>" | "1. a\n   b\n2. - c"                     |
-      | "<p><a href='https://e.example'>a</a> <a href='#b'>b</a></p>"   | "[a](https://e.example) b"                |
+  Scenario: HTML becomes Markdown
+    Then HTML becomes Markdown as follows
+      | html | markdown |
+      | "<p>a<br />b</p><p> </p><p><em>c</em> <strong>d</strong></p>" | "a\nb\n\nc d" |
+      | "<h2>a<br />b</h2><h3></h3>" | "## a b" |
+      | "<ol><li>a<p>b</p></li><li><ul><li>c</li></ul></li></ol><ul></ul>" | "1. a\n   b\n2. - c" |
+      | "<p><a href='https://e.example'>a</a> <a href='#b'>b</a></p>" | "[a](https://e.example) b" |
       | "<table><thead><tr><th colspan='2'>a</th></tr></thead><tbody><tr><td rowspan='2'><p>b</p><p>c</p></td><td>d</td></tr><tr><td>e</td></tr></tbody></table>" | "\| a \|  \|\n\| --- \| --- \|\n\| b c \| d \|\n\|  \| e \|" |
-      | "<table><tr><td colspan='x'> </td></tr></table>"                | ""                                        |
+      | "<table><tr><td colspan='x'> </td></tr></table>" | "" |
       | "<table><tr><td>a</td><td rowspan='2'>b</td></tr><tr><td>c</td></tr></table>" | "\| a \| b \|\n\| --- \| --- \|\n\| c \|  \|" |
-      | "a</div><div>b</div></p>"                                       | "a\n\nb"                                  |
+      | "a</div><div>b</div></p>" | "a\n\nb" |
 
   Scenario: the pictures of a DOCX are left out
     Given the documents
@@ -139,15 +137,15 @@ Feature: Documents stand before the text, and what the API would refuse is refus
   Scenario: without its extra a DOCX says what to install
     Given the extra docx is not installed
     And the documents
-      | file      | content    |
-      | new.docx  | docx hello |
+      | file     | content    |
+      | new.docx | docx hello |
     Then the document "new.docx" is refused with "new.docx: is a DOCX. To read it, install the extra `docx` (pip install 'claude-batch[docx]')"
 
   Scenario: an actor's own documents go with every request, and are found beside its file
     Given the documents
-      | file           | content      |
-      | desk/rules.txt | text Rules   |
-      | desk/more.txt  | text More    |
+      | file           | content    |
+      | desk/rules.txt | text Rules |
+      | desk/more.txt  | text More  |
     And the actor file clerk.yaml in desk
       """
       model: claude-haiku-4-5
@@ -197,29 +195,30 @@ Feature: Documents stand before the text, and what the API would refuse is refus
     Then the actor file is refused with "<says>"
 
     Examples:
-      | written                 | says                                         |
-      | documents: rules.txt    | clerk.yaml:2: `documents` must be a list, not 'rules.txt' |
-      | documents: [{name: a}]  | clerk.yaml:2: `documents`: a document has one of `path`, `url` and `file_id` |
-      | citations: 1            | clerk.yaml:2: `citations` must be true or false, not 1  |
-      | document: [a]           | unknown key `document`; did you mean `documents`? |
+      | written                | says                                                                         |
+      | documents: rules.txt   | clerk.yaml:2: `documents` must be a list, not 'rules.txt'                         |
+      | documents: [{name: a}] | clerk.yaml:2: `documents`: a document has one of `path`, `url` and `file_id` |
+      | citations: 1           | clerk.yaml:2: `citations` must be true or false, not 1                            |
+      | document: [a]          | unknown key `document`; did you mean `documents`?                            |
 
-  Scenario: what is too much together is refused
-    Then to claude-haiku-4-5 a request about 2 PDFs of 51 pages is refused with "its PDFs have 102 pages together, but in a request to claude-haiku-4-5 the API accepts 100"
-    And to claude-opus-5-5 a request about 2 PDFs of 51 pages is sent
-    And to claude-opus-5-5 a request about 2 PDFs of 301 pages is refused with "its PDFs have 602 pages together"
-    And a request about 21 images of 2001 by 10 pixels is refused with "it has 21 images"
+  Scenario: What is too much together is refused
+    Then requests about many documents are encoded as follows
+      | model            | documents                      | error                                                                         |
+      | claude-haiku-4-5 | 2 PDFs of 51 pages             | its PDFs have 102 pages together, but in a request to claude-haiku-4-5 the API accepts 100 |
+      | claude-opus-5-5  | 2 PDFs of 51 pages             |                                                                               |
+      | claude-opus-5-5  | 2 PDFs of 301 pages            | its PDFs have 602 pages together                                              |
+      | m                | 20 images of 2001 by 10 pixels |                                                                               |
+      | m                | 21 images of 2001 by 10 pixels | it has 21 images                                                              |
 
-  Scenario Outline: what is no document is refused
-    Then a request about <documents> is refused with "<says>"
-
-    Examples:
-      | documents                            | says                                         |
-      | ["none.txt"]                         | document none.txt: cannot be read: No such file |
-      | ["."]                                | document .: is not a file                      |
-      | "a.pdf"                              | `documents` must be a list, even for one           |
-      | [7]                                  | a document is a path, bytes, a URL or a file id, not 7 |
-      | [{"path": "a.pdf", "url": "u"}]      | a document has one of `path`, `url` and `file_id` |
-      | [{"path": "a.pdf", "name": "u"}]     | unknown: name                                |
+  Scenario: What is no document is refused
+    Then requests about documents are encoded as follows
+      | documents                        | error                                                  |
+      | ["none.txt"]                     | document none.txt: cannot be read: No such file        |
+      | ["."]                            | document .: is not a file                                 |
+      | "a.pdf"                          | `documents` must be a list, even for one                     |
+      | [7]                              | a document is a path, bytes, a URL or a file id, not 7 |
+      | [{"path": "a.pdf", "url": "u"}]  | a document has one of `path`, `url` and `file_id`      |
+      | [{"path": "a.pdf", "name": "u"}] | unknown: name                                          |
 
   Scenario: citations and documents go together, and not with raw params
     Then the actor's request {"prompt": "a", "citations": true} is refused with "`citations` need `documents`, but there are none"

@@ -5,19 +5,13 @@ Feature: An answer is judged by the shape that was asked for, and says no more t
     Given an actor response of the text '{"number": [], "issued": "x", "total": "x", "currency": [], "paid": "maybe", "tags": 5}', stopped by end_turn
     Then the actor response read as Receipt is refused with "; and 1 more"
 
-  Scenario Outline: Whether an answer keeps its shape is asked of it when it is final: <reason>
-    Given an actor response of the text nothing, stopped by <reason>
-    Then its validation as a Flat is <what>
-
-    Examples:
-      | reason     | what     |
-      | end_turn   | refused  |
-      | tool_use   | put off  |
-      | pause_turn | put off  |
-
-  Scenario: An answer that was cut short is judged by that, and not by what is missing
-    Given an actor response of the text {, stopped by max_tokens
-    Then its judge says "it was truncated by max_tokens"
+  Scenario: An answer is judged by its shape when it is final, and by being cut short before
+    Then answers asked for as a Flat are judged as follows
+      | text    | stop reason | validation | problem                        |
+      | nothing | end_turn    | refused    | …Invalid JSON…                 |
+      | nothing | tool_use    | put off    | …                              |
+      | nothing | pause_turn  | put off    | …                              |
+      | {       | max_tokens  | refused    | it was truncated by max_tokens |
 
   Scenario: A failure stays what it is, whatever shape is asked for
     Then a result that failed is the same failure when it is read as a Flat

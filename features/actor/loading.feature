@@ -212,7 +212,9 @@ Feature: An actor is read from its YAML
       version: 2026-11-21
       """
     When the actor file is loaded
-    Then the actor's version is "2026-11-21"
+    Then the actor's fields are
+      | field   | value        |
+      | version | "2026-11-21" |
 
   Scenario: anchors and merges are YAML's own
     Given an actor file

@@ -37,7 +37,7 @@ Feature: A request and its actor become Messages params
       {"model": "claude-haiku-4-5", "max_tokens": 4096, "temperature": 0.2, "system": "You review.",
        "messages": [{"role": "user", "content": "Hello"}]}
       """
-    And the actor's lane has the version "2023-06-01" and the betas "b-1,b-2"
+    And the actor's lane has the headers {"anthropic-version": "2023-06-01", "anthropic-beta": "b-1,b-2"}
 
   Scenario: equal requests have equal bytes
     Then the actor's requests "Hello" and {"id": 7, "prompt": "Hello"} have equal bytes
@@ -49,7 +49,7 @@ Feature: A request and its actor become Messages params
       """
       {"model": "m", "max_tokens": 4096, "messages": [{"role": "user", "content": "Hello"}]}
       """
-    And the actor's lane has the user profile "u-1"
+    And the actor's lane has the headers {"anthropic-version": "2026-10-21", "anthropic-user-profile-id": "u-1"}
 
   Scenario: what a provider sets by default gives way to what the actor sets
     When the actor's request "Hello" is encoded with the defaults {"max_tokens": 9, "temperature": 0.9, "top_k": 2, "betas": ["x"]}
@@ -58,13 +58,13 @@ Feature: A request and its actor become Messages params
       {"model": "claude-haiku-4-5", "max_tokens": 9, "temperature": 0.2, "system": "You review.", "top_k": 2,
        "messages": [{"role": "user", "content": "Hello"}]}
       """
-    And the actor's lane has the version "2023-06-01" and the betas "b-1,b-2"
+    And the actor's lane has the headers {"anthropic-version": "2023-06-01", "anthropic-beta": "b-1,b-2"}
     And the actor's params for "Hello" with the defaults {"top_k": 2} have the key "top_k"
 
   Scenario: a provider's default betas serve an actor that has none
     Given an actor made with {"model": "m"}
     When the actor's request "Hello" is encoded with the defaults {"betas": ["x"]}
-    Then the actor's lane has the version "2026-10-21" and the betas "x"
+    Then the actor's lane has the headers {"anthropic-version": "2026-10-21", "anthropic-beta": "x"}
 
   Scenario: the actor's max_tokens wins over the provider's, and raw params know no other defaults
     Given an actor made with {"model": "m", "options": {"max_tokens": 3}}
@@ -85,10 +85,10 @@ Feature: A request and its actor become Messages params
     Then each odd prompt of the actor has the bytes that its params have, with the defaults <defaults>
 
     Examples:
-      | actor                                                                          | defaults                                 |
-      | {"model": "claude-haiku-4-5"}                                                  | {}                                       |
-      | {"model": "m", "system_prompt": "Say \"é\"", "options": {"metadata": {"a": 1}}} | {"top_k": 2, "betas": ["x"]}             |
-      | {"model": "m", "options": {"betas": ["b"], "stop_sequences": ["user", "}]}"]}} | {"messages": [], "stop_sequences": ["n"]} |
+      | actor                                                                           | defaults                                  |
+      | {"model": "claude-haiku-4-5"}                                                   | {}                                        |
+      | {"model": "m", "system_prompt": "Say \"é\"", "options": {"metadata": {"a": 1}}} | {"top_k": 2, "betas": ["x"]}              |
+      | {"model": "m", "options": {"betas": ["b"], "stop_sequences": ["user", "}]}"]}}  | {"messages": [], "stop_sequences": ["n"]} |
 
   Scenario: an option that the model does not take is refused before anything is sent
     Given an actor made with {"model": "claude-opus-5-5", "options": {"temperature": 0.5}}
@@ -99,29 +99,29 @@ Feature: A request and its actor become Messages params
     Then the actor's request <request> is refused with "<says>"
 
     Examples:
-      | request                                              | says                                            |
-      | ""                                                   | the prompt is empty                             |
-      | " \n"                                                | the prompt is empty                             |
-      | {"prompt": ""}                                       | the prompt is empty                             |
-      | {"prompt": 5}                                        | a prompt must be a text, not int                     |
-      | {"id": "k", "prompt": " "}                           | request 'k': the prompt is empty                |
-      | {"messages": []}                                     | `messages` is empty                             |
-      | {"messages": "hello"}                                | `messages` must be a list of messages, not str       |
-      | {"messages": 5}                                      | `messages` must be a list of messages, not int       |
-      | {"messages": ["hello"]}                              | message 1 must be a mapping of role and content, not str |
-      | {"messages": [{"role": "user", "content": "a"}, {"role": "user"}]} | message 2 has no `content`        |
-      | {"messages": [{"content": "a"}]}                     | message 1 has no `role`                         |
-      | {"params": [1]}                                      | `params` must be a mapping, not list                 |
-      | {"params": {}}                                       | `messages` is missing or empty                  |
-      | {"params": {"messages": [{"role": "user", "content": "a"}], "stream": true}} | `stream: true` is not allowed in a batch |
-      | {}                                                   | give exactly one of `prompt`, `messages` and `params`; none is given |
-      | {"prompt": "a", "messages": [{"role": "user", "content": "b"}]} | 2 are given                  |
-      | {"prompt": "a", "promt": "b"}                        | unknown key `promt`                             |
-      | {"id": "", "prompt": "a"}                            | a key must be a non-empty text, not ''       |
-      | {"id": true, "prompt": "a"}                          | a key must be a non-empty text, not True     |
-      | {"id": true, "promt": "a"}                           | unknown key `promt`                             |
-      | {"id": "a", "key": "b", "prompt": "a"}               | `id` and `key` mean the same, but differ        |
-      | 5                                                    | a request must be a text, an ActorRequest or a mapping, not int |
+      | request                                                                      | says                                                                         |
+      | ""                                                                           | the prompt is empty                                                          |
+      | " \n"                                                                        | the prompt is empty                                                          |
+      | {"prompt": ""}                                                               | the prompt is empty                                                          |
+      | {"prompt": 5}                                                                | a prompt must be a text, not int                                                  |
+      | {"id": "k", "prompt": " "}                                                   | request 'k': the prompt is empty                                             |
+      | {"messages": []}                                                             | `messages` is empty                                                          |
+      | {"messages": "hello"}                                                        | `messages` must be a list of messages, not str                                    |
+      | {"messages": 5}                                                              | `messages` must be a list of messages, not int                                    |
+      | {"messages": ["hello"]}                                                      | message 1 must be a mapping of role and content, not str                          |
+      | {"messages": [{"role": "user", "content": "a"}, {"role": "user"}]}           | message 2 has no `content`                                                   |
+      | {"messages": [{"content": "a"}]}                                             | message 1 has no `role`                                                      |
+      | {"params": [1]}                                                              | `params` must be a mapping, not list                                              |
+      | {"params": {}}                                                               | `messages` is missing or empty                                               |
+      | {"params": {"messages": [{"role": "user", "content": "a"}], "stream": true}} | `stream: true` is not allowed in a batch                                         |
+      | {}                                                                           | give exactly one of `prompt`, `messages` and `params`; none is given |
+      | {"prompt": "a", "messages": [{"role": "user", "content": "b"}]}              | 2 are given                                                          |
+      | {"prompt": "a", "promt": "b"}                                                | unknown key `promt`                                                          |
+      | {"id": "", "prompt": "a"}                                                    | a key must be a non-empty text, not ''                                    |
+      | {"id": true, "prompt": "a"}                                                  | a key must be a non-empty text, not True                                  |
+      | {"id": true, "promt": "a"}                                                   | unknown key `promt`                                                          |
+      | {"id": "a", "key": "b", "prompt": "a"}                                       | `id` and `key` mean the same, but differ                                     |
+      | 5                                                                            | a request must be a text, an ActorRequest or a mapping, not int                   |
 
   Scenario: text that is no Unicode is refused with its key
     Then the actor's request with the key "k" and a lone surrogate is refused with "request 'k': the params cannot be written as JSON"
@@ -130,22 +130,24 @@ Feature: A request and its actor become Messages params
     Then a lone surrogate in the key is refused as "request 'a\udc00b': this key has a lone surrogate", <how>
 
     Examples:
-      | how                          |
-      | in a request                 |
-      | in a request with messages   |
-      | in a mapping                 |
-      | beside a prompt              |
-      | of a single call             |
-      | of a single call made live   |
-      | of a run                     |
+      | how                        |
+      | in a request               |
+      | in a request with messages |
+      | in a mapping               |
+      | beside a prompt            |
+      | of a single call           |
+      | of a single call made live |
+      | of a run                   |
 
-  Scenario: a key is taken from the mapping or from the caller
-    Then the actor request of "a" with the key "k" has the key "k"
-    And the actor request of {"id": 7, "prompt": "a"} has the key "7"
-    And the actor request of {"key": "x", "prompt": "a"} has the key "x"
-    And the actor request of {"prompt": "a"} with the key "k" has the key "k"
-    And the actor request of {"id": "k", "key": "k", "prompt": "a"} with the key "k" has the key "k"
-    And the actor request of {"id": "x", "prompt": "a"} with the key "k" is refused with "it already has the key 'x'"
+  Scenario: A key is taken from the mapping or from the caller
+    Then the key of a request is found as follows
+      | request                                | key of the caller | key | error                      |
+      | "a"                                    | k                 | k   |                            |
+      | {"id": 7, "prompt": "a"}               |                   | 7   |                            |
+      | {"key": "x", "prompt": "a"}            |                   | x   |                            |
+      | {"prompt": "a"}                        | k                 | k   |                            |
+      | {"id": "k", "key": "k", "prompt": "a"} | k                 | k   |                            |
+      | {"id": "x", "prompt": "a"}             | k                 |     | it already has the key 'x' |
 
   Scenario: an actor request serves as itself
     Then an actor request coerced twice is the same object
@@ -158,10 +160,10 @@ Feature: A request and its actor become Messages params
     Given an actor made with {"type": "tool"}
     Then asking the actor is refused with "is of type 'tool', which claude-batch cannot run"
 
-  Scenario Outline: one request where many are expected is refused
-    Then the actor's requests cannot be <value>, but a list of it
-
-    Examples:
-      | value             |
-      | "one prompt"      |
-      | {"prompt": "one"} |
+  Scenario: One request is refused if many are expected
+    Then many requests are taken as follows
+      | requests            | error                      |
+      | "one prompt"        | requests must be a list or another iterable |
+      | {"prompt": "one"}   | requests must be a list or another iterable |
+      | ["one prompt"]      |                            |
+      | [{"prompt": "one"}] |                            |

@@ -15,24 +15,24 @@ Feature: An answer shows what the API said
                  "cache_creation": {"ephemeral_5m_input_tokens": 4, "ephemeral_1h_input_tokens": 6}, "service_tier": "batch"}}
       """
 
-  Scenario: text, blocks, reason, model, usage, batch and attempt can be read
+  Scenario: Text, blocks, reason, model, usage, batch and attempt can be read
     Then the actor response shows
-      | field                                | value              |
-      | text                                 | "Hello"            |
-      | id                                   | "msg_1"            |
-      | stop_reason                          | "end_turn"         |
-      | stop_sequence                        | null               |
-      | model                                | "claude-haiku-4-5" |
-      | batch_id                             | "msgbatch_1"       |
-      | attempt                              | 2                  |
-      | usage.input_tokens                   | 3                  |
-      | usage.output_tokens                  | 4                  |
-      | usage.cache_creation_input_tokens    | 10                 |
-      | usage.cache_read_input_tokens        | 20                 |
-      | usage.cache_creation_5m_input_tokens | 4                  |
-      | usage.cache_creation_1h_input_tokens | 6                  |
-      | usage.service_tier                   | "batch"            |
-    And the actor response has 4 blocks, of which the third is the tool call with input {"a": 1}
+      | field | value |
+      | text | "Hello" |
+      | id | "msg_1" |
+      | stop_reason | "end_turn" |
+      | stop_sequence | null |
+      | model | "claude-haiku-4-5" |
+      | batch_id | "msgbatch_1" |
+      | attempt | 2 |
+      | content | [{"type": "thinking", "thinking": "hm", "signature": "s"}, {"type": "text", "text": "Hel"}, {"type": "tool_use", "id": "t", "name": "n", "input": {"a": 1}}, {"type": "text", "text": "lo"}] |
+      | usage.input_tokens | 3 |
+      | usage.output_tokens | 4 |
+      | usage.cache_creation_input_tokens | 10 |
+      | usage.cache_read_input_tokens | 20 |
+      | usage.cache_creation_5m_input_tokens | 4 |
+      | usage.cache_creation_1h_input_tokens | 6 |
+      | usage.service_tier | "batch" |
 
   Scenario: the raw bytes and the SDK's message are there on demand
     Then the actor response's raw bytes are those that came
@@ -60,4 +60,7 @@ Feature: An answer shows what the API said
     And an actor result with both or neither cannot be made
 
   Scenario: reading actors imports neither the SDK nor the ledger's database
-    Then importing the actor room imports neither "anthropic" nor "sqlalchemy" nor "httpx2"
+    When Python imports "claude_batch.actor, claude_batch.providers.actor"
+    Then the module "anthropic" is not imported
+    And the module "sqlalchemy" is not imported
+    And the module "httpx2" is not imported

@@ -1,35 +1,29 @@
 @every_python
 Feature: Python functions as tools of a model
 
-  Scenario Outline: What cannot be a tool is told at once
-    Then the tools <tools> are refused with "<words>"
+  Scenario: What cannot be a tool is told at once
+    Then functions are taken for tools as follows
+      | tools                  | error                                               |
+      | population, population | two tools are called 'population'                   |
+      | named "a b"            | 'a b' is not a valid name for a tool                         |
+      | waiting "soon"         | tool population: timeout: 'soon' is not a duration  |
+      | waiting "0s"           | tool population: timeout: it is more than 0 seconds |
+      | a number               | 5 is not a function, so it cannot be a tool            |
+      | unfit                  | tool unfit: its signature has no JSON schema  |
 
-    Examples:
-      | tools                    | words                                                     |
-      | [population, population] | two tools are called 'population'                         |
-      | [named "a b"]            | 'a b' is not a valid name for a tool                               |
-      | [waiting "soon"]         | tool population: timeout: 'soon' is not a duration        |
-      | [waiting "0s"]           | tool population: timeout: it is more than 0 seconds       |
-      | [a number]               | 5 is not a function, so it cannot be a tool                  |
-      | [unfit]                  | tool unfit: its signature has no JSON schema        |
-
-  Scenario Outline: A name in the actor's file that leads nowhere is told when it is loaded
-    Then an actor whose file has the tools "<tools>" is refused with "<words>"
-
-    Examples:
-      | tools                  | words                                                              |
+  Scenario: A name in the actor's file that leads nowhere is told when it is loaded
+    Then the tools of an actor's file are found as follows
+      | tools                   | error                                                             |
       | [nowhere_to_be_found:f] | tool nowhere_to_be_found:f: it cannot be imported: ModuleNotFound |
-      | [toolbox:nothing]      | tool toolbox:nothing: it cannot be imported: AttributeError        |
-      | [toolbox:__name__]     | 'toolbox' is not a function                                           |
+      | [toolbox:nothing]       | tool toolbox:nothing: it cannot be imported: AttributeError       |
+      | [toolbox:__name__]      | 'toolbox' is not a function                                          |
 
-  Scenario Outline: The host's own entries are left alone
-    Then an actor whose file has the tools "<tools>" has no functions and keeps them
-
-    Examples:
-      | tools                         |
-      | [local/shell, {name: a}, 5]   |
-      | local/shell                   |
-      | [http://127.0.0.1:80, "a:b c"] |
+  Scenario: The host's own entries are left alone
+    Then the tools of an actor's file are found as follows
+      | tools                          | functions | kept |
+      | [local/shell, {name: a}, 5]    | none      | yes  |
+      | local/shell                    | none      | yes  |
+      | [http://127.0.0.1:80, "a:b c"] | none      | yes  |
 
   Scenario: A function beside the actor's file is found there, and calls itself as it says
     Given a module beside an actor's file
@@ -44,5 +38,9 @@ Feature: Python functions as tools of a model
     Then the addresses of two offices are tools of their own
 
   Scenario: The next turn keeps what the model's code has made
-    Then a container of the answer stands in the next turn's params
+    Then the answer's container stands in the next turn as follows
+      | container of the answer | container before | container                           |
+      | container_1             |                  | container_1                       |
+      | container_1             | "container_0"    | container_1                       |
+      | container_1             | {"skills": []}   | {"skills": [], "id": "container_1"} |
     And an answer that was cut off is told of without its unfinished calls

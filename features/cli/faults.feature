@@ -111,7 +111,7 @@ Feature: A wrong command ends with one clear message and a documented exit code
   Scenario: A prompt over the limit of a batch is refused by its line
     Given a command's API
     And a command's file "asks.jsonl" of 1 prompts
-    When a command runs with at most 100 bytes a batch: run actor.yaml asks.jsonl
+    When a command runs, with at most 100 bytes a batch: run actor.yaml asks.jsonl
     Then the command line exits with 2 and says
       """
       asks.jsonl:1: request '1'
@@ -159,7 +159,7 @@ Feature: A wrong command ends with one clear message and a documented exit code
   Scenario: A server that cannot be reached parks the run, which goes on once it can
     Given a command's API
     And a command's file "asks.jsonl" of 2 prompts
-    When a command runs that gives up after 2 failed contacts: run actor.yaml asks.jsonl -o out.jsonl --base-url http://127.0.0.1:1
+    When a command runs, giving up after 2 failed contacts: run actor.yaml asks.jsonl -o out.jsonl --base-url http://127.0.0.1:1
     Then the command line exits with 3 and says
       """
       RUN running: 2 queued of 2 (http://127.0.0.1:1 cannot be reached
@@ -197,7 +197,7 @@ Feature: A wrong command ends with one clear message and a documented exit code
   Scenario: An output that cannot be written at the end loses nothing
     Given a command's API
     And a command's file "asks.jsonl" of 2 prompts
-    When a command runs while the file "out.jsonl" turns into a folder: run actor.yaml asks.jsonl -o out.jsonl
+    When a command runs, while the file "out.jsonl" turns into a folder: run actor.yaml asks.jsonl -o out.jsonl
     Then the command line exits with 2 and says
       """
       error: out.jsonl: cannot be written: Is a directory. The results are kept. Write them with: claude-batch results RUN -o OUT
@@ -215,7 +215,7 @@ Feature: A wrong command ends with one clear message and a documented exit code
   Scenario Outline: What breaks while a run is waited for is told without a traceback: <error>
     Given a command's API
     And a command's file "asks.jsonl" of 1 prompts
-    When a command runs while waiting fails with <error>: run actor.yaml asks.jsonl
+    When a command runs, while waiting fails with <error>: run actor.yaml asks.jsonl
     Then the command line exits with 3 and says
       """
       <message>

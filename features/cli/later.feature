@@ -224,7 +224,7 @@ Feature: Later commands show, wait for, cancel and deliver a run
     Given a command's API with {"latency": 60}
     And a command's file "asks.jsonl" of 1 prompts
     When a command runs: submit actor.yaml asks.jsonl
-    And a command runs while another process waits for the run: advance
+    And a command runs, while another process waits for the run: advance
     Then the command line exits with 0 and says
       """
       another process drives this ledger; it sends batches and collects results
@@ -234,7 +234,7 @@ Feature: Later commands show, wait for, cancel and deliver a run
     Given a command's API with {"latency": 60}
     And a command's file "asks.jsonl" of 1 prompts
     When a command's process gets <signal> once a batch is created: run actor.yaml asks.jsonl -o out.jsonl
-    Then a command's process has ended with 3
+    Then a command's process has ended with 3, without a traceback
     And the command line says
       """
       parking RUN; its batches continue at the API (interrupt again to end at once)
@@ -255,7 +255,7 @@ Feature: Later commands show, wait for, cancel and deliver a run
   Scenario: An interrupt that Python swallows parks the run all the same
     Given a command's API with {"latency": 60}
     And a command's file "asks.jsonl" of 1 prompts
-    When a command is interrupted where Python ignores what is raised: run actor.yaml asks.jsonl
+    When a command runs, interrupted where Python ignores what is raised: run actor.yaml asks.jsonl
     Then the command line exits with 3 and says
       """
       parked; continue with: claude-batch resume
@@ -267,7 +267,7 @@ Feature: Later commands show, wait for, cancel and deliver a run
     And a command's file "more.jsonl" of 2 prompts
     When a command runs: submit actor.yaml asks.jsonl
     And a command runs: submit actor.yaml more.jsonl
-    And a command is interrupted while it waits: resume
+    And a command runs, interrupted while it waits: resume
     Then the command line exits with 3 and says
       """
       parked; continue with: claude-batch resume
@@ -276,7 +276,7 @@ Feature: Later commands show, wait for, cancel and deliver a run
   Scenario: An interrupt of submit parks, and names the ledger that a later command needs
     Given a command's API
     And a command's file "asks.jsonl" of 1 prompts
-    When a command is interrupted while it waits: submit actor.yaml asks.jsonl --ledger "my ledger.db"
+    When a command runs, interrupted while it waits: submit actor.yaml asks.jsonl --ledger "my ledger.db"
     Then the command line exits with 3 and says
       """
       parked; continue with: claude-batch resume RUN --ledger 'my ledger.db'
@@ -284,7 +284,7 @@ Feature: Later commands show, wait for, cancel and deliver a run
 
   Scenario: An interrupt while the input is read keeps and sends nothing
     Given a command's API
-    When a command is interrupted while it reads the pipe "asks.jsonl": run actor.yaml asks.jsonl
+    When a command runs, interrupted while it reads the pipe "asks.jsonl": run actor.yaml asks.jsonl
     Then the command line exits with 3 and says
       """
       interrupted while the input was read; nothing was stored or sent

@@ -198,7 +198,7 @@ Feature: `claude-batch run` asks, waits, and writes the answers in input order
   Scenario: Without the sandbox's packages --sandbox says so
     Given a command's folder
     And a command's file "asks.jsonl" of 1 prompts
-    When a command runs where no sandbox is installed: run --model claude-haiku-4-5 asks.jsonl --sandbox
+    When a command runs, where no sandbox is installed: run --model claude-haiku-4-5 asks.jsonl --sandbox
     Then the command line exits with 2 and says
       """
       claude_batch.sandbox
@@ -244,7 +244,7 @@ Feature: `claude-batch run` asks, waits, and writes the answers in input order
   Scenario: While a large input is stored, it is told how much is stored
     Given a command's API
     And a command's file "asks.jsonl" of 30 prompts
-    When a command runs that stores 10 at a time and shows everything: run actor.yaml asks.jsonl
+    When a command runs, storing 10 requests at a time, each step shown: run actor.yaml asks.jsonl
     Then the command line exits with 0 and says
       """
       10 requests are stored so far

@@ -77,7 +77,7 @@ Feature: The command line's own surface: help, version, validation, display
       """
       nowhere.json
       """
-    When a command runs where no sandbox is installed: sandbox --port 0
+    When a command runs, where no sandbox is installed: sandbox --port 0
     Then the command line exits with 2
 
   Scenario: Plain lines where the output is no terminal

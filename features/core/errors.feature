@@ -8,16 +8,22 @@ Feature: Errors form one tree, and travel between processes
   Scenario: every error of the tree comes back from pickling with its message and fields
     Then every error class of the tree survives pickling
 
-  Scenario: a configuration error names its place
-    Then a configuration error at file "a.yaml" and line 3 reads "a.yaml:3: wrong"
-    And a configuration error at file "a.yaml" without a line reads "a.yaml: wrong"
-    And a configuration error at line 3 without a file reads "line 3: wrong"
-    And a configuration error without a place reads "wrong"
+  Scenario: A configuration error names its place
+    Then a configuration error reads as follows
+      | source | line | message         |
+      | a.yaml | 3    | a.yaml:3: wrong |
+      | a.yaml |      | a.yaml: wrong   |
+      |        | 3    | line 3: wrong   |
+      |        |      | wrong           |
 
-  Scenario: an unknown provider's error lists those that are known
-    Then the error for provider "x" among "a, b" says "registered are: a, b"
-    And the error for provider "x" among "" says "registered are: none"
+  Scenario: An unknown provider's error lists those that are known
+    Then the error for an unknown provider reads as follows
+      | name | known      | message                    |
+      | x    | ["a", "b"] | …'x'…registered are: a, b… |
+      | x    | []         | …'x'…registered are: none… |
 
-  Scenario: a refused request's error names the key where it has one
-    Then the refusal of request "k" reads "request 'k': wrong"
-    And the refusal of a request without a key reads "wrong"
+  Scenario: A refused request's error names the key if it has one
+    Then the error of a refused request reads as follows
+      | key | message            |
+      | k   | request 'k': wrong |
+      |     | wrong              |

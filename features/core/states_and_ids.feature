@@ -1,10 +1,13 @@
 @every_python
 Feature: States and ids say what they mean
 
-  Scenario: a request is final unless it is queued, held, packed or between two turns
+  Scenario: A request is final unless it is queued, held, packed or between two turns
     Then the request states that are not final are "queued, held, packed, continuing"
 
-  Scenario: ids have the forms that the protocol names
-    Then 100 new request ids are 32 hex digits, distinct and in order
-    And 100 new run ids are distinct, and people can type them
-    And an incarnation is 8 hex digits, and two differ
+  Scenario: Ids have the forms that the protocol names
+    Then 100 new ids are distinct and have the form
+      | id          | form                       |
+      | request     | [0-9a-f]{32}               |
+      | run         | run-[0-9a-hjkmnp-tv-z]{10} |
+      | incarnation | [0-9a-f]{8}                |
+    And request ids are in the order in which they were made

@@ -15,17 +15,17 @@ Feature: Every block of code on every page is run or checked
     And the reader has paid for no request twice
 
     Examples:
-      | page                              |
-      | README.md                         |
-      | docs/how-to/python.md             |
-      | docs/how-to/sdk-clients.md        |
-      | docs/how-to/structured-output.md  |
-      | docs/how-to/documents.md          |
-      | docs/how-to/tools.md              |
-      | docs/how-to/deadlines.md          |
-      | docs/how-to/retries.md            |
-      | docs/how-to/observability.md      |
-      | docs/how-to/middleware.md         |
+      | page                             |
+      | README.md                        |
+      | docs/how-to/python.md            |
+      | docs/how-to/sdk-clients.md       |
+      | docs/how-to/structured-output.md |
+      | docs/how-to/documents.md         |
+      | docs/how-to/tools.md             |
+      | docs/how-to/deadlines.md         |
+      | docs/how-to/retries.md           |
+      | docs/how-to/observability.md     |
+      | docs/how-to/middleware.md        |
 
   Scenario Outline: The transcripts of a page are what the commands print: <page>
     When the transcripts of <page> are played in order
@@ -35,37 +35,33 @@ Feature: Every block of code on every page is run or checked
       | page             |
       | docs/tutorial.md |
 
-  Scenario Outline: A transcript that shows something else is found: <shown>
-    Then "sent run-7k2\n3 succeeded" <is> what a transcript shows as "<shown>"
+  Scenario: A transcript that shows something else is found
+    Then what was printed fits a transcript as follows
+      | printed                   | shown               | fits |
+      | sent run-7k2\n3 succeeded | sent …\n3 succeeded | yes  |
+      | sent run-7k2\n3 succeeded | … succeeded         | yes  |
+      | sent run-7k2\n3 succeeded | sent run-7k2        | no   |
+      | sent run-7k2\n3 succeeded | 3 succeeded         | no   |
+      | sent run-7k2\n3 succeeded | sent …\n4 succeeded | no   |
 
-    Examples:
-      | shown                   | is     |
-      | sent …\n3 succeeded     | is     |
-      | … succeeded             | is     |
-      | sent run-7k2            | is not |
-      | 3 succeeded             | is not |
-      | sent …\n4 succeeded     | is not |
-
-  Scenario Outline: A block that is wrong is found: <language>
-    Then the <language> block "<code>" is reported: "<problem>"
-
-    Examples:
-      | language | code                              | problem                             |
-      | bash     | claude-batch run --modle x y      | No such option                      |
-      | bash     | claude-batch runn y               | there is no command 'runn'          |
-      | bash     | claude-batch status ; frobnicate  | no check for the command frobnicate |
-      | bash     | pip install 'claude-batch[pdf]'   | the package has no extra pdf        |
-      | bash     | export CLAUDE_BATCH_LEDGERS=x     | nothing reads the variable          |
-      | bash     | python examples/gone.py           | there is no examples/gone.py        |
-      | bash     | nox -s speed                      | nox has no session speed            |
-      | cron     | 0 22 * claude-batch advance       | not a line of a crontab             |
-      | cron     | 0 22 * * * claude-batch advanced  | there is no command 'advanced'      |
-      | csv      | id,text                           | there is no column of prompts       |
-      | json     | {"id": }                          | Expecting value                     |
-      | jsonl    | {"promt": "x"}                    | promt                               |
-      | jsonl    | {"ok": true, "colour": "red"}     | colour                              |
-      | mermaid  | graph TD                          | not the first line of a flowchart   |
-      | text     | see RunStatusReport               | nothing that is called              |
-      | text     | use --budgets                     | no command has the flag --budgets   |
-      | yaml     | name: x                           | no model is named                   |
-      | toml     | a = 1                             | no check for 'toml'                 |
+  Scenario: A block that is wrong is found
+    Then blocks of a page are checked as follows
+      | language | code                             | problem                               |
+      | bash     | claude-batch run --modle x y     | …No such option…                      |
+      | bash     | claude-batch runn y              | …there is no command 'runn'…          |
+      | bash     | claude-batch status ; frobnicate | …no check for the command frobnicate… |
+      | bash     | pip install 'claude-batch[pdf]'  | …the package has no extra pdf…        |
+      | bash     | export CLAUDE_BATCH_LEDGERS=x    | …nothing reads the variable…          |
+      | bash     | python examples/gone.py          | …there is no examples/gone.py…        |
+      | bash     | nox -s speed                     | …nox has no session speed…            |
+      | cron     | 0 22 * claude-batch advance      | …not a line of a crontab…             |
+      | cron     | 0 22 * * * claude-batch advanced | …there is no command 'advanced'…      |
+      | csv      | id,text                          | …there is no column of prompts…       |
+      | json     | {"id": }                         | …Expecting value…                     |
+      | jsonl    | {"promt": "x"}                   | …promt…                               |
+      | jsonl    | {"ok": true, "colour": "red"}    | …colour…                              |
+      | mermaid  | graph TD                         | …not the first line of a flowchart…   |
+      | text     | see RunStatusReport              | …nothing that is called…              |
+      | text     | use --budgets                    | …no command has the flag --budgets…   |
+      | yaml     | name: x                          | …no model is named…                   |
+      | toml     | a = 1                            | …no check for 'toml'…                 |

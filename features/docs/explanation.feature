@@ -9,9 +9,13 @@ Feature: The explanations agree with the code
       | docs/explanation/security.md   |
 
   Scenario: The architecture is that of the package
-    Then the documents' table of packages is complete
-    And the documents' tables are those of the ledger
-    And the documents' states are those of the code
+    Then the pages agree with the code about
+      | subject                        |
+      | the packages                   |
+      | the tables of the ledger       |
+      | the states of the architecture |
 
   Scenario: No dependency may have a version with a known vulnerability
-    Then the lower bounds in pyproject.toml are those of the security page, or higher
+    Then the pages agree with the code about
+      | subject                          |
+      | the lower bounds of dependencies |

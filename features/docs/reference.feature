@@ -1,27 +1,19 @@
 Feature: The reference is complete and agrees with the code
 
-  Scenario: Settings
-    Then the reference's environment variables are those that the code reads
-    And the reference's settings have the defaults of the code
-    And the reference's settings are keywords of Python under the same names
-    And the reference's flags of settings are taken by claude-batch run
-
-  Scenario: Commands, their flags and exit codes
-    Then the reference has each command of claude-batch with its own flags
-    And the reference's exit codes are those that claude-batch lists
-
-  Scenario: The actor's YAML
-    Then the reference's YAML shows every key of batch_processing with its default
-
-  Scenario: The Python API
-    Then the reference names everything that claude_batch offers
-    And the reference lists every error below the error that it is a kind of
-
-  Scenario: Events
-    Then the reference's events and their fields are those of the code
-
-  Scenario: States
-    Then the reference's states are those of the code
+  Scenario: Settings, commands, the actor's YAML, the Python API, events and states
+    Then the pages agree with the code about
+      | subject                                              |
+      | the environment variables that the code reads        |
+      | the defaults of settings                             |
+      | the keywords of settings in Python                   |
+      | the flags of settings                                |
+      | the commands, each with its own flags                |
+      | the exit codes                                       |
+      | each key of batch_processing, with its default       |
+      | everything that claude_batch offers                  |
+      | the errors, each below the one that it is a kind of  |
+      | the events and their fields                          |
+      | the states of requests and batches                   |
 
   Scenario: Output
     Given a reader with a key and a server

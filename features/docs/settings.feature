@@ -2,26 +2,16 @@ Feature: A setting is declared once
   The flags, the environment variables and the pages are derived from one table. Type checkers need
   the keywords in a class of their own, which is compared with the table.
 
-  Scenario: the pages' tables of settings are those of the code
-    Then the settings' tables in the pages are up to date
+  Scenario: The tables of settings and their keywords are those of the code
+    Then the pages agree with the code about
+      | subject                                  |
+      | the tables of settings                   |
+      | the keywords of settings and their types |
 
   Scenario: a table that was changed by hand is restored
     Given a copy of the pages whose settings' tables say "27h" for "26h"
     When the settings' tables are written into the copy
     Then the copy's settings' tables are those of the pages
-
-  Scenario: every setting of a run or a ledger is a keyword of the same type
-    Then the settings' keywords have the names and types of the table
-
-  Scenario Outline: a keyword that is no setting is refused: <keywords>
-    When the settings' provider <provider> is made with <keywords>
-    Then the settings' provider is refused with "<words>"
-
-    Examples:
-      | provider            | keywords          | words                                 |
-      | ClaudeBatchProvider | {"lingre": 1}     | there is no setting 'lingre'          |
-      | ClaudeProvider      | {"linger": 1}     | there is no setting 'linger'          |
-      | ClaudeProvider      | {"max_turns": 0}  | max_turns: Input should be greater    |
 
   Scenario Outline: the flags of <command> are those of the table
     Then the settings' flags of "<command>" are the table's for "<groups>"

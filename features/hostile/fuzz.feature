@@ -19,32 +19,26 @@ Feature: Whatever a server sends ends in an answer or in a named error
       | blocks are not checked       |
       | credentials are not replaced |
 
-  Scenario Outline: A success that could not be used later is malformed when it comes: <what>
-    When a success comes whose content is <content>
-    Then it is malformed, in a batch and live
+  Scenario: A success that could not be used later is malformed when it comes
+    Then a success with these fields is decoded as follows
+      | what                          | fields                                        | disposition |
+      | a number out of range         | "content": [{"type": "x", "input": 1e400}]    | malformed   |
+      | nested 150 deep               | "content": [{"type": "x", "input": DEEP}]     | malformed   |
+      | a text that is none           | "content": [{"type": "text", "text": ["x"]}]  | malformed   |
+      | an id that is no text         | "content": [{"type": "x", "id": 5}]           | malformed   |
+      | a block without a type        | "content": [{"text": "x"}]                    | malformed   |
+      | a lone surrogate out of sight | "content": [{"type": "x", "input": "\ud800"}] | malformed   |
 
-    Examples:
-      | what                          | content                                               |
-      | a number out of range         | [{"type": "x", "input": 1e400}]                       |
-      | nested 150 deep               | [{"type": "x", "input": DEEP}]                        |
-      | a text that is none           | [{"type": "text", "text": ["x"]}]                     |
-      | an id that is no text         | [{"type": "x", "id": 5}]                              |
-      | a block without a type        | [{"text": "x"}]                                       |
-      | a lone surrogate out of sight | [{"type": "x", "input": "\ud800"}]                    |
-
-  Scenario Outline: A success with something strange beside its answer is used as it is: <what>
-    When a success comes with <fields>
-    Then it is an answer in every form
-
-    Examples:
-      | what                        | fields                                                    |
-      | a key that stands twice     | "content": [{"type": "text", "text": 5, "text": "x"}]     |
-      | a text of the message's own | "text": null, "content": []                               |
-      | a container that is a text  | "container": "x", "content": []                           |
-      | a container out of range    | "container": {"id": "c", "n": 1e400}, "content": []       |
-      | a block whose text is null  | "content": [{"type": "thinking", "text": null}]           |
-      | citations that are none     | "content": [{"type": "text", "text": "", "citations": 5}] |
-      | brackets within a text      | "content": [{"type": "text", "text": "BRACKETS"}]         |
+  Scenario: A success with something strange beside its answer is used as it is
+    Then a success with these fields is decoded as follows
+      | what                        | fields                                                    | disposition |
+      | a key that stands twice     | "content": [{"type": "text", "text": 5, "text": "x"}]     | final       |
+      | a text of the message's own | "text": null, "content": []                               | final       |
+      | a container that is a text  | "container": "x", "content": []                           | final       |
+      | a container out of range    | "container": {"id": "c", "n": 1e400}, "content": []       | final       |
+      | a block whose text is null  | "content": [{"type": "thinking", "text": null}]           | final       |
+      | citations that are none     | "content": [{"type": "text", "text": "", "citations": 5}] | final       |
+      | brackets within a text      | "content": [{"type": "text", "text": "BRACKETS"}]         | final       |
 
   Scenario: What nothing here reads, and the SDK's types cannot hold, is a named error there
     When a success comes with "content": [], "new": 1e400
@@ -54,16 +48,13 @@ Feature: Whatever a server sends ends in an answer or in a named error
     When an error comes whose request id is "req_٣"
     Then the SDK is answered with that error, and without a request id
 
-  Scenario Outline: A limit that cannot be one holds up no call for ever: <limit>, <remaining>
-    When an answer says that the limit of requests is <limit>, with <remaining> left
-    Then the next call leaves within a minute
-
-    Examples:
-      | limit | remaining |
-      | 1e-9  | 0         |
-      | 50    | -1e300    |
-      | 1e300 | 1e-300    |
-      | nan   | inf       |
+  Scenario: A limit that cannot be one holds up no call for ever
+    Then after an answer with such a limit of requests the next call leaves within a minute, as follows
+      | limit | remaining | leaves |
+      | 1e-9  | 0         | yes    |
+      | 50    | -1e300    | yes    |
+      | 1e300 | 1e-300    | yes    |
+      | nan   | inf       | yes    |
 
   Scenario: A cookie that no header can hold breaks no later call
     Given a server that sets a cookie with the value "caf\xe1"
@@ -74,10 +65,8 @@ Feature: Whatever a server sends ends in an answer or in a named error
     When an error page comes that repeats the key where its message is cut
     Then no part of the key is in the message
 
-  Scenario Outline: Money is written exactly, below zero too: <nano>
-    Then <nano> nano-dollars are written as <exact>, as <short> and rounded as <rounded>
-
-    Examples:
+  Scenario: Money is written exactly, below zero too
+    Then nano-dollars are written as follows
       | nano           | exact           | short         | rounded    |
       | -1500          | -0.000001500    | -$0.0000015   | -$0.000002 |
       | -1000000000    | -1.000000000    | -$1           | -$1.0000   |

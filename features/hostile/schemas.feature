@@ -71,7 +71,8 @@ Feature: A JSON schema that means harm reaches no network and hangs no process
     Given a server that counts its requests
     And a program that logs
     Then an answer to stored params with the schema <schema> is taken as it is
-    And the log says once that answers cannot be judged: <says>
+    And the log has 1 line that says "answers cannot be validated by their schema"
+    And the log has 1 line that says "<says>"
     And the server that counts has seen no request
 
     Examples:

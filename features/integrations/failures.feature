@@ -50,11 +50,13 @@ Feature: Failures are the API's own answers, and are not asked again
     And the batched client
     When the batched client asks with {"prompt": "odd"}
     Then the batched client fails with 400 invalid_request_error
-    And the batched client's failure has the API's own words, details and request id
+    And the batched client's failure is the API's error {"type": "invalid_request_error", "message": "odd: no", "details": {"a": 1}}
+    And the batched client's failure names its request
 
   Scenario: An error type that nobody knows yet counts as the server's fault
     When an errored line of a type of tomorrow is told to the batched client
-    Then the batched client's answer has the status 500 and that very type
+    Then the batched client fails with 500 tomorrow_error
+    And the batched client's failure is the API's error {"type": "tomorrow_error", "message": "never seen"}
 
   Scenario: max_wait ends the wait with a 504, and the request stays
     Given the batched client with {"max_wait": 0.4, "linger": 5}
@@ -136,6 +138,6 @@ Feature: Failures are the API's own answers, and are not asked again
 
   Scenario: A client whose provider was closed says so
     Given the batched client
-    And the batched client's provider is closed already
-    When the batched client asks
+    When the provider is closed
+    And the batched client asks
     Then the batched client fails with 500 api_error

@@ -5,8 +5,8 @@ Feature: LangChain's ChatAnthropic is answered from batches
     Given an API for the batched client
     And a batch provider with {"linger": 1.2}
     And a LangChain model
-    When a LangChain model is asked by ainvoke, abatch, astream and for structured output at once
-    Then a LangChain model has answered all of them
+    When a LangChain model is asked at once by ainvoke, abatch, astream, structured output
+    Then a LangChain model has answered in each way
     And the API has seen 1 batch
     And the API has processed 5 requests, none twice
 
@@ -14,15 +14,15 @@ Feature: LangChain's ChatAnthropic is answered from batches
     Given an API for the batched client
     And a batch provider
     And a LangChain model
-    When a LangChain model is asked by invoke and by stream
-    Then a LangChain model has answered both
+    When a LangChain model is asked by invoke, stream
+    Then a LangChain model has answered in each way
 
   Scenario: A chat model keeps its headers, its betas and its own time-out
     Given an API for the batched client that takes 30 seconds
     And a batch provider
     And a LangChain model with {"timeout": 0.2, "max_retries": 0, "betas": ["a-2026-01-01"]}
     When a LangChain model is asked by ainvoke
-    Then a LangChain model fails with a time-out
+    Then the batched client fails with APITimeoutError
     And the batched client's batches were created with
       | anthropic-version | anthropic-beta | anthropic-user-profile-id |
       | 2026-10-21        | a-2026-01-01   |                           |
@@ -43,18 +43,15 @@ Feature: LangChain's ChatAnthropic is answered from batches
       | 2023-06-01        |                |                           |
       | 2026-10-21        |                |                           |
 
-  Scenario Outline: What the caller sets and the model does not take is refused at once
+  Scenario: What the caller sets and the model does not take is refused at once
     Given a batch provider
-    When <kind> LangChain model of claude-opus-5-5 with <settings> is made
-    Then a LangChain model is refused with <error> that says "<words>"
-
-    Examples:
-      | kind      | settings                  | error                  | words       |
-      | a batched | {"temperature": 0.5}      | InvalidRequestError    | temperature |
-      | a batched | {"top_k": 5}              | InvalidRequestError    | top_k       |
-      | a live    | {"temperature": 0.5}      | InvalidRequestError    | temperature |
-      | a batched | {"base_url": "http://x"}  | ActorConfigurationError | base_url   |
-      | a batched | {"api_key": "sk-x"}       | ActorConfigurationError | api_key    |
+    Then LangChain models of claude-opus-5-5 are made as follows
+      | kind    | settings                 | kind of error           | error       |
+      | batched | {"temperature": 0.5}     | InvalidRequestError     | temperature |
+      | batched | {"top_k": 5}             | InvalidRequestError     | top_k       |
+      | live    | {"temperature": 0.5}     | InvalidRequestError     | temperature |
+      | batched | {"base_url": "http://x"} | ActorConfigurationError | base_url    |
+      | batched | {"api_key": "sk-x"}      | ActorConfigurationError | api_key     |
 
   Scenario: LangChain's own default that the model does not take is dropped with a warning
     Given an API for the batched client
@@ -75,5 +72,7 @@ Feature: LangChain's ChatAnthropic is answered from batches
 
   Scenario: Without the extra the error names what to install
     Given LangChain is not installed
-    When a LangChain model is asked of a provider
-    Then a LangChain model is refused with ActorConfigurationError that says "pip install 'claude-batch[langchain]'"
+    And a batch provider
+    Then LangChain models of claude-opus-5-5 are made as follows
+      | kind    | settings | kind of error           | error                                 |
+      | batched | {}       | ActorConfigurationError | pip install 'claude-batch[langchain]' |

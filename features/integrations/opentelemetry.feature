@@ -45,7 +45,7 @@ Feature: OpenTelemetry sees batches and requests, in the trace of who asked
 
   Scenario: A live call is a span in its caller's trace, and counts in the metrics
     Given an API
-    And a program that traces, and asks live
+    And a program that traces with {"mode": "live"}
     When 2 prompts are asked in a span of the program, and the provider is closed
     Then there are 2 spans "chat claude-haiku-4-5" in the program's trace, linked to none
     And the request spans have the conventions' attributes
@@ -58,7 +58,7 @@ Feature: OpenTelemetry sees batches and requests, in the trace of who asked
 
   Scenario: Without spans of requests nothing is made for each
     Given an API
-    And a program that traces batches alone
+    And a program that traces with {"request_spans": false}
     When 2 prompts are asked in a span of the program, and the provider is closed
     Then there is a span of a batch, linked to nothing but itself
     And there are no spans of requests

@@ -12,7 +12,7 @@ Feature: pydantic-ai's agents run over the batched client
   Scenario Outline: Agents with structured output get an instance of their type
     Given an API for the batched client
     And the batched client
-    When pydantic-ai agents ask for <output>
+    When pydantic-ai agents are run for <output>
     Then the pydantic-ai agents have an invoice
 
     Examples:
@@ -23,14 +23,14 @@ Feature: pydantic-ai's agents run over the batched client
   Scenario: Agents that call tools take one batch a turn
     Given an API for the batched client
     And the batched client
-    When pydantic-ai agents with a tool are run
+    When pydantic-ai agents are run with a tool
     Then the pydantic-ai agents have called the tool
     And the API has seen 2 batches
 
   Scenario: Agents without max_tokens, which pydantic-ai streams, are answered
     Given an API for the batched client
     And the batched client
-    When pydantic-ai agents run without max_tokens
+    When pydantic-ai agents are run without max_tokens
     Then the pydantic-ai agents' call was a stream, and answered
 
   Scenario: Agents that are run as streams get the whole answer
@@ -42,5 +42,5 @@ Feature: pydantic-ai's agents run over the batched client
   Scenario: Agents see the API's status where a request fails
     Given an API for the batched client
     And the batched client with {"max_attempts": 1}
-    When pydantic-ai agents meet an overloaded API
+    When pydantic-ai agents are run against an overloaded API
     Then the pydantic-ai agents fail with 529, once

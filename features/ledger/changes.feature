@@ -16,10 +16,12 @@ Feature: What has changed since somebody looked is left as it is now
     And a run of 3 requests that is wholly stored
     When pruning comes to it although it is unfinished
     Then all of its 3 requests are there
-    When storing it was never finished, and 2 of its requests are removed
-    Then there are more to remove
-    And nothing is left of it after the next 2
-    And there is nothing to remove a third time
+    When storing it was never finished
+    Then it is removed in pieces as follows
+      | requests at most | more | requests left | runs left |
+      | 2                | yes  | 1             | 1         |
+      | 2                | no   | 0             | 0         |
+      | 2                | no   | 0             | 0         |
 
   Scenario: A conversation that has gone on is neither stopped, nor continued, nor given tools, from an earlier turn
     Given an open ledger

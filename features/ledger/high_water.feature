@@ -163,7 +163,7 @@ Feature: A ledger that was restored sends nothing until it knows again what was 
       its results cannot be read
       """
     When the API has no faults any more
-    And a command's environment is changed to CLAUDE_BATCH_SETTLING = 15m
+    And a command's environment has CLAUDE_BATCH_SETTLING = 15m
     And a command's ledger is replaced by "copy.db"
     And a command runs: ledger recover
     Then the command line exits with 3 and says

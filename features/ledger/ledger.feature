@@ -13,22 +13,19 @@ Feature: The ledger is opened with care
     And the file is as it was
 
     Examples:
-      | what                                   | words                     |
-      | no database                            | cannot be used            |
-      | somebody else's database               | not a ledger of claude-batch |
-      | a ledger of another schema             | schema version 999        |
+      | what                       | words                     |
+      | no database                | cannot be used            |
+      | somebody else's database   | not a ledger of claude-batch |
+      | a ledger of another schema | schema version 999        |
 
-  Scenario Outline: A location that cannot be opened is named: <location>
-    When the location <location> is opened as a ledger
-    Then the ledger error says "<words>"
-
-    Examples:
-      | location                  | words         |
-      | /proc/none/ledger.db      | cannot be     |
-      | nosuchdriver://host/name  | only ledgers in a file of SQLite |
-      | postgresql+none://h/n     | only ledgers in a file of SQLite |
-      | sqlite://                 | name a file   |
-      | sqlite+none:////proc/x   | be             |
+  Scenario: A location that cannot be opened is named
+    Then locations are opened as ledgers as follows
+      | location                 | error                            |
+      | /proc/none/ledger.db     | cannot be                        |
+      | nosuchdriver://host/name | only ledgers in a file of SQLite |
+      | postgresql+none://h/n    | only ledgers in a file of SQLite |
+      | sqlite://                | name a file                      |
+      | sqlite+none:////proc/x   | be                               |
 
   Scenario: Two who make the same ledger at once wait for each other
     When a ledger is opened whose new file another one is about to write

@@ -89,4 +89,4 @@ Feature: A ledger of an older version is brought to this one, and never harmed
     Given a ledger of schema version 1 with a run in it
     When two processes of this version open it at once
     Then it has the tables, columns, indexes and keys of a new ledger
-    And one copy of version 1 lies beside it
+    And a copy of version 1 lies beside it, the owner's alone

@@ -139,18 +139,16 @@ Feature: A deadline is met at full price where batches leave no time for it
     Then its deadline is looked at 115 seconds later, and once more when the clock has jumped back
     And the status shows 2 requests expired
 
-  Scenario Outline: the margin is set, or learned from what batches and live calls took
-    Then the margin of a run of <time> with <unfinished> unfinished, set to <set>, where cancelled batches took <cancel> and a call <call>, is <margin>
-
-    Examples:
-      | time  | unfinished | set  | cancel | call  | margin |
-      | 10h   | 1000       | none | none   | none  | 3360   |
-      | 10h   | 1000       | 5m   | 200    | 1     | 300    |
-      | 10h   | 1000       | 0    | 200    | 1     | 0      |
-      | 10h   | 1000       | none | 200    | 1     | 1440   |
-      | 10h   | 1          | none | 1      | 1     | 60     |
-      | 10m   | 1000       | none | 200    | 1     | 300    |
-      | 24h   | 100000     | none | 100    | 0.01  | 1320   |
+  Scenario: The margin is set, or learned from what batches and live calls took
+    Then the margin of a run is as follows
+      | time | unfinished | set to | a cancelled batch took | a call took | margin |
+      | 10h  | 1000       |        |                        |             | 3360   |
+      | 10h  | 1000       | 5m     | 200                    | 1           | 300    |
+      | 10h  | 1000       | 0s     | 200                    | 1           | 0      |
+      | 10h  | 1000       |        | 200                    | 1           | 1440   |
+      | 10h  | 1          |        | 1                      | 1           | 60     |
+      | 10m  | 1000       |        | 200                    | 1           | 300    |
+      | 24h  | 100000     |        | 100                    | 0.01        | 1320   |
 
   Scenario: what the ledger has seen is what the margin is learned from
     Given an API that takes 6 seconds for a batch
@@ -159,22 +157,12 @@ Feature: A deadline is met at full price where batches leave no time for it
     And the results are read in order
     Then the ledger has learned how long a cancelled batch and a live call take
 
-  Scenario Outline: a reason for a missed deadline says where the requests stand
-    Then a run with <count> requests <state> in a batch that is <batch> has missed its deadline because "<words>"
-
-    Examples:
-      | count | state  | batch       | words                                                                  |
-      | 3     | packed | canceling   | 3 requests in batches that were canceled and have not ended       |
-      | 3     | packed | unknown     | 3 requests sent, but it is not known yet whether the API accepted them |
-      | 3     | packed | live        | 3 requests in a live call                                     |
-      | 3     | queued | none        | 3 requests waiting for a live call                         |
-      | 3     | packed | packed      | 3 requests waiting to be withdrawn                                        |
-      | 3     | continuing | live    | 3 conversations between two turns |
-
-  Scenario Outline: a deadline that cannot be read is refused when the provider is made
-    Then a batch provider with the deadline "<deadline>" is refused with "<words>"
-
-    Examples:
-      | deadline   | words                                   |
-      | soon       | is neither a duration nor a time        |
-      | 2026-11-22 | is neither a duration nor a time        |
+  Scenario: A reason for a missed deadline says where the requests stand
+    Then a run has missed its deadline because of its requests as follows
+      | count | state      | batch     | reason                                                                  |
+      | 3     | packed     | canceling | 3 requests in batches that were canceled and have not ended        |
+      | 3     | packed     | unknown   | 3 requests sent, but it is not known yet whether the API accepted them |
+      | 3     | packed     | live      | 3 requests in a live call                                      |
+      | 3     | queued     | none      | 3 requests waiting for a live call                          |
+      | 3     | packed     | packed    | 3 requests waiting to be withdrawn                                         |
+      | 3     | continuing | live      | 3 conversations between two turns                  |

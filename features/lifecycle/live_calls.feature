@@ -45,19 +45,17 @@ Feature: Live calls of the ledger are made once, and survive the process
       | 5     | 5    |
       | 6     | 0    |
 
-  Scenario Outline: whether a lane goes live is a rule that can be read
-    Then <waiting> waiting requests of <runs> go live: <live>
-
-    Examples:
-      | waiting | runs                                   | live |
-      | 5       | calls auto 5                           | yes  |
-      | 6       | calls auto 5                           | no   |
-      | 5       | calls batch 5                          | no   |
-      | 5       | calls auto 5, calls auto 4             | no   |
-      | 5       | calls auto 5, calls batch 5            | no   |
-      | 2       | run auto 5 of 100                      | no   |
-      | 2       | run auto 5 of 5                        | yes  |
-      | 0       | no run                                 | no   |
+  Scenario: Whether a lane goes live is a rule that can be read
+    Then waiting requests go live as follows
+      | waiting | runs                        | live |
+      | 5       | calls auto 5                | yes  |
+      | 6       | calls auto 5                | no   |
+      | 5       | calls batch 5               | no   |
+      | 5       | calls auto 5, calls auto 4  | no   |
+      | 5       | calls auto 5, calls batch 5 | no   |
+      | 2       | run auto 5 of 100           | no   |
+      | 2       | run auto 5 of 5             | yes  |
+      | 0       | no run                      | no   |
 
   Scenario Outline: what the end of a call means
     Given an API
@@ -68,17 +66,17 @@ Feature: Live calls of the ledger are made once, and survive the process
     And the API got <calls> live calls, and was paid <paid> times
 
     Examples:
-      | fault                                                                              | end                                                                     | calls | paid |
-      | the first {"type": "error", "status": 429, "retry_after": 0.1}                       | the call is answered live                                                 | 2     | 1    |
-      | the first {"type": "error", "status": 529, "retry_after": 0.1}                       | the call is answered live                                                 | 2     | 1    |
+      | fault | end | calls | paid |
+      | the first {"type": "error", "status": 429, "retry_after": 0.1} | the call is answered live | 2 | 1 |
+      | the first {"type": "error", "status": 529, "retry_after": 0.1} | the call is answered live | 2 | 1 |
       | the first {"type": "error", "status": 400, "message": "The request timed out while trying to download the file. Please try again later."} | the call is answered live | 2 | 1 |
       | each {"type": "error", "status": 400, "message": "The request timed out while trying to download the file. Please try again later."} | outcome 1 is a BatchRequestError that was errored with invalid_request_error | 2 | 0 |
-      | each {"type": "error", "status": 400, "message": "bad thing"}                        | outcome 1 is a BatchRequestError that was errored with invalid_request_error | 1  | 0    |
-      | each {"type": "proxy_413"}                                                           | outcome 1 is a BatchRequestError that was errored with http_413          | 1     | 0    |
-      | each {"type": "drop_after"}                                                          | the call may have been paid for                                          | 1     | 1    |
-      | each {"type": "html_200", "processed": true}                                         | the call may have been paid for                                          | 1     | 1    |
-      | each {"type": "error", "status": 502, "json": false}                                 | the call may have been paid for                                          | 1     | 0    |
-      | each {"type": "error", "status": 429, "json": false}                                 | the call may have been paid for                                          | 1     | 0    |
+      | each {"type": "error", "status": 400, "message": "bad thing"} | outcome 1 is a BatchRequestError that was errored with invalid_request_error | 1 | 0 |
+      | each {"type": "proxy_413"} | outcome 1 is a BatchRequestError that was errored with http_413 | 1 | 0 |
+      | each {"type": "drop_after"} | the call may have been paid for | 1 | 1 |
+      | each {"type": "html_200", "processed": true} | the call may have been paid for | 1 | 1 |
+      | each {"type": "error", "status": 502, "json": false} | the call may have been paid for | 1 | 0 |
+      | each {"type": "error", "status": 429, "json": false} | the call may have been paid for | 1 | 0 |
 
   Scenario Outline: an answer that does not prove that nothing was processed is not asked again: <status>
     Given an API
@@ -125,7 +123,11 @@ Feature: Live calls of the ledger are made once, and survive the process
     And a batch provider with {"mode": "live"}
     When a run of 1 prompts is stored at once
     And the results are read in order
-    Then result 1 failed with SubmissionUnknownError, which says "with an error: api_error: Internal server error (request-id req_sandbox_"
+    Then result 1 failed with SubmissionUnknownError
+    And the error is a SubmissionUnknownError that says
+      """
+      with an error: api_error: Internal server error (request-id req_sandbox_
+      """
     When the run's lost requests are asked again
     And the results are read in order
     Then there are 1 results in the order of the prompts
@@ -144,7 +146,10 @@ Feature: Live calls of the ledger are made once, and survive the process
 
   Scenario: a server that fails is asked by one call at a time, so that few are lost
     Given an API
-    And the API answers the first 9 live calls with {"type": "error", "status": 500}
+    And the API has the faults
+      """
+      {"rules": [{"route": "messages", "times": 9, "action": {"type": "error", "status": 500}}]}
+      """
     And a batch provider with {"mode": "live", "live_concurrency": 8}
     When a run of 40 prompts is stored at once
     And the results are read in order
@@ -207,9 +212,9 @@ Feature: Live calls of the ledger are made once, and survive the process
     Then no request was paid for twice, and <lost> of 6 are lost
 
     Examples:
-      | point             | lost |
-      | after_live_claim  | some |
-      | after_live_answer | some |
+      | point             | lost         |
+      | after_live_claim  | some         |
+      | after_live_answer | some         |
       | after_live_record | none or some |
 
   Scenario: calls that were under way when their process died are told of before anybody drives

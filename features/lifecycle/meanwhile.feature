@@ -65,7 +65,7 @@ Feature: What happens between two steps of the driver is heeded by the next one
     Given an API
     And a batch provider with {"drive": false}
     When a run of 3 prompts is stored without driving
-    And at before_intent sending is halted
+    And at the point before_intent sending is halted
     And the ledger is advanced
     Then the API was called 0 times by POST /v1/messages/batches
     And the run's state becomes halted
@@ -78,7 +78,7 @@ Feature: What happens between two steps of the driver is heeded by the next one
     Given an API
     And a batch provider with {"drive": false}
     When a run of 2 prompts is stored without driving
-    And at before_high_water a copy of the ledger has sent as many batches
+    And at the point before_high_water a copy of the ledger has sent as many batches
     And the ledger is advanced
     Then the API has seen 0 batches
     And the status says "ledger recover"
@@ -87,7 +87,7 @@ Feature: What happens between two steps of the driver is heeded by the next one
     Given an API
     And a batch provider with {"drive": false}
     When a run of 2 prompts is stored without driving
-    And at before_intent the ledger falls behind its mark
+    And at the point before_intent the ledger falls behind its mark
     And the ledger is advanced in vain
     Then the ledger error says "may not be sent, because the ledger is behind its high-water mark"
     And the API has seen 0 batches
@@ -96,7 +96,7 @@ Feature: What happens between two steps of the driver is heeded by the next one
     Given an API
     And a batch provider with {"drive": false}
     When a run of large prompts of 3 MB is stored without driving
-    And at during_upload the driver is stopped
+    And at the point during_upload the driver is stopped
     And the ledger is advanced
     Then the API has seen 0 batches
     When the provider is closed
@@ -111,7 +111,7 @@ Feature: What happens between two steps of the driver is heeded by the next one
     When a run of 2 prompts is stored without driving
     And the ledger is advanced
     And both batches have ended
-    And at after_collected the driver is stopped
+    And at the point after_collected the driver is stopped
     And the ledger is advanced a few times
     Then the status shows 1 requests succeeded
     When the provider is closed
@@ -124,7 +124,7 @@ Feature: What happens between two steps of the driver is heeded by the next one
     Given an API
     And a batch provider with {"drive": false}
     When a run of 2 prompts is stored without driving
-    And at before_pack the run is cancelled
+    And at the point before_pack the run is cancelled
     And the ledger is advanced
     Then the status shows 2 requests canceled
     And the API was called 0 times by POST /v1/messages/batches
@@ -140,7 +140,7 @@ Feature: What happens between two steps of the driver is heeded by the next one
     When a run of 2 prompts is stored without driving
     And the ledger is advanced
     And "claude-batch unknown" is told --resubmit
-    And at before_armed the first sending's answers are collected
+    And at the point before_armed the first sending's answers are collected
     And everything that is due is advanced until the run is finished
     Then the status shows 2 requests succeeded
     And the API has processed 2 requests, none twice
@@ -150,7 +150,7 @@ Feature: What happens between two steps of the driver is heeded by the next one
     And a batch provider with {"drive": false, "arm_window": 0.2}
     When a run of 1 prompts is stored without driving
     And it is packed, and its upload has broken twice
-    And at after_armed the disk has taken 0.3 seconds
+    And at the point after_armed the disk has taken 0.3 seconds
     And the ledger is advanced
     Then the status shows 1 requests packed
     And the API has processed 0 requests, none twice
@@ -212,12 +212,12 @@ Feature: What happens between two steps of the driver is heeded by the next one
     Given an API
     And a batch provider with {"drive": false}
     When another process holds the seat
-    And the API has these faults from now on
+    And the API has the faults
       """
       {"rules": [{"route": "list", "action": {"type": "error", "status": 401}}]}
       """
     And the ledger is advanced
-    Then the workspace is not halted
+    Then in the ledger the halts of the workspaces are [null]
 
   Scenario: A server that dislikes our first call is the API all the same
     Given an API

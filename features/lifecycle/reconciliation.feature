@@ -97,9 +97,9 @@ Feature: Reconciliation finds out what became of a sending that had no answer
     And the API has seen 1 batch
 
     Examples:
-      | stray                                   |
-      | {"type": "foreign_lines"}               |
-      | {"type": "foreign_lines", "count": 3}   |
+      | stray                                 |
+      | {"type": "foreign_lines"}             |
+      | {"type": "foreign_lines", "count": 3} |
 
   Scenario: Somebody else's batch is known by its first thousand lines
     Given an API
@@ -136,7 +136,10 @@ Feature: Reconciliation finds out what became of a sending that had no answer
     Given an API
     And a batch provider with {"settling": 0, "drive": false}
     When a sending of 2 prompts has become unknown
-    And the API's list cannot be read
+    And the API has the faults
+      """
+      {"rules": [{"route": "list", "action": {"type": "error", "status": 403}}]}
+      """
     And the ledger is advanced a few times
     Then the API was called 0 times by POST /v1/messages/batches
     When the API has no faults any more
@@ -159,7 +162,7 @@ Feature: Reconciliation finds out what became of a sending that had no answer
       | --resubmit | queued |
 
   Scenario: The list of another workspace is no evidence
-    Given an API where "sk-other" belongs to another workspace
+    Given an API with {"workspaces": {"sk-other": "wrkspc_other"}}
     And a batch provider with {"settling": 0, "drive": false}
     When a sending of 2 prompts has become unknown
     And the key of the provider now belongs to another workspace
@@ -227,7 +230,7 @@ Feature: Reconciliation finds out what became of a sending that had no answer
     When a run of 3 prompts is submitted
     And the results are read in order
     Then there are 3 results in the order of the prompts
-    And the ledger comes to hold 6 results of the run's requests
+    And in the ledger the counts of results come to be [6]
 
   Scenario: After three sendings that nobody answered a batch is split
     Given an API
@@ -326,32 +329,28 @@ Feature: Reconciliation finds out what became of a sending that had no answer
     Then there is no error
     And the API has processed 2 requests, none twice
 
-  Scenario Outline: What may be ours: <what>
-    Then a batch with <remote> may be ours: <answer>
+  Scenario: What may be ours
+    Then a batch at the API may be ours as follows
+      | what                          | batch                                        | ours |
+      | as many, of the right age     | {"count": 4, "created": 1000}                | yes  |
+      | nothing counted yet           | {"count": 0, "created": 1000}                | yes  |
+      | another count                 | {"count": 5, "created": 1000}                | no   |
+      | listed before the POST        | {"count": 4, "created": 1000, "id": "seen"}  | no   |
+      | accounted for                 | {"count": 4, "created": 1000, "id": "known"} | no   |
+      | older than the lookback       | {"count": 4, "created": 300}                 | no   |
+      | just within the lookback      | {"count": 4, "created": 400}                 | yes  |
+      | made after settling           | {"count": 4, "created": 2000}                | no   |
+      | of an age that cannot be read | {"count": 4}                                 | yes  |
 
-    Examples:
-      | what                              | remote                                      | answer |
-      | as many, of the right age         | {"count": 4, "created": 1000}               | yes    |
-      | nothing counted yet               | {"count": 0, "created": 1000}               | yes    |
-      | another count                     | {"count": 5, "created": 1000}               | no     |
-      | listed before the POST            | {"count": 4, "created": 1000, "id": "seen"} | no     |
-      | accounted for                     | {"count": 4, "created": 1000, "id": "known"} | no    |
-      | older than the lookback           | {"count": 4, "created": 300}                | no     |
-      | just within the lookback          | {"count": 4, "created": 400}                | yes    |
-      | made after settling               | {"count": 4, "created": 2000}               | no     |
-      | of an age that cannot be read     | {"count": 4}                                | yes    |
-
-  Scenario Outline: What candidates decide: <states>, <settled>
-    Then candidates that are <states> decide <decision> when the list is <settled>
-
-    Examples:
-      | states           | settled     | decision   |
-      |                  | not settled | WAIT       |
-      |                  | settled     | DISPROVED  |
-      | foreign          | settled     | DISPROVED  |
-      | foreign, open    | settled     | WAIT       |
-      | foreign, gone    | settled     | UNRESOLVED |
-      | gone             | not settled | WAIT       |
+  Scenario: What candidates decide
+    Then candidates decide as follows
+      | states        | settled | decision   |
+      |               | no      | WAIT       |
+      |               | yes     | DISPROVED  |
+      | foreign       | yes     | DISPROVED  |
+      | foreign, open | yes     | WAIT       |
+      | foreign, gone | yes     | UNRESOLVED |
+      | gone          | no      | WAIT       |
 
   Scenario: A new batch avoids the count of an unknown one
     Given an API

@@ -198,7 +198,7 @@ Feature: Submission sends nothing twice, and knows what it does not know
     Then a halt that is refused again and again is probed after 5, 10, 20, 40 and then 60 minutes
 
   Scenario: A full queue is waited out
-    Given an API that admits 3 queued requests
+    Given an API with {"queue_limit": 3, "latency": 0.5}
     And a batch provider with {"max_requests": 3}
     When a run of 6 prompts is submitted
     And the results are read in order

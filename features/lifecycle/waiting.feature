@@ -42,30 +42,30 @@ Feature: Callers and observers come and go while answers and events are on their
     Given a program that logs
     And observers of which the first cannot say what it carries
     Then what is carried twice is what the second one says
-    And the log tells once that carry() failed
+    And the log has 1 line that says "carry() failed; requests are sent without it"
 
   Scenario: An observer that leaves while it is asked what it wants is told nothing more
-    Given an observer that leaves when it is asked what it wants
+    Given an observer which leaves when it is asked what it wants
     When an event is told
     Then it was told nothing
 
   Scenario: Where no thread can start any more, events are handed over by who tells them
-    Given an observer, and no room for another thread
+    Given an observer which finds no room for a thread
     When an event is told
     Then it was told at once, on the teller's own thread
 
   Scenario: An observer that is left behind is not read for any more
-    Given an observer that takes the first event of many, and does not return
+    Given an observer which takes the first event of many, and does not return
     When all observers are closed, and it returns at last
     Then it was told the first event alone
 
   Scenario: An asynchronous observer is awaited, one event after the other
-    Given an observer whose on_event is asynchronous, and fails at the second event
+    Given an observer which is asynchronous, and fails at the second event
     When 3 events are told, and all observers are closed
     Then it has taken the first and the third, on one loop of its own thread
 
   Scenario: Where no thread can start any more, an asynchronous observer is not begun
-    Given an asynchronous observer, and no room for another thread
+    Given an observer which is asynchronous, and finds no room for a thread
     When an event is told
     Then it was told nothing, and the log says that the process ends
 

@@ -17,7 +17,7 @@ Feature: What a run will come to is told before it is sent
       """
     And the command line has sent nothing
     And there is no ledger yet
-    And the API has counted 8 requests
+    And the API has counted tokens 8 times
 
   Scenario: Without a key tokens are estimated from their size, and after a run from its answers
     Given an API that bills what it is told to

@@ -64,7 +64,7 @@ Feature: Live calls keep to budgets, each at the live price
 
   Scenario: What was under way when its process died stays set aside
     Given an API
-    When a process of its own asks a run of 6 prompts live under a budget, and dies after_live_claim
+    When a process with {"mode": "live", "live_concurrency": 2, "budget_usd": "1"} asks a run of 6 prompts, and dies at after_live_claim
     And this process opens that run
     And the results are read in order
     Then what each lost call can cost live is kept, and nothing is reserved
@@ -103,7 +103,7 @@ Feature: Live calls keep to budgets, each at the live price
   Scenario: What fits in batches and not live is held past the margin, and is asked in neither way
     Given an API that takes 600 seconds for a batch
     And a batch provider with {"deadline": "120s", "deadline_margin": "118s", "budget_usd": "0.005"}
-    When a run with 1 request of 1500 tokens at most is stored
+    When a run is stored of requests with at most 1500 tokens
     Then the run's state becomes held
     And the API has seen 1 batch
     And 0 calls were paid for live, none twice
@@ -120,9 +120,10 @@ Feature: Live calls keep to budgets, each at the live price
   Scenario Outline: A call that is too large for its budget holds up no smaller one: <drive>
     Given an API
     And a batch provider with {"mode": "live", "budget_usd": "0.004", "drive": <drive>}
-    When a run is stored of 3000, 10, 3000 and 20 tokens at most
+    When a run is stored of requests with at most 3000, 10, 3000, 20 tokens
     And it is <driven> until it is held
-    Then requests 2 and 4 are answered, and 1 and 3 wait for the budget
+    Then in the ledger the states of the requests are ["queued", "succeeded", "queued", "succeeded"]
+    And 2 requests wait for the run's budget
     When the run's budget is raised to $1
     And it is <driven> until it is finished
     Then all 4 are answered live, each paid once
@@ -136,6 +137,6 @@ Feature: Live calls keep to budgets, each at the live price
   Scenario: Many that do not fit hold up no smaller one behind them
     Given an API
     And a batch provider with {"mode": "live", "budget_usd": "0.004"}
-    When a run is stored of 1200 requests of 3000 tokens at most, and then 1 of 10
+    When a run is stored of requests with at most 1200 times 3000, 10 tokens
     And it is driven until it is held
     Then the last request is answered, and 1200 wait for the budget

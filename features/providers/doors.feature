@@ -21,30 +21,45 @@ Feature: Providers are opened and closed as their users expect
       """
 
     Examples:
-      | what                       | words               |
-      | no key                     | ANTHROPIC_API_KEY   |
-      | an unset variable          | NOT_SET_ANYWHERE    |
-      | a key with a line break    | characters          |
-      | a profile that is not there | credentials        |
+      | what                        | words             |
+      | no key                      | ANTHROPIC_API_KEY |
+      | an unset variable           | NOT_SET_ANYWHERE  |
+      | a key with a line break     | characters        |
+      | a profile that is not there | credentials       |
 
-  Scenario Outline: A setting that cannot be used is told at once: <settings>
-    When a provider is made with <settings>
-    Then the error is a ActorConfigurationError that says
-      """
-      <words>
-      """
-
-    Examples:
-      | settings                                               | words             |
-      | {"linger": "soon"}                                     | linger            |
-      | {"poll_interval": 0.01}                                | poll_interval     |
-      | {"max_requests": 0}                                    | max_requests      |
-      | {"poll_interval": 10, "max_poll_interval": 5}          | max_poll_interval |
-      | {"on_timeout": "explode"}                              | on_timeout        |
-      | {"settling": "later"}                                  | settling          |
+  Scenario: A setting that cannot be used is told at once
+    Then providers are made with settings as follows
+      | provider            | settings                                      | error                                                                   |
+      | ClaudeBatchProvider | {"linger": "soon"}                            | linger                                                                  |
+      | ClaudeBatchProvider | {"poll_interval": 0.01}                       | poll_interval                                                           |
+      | ClaudeBatchProvider | {"max_requests": 0}                           | max_requests                                                            |
+      | ClaudeBatchProvider | {"poll_interval": 10, "max_poll_interval": 5} | max_poll_interval                                                       |
+      | ClaudeBatchProvider | {"on_timeout": "explode"}                     | on_timeout                                                              |
+      | ClaudeBatchProvider | {"settling": "later"}                         | settling                                                                |
+      | ClaudeBatchProvider | {"deadline": "soon"}                          | is neither a duration nor a time                                        |
+      | ClaudeBatchProvider | {"deadline": "2026-11-22"}                    | is neither a duration nor a time                                        |
+      | ClaudeBatchProvider | {"prime": true}                               | it needs `cache: auto`                                                  |
+      | ClaudeBatchProvider | {"prices": "no-such-file.yaml"}               | no-such-file.yaml: the prices cannot be read: No such file or directory |
+      | ClaudeBatchProvider | {"middleware_timeout": "soon"}                | middleware_timeout: …                                                   |
+      | ClaudeBatchProvider | {"middleware_timeout": 0}                     | middleware_timeout: …                                                   |
+      | ClaudeBatchProvider | {"observers": [5]}                            | observers: 5 is not callable                                             |
+      | ClaudeBatchProvider | {"patience": 1}                               | there is no setting 'patience'                                          |
+      | ClaudeBatchProvider | {"lingre": 1}                                 | there is no setting 'lingre'                                            |
+      | ClaudeProvider      | {"linger": 1}                                 | there is no setting 'linger'                                            |
+      | ClaudeProvider      | {"max_turns": 0}                              | max_turns: Input should be greater                                      |
+      | ClaudeProvider      | {"concurrency": 0}                            | concurrency: 0 is less than 1                                           |
+      | ClaudeProvider      | {"max_retries": -1}                           | max_retries: -1 is less than 0                                          |
+      | ClaudeProvider      | {"timeout": "soon"}                           | timeout: 'soon' is not a duration                                       |
+      | ClaudeProvider      | {"live_retry": "maybe"}                       | live_retry: Input should be 'safe' or 'always'                          |
+      | ClaudeProvider      | {"middleware": [5]}                           | middleware: 5 has neither                                               |
+      | ClaudeProvider      | {"prices": "no-such-file.yaml"}               | no-such-file.yaml: the prices cannot be read: No such file or directory |
 
   Scenario: A mode is checked however it is made
-    Then a mode of no mapping, or with an interval that is none, is refused
+    Then a mode of batch processing is checked as follows
+      | mode                       | error |
+      | "often"                    | often |
+      | {"poll_interval": "often"} | often |
+      | {"poll_interval": "1m"}    |       |
 
   Scenario: Defaults of the provider fill what requests leave open
     Given an API
@@ -76,7 +91,7 @@ Feature: Providers are opened and closed as their users expect
     Given an API
     And a batch provider
     When the same run is stored with two outputs
-    Then its output is the second
+    Then in the ledger the outputs of the runs are ["second.jsonl"]
 
   Scenario: A run can be waited for without a loop
     Given an API that takes 30 seconds for a batch

@@ -37,9 +37,6 @@ Feature: How a run ends is told in its own words
     Then the status says "1 conversation between two turns"
     And the status does not speak of tools
 
-  Scenario: A setting that there is not is a mistake of the program
-    Then a provider with the setting "patience" is a TypeError that names it
-
   Scenario: A run that is asked again while older ones are pruned is kept
     Given an API
     And a batch provider

@@ -27,8 +27,8 @@ Feature: An actor without batch_processing is answered live
 
   Scenario: messages, raw params and keys are taken as everywhere
     When the live actor is asked the requests one by one
-      | request                                                                        |
-      | {"messages": [{"role": "user", "content": "a"}]}                               |
+      | request                                                                                     |
+      | {"messages": [{"role": "user", "content": "a"}]}                                            |
       | {"params": {"model": "m", "max_tokens": 5, "messages": [{"role": "user", "content": "b"}]}} |
     Then the live server was sent the models "claude-haiku-4-5, m"
 
@@ -50,13 +50,13 @@ Feature: An actor without batch_processing is answered live
     Then the live results are complete, <order>, with keys, and every fifth is an invalid request
 
     Examples:
-      | how                                    | order               |
-      | in order                               | in order            |
-      | as completed                           | in some order       |
-      | synchronously in order                 | in order            |
-      | synchronously as completed             | in some order       |
-      | from an async iterable in order        | in order            |
-      | from an async iterable synchronously   | in order            |
+      | how                                  | order         |
+      | in order                             | in order      |
+      | as completed                         | in some order |
+      | synchronously in order               | in order      |
+      | synchronously as completed           | in some order |
+      | from an async iterable in order      | in order      |
+      | from an async iterable synchronously | in order      |
 
   Scenario Outline: no more than concurrency requests are read ahead or under way
     Given a live provider with {"concurrency": 3}
@@ -91,10 +91,10 @@ Feature: An actor without batch_processing is answered live
     Then fewer than 20 live prompts were read
 
     Examples:
-      | how                        |
-      | in order                   |
-      | as completed               |
-      | synchronously in order     |
+      | how                    |
+      | in order               |
+      | as completed           |
+      | synchronously in order |
 
   Scenario: a fault of the caller's own iterable reaches the caller
     Then a fault in the live actor's iterable is raised as it is, async and sync
@@ -102,19 +102,15 @@ Feature: An actor without batch_processing is answered live
   Scenario: one prompt where many are expected is refused
     Then a single prompt for many live requests is refused, async and sync
 
-  Scenario Outline: a fault of the account raises AccountHaltedError with its reason
-    Given the live server answers with the fault <fault>
-    When the live actor is asked "Say hello"
-    Then the live call halted for "<reason>", with the error type "<type>"
-
-    Examples:
-      | fault                                                                                                  | reason      | type                  |
-      | {"type": "error", "status": 401}                                                                       | credentials | authentication_error  |
-      | {"type": "error", "status": 402}                                                                       | billing     | billing_error         |
-      | {"type": "error", "status": 403}                                                                       | permission  | permission_error      |
-      | {"type": "error", "status": 429, "details": {"error_code": "enforced_spend_limit_reached"}}            | spend_limit | rate_limit_error      |
-      | {"type": "error", "status": 400, "message": "You have reached your specified API usage limits. x"}     | spend_limit | invalid_request_error |
-      | {"type": "error", "status": 400, "message": "Your credit balance is too low to access"}                | billing     | invalid_request_error |
+  Scenario: A fault of the account raises AccountHaltedError with its reason
+    Then a live call ends as follows
+      | each call meets                                                                                    | ends with          | reason      | error_type            | says         |
+      | {"type": "error", "status": 401}                                                                   | AccountHaltedError | credentials | authentication_error  | …request-id… |
+      | {"type": "error", "status": 402}                                                                   | AccountHaltedError | billing     | billing_error         | …request-id… |
+      | {"type": "error", "status": 403}                                                                   | AccountHaltedError | permission  | permission_error      | …request-id… |
+      | {"type": "error", "status": 429, "details": {"error_code": "enforced_spend_limit_reached"}}        | AccountHaltedError | spend_limit | rate_limit_error      | …request-id… |
+      | {"type": "error", "status": 400, "message": "You have reached your specified API usage limits. x"} | AccountHaltedError | spend_limit | invalid_request_error | …request-id… |
+      | {"type": "error", "status": 400, "message": "Your credit balance is too low to access"}            | AccountHaltedError | billing     | invalid_request_error | …request-id… |
 
   Scenario: after a halt nothing more is sent, and every request that is left says why
     Given a live provider with {"concurrency": 2}
@@ -122,21 +118,17 @@ Feature: An actor without batch_processing is answered live
     When the live actor is asked for all of 50 prompts in order
     Then all 50 live results are halted for "billing", and the server was called at most 2 times
 
-  Scenario Outline: every other failure is a LiveRequestError that says what happened
-    Given a live provider with {"max_retries": 0}
-    And the live server answers with the fault <fault>
-    When the live actor is asked "Say hello"
-    Then the live call failed with status <status>, type "<type>" and the words "<words>"
-
-    Examples:
-      | fault                                                     | status | type                  | words                      |
-      | {"type": "error", "status": 529}                          | 529    | overloaded_error      | 529 overloaded_error       |
-      | {"type": "error", "status": 400, "message": "bad thing"}  | 400    | invalid_request_error | bad thing                  |
-      | {"type": "error", "status": 500, "json": false}           | 500    |                       | 500                        |
-      | {"type": "proxy_413"}                                     | 413    |                       | Too Large                  |
-      | {"type": "html_200"}                                      | 200    |                       | something that is not a Message |
-      | {"type": "drop_before"}                                   |        |                       | no answer from http://127  |
-      | {"type": "drop_after"}                                    |        |                       | no answer from http://127  |
+  Scenario: Every other failure is a LiveRequestError that says what happened
+    Then a live call ends as follows
+      | settings           | each call meets                                          | ends with        | status | error_type            | says                           | calls | names the call |
+      | {"max_retries": 0} | {"type": "error", "status": 529}                         | LiveRequestError | 529    | overloaded_error      | …529 overloaded_error…         | 1     | yes            |
+      | {"max_retries": 0} | {"type": "error", "status": 429, "retry_after": 60}      | LiveRequestError | 429    | rate_limit_error      | …429…                          | 1     | yes            |
+      | {"max_retries": 0} | {"type": "error", "status": 400, "message": "bad thing"} | LiveRequestError | 400    | invalid_request_error | …bad thing…                    | 1     | yes            |
+      | {"max_retries": 0} | {"type": "error", "status": 500, "json": false}          | LiveRequestError | 500    |                       | …500…                          | 1     | no             |
+      | {"max_retries": 0} | {"type": "proxy_413"}                                    | LiveRequestError | 413    |                       | …Too Large…                    | 1     | no             |
+      | {"max_retries": 0} | {"type": "html_200"}                                     | LiveRequestError | 200    |                       | …something that is not a Message… | 1     | no             |
+      | {"max_retries": 0} | {"type": "drop_before"}                                  | LiveRequestError |        |                       | …no answer from http://127…    | 1     | no             |
+      | {"max_retries": 0} | {"type": "drop_after"}                                   | LiveRequestError |        |                       | …no answer from http://127…    | 1     | no             |
 
   Scenario: a failure of one request among many ends that one alone
     Given a live provider with {"max_retries": 0, "concurrency": 1}
@@ -144,55 +136,32 @@ Feature: An actor without batch_processing is answered live
     When the live actor is asked for all of 3 prompts in order
     Then the first of 3 live results failed with status 529, and the others have text
 
-  Scenario: a failure of the API keeps its request id
-    Given a live provider with {"max_retries": 0}
-    And the live server answers with the fault {"type": "error", "status": 529}
-    When the live actor is asked "Say hello"
-    Then the live failure's request id is that of the server's log
+  Scenario: A call that may have been billed is not made again
+    Then a live call ends as follows
+      | settings           | each call meets                                     | ends with        | may_be_billed | says                                                           | calls |
+      | {"max_retries": 2} | {"type": "error", "status": 408, "processed": true} | LiveRequestError | yes           | …may have been processed and billed, so it was not retried… | 1     |
+      | {"max_retries": 2} | {"type": "error", "status": 409, "processed": true} | LiveRequestError | yes           | …may have been processed and billed, so it was not retried… | 1     |
+      | {"max_retries": 2} | {"type": "error", "status": 500, "processed": true} | LiveRequestError | yes           | …may have been processed and billed, so it was not retried… | 1     |
+      | {"max_retries": 2} | {"type": "error", "status": 502, "processed": true} | LiveRequestError | yes           | …may have been processed and billed, so it was not retried… | 1     |
+      | {"max_retries": 2} | {"type": "error", "status": 503, "processed": true} | LiveRequestError | yes           | …may have been processed and billed, so it was not retried… | 1     |
+      | {"max_retries": 2} | {"type": "error", "status": 504, "processed": true} | LiveRequestError | yes           | …may have been processed and billed, so it was not retried… | 1     |
+      | {"max_retries": 2} | {"type": "error", "status": 429, "json": false}     | LiveRequestError | yes           | …may have been processed and billed, so it was not retried… | 1     |
+      | {"max_retries": 2} | {"type": "drop_after"}                              | LiveRequestError | yes           | …may have been processed and billed, so it was not retried… | 1     |
+      | {"max_retries": 2} | {"type": "html_200", "processed": true}             | LiveRequestError | yes           | …may have been processed and billed, so it was not retried… | 1     |
 
-  Scenario Outline: a call that may have been billed is not made again: <fault>
-    Given a live provider with {"max_retries": 2}
-    And the live server answers with the fault <fault>
-    When the live actor is asked "Say hello"
-    Then the live call failed, may have been billed, and was made once
+  Scenario: With live_retry always it is made again
+    Then a live call ends as follows
+      | environment                           | settings                 | the first call meets                                | ends with | calls |
+      | {"CLAUDE_BATCH_LIVE_RETRY": "safe"}   | {"live_retry": "always"} | {"type": "error", "status": 500, "processed": true} | an answer | 2     |
+      | {"CLAUDE_BATCH_LIVE_RETRY": "always"} |                          | {"type": "drop_after"}                              | an answer | 2     |
+      | {"CLAUDE_BATCH_LIVE_RETRY": "always"} |                          | {"type": "error", "status": 429, "json": false}     | an answer | 2     |
 
-    Examples:
-      | fault                                                |
-      | {"type": "error", "status": 408, "processed": true}  |
-      | {"type": "error", "status": 409, "processed": true}  |
-      | {"type": "error", "status": 500, "processed": true}  |
-      | {"type": "error", "status": 502, "processed": true}  |
-      | {"type": "error", "status": 503, "processed": true}  |
-      | {"type": "error", "status": 504, "processed": true}  |
-      | {"type": "error", "status": 429, "json": false}      |
-      | {"type": "drop_after"}                               |
-      | {"type": "html_200", "processed": true}              |
-
-  Scenario Outline: with live_retry always it is made again, <how>
-    Given the live environment variable "CLAUDE_BATCH_LIVE_RETRY" is "<variable>"
-    And a live provider with <settings>
-    And the live server answers the first call with the fault <fault>
-    When the live actor is asked "Say hello"
-    Then the live answer has text, its model is "claude-haiku-4-5", and it came from no batch
-    And the live server was called 2 times
-
-    Examples:
-      | how                   | variable | settings                 | fault                                               |
-      | by the keyword        | safe     | {"live_retry": "always"} | {"type": "error", "status": 500, "processed": true} |
-      | by the environment    | always   | {}                       | {"type": "drop_after"}                              |
-      | for a proxy's refusal | always   | {}                       | {"type": "error", "status": 429, "json": false}     |
-
-  Scenario Outline: what was certainly not processed is asked again: <fault>
-    Given the live server answers the first call with the fault <fault>
-    When the live actor is asked "Say hello"
-    Then the live answer has text, its model is "claude-haiku-4-5", and it came from no batch
-    And the live server was called 2 times
-
-    Examples:
-      | fault                                                     |
-      | {"type": "error", "status": 429, "retry_after": 0.01}     |
-      | {"type": "error", "status": 529, "retry_after": 0.01}     |
-      | {"type": "error", "status": 400, "message": "The request timed out while trying to download the file. Please try again later."} |
+  Scenario: What was certainly not processed is asked again
+    Then a live call ends as follows
+      | the first call meets                                                                                                            | ends with | calls |
+      | {"type": "error", "status": 429, "retry_after": 0.01}                                                                           | an answer | 2     |
+      | {"type": "error", "status": 529, "retry_after": 0.01}                                                                           | an answer | 2     |
+      | {"type": "error", "status": 400, "message": "The request timed out while trying to download the file. Please try again later."} | an answer | 2     |
 
   Scenario: of many calls only the one that may have been billed fails
     Given a live provider with {"concurrency": 1}
@@ -200,110 +169,55 @@ Feature: An actor without batch_processing is answered live
     When the live actor is asked for all of 3 prompts in order
     Then the first of 3 live results failed with status 500, and the others have text
 
-  Scenario Outline: LangChain's own retries ask no live call again that may have been billed
-    Then a live chat model made with <settings> and <arguments> retries <times> times
-
-    Examples:
+  Scenario: LangChain's own retries ask no live call again that may have been billed
+    Then a live chat model retries as follows
       | settings                 | arguments          | times |
       | {}                       | {}                 | 0     |
       | {}                       | {"max_retries": 4} | 4     |
       | {"live_retry": "always"} | {}                 | 2     |
 
-  Scenario: passing faults are retried by the provider
-    Given the live server answers the first call with the fault {"type": "error", "status": 529, "retry_after": 0.01}
-    When the live actor is asked "Say hello"
-    Then the live answer has text, its model is "claude-haiku-4-5", and it came from no batch
-    And the live server was called 2 times
+  Scenario: A silent server, and one that cannot be reached or is none, is one clear message
+    Then a live call ends as follows
+      | settings                                             | each call meets                | ends with        | status | says                                |
+      | {"max_retries": 0, "timeout": "300ms"}               | {"type": "hang", "seconds": 5} | LiveRequestError |        | …ReadTimeout…                       |
+      | {"max_retries": 0, "base_url": "http://127.0.0.1:9"} |                                | LiveRequestError |        | …no answer from http://127.0.0.1:9… |
+      | {"max_retries": 0, "base_url": "nonsense"}           |                                | LiveRequestError |        | …UnsupportedProtocol…               |
+    And a live call ends as follows
+      | settings                                        | ends with               | says     |
+      | {"max_retries": 0, "base_url": "http://x:port"} | ActorConfigurationError | …not a URL… |
 
-  Scenario: a silent server is given up after the timeout
-    Given a live provider with {"max_retries": 0, "timeout": "300ms"}
-    And the live server answers with the fault {"type": "hang", "seconds": 5}
-    When the live actor is asked "Say hello"
-    Then the live call failed with status none and the words "ReadTimeout"
+  Scenario: A call may be silent for as long as its answer may take
+    Then a live call may be silent as follows
+      | model            | max_tokens | seconds |
+      | claude-haiku-4-5 | 4096       | 600     |
+      | claude-haiku-4-5 | 64000      | 1800    |
+      | claude-opus-5-5  | 128000     | 3600    |
 
-  Scenario Outline: a call may be silent for as long as its answer may take
-    Then a live call of <model> with max_tokens <tokens> may be silent for <seconds> seconds
+  Scenario: What cannot be asked live is refused before anything is sent; rules of batches do not hold
+    Then a live call ends as follows
+      | options               | ends with           | says                      | calls |
+      | {"stream": true}      | InvalidRequestError | …`stream: true` is not sup… | 0     |
+      | {"speed": "standard"} | an answer           |                           | 1     |
 
-    Examples:
-      | model            | tokens | seconds |
-      | claude-haiku-4-5 | 4096   | 600     |
-      | claude-haiku-4-5 | 64000  | 1800    |
-      | claude-opus-5-5  | 128000 | 3600    |
+  Scenario: A key that is missing or cannot be one halts at once, and so do credentials that the SDK cannot load
+    Then a live call ends as follows
+      | settings | environment | ends with | reason | says | calls |
+      | {"api_key": null} |  | AccountHaltedError | credentials | …no API key: set ANTHROPIC_API_KEY… | 0 |
+      | {"api_key": null, "api_key_env": "NO_SUCH_KEY"} |  | AccountHaltedError | credentials | …the variable NO_SUCH_KEY is not set… | 0 |
+      | {"api_key": "secret\nkey"} |  | AccountHaltedError | credentials | …such as a space or a line break… | 0 |
+      | {"api_key": "secret key"} |  | AccountHaltedError | credentials | …such as a space or a line break… | 0 |
+      | {"api_key": null} | {"ANTHROPIC_PROFILE": "nobodys", "ANTHROPIC_FEDERATION_RULE_ID": "r", "ANTHROPIC_ORGANIZATION_ID": "o"} | AccountHaltedError | credentials | …(profile 'nobodys')… | 0 |
+      | {"api_key": null} | {"ANTHROPIC_IDENTITY_TOKEN_FILE": "/nowhere", "ANTHROPIC_FEDERATION_RULE_ID": "r", "ANTHROPIC_ORGANIZATION_ID": "o"} | AccountHaltedError | credentials | …Identity token file not found… | 0 |
 
-  Scenario Outline: what cannot be asked live is refused before anything is sent
-    Given the live actor has the options <options>
-    When the live actor is asked "Say hello"
-    Then the live request was invalid: "<says>", and the server was not called
-
-    Examples:
-      | options                | says                       |
-      | {"stream": true}       | `stream: true` is not sup  |
-
-  Scenario: rules that hold only in batches do not hold here
-    Given the live actor has the options {"speed": "standard"}
-    When the live actor is asked "Say hello"
-    Then the live server was called 1 times
-
-  Scenario Outline: a key that is missing or cannot be one halts at once
-    Given a live provider of key <key>
-    When the live actor is asked "Say hello"
-    Then the live call halted for "credentials" with the words "<words>", and the key is not told
-
-    Examples:
-      | key                           | words                                  |
-      | none                          | no API key: set ANTHROPIC_API_KEY      |
-      | in the variable NO_SUCH_KEY   | the variable NO_SUCH_KEY is not set    |
-      | "secret\nkey"                 | such as a space or a line break |
-      | "secret key"                  | such as a space or a line break |
-
-  Scenario Outline: credentials that the SDK cannot load halt at once
-    Given the live environment variable "<name>" is "<value>"
-    And the live environment variable "ANTHROPIC_FEDERATION_RULE_ID" is "r"
-    And the live environment variable "ANTHROPIC_ORGANIZATION_ID" is "o"
-    And a live provider of key none
-    When the live actor is asked "Say hello"
-    Then the live call halted for "credentials" with the words "<words>", and the key is not told
-
-    Examples:
-      | name                          | value      | words                         |
-      | ANTHROPIC_PROFILE             | nobodys    | (profile 'nobodys')           |
-      | ANTHROPIC_IDENTITY_TOKEN_FILE | /nowhere   | Identity token file not found |
-
-  Scenario: the key may come from a variable of another name
-    Given the live environment variable "MY_KEY" is "k-1"
-    And a live provider of key in the variable MY_KEY
-    When the live actor is asked "Say hello"
-    Then the live answer has text, its model is "claude-haiku-4-5", and it came from no batch
-
-  Scenario: the server may come from CLAUDE_BATCH_BASE_URL
-    Given the live environment names the server
-    When the live actor is asked "Say hello"
-    Then the live answer has text, its model is "claude-haiku-4-5", and it came from no batch
-
-  Scenario Outline: a server that cannot be reached, or is none, is one clear message
-    Given a live provider with {"max_retries": 0, "base_url": "<url>"}
-    When the live actor is asked "Say hello"
-    Then the live call failed with the words "<words>"
-
-    Examples:
-      | url                | words                                   |
-      | http://127.0.0.1:9 | no answer from http://127.0.0.1:9       |
-      | nonsense           | UnsupportedProtocol                     |
-      | http://x:port      | not a URL                               |
-
-  Scenario Outline: a wrong setting is refused when the provider is made
-    Then a live provider made with <settings> is refused with "<says>"
-
-    Examples:
-      | settings             | says                         |
-      | {"concurrency": 0}   | concurrency: 0 is less than 1 |
-      | {"max_retries": -1}  | max_retries: -1 is less than 0 |
-      | {"timeout": "soon"}  | timeout: 'soon' is not a duration |
-      | {"live_retry": "maybe"} | live_retry: Input should be 'safe' or 'always' |
+  Scenario: The key may come from a variable of another name, and the server from CLAUDE_BATCH_BASE_URL
+    Then a live call ends as follows
+      | settings                                   | environment                             | ends with | calls |
+      | {"api_key": null, "api_key_env": "MY_KEY"} | {"MY_KEY": "k-1"}                       | an answer | 1     |
+      | {"base_url": null}                         | {"CLAUDE_BATCH_BASE_URL": "the server"} | an answer | 1     |
 
   Scenario: a closed provider says so, and may be closed again
     When the live provider is used and closed, in every way
-    Then the live call was refused with "the provider is closed; create a new one"
+    Then the live call failed as ActorConfigurationError with the words "the provider is closed; create a new one"
 
   Scenario: a provider that was never used closes without a trace
     Then an unused live provider closes, and has started no thread
@@ -311,7 +225,7 @@ Feature: An actor without batch_processing is answered live
   Scenario Outline: closing ends the calls that wait, and tells them why
     Given the live server answers with the fault {"type": "hang", "seconds": 5}
     When the live provider is closed while a call waits <how>
-    Then the live call was ended with "the provider was closed while it waited"
+    Then the live call failed as EngineStoppedError with the words "the provider was closed while it waited"
 
     Examples:
       | how            |
@@ -339,9 +253,9 @@ Feature: An actor without batch_processing is answered live
     Then all live results have text, and the live server has refused at most <refused> calls
 
     Examples:
-      | how       | refused |
-      | in turn   | 0       |
-      | at once   | 8       |
+      | how     | refused |
+      | in turn | 0       |
+      | at once | 8       |
 
   Scenario: a 429 is waited out by all, as long as it says, whatever max_retries is
     Given a live provider with {"concurrency": 4, "max_retries": 1}
@@ -350,18 +264,10 @@ Feature: An actor without batch_processing is answered live
     Then all live results have text, and the live server has refused at most 4 calls
     And no live call came within 0.25 seconds of the last refusal
 
-  Scenario: a 429 that does not pass is given up when the patience for it ends
-    Given a live provider with {"refusal_patience": "1s"}
-    And the live server answers with the fault {"type": "error", "status": 429, "retry_after": 1.2}
-    When the live actor is asked "Say hello"
-    Then the live call failed with the words "429 rate_limit_error"
-    And the live server has refused 2 calls
-
-  Scenario: without retries a 429 is told at once
-    Given a live provider with {"max_retries": 0}
-    And the live server answers with the fault {"type": "error", "status": 429, "retry_after": 60}
-    When the live actor is asked "Say hello"
-    Then the live call failed with status 429, type "rate_limit_error" and the words "429"
+  Scenario: A 429 that does not pass is given up when the patience for it ends
+    Then a live call ends as follows
+      | settings                   | each call meets                                      | ends with        | says                   | calls |
+      | {"refusal_patience": "1s"} | {"type": "error", "status": 429, "retry_after": 1.2} | LiveRequestError | …429 rate_limit_error… | 2     |
 
   Scenario: single calls keep to the bound of concurrency too
     Given a live provider with {"concurrency": 2}
@@ -372,4 +278,4 @@ Feature: An actor without batch_processing is answered live
   Scenario: an answer that trickles for ever ends when its time is over
     Given a server that sends a byte of its answer now and then
     When the live actor is asked "Say hello"
-    Then the live call failed with the words "the answer took longer than 0.2 s"
+    Then the live call failed as LiveRequestError with the words "the answer took longer than 0.2 s"

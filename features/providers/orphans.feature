@@ -12,7 +12,10 @@ Feature: What was asked by somebody who has gone is not paid for twice
     Given an API
     When a process asks "what is a knot?" and is killed when "after_collected" is reached
     And a batch provider is opened
-    And the API takes no more batches
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "action": {"type": "error", "status": 402}}]}
+      """
     And these prompts are asked: what is a knot?
     Then all 1 are answered
     And the API has processed 1 requests, none twice

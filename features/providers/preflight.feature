@@ -52,7 +52,7 @@ Feature: The API looks at one request of each shape before a run is sent
     When a run of 101 requests of 1 shapes is asked
     Then the API has counted tokens 0 times
     Given a batch provider with {"drive": false}
-    When a run of 102 prompts is stored
+    When a run of 102 prompts is stored without driving
     Then the API has counted tokens 0 times
 
   Scenario: The same run asked again is not looked at again

@@ -3,12 +3,13 @@ Feature: How far a run is, and what it waits for, since when, and what would cha
   Scenario: A run in progress tells its share, its cost so far, its failures and its likely end
     Given an API that takes 1 seconds for a batch
     And a batch provider with {"max_requests": 4, "max_attempts": 1}
-    When the run of these prompts is submitted and waited for
+    When a run of these prompts is submitted
       | prompt                                           |
       | one                                              |
       | [[sandbox:errored:invalid_request_error]] broken |
       | [[sandbox:expired]] late                         |
       | four                                             |
+    And the run is waited for
     Then the progress is 1.0 with the failures {"expired": 1, "invalid_request_error": 1}
     And the progress's cost is that of the run's report, and nothing is expected
     When the API takes 3600 seconds for a batch from now on
@@ -28,18 +29,16 @@ Feature: How far a run is, and what it waits for, since when, and what would cha
     When 4 more prompts are submitted
     Then the progress is soon 0.5, with the cost of what is collected
 
-  Scenario Outline: An end is expected where past batches tell one: <what>
-    Then batches submitted <ago> seconds ago, <more> more to send, after <took>, end in <seconds>
-
-    Examples:
-      | what                                    | ago     | more | took       | seconds |
-      | the median                              | 0       | no   | 10, 20, 90 | 20      |
-      | of those that took longer than this one | 50      | no   | 10, 20, 90 | 40      |
-      | the latest of several                   | 0, 15   | no   | 10, 20, 30 | 20      |
-      | with what is to be sent                 | 15      | yes  | 10, 20, 30 | 20      |
-      | nothing waits                           |         | no   | 10         | 0       |
-      | no batch has ended yet                  | 5       | no   |            | never   |
-      | it takes longer than any                | 100     | no   | 10, 20, 90 | never   |
+  Scenario: An end is expected where past batches tell one
+    Then the end of a run is expected as follows
+      | what                                    | batches submitted ago | more to send | past batches took | ends in |
+      | the median                              | 0                     | no           | 10, 20, 90        | 20      |
+      | of those that took longer than this one | 50                    | no           | 10, 20, 90        | 40      |
+      | the latest of several                   | 0, 15                 | no           | 10, 20, 30        | 20      |
+      | with what is to be sent                 | 15                    | yes          | 10, 20, 30        | 20      |
+      | nothing waits                           |                       | no           | 10                | 0       |
+      | no batch has ended yet                  | 5                     | no           |                   | never   |
+      | it takes longer than any                | 100                   | no           | 10, 20, 90        | never   |
 
   Scenario Outline: Each state says what is waited for and what would change it: <state>
     Given an API that takes 3600 seconds for a batch
@@ -51,14 +50,14 @@ Feature: How far a run is, and what it waits for, since when, and what would cha
       """
 
     Examples:
-      | state   | words                                                      |
-      | storing | still being stored, and none is sent before               |
-      | running | 1 batch at the API for                                     |
-      | parked  | no process drives it; continue with `claude-batch resume`        |
-      | halted  | fix the cause, then run `claude-batch resume`; halted for  |
-      | queued  | queued; it will be sent automatically                  |
-      | unknown | it is unknown whether the API accepted 1 batch with 1 request |
-      | cancelling | the run was cancelled: its batches at the API end soon, and the results so far are kept |
+      | state                 | words                                                                                                |
+      | storing               | still being stored, and none is sent before                                                     |
+      | running               | 1 batch at the API for                                                                              |
+      | parked                | no process drives it; continue with `claude-batch resume`                                                  |
+      | halted                | fix the cause, then run `claude-batch resume`; halted for                                            |
+      | queued                | queued; it will be sent automatically                                                           |
+      | unknown               | it is unknown whether the API accepted 1 batch with 1 request                                          |
+      | cancelling            | the run was cancelled: its batches at the API end soon, and the results so far are kept                        |
       | unknown and cancelled | the run was cancelled: its batches at the API end soon, and the results so far are kept; it is unknown whether |
 
   Scenario Outline: A run that nobody drives is not said to be parked where more is known: <state>
@@ -96,10 +95,8 @@ Feature: How far a run is, and what it waits for, since when, and what would cha
     When a run of 2 prompts is stored without driving
     Then the status says "1 batch being sent"
 
-  Scenario Outline: Times are said as people say them
-    Then <seconds> seconds are said as "<words>"
-
-    Examples:
+  Scenario: Times are said as people say them
+    Then seconds are said as follows
       | seconds | words  |
       | -3      | 0s     |
       | 45.4    | 45s    |
@@ -127,7 +124,7 @@ Feature: How far a run is, and what it waits for, since when, and what would cha
       """
     When a command runs on a terminal with a cursor: run actor.yaml asks.jsonl -o out.jsonl --budget 20 --max-attempts 4
     Then the terminal has drawn right above a table
-      | line                                                                              |
-      | ━ 0 of 3 requests done                                                            |
-      | ━ 2 of 3 requests done, cost so far \$0\.\d+ of \$20, about [0-3]s left           |
+      | line                                                                    |
+      | ━ 0 of 3 requests done                                                  |
+      | ━ 2 of 3 requests done, cost so far \$0\.\d+ of \$20, about [0-3]s left |
     And the terminal says "is stored: 3 requests", "waiting for: 1 batch at the API"

@@ -4,7 +4,10 @@ Feature: The registry finds who answers for an actor
 
   Scenario: the default registry knows Claude, live and in batches, without importing either
     Then the registry by default knows "anthropic, claude, claude-batch"
-    And importing the registry imports neither "anthropic" nor "sqlalchemy" nor "httpx2"
+    When Python imports "claude_batch.providers.registry"
+    Then the module "anthropic" is not imported
+    And the module "sqlalchemy" is not imported
+    And the module "httpx2" is not imported
 
   Scenario: a factory is called when its provider is first needed, and once
     Given a registry with the provider "acme"
@@ -19,31 +22,31 @@ Feature: The registry finds who answers for an actor
     Then the registry has called the factory of "acme" once, without settings
     And the registry's names are "acme"
 
-  Scenario: equal settings share a provider, others do not
+  Scenario: Equal settings share a provider, others do not
     Given a registry with the provider "acme"
-    Then the registry gives one provider for "acme" with the equal settings
-      | settings                                                                |
-      | {"linger": "2s", "default_options": {"a": [1, {"b": 2}], "c": 3}}       |
-      | {"default_options": {"c": 3, "a": [1, {"b": 2}]}, "linger": "2s"}       |
-      | {"default_options": {"c": 3, "a": [1, {"b": 2}]}, "linger": "2s", "ledger": null} |
-    And the registry gives a provider of its own for "acme" with each of the settings
-      | settings                              |
-      | {}                                    |
-      | {"linger": "3s"}                      |
-      | {"linger": 1}                         |
-      | {"linger": true}                      |
-      | {"default_options": {"a": [1]}}       |
-      | {"default_options": {"a": {"1": 1}}}  |
+    Then the registry gives providers as follows
+      | settings                                                                          | provider |
+      | {"linger": "2s", "default_options": {"a": [1, {"b": 2}], "c": 3}}                 | 1        |
+      | {"default_options": {"c": 3, "a": [1, {"b": 2}]}, "linger": "2s"}                 | 1        |
+      | {"default_options": {"c": 3, "a": [1, {"b": 2}]}, "linger": "2s", "ledger": null} | 1        |
+      | {}                                                                                | 2        |
+      | {"linger": "3s"}                                                                  | 3        |
+      | {"linger": 1}                                                                     | 4        |
+      | {"linger": true}                                                                  | 5        |
+      | {"default_options": {"a": [1]}}                                                   | 6        |
+      | {"default_options": {"a": {"1": 1}}}                                              | 7        |
 
   Scenario: settings that cannot be compared are the same only as the same object
     Given a registry with the provider "acme"
     Then the registry tells two unhashable settings apart, and knows each again
 
-  Scenario: another environment is another provider
+  Scenario: Another environment is another provider
     Given a registry with the provider "acme"
-    Then the registry gives another provider for "acme" after "ANTHROPIC_BASE_URL" changed
-    And the registry gives another provider for "acme" after "CLAUDE_BATCH_LEDGER" changed
-    And the registry gives the same provider for "acme" after "SOMETHING_ELSE" changed
+    Then the registry gives another provider once a variable has changed, as follows
+      | variable            | another |
+      | ANTHROPIC_BASE_URL  | yes     |
+      | CLAUDE_BATCH_LEDGER | yes     |
+      | SOMETHING_ELSE      | no      |
 
   Scenario: a provider that was closed is not given again
     Given a registry with the provider "acme"
@@ -53,10 +56,11 @@ Feature: The registry finds who answers for an actor
     Given a registry with a provider "slow" that takes 50 ms to make
     Then the registry gives 16 threads that ask for "slow" one provider
 
-  Scenario: an unknown name is told with those that are known
-    Given a registry with the provider "acme"
-    Then the registry refuses to get "openai", naming "acme"
-    And a registry without providers refuses to get "openai", naming "none"
+  Scenario: An unknown name is told with those that are known
+    Then a registry refuses an unknown name as follows
+      | registered | name   | error        |
+      | acme       | openai | …openai…acme |
+      |            | openai | …openai…none |
 
   Scenario: a doubled registration is an error unless it replaces
     Given a registry with the provider "acme"
@@ -71,17 +75,17 @@ Feature: The registry finds who answers for an actor
     Then the registry's answer is "<provider>"
 
     Examples:
-      | actor                                                    | provider     |
-      | "name": "x"                                              | claude       |
-      | "provider": "anthropic"                                  | claude       |
-      | "provider": "Claude"                                     | claude       |
-      | "batch_processing": false                                | claude       |
-      | "batch_processing": true                                 | claude-batch |
-      | "provider": "anthropic", "batch_processing": true        | claude-batch |
-      | "provider": "claude", "batch_processing": {"linger": 1}  | claude-batch |
-      | "provider": "claude-batch"                               | claude-batch |
-      | "provider": "claude-batch", "batch_processing": true     | claude-batch |
-      | "provider": "ACME"                                       | acme         |
+      | actor                                                   | provider     |
+      | "name": "x"                                             | claude       |
+      | "provider": "anthropic"                                 | claude       |
+      | "provider": "Claude"                                    | claude       |
+      | "batch_processing": false                               | claude       |
+      | "batch_processing": true                                | claude-batch |
+      | "provider": "anthropic", "batch_processing": true       | claude-batch |
+      | "provider": "claude", "batch_processing": {"linger": 1} | claude-batch |
+      | "provider": "claude-batch"                              | claude-batch |
+      | "provider": "claude-batch", "batch_processing": true    | claude-batch |
+      | "provider": "ACME"                                      | acme         |
 
   Scenario: settings reach the provider that an actor gets
     Given a registry with the provider "acme"
@@ -94,11 +98,11 @@ Feature: The registry finds who answers for an actor
     Then the registry's refusal says "<says>"
 
     Examples:
-      | actor                                                                        | says                     |
-      | {"model": "m", "provider": "claude-batch", "batch_processing": false}        | remove one of them       |
-      | {"model": "m", "provider": "acme", "batch_processing": true}                 | has no batches           |
-      | {"model": "m", "provider": "openai"}                                         | registered are: acme, anthropic, claude, claude-batch |
-      | {"type": "graph"}                                                            | of type 'graph'          |
+      | actor                                                                 | says                                                  |
+      | {"model": "m", "provider": "claude-batch", "batch_processing": false} | remove one of them                                    |
+      | {"model": "m", "provider": "acme", "batch_processing": true}          | has no batches                                        |
+      | {"model": "m", "provider": "openai"}                                  | registered are: acme, anthropic, claude, claude-batch |
+      | {"type": "graph"}                                                     | of type 'graph'                                       |
 
   Scenario: a host may put its own provider in the place of anthropic
     Given a registry with the providers "claude, anthropic"

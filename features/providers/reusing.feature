@@ -28,7 +28,7 @@ Feature: What was answered before is not paid for again, where that is asked for
     And a batch provider
     When prompts 0 to 1 are asked in a run
     Given a batch provider with {"reuse": true}
-    When prompts 0 to 2 are asked in a run of an actor with <options>
+    When prompts 0 to 2 are asked in a run with <options>
     Then 5 requests have reached the API in all
     And the answers to 0 1 2 are not reused
 
@@ -55,7 +55,7 @@ Feature: What was answered before is not paid for again, where that is asked for
     Given an API
     And a batch provider with {"reuse": true}
     When prompts 0 to 1 are asked in a run
-    And prompts 0 to 1 are asked in a new run
+    And prompts 0 to 1 are asked in a run with {"new": true}
     Then 4 requests have reached the API in all
     And the answers to 0 1 are not reused
 
@@ -72,11 +72,11 @@ Feature: What was answered before is not paid for again, where that is asked for
     And a batch provider with {"reuse": true}
     When prompts 0 to 1 are asked in a run
     And prompts 0 to 2 are asked in a run
-    And the first of the runs is pruned
+    And the run 1 is pruned
     Then the last run's answers to 0 1 can still be read
     When prompts 0 to 3 are asked in a run
     Then the answers to 0 1 2 are reused, cost nothing, and are those of before
-    When all runs are pruned
+    When the runs 2, 3 are pruned
     And prompts 0 to 2 are asked in a run
     Then the answers to 0 1 2 are not reused
     And 7 requests have reached the API in all

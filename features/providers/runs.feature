@@ -195,7 +195,7 @@ Feature: Runs are durable: stored, sent, and answered whichever process asks
       """
 
   Scenario: Requests that expire at the API are tried again, then reported
-    Given an API that lets a batch expire after 0.3 seconds
+    Given an API with {"latency": 3600, "expires_after": 0.3}
     And a batch provider with {"max_attempts": 2}
     When a run of 2 prompts is submitted
     And the results are read in order

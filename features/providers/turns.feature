@@ -134,7 +134,8 @@ Feature: Conversations go on by themselves in the next batch
     And its actor has the tools "population,weather"
     When 200 conversations are asked as one run: "Look at {n} [[sandbox:tools]]"
     Then all conversations are answered
-    And they travelled in 3 batches of 200
+    And in the ledger the sizes of the batches are [200, 200, 200]
+    And in the ledger the counts of results are [600]
 
   Scenario: Equal conversations of a run are one, which answers all of them
     Given an API

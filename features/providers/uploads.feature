@@ -6,10 +6,8 @@ Feature: A document that many requests of a run share is uploaded once
     And a batch provider
     And a document "long.txt" of 600000 bytes
 
-  Scenario Outline: the rule
-    Then a document of <size> bytes in <uses> requests is <which>
-
-    Examples:
+  Scenario: The rule
+    Then a document is uploaded or travels inside, as follows
       | size     | uses    | which    |
       | 20000000 | 1       | inside   |
       | 20000000 | 2       | uploaded |
@@ -24,11 +22,12 @@ Feature: A document that many requests of a run share is uploaded once
     Then the API has 1 file, uploaded once
     And less than 1 MB was posted as batches
     And all 20 answers cite the beginning of "long.txt", 19 of them from the file
-    And the log tells once that "long.txt" is uploaded
+    And the log has 1 line that says "long.txt (600,000 bytes) is uploaded"
+    And the log has 1 line that says "request 2 of the run"
 
     Examples:
-      | asked                 |
-      | asked                 |
+      | asked                                 |
+      | asked                                 |
       | asked by a program with an event loop |
 
   Scenario: The same requests are the same run, in whatever way their documents travelled
@@ -37,7 +36,9 @@ Feature: A document that many requests of a run share is uploaded once
       {"rules": [{"route": "upload_file", "action": {"type": "error", "status": 403}}]}
       """
     When 3 requests about "long.txt" are asked, cited
-    Then the log tells that "long.txt" travels inside, and why
+    Then the log has 1 line that says "is sent inside each request"
+    And the log has 1 line that says "long.txt"
+    And the log has 1 line that says "403"
     And all 3 answers cite the beginning of "long.txt", 0 of them from the file
     When the API has no faults any more
     And the provider is made anew
@@ -102,7 +103,8 @@ Feature: A document that many requests of a run share is uploaded once
   Scenario: two processes upload the same at once, and one file is kept
     When 3 requests about "long.txt" are asked, cited
     And another process has uploaded the same meanwhile
-    Then the first file is the one that is remembered, and the second is to be deleted
+    Then the first file is the one that is remembered
+    And in the ledger the ids of the files to delete are ["file_second"]
 
   Scenario: a workspace that is found to be another one brings its files along
     Then files of a workspace follow it, but for those that are there already
@@ -114,8 +116,8 @@ Feature: A document that many requests of a run share is uploaded once
     And all 20 answers cite the beginning of "long.txt", 19 of them from the file
 
     Examples:
-      | how                               |
-      | at the same time                  |
+      | how                                         |
+      | at the same time                            |
       | at the same time, with an answer looked for |
 
   Scenario: A call is known again, in whatever way its document travels

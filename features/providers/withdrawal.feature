@@ -116,7 +116,7 @@ Feature: A call whose caller leaves before it is sent is withdrawn, and costs no
     And the API has processed 1 requests in all
 
   Scenario: A live call that has not left yet is withdrawn
-    Given an API whose live answers take 1 seconds
+    Given an API with {"live_latency": 1}
     And a batch provider with {"mode": "live", "live_concurrency": 1}
     When two calls are made live one after the other, and the caller of the second leaves
     Then the first is answered, and the second is canceled
@@ -126,7 +126,7 @@ Feature: A call whose caller leaves before it is sent is withdrawn, and costs no
     Given an API
     And a batch provider
     When "Search [[sandbox:pause:1]]" has had its first turn, and its caller leaves before the second one is sent
-    Then its request still waits for its second turn
+    Then in the ledger the states of the requests are ["packed"]
     When the API has no faults any more
     And these prompts are asked: Search [[sandbox:pause:1]]
     Then all 1 are answered

@@ -60,72 +60,76 @@ Feature: The sandbox's answers are deterministic and about their prompts
     Then the sandbox's message stops for "<reason>" with <blocks> blocks
 
     Examples:
-      | max_tokens | stop               | reason        | blocks |
-      | 2          | []                 | max_tokens    | 1      |
-      | 2          | null               | max_tokens    | 1      |
-      | 900        | ["begins"]         | stop_sequence | 1      |
-      | 900        | ["Sandbox"]        | stop_sequence | 0      |
-      | 900        | ["never", " "]     | end_turn      | 1      |
+      | max_tokens | stop           | reason        | blocks |
+      | 2          | []             | max_tokens    | 1      |
+      | 2          | null           | max_tokens    | 1      |
+      | 900        | ["begins"]     | stop_sequence | 1      |
+      | 900        | ["Sandbox"]    | stop_sequence | 0      |
+      | 900        | ["never", " "] | end_turn      | 1      |
 
-  Scenario Outline: A JSON schema gets a valid instance
+  Scenario: A JSON schema gets a valid instance: Shapes
     Given a sandbox
-    Then the sandbox's instance of the schema <schema> is <instance>
-
-    Examples: Shapes
-      | schema | instance |
+    Then the sandbox makes an instance of a schema as follows
+      | schema                                                                                                                           | instance                       |
       | {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "boolean"}, "c": {"type": "null"}}, "required": ["a"]} | {"a": 1, "b": true, "c": null} |
-      | {"properties": {"a": {"const": 7}}, "required": ["a", "z"], "additionalProperties": {"type": "integer"}} | {"a": 7, "z": 1} |
-      | {"type": "array", "items": {"type": "number"}} | [1] |
-      | {"items": {"type": "number"}, "minItems": 3, "uniqueItems": true} | [1, 2, 3] |
-      | {"type": "array", "items": {"enum": ["x", "y"]}, "minItems": 2, "uniqueItems": true} | ["x", "y"] |
-      | {"type": "array", "items": {"type": "string"}, "minItems": 2, "uniqueItems": true} | ["T", "T1"] |
-      | {"type": "array", "items": {"type": "boolean"}, "minItems": 2, "uniqueItems": true} | [true, true] |
-      | {"type": "array", "items": {}, "maxItems": 0} | [] |
-      | {"type": "array", "prefixItems": [{"type": "integer"}, {"type": "boolean"}], "items": false} | [1, true] |
-      | {"prefixItems": [{"type": "integer"}], "items": {"type": "null"}, "minItems": 2} | [1, null] |
-      | {"type": "array", "items": true} | ["T"] |
-      | {"enum": ["red", "green"]} | "red" |
-      | {"type": ["integer", "null"]} | 1 |
-      | {"type": []} | null |
+      | {"properties": {"a": {"const": 7}}, "required": ["a", "z"], "additionalProperties": {"type": "integer"}}                         | {"a": 7, "z": 1}               |
+      | {"type": "array", "items": {"type": "number"}}                                                                                   | [1]                            |
+      | {"items": {"type": "number"}, "minItems": 3, "uniqueItems": true}                                                                | [1, 2, 3]                      |
+      | {"type": "array", "items": {"enum": ["x", "y"]}, "minItems": 2, "uniqueItems": true}                                             | ["x", "y"]                     |
+      | {"type": "array", "items": {"type": "string"}, "minItems": 2, "uniqueItems": true}                                               | ["T", "T1"]                    |
+      | {"type": "array", "items": {"type": "boolean"}, "minItems": 2, "uniqueItems": true}                                              | [true, true]                   |
+      | {"type": "array", "items": {}, "maxItems": 0}                                                                                    | []                             |
+      | {"type": "array", "prefixItems": [{"type": "integer"}, {"type": "boolean"}], "items": false}                                     | [1, true]                      |
+      | {"prefixItems": [{"type": "integer"}], "items": {"type": "null"}, "minItems": 2}                                                 | [1, null]                      |
+      | {"type": "array", "items": true}                                                                                                 | ["T"]                          |
+      | {"enum": ["red", "green"]}                                                                                                       | "red"                          |
+      | {"type": ["integer", "null"]}                                                                                                    | 1                              |
+      | {"type": []}                                                                                                                     | null                           |
 
-    Examples: Combinations and references
-      | schema | instance |
-      | {"anyOf": [{"type": "integer"}, {"type": "null"}]} | 1 |
-      | {"oneOf": [{"const": "a"}]} | "a" |
+  Scenario: A JSON schema gets a valid instance: Combinations and references
+    Given a sandbox
+    Then the sandbox makes an instance of a schema as follows
+      | schema                                                                                                                                                    | instance         |
+      | {"anyOf": [{"type": "integer"}, {"type": "null"}]}                                                                                                        | 1                |
+      | {"oneOf": [{"const": "a"}]}                                                                                                                               | "a"              |
       | {"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"], "anyOf": [{"properties": {"y": {"type": "integer"}}, "required": ["y"]}]} | {"y": 1, "x": 1} |
-      | {"allOf": [{"properties": {"a": {"type": "integer"}}, "required": ["a"]}, {"properties": {"b": {"type": "integer"}}, "required": ["b"]}, true]} | {"b": 1, "a": 1} |
-      | {"$ref": "#/$defs/N", "$defs": {"N": {"type": "integer", "minimum": 5}}} | 5 |
-      | {"$ref": "#/$defs/a~1b", "$defs": {"a/b": {"const": 3}}} | 3 |
-      | {"$ref": "#/$defs/none"} | "T" |
-      | {"$ref": "#/$defs/none/deeper", "$defs": {"none": 7}} | "T" |
+      | {"allOf": [{"properties": {"a": {"type": "integer"}}, "required": ["a"]}, {"properties": {"b": {"type": "integer"}}, "required": ["b"]}, true]}           | {"b": 1, "a": 1} |
+      | {"$ref": "#/$defs/N", "$defs": {"N": {"type": "integer", "minimum": 5}}}                                                                                  | 5                |
+      | {"$ref": "#/$defs/a~1b", "$defs": {"a/b": {"const": 3}}}                                                                                                  | 3                |
+      | {"$ref": "#/$defs/none"}                                                                                                                                  | "T"              |
+      | {"$ref": "#/$defs/none/deeper", "$defs": {"none": 7}}                                                                                                     | "T"              |
 
-    Examples: Strings
-      | schema | instance |
-      | {"type": "string"} | "T" |
-      | {"type": "string", "format": "date", "minLength": 12} | "2026-11-21xx" |
-      | {"type": "string", "maxLength": 0} | "" |
-      | {"type": "string", "format": "date-time"} | "2026-11-21T12:00:00Z" |
-      | {"type": "string", "format": "uuid"} | "00000000-0000-4000-8000-000000000000" |
-      | {"type": "string", "format": "email"} | "sandbox@example.com" |
-      | {"type": "string", "pattern": "^[0-9]{5}$"} | "00000" |
-      | {"type": "string", "pattern": "^neverever$"} | "T" |
-      | {"type": "string", "pattern": "["} | "T" |
+  Scenario: A JSON schema gets a valid instance: Strings
+    Given a sandbox
+    Then the sandbox makes an instance of a schema as follows
+      | schema                                                | instance                               |
+      | {"type": "string"}                                    | "T"                                    |
+      | {"type": "string", "format": "date", "minLength": 12} | "2026-11-21xx"                         |
+      | {"type": "string", "maxLength": 0}                    | ""                                     |
+      | {"type": "string", "format": "date-time"}             | "2026-11-21T12:00:00Z"                 |
+      | {"type": "string", "format": "uuid"}                  | "00000000-0000-4000-8000-000000000000" |
+      | {"type": "string", "format": "email"}                 | "sandbox@example.com"                  |
+      | {"type": "string", "pattern": "^[0-9]{5}$"}           | "00000"                                |
+      | {"type": "string", "pattern": "^neverever$"}          | "T"                                    |
+      | {"type": "string", "pattern": "["}                    | "T"                                    |
 
-    Examples: Numbers
-      | schema | instance |
-      | {"type": "integer", "minimum": 10} | 10 |
-      | {"type": "integer", "maximum": -3} | -3 |
-      | {"type": "integer", "exclusiveMinimum": 4} | 5 |
-      | {"type": "integer", "exclusiveMaximum": 0} | -1 |
-      | {"type": "integer", "minimum": 3, "multipleOf": 5} | 5 |
-      | {"type": "integer", "maximum": 0, "minimum": -4, "multipleOf": 3} | 0 |
-      | {"type": "integer", "minimum": 2.5} | 3 |
-      | {"type": "integer", "maximum": 0.5} | 0 |
-      | {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 0.5} | 0.375 |
-      | {"type": "number", "exclusiveMinimum": 2} | 3 |
-      | {"minimum": 1.5} | 1.5 |
-      | {"type": "number", "minimum": 1, "maximum": 1.4, "multipleOf": 0.5} | 1.0 |
-      | {"type": "number", "minimum": 1.2, "maximum": 1.4, "multipleOf": 0.5} | 1.0 |
+  Scenario: A JSON schema gets a valid instance: Numbers
+    Given a sandbox
+    Then the sandbox makes an instance of a schema as follows
+      | schema                                                                | instance |
+      | {"type": "integer", "minimum": 10}                                    | 10       |
+      | {"type": "integer", "maximum": -3}                                    | -3       |
+      | {"type": "integer", "exclusiveMinimum": 4}                            | 5        |
+      | {"type": "integer", "exclusiveMaximum": 0}                            | -1       |
+      | {"type": "integer", "minimum": 3, "multipleOf": 5}                    | 5        |
+      | {"type": "integer", "maximum": 0, "minimum": -4, "multipleOf": 3}     | 0        |
+      | {"type": "integer", "minimum": 2.5}                                   | 3        |
+      | {"type": "integer", "maximum": 0.5}                                   | 0        |
+      | {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 0.5}    | 0.375    |
+      | {"type": "number", "exclusiveMinimum": 2}                             | 3        |
+      | {"minimum": 1.5}                                                      | 1.5      |
+      | {"type": "number", "minimum": 1, "maximum": 1.4, "multipleOf": 0.5}   | 1        |
+      | {"type": "number", "minimum": 1.2, "maximum": 1.4, "multipleOf": 0.5} | 1        |
 
   Scenario: A recursive schema gets an instance that ends
     Given a sandbox
@@ -150,12 +154,12 @@ Feature: The sandbox's answers are deterministic and about their prompts
       """
 
     Examples:
-      | choice                             | prompt                  | tool  | input        |
-      | {"type": "any"}                    | Go                      | final | {"n": 1}     |
-      | {"type": "any"}                    | Use [[tool:look]] first | look  | {"far": true} |
-      | {"type": "tool", "name": "look"}   | Go                      | look  | {"far": true} |
-      | {"type": "auto"}                   | Use [[tool:final]]      | final | {"n": 1}     |
-      | null                               | Use [[tool:look]]       | look  | {"far": true} |
+      | choice                           | prompt                  | tool  | input         |
+      | {"type": "any"}                  | Go                      | final | {"n": 1}      |
+      | {"type": "any"}                  | Use [[tool:look]] first | look  | {"far": true} |
+      | {"type": "tool", "name": "look"} | Go                      | look  | {"far": true} |
+      | {"type": "auto"}                 | Use [[tool:final]]      | final | {"n": 1}      |
+      | null                             | Use [[tool:look]]       | look  | {"far": true} |
 
   Scenario Outline: Otherwise the answer to an offer of tools is text
     Given a sandbox
@@ -167,13 +171,13 @@ Feature: The sandbox's answers are deterministic and about their prompts
     Then the sandbox's message stops for "end_turn" with 1 blocks
 
     Examples:
-      | tools             | choice           | content                  |
-      | [{"name": "look"}] | {"type": "auto"} | "Go"                     |
-      | [{"name": "look"}] | {"type": "none"} | "[[tool:look]]"          |
-      | [{"name": "look"}] | {"type": "auto"} | "[[tool:other]]"         |
+      | tools              | choice           | content                                                                   |
+      | [{"name": "look"}] | {"type": "auto"} | "Go"                                                                      |
+      | [{"name": "look"}] | {"type": "none"} | "[[tool:look]]"                                                           |
+      | [{"name": "look"}] | {"type": "auto"} | "[[tool:other]]"                                                          |
       | [{"name": "look"}] | null             | [{"type": "tool_result", "tool_use_id": "t", "content": "[[tool:look]]"}] |
-      | []                | {"type": "auto"} | "Go"                     |
-      | null              | {"type": "none"} | "Go"                     |
+      | []                 | {"type": "auto"} | "Go"                                                                      |
+      | null               | {"type": "none"} | "Go"                                                                      |
 
   Scenario: A cited document is cited
     Given a sandbox
@@ -201,14 +205,14 @@ Feature: The sandbox's answers are deterministic and about their prompts
         {"type": "document", "source": {"type": "content", "content": "Whole."}, "citations": {"enabled": true}}]}]}
       """
     Then the sandbox's answer has the fields
-      | field                                     | value                     |
-      | content.0.citations.0.type                | "page_location"           |
-      | content.0.citations.0.cited_text          | "The first page of Scan." |
-      | content.0.citations.0.start_page_number   | 1                         |
-      | content.0.citations.1.type                | "content_block_location"  |
-      | content.0.citations.1.cited_text          | "One."                    |
-      | content.0.citations.1.end_block_index     | 1                         |
-      | content.0.citations.2.cited_text          | "Whole."                  |
+      | field                                   | value                     |
+      | content.0.citations.0.type              | "page_location"           |
+      | content.0.citations.0.cited_text        | "The first page of Scan." |
+      | content.0.citations.0.start_page_number | 1                         |
+      | content.0.citations.1.type              | "content_block_location"  |
+      | content.0.citations.1.cited_text        | "One."                    |
+      | content.0.citations.1.end_block_index   | 1                         |
+      | content.0.citations.2.cited_text        | "Whole."                  |
 
   Scenario: A system prompt that lists fields is answered in them, each cited, unless it is too long
     Given a sandbox
@@ -265,10 +269,10 @@ Feature: The sandbox's answers are deterministic and about their prompts
     Then the sandbox answers <status> <kind> saying "<message>"
 
     Examples:
-      | prompt | status | kind             | message             |
-      | error  | 529    | overloaded_error | too much            |
-      | raise  | 500    | api_error        | raised KeyError     |
-      | wrong  | 500    | api_error        | int is neither text |
+      | prompt | status | kind             | message                  |
+      | error  | 529    | overloaded_error | too much                 |
+      | raise  | 500    | api_error        | raised KeyError          |
+      | wrong  | 500    | api_error        | int is neither text      |
       | odd    | 500    | api_error        | responder gave no answer |
       | absent | 500    | api_error        | responder gave no answer |
       | unsent | 500    | api_error        | responder gave no answer |

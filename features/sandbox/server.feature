@@ -54,57 +54,47 @@ Feature: The sandbox is a server, a command and a thread
       | SIGINT  |
       | SIGTERM |
 
-  Scenario Outline: Bad usage is told plainly, with exit code 2
-    When the sandbox command is run with "<options>"
-      """
-      <plan>
-      """
-    Then the sandbox command exits 2 saying "<message>"
+  Scenario: Bad usage is told plainly, with exit code 2
+    Then the sandbox command exits as follows
+      | options                           | plan          | code | message                         |
+      | --port 0 --latency soon           | {}            | 2    | …'soon' is not a duration…      |
+      | --port 0 --faults /nowhere/plan   | {}            | 2    | …No such file or directory…     |
+      | --port 0 --faults PLAN            | {             | 2    | …not valid JSON…                |
+      | --port 0 --faults PLAN            | []            | 2    | …a fault plan is a JSON object… |
+      | --port 0 --faults PLAN            | {"rulez": []} | 2    | …unknown field `rulez`…         |
+      | --port 0 --responder nothing      | {}            | 2    | …write module:function…         |
+      | --port 0 --responder nothing:much | {}            | 2    | …No module named 'nothing'…     |
+      | --port 0 --responder json:nothing | {}            | 2    | …no attribute 'nothing'…        |
+      | --port 0 --responder json:__doc__ | {}            | 2    | …is not a plain function…          |
+      | --port TAKEN                      | {}            | 2    | …in use…                        |
 
-    Examples:
-      | options                           | plan           | message                          |
-      | --port 0 --latency soon           | {}             | 'soon' is not a duration         |
-      | --port 0 --faults /nowhere/plan   | {}             | No such file or directory        |
-      | --port 0 --faults PLAN            | {              | not valid JSON                   |
-      | --port 0 --faults PLAN            | []             | a fault plan is a JSON object    |
-      | --port 0 --faults PLAN            | {"rulez": []}  | unknown field `rulez`            |
-      | --port 0 --responder nothing      | {}             | write module:function            |
-      | --port 0 --responder nothing:much | {}             | No module named 'nothing'        |
-      | --port 0 --responder json:nothing | {}             | no attribute 'nothing'           |
-      | --port 0 --responder json:__doc__ | {}             | is not a plain function             |
-      | --port TAKEN                      | {}             | in use                           |
-
-  Scenario Outline: Without the extra the command says what to install
-    Then the sandbox command without the module <module> exits 1 saying "<message>"
-
-    Examples:
-      | module    | message                                                         |
-      | starlette | the sandbox needs starlette: pip install 'claude-batch[sandbox]' |
-      | uvicorn   | the sandbox needs uvicorn: pip install 'claude-batch[sandbox]'  |
-      | msgspec   | import of msgspec halted                                        |
+  Scenario: Without the extra the command says what to install
+    Then the sandbox command without a module exits as follows
+      | module    | code | message                                                            |
+      | starlette | 1    | …the sandbox needs starlette: pip install 'claude-batch[sandbox]'… |
+      | uvicorn   | 1    | …the sandbox needs uvicorn: pip install 'claude-batch[sandbox]'…   |
+      | msgspec   | 1    | …import of msgspec halted…                                         |
 
   Scenario: Durations are read with and without a unit
-    Then the sandbox reads durations as
-      | text   | seconds   |
-      | 0.5    | 0.5       |
-      | .5     | 0.5       |
-      | 50ms   | 0.05      |
-      | 2s     | 2.0       |
-      | 10m    | 600.0     |
-      | 24 h   | 86400.0   |
-      | 29d    | 2505600.0 |
-      | -1     | refused   |
-      | soon   | refused   |
-      |        | refused   |
+    Then the sandbox reads durations as follows
+      | text | seconds | error             |
+      | 0.5  | 0.5     |                   |
+      | .5   | 0.5     |                   |
+      | 50ms | 0.05    |                   |
+      | 2s   | 2       |                   |
+      | 10m  | 600     |                   |
+      | 24 h | 86400   |                   |
+      | 29d  | 2505600 |                   |
+      | -1   |         | is not a duration |
+      | soon |         | is not a duration |
+      |      |         | is not a duration |
 
-  Scenario Outline: Settings that cannot be used are refused at the start
-    Then the sandbox refuses the settings <settings> saying "<message>"
-
-    Examples:
-      | settings                               | message              |
-      | {"faults": {"rules": [{"route": "x"}]}} | fault plan           |
-      | {"responder": "nothing"}               | write module:function |
-      | {"latencies": 1}                       | latencies            |
+  Scenario: Settings that cannot be used are refused at the start
+    Then the sandbox starts with settings as follows
+      | settings                                | error                 |
+      | {"faults": {"rules": [{"route": "x"}]}} | fault plan            |
+      | {"responder": "nothing"}                | write module:function |
+      | {"latencies": 1}                        | latencies             |
 
   Scenario: The server in a thread says what it cannot do
     Then the sandbox server tells what it is not

@@ -12,14 +12,13 @@ import parse
 from behave import given, register_type, then, use_step_matcher, when
 from behave.runner import Context
 from caching_steps import LONG, as_bytes, look
+from tables import rule
 
 from claude_batch.actor.configuration import ActorConfiguration
 from claude_batch.actor.request import ActorRequest, RequestEncoder
-from claude_batch.core.errors import InvalidRequestError
 from claude_batch.wire import bounds, encoding
 from claude_batch.wire.bounds import (
     TokenBound,
-    Unbounded,
     content_bound,
     named_and_longest,
     token_bound,
@@ -57,17 +56,17 @@ def _bound(more: dict[str, Any]) -> TokenBound:
     return found
 
 
-@then("params with {more:Object} come to their bytes and {tokens:d} tokens")
-def _(context: Context, more: dict[str, Any], tokens: int) -> None:
-    found = _bound(more)
-    assert found.input == len(_encoded(more)) + tokens, (found, len(_encoded(more)))
-    assert found.searches == 0
+@rule("params come to more than their bytes, in tokens,")
+def _(params: dict[str, Any]) -> dict[str, int]:
+    found = _bound(params)
+    assert found.searches == 0, found
+    return {"more_tokens": found.input - len(_encoded(params))}
 
 
-@then("params with {more:Object} come to {tokens:d} tokens and {searches:d} searches")
-def _(context: Context, more: dict[str, Any], tokens: int, searches: int) -> None:
-    found = _bound(more)
-    assert (found.input, found.searches) == (tokens, searches), found
+@rule("params come to tokens and searches")
+def _(params: dict[str, Any]) -> dict[str, int]:
+    found = _bound(params)
+    return {"tokens": found.input, "searches": found.searches}
 
 
 def _document(kind: str) -> tuple[str, bytes]:
@@ -92,23 +91,25 @@ def _about(media_type: str, source: dict[str, Any]) -> dict[str, Any]:
     return {"messages": [{"role": "user", "content": [block]}]}
 
 
-@then("a {kind} comes to {tokens} tokens")
-def _(context: Context, kind: str, tokens: str) -> None:
-    media_type, data = _document(kind)
+@rule("documents and images come to tokens")
+def _(document: str) -> int | None:
+    """The tokens, or `None` if it may fill a model's whole window."""
+    media_type, data = _document(document)
+    known = content_bound(media_type, data)
     written = base64.b64encode(data).decode()
     more = _about(media_type, {"type": "base64", "data": written})
-    known = None if tokens == "a window of" else int(tokens)
-    for _ in range(2):  # the second time it is remembered
+    # The second time it is remembered.
+    for _ in range(2):
         found = _bound(more)
         text = len(_encoded(more)) - len(written) + bounds.REQUEST_TOKENS
         assert found.input == (1_000_000 if known is None else text + known), (found, text)
-    # A PDF of which nothing is known is found out where it is uploaded, too.
-    assert content_bound(media_type, data) == known
+    # What an uploaded file holds was found out before, and is asked for by the file's id.
     asked: list[str] = []
     named = _about(media_type, {"type": "file", "file_id": "file_1"})
     found = token_bound(_encoded(named), lambda name: asked.append(name) or known)
     expected = len(_encoded(named)) + bounds.REQUEST_TOKENS + (known or 0)
     assert asked == ["file_1"] and found.input == (expected if known else 1_000_000), found
+    return known
 
 
 @then("a budget remembers the bounds of {count:d} PDFs at most")
@@ -122,91 +123,65 @@ def _(context: Context, count: int) -> None:
     assert len(bounds._bounds) == count, len(bounds._bounds)
 
 
-@then("params with {more:Object} have no bound: {words}")
-def _(context: Context, more: dict[str, Any], words: str) -> None:
-    try:
-        found = token_bound(_encoded(more))
-    except Unbounded as error:
-        assert words in str(error), error
-    else:
-        raise AssertionError(found)
+@rule("params may be written to a cache, and be charged as run in one country,")
+def _(params: dict[str, Any]) -> TokenBound:
+    return _bound(params)
 
 
-@then(
-    "params with {more:Object} have a cache of {cache}, "
-    "and may be charged as run in one country: {us_only}"
-)
-def _(context: Context, more: dict[str, Any], cache: str, us_only: str) -> None:
-    found = _bound(more)
-    assert found.cache == (None if cache == "nothing" else cache), found
-    assert found.us_only == (us_only == "yes"), found
+@rule("the model and the longest answer are read")
+def _(params: dict[str, Any]) -> dict[str, object]:
+    model, longest = named_and_longest(_encoded(params))
+    return {"model": model, "longest": longest}
 
 
-@then('params with {more:Object} name "{model}" and {tokens:d} tokens')
-@then('params with {more:Object} name "" and {tokens:d} tokens')
-def _(context: Context, more: dict[str, Any], tokens: int, model: str = "") -> None:
-    assert named_and_longest(_encoded(more)) == (model, tokens)
-
-
-@then("params with {more:Object} have {blocks:d} of 3 blocks marked, for an hour: {hour}")
-def _(context: Context, more: dict[str, Any], blocks: int, hour: str) -> None:
+@rule("of system, tools and three blocks of a message so many are marked,")
+def _(params: dict[str, Any]) -> dict[str, object]:
     messages: list[Any] = [
         {"role": "user", "content": [{"type": "text", "text": each} for each in "abc"]}
     ]
-    found = marked_prefix(_encoded({**more, "messages": messages}))
-    if not blocks:
-        assert found is None, found
-        return
-    assert found is not None and found.hour == (hour == "yes"), found
-    system = more.get("system")
+    found = marked_prefix(_encoded({**params, "messages": messages}))
+    if found is None:
+        return {"blocks": 0, "hour": False}
+    system = params.get("system")
     parts = [
-        *more.get("tools", []),
+        *params.get("tools", []),
         *(each for each in (system if isinstance(system, list) else []) if isinstance(each, dict)),
         *({"role": "user", **each} for each in messages[0]["content"]),
     ]
-    assert found.size == len(msgspec.json.encode(["m", parts[:blocks]])), found
+    sizes = [len(msgspec.json.encode(["m", parts[:count]])) for count in range(len(parts) + 1)]
+    return {"blocks": sizes.index(found.size), "hour": found.hour}
 
 
 # Answers in JSON
 
 
-@then(
-    "an answer {text} that stopped for {reason} is, by the schema {schema:Object}, wrong: {words}"
-)
-def _(context: Context, text: str, reason: str, schema: dict[str, Any], words: str) -> None:
+@rule("an answer in JSON is wrong")
+def _(text: str, reason: str, schema: dict[str, Any]) -> str | None:
     params = _encoded({"output_config": {"format": {"type": "json_schema", "schema": schema}}})
     block = {"type": "text", "text": text}
-    problem = schema_problem(
-        params, msgspec.json.encode({"stop_reason": reason, "content": [block]})
-    )
-    assert (problem or "nothing") == words, problem
+    return schema_problem(params, msgspec.json.encode({"stop_reason": reason, "content": [block]}))
 
 
 # Images and PDFs
 
 
-@then("the bytes {written} are of type {kind}, and their size is not known")
-def _(context: Context, written: str, kind: str) -> None:
-    found = media_of(bytes.fromhex(written))
-    assert (found.type, found.size) == (kind, None), found
+@rule("bytes are recognised")
+def _(hex: str) -> dict[str, object]:
+    found = media_of(bytes.fromhex(hex))
+    return {"type": found.type, "size": found.size or "unknown"}
 
 
-@then("a PDF with {written} has {pages:d} pages")
-def _(context: Context, written: str, pages: int) -> None:
-    assert media_of(f"%PDF-1.7\n{written}\n%%EOF".encode()).pages == pages
+@rule("the pages of a PDF are counted")
+def _(pdf: str) -> int | None:
+    return media_of(f"%PDF-1.7\n{pdf}\n%%EOF".encode()).pages
 
 
 # The prompt cache, and encoding
 
 
-@when("{count:d} prompts of an actor with a short system prompt are looked at")
-def _(context: Context, count: int) -> None:
-    _prompts(context, "Short.", count)
-
-
-@when("{count:d} prompts of an actor with a long system prompt are looked at")
-def _(context: Context, count: int) -> None:
-    _prompts(context, LONG, count)
+@when("{count:d} prompts of an actor with a {length} system prompt are looked at")
+def _(context: Context, count: int, length: str) -> None:
+    _prompts(context, {"short": "Short.", "long": LONG}[length], count)
 
 
 def _prompts(context: Context, system: str, count: int) -> None:
@@ -244,8 +219,8 @@ def _(context: Context, size: int) -> None:
     encoding.MAX_BODY_BYTES = size
 
 
-@when("a prompt of {size:d} bytes is encoded as an actor's others are")
-def _(context: Context, size: int) -> None:
+@rule("prompts are encoded as an actor's others are,")
+def _(bytes: int) -> dict[str, int]:
     prompts = PromptParams(
         lambda text: {
             **BASE,
@@ -253,11 +228,7 @@ def _(context: Context, size: int) -> None:
             "messages": [{"role": "user", "content": text}],
         }
     )
-    context.error = None
-    try:
-        prompts.encode("x" * size)
-    except InvalidRequestError as error:
-        context.error = error
+    return {"params": len(prompts.encode("x" * bytes).params)}
 
 
 @then("each of {count:d} user profiles keeps headers of its own")

@@ -82,12 +82,6 @@ def _(context: Context, name: str, pages: int, size: int) -> None:
     (context.tmp / name).write_bytes(pdf("The harbour.", pages=pages, ballast=size))
 
 
-@then("the ledger knows that its files come to {tokens:d} tokens at most")
-def _(context: Context, tokens: int) -> None:
-    found = ledger_values(select(files.c.tokens))
-    assert found == [tokens], found
-
-
 @when("the ledger has forgotten what its files come to, as one of an older version")
 def _(context: Context) -> None:
     context.provider.close()
@@ -95,11 +89,6 @@ def _(context: Context) -> None:
     with ledger.write() as tx:
         tx.execute(update(files).values(tokens=None))
     ledger.close()
-
-
-@then("the API was sent {count:d} batch")
-def _(context: Context, count: int) -> None:
-    assert context.api.billing_summary()["batches"] == count, context.api.billing_summary()
 
 
 @then("the API's bill is within ${limit}, and has answers")
@@ -178,12 +167,6 @@ def _(context: Context) -> None:
 @then("there is no ledger yet")
 def _(context: Context) -> None:
     assert not Path(os.environ["CLAUDE_BATCH_LEDGER"]).exists()
-
-
-@then("the API has counted {count:d} requests")
-def _(context: Context, count: int) -> None:
-    counted = [call for call in context.api.log() if call["route"] == "count_tokens"]
-    assert [call["status"] for call in counted] == [200] * count, counted
 
 
 @given("a batch of {count:d} requests that was sent under a budget, each with a reservation of 100")

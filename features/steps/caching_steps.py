@@ -12,6 +12,7 @@ from behave import given, then, use_step_matcher, when
 from behave.runner import Context
 from sqlalchemy import select
 from staging import ledger_values
+from tables import rule
 
 import claude_batch as cb
 from claude_batch.actor.configuration import ActorConfiguration
@@ -268,19 +269,14 @@ def _(context: Context) -> None:
     assert first.id == second.id
 
 
-@when('an actor\'s YAML says that its cache is "{written}"')
-def _(context: Context, written: str) -> None:
-    text = f"name: a/b\nmodel: claude-haiku-4-5\nbatch_processing:\n  cache: {written}\n"
-    context.mode = cb.ActorLoader.loads(text).batch_processing
-
-
-@then('its mode\'s cache is "{means}"')
-def _(context: Context, means: str) -> None:
-    assert context.mode.cache == means
-
-
 @given("a command's actor with a long system prompt")
 def _(context: Context) -> None:
     written = {"name": "a/long", "model": "claude-haiku-4-5", "system_prompt": LONG,
                "provider": "anthropic", "batch_processing": True}  # fmt: skip
     Path("long.yaml").write_text(json.dumps(written))
+
+
+@rule("`cache` in YAML means")
+def _(yaml: str) -> dict[str, object]:
+    text = f"name: a/b\nmodel: claude-haiku-4-5\nbatch_processing:\n  cache: {yaml}\n"
+    return {"means": cb.ActorLoader.loads(text).batch_processing.cache}

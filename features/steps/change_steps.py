@@ -12,6 +12,7 @@ from behave.runner import Context
 from ledger_steps import opened
 from sqlalchemy import Column, Integer, MetaData, Table, delete, func, select, update
 from sqlalchemy.schema import ForeignKey
+from tables import rule
 
 from claude_batch.core.ids import new_request_id
 from claude_batch.core.settings import BatchProcessingMode
@@ -86,30 +87,18 @@ def _(context: Context) -> None:
     assert (removed.requests, removed.more) == (0, False), removed
 
 
-@when("storing it was never finished, and {count:d} of its requests are removed")
-def _(context: Context, count: int) -> None:
+@when("storing it was never finished")
+def _(context: Context) -> None:
     with context.ledger.write() as tx:
         tx.execute(update(runs).values(stored=None))
-        context.removed = pruned_runs.remove_some(tx, context.run_id, limit=count)
 
 
-@then("there are more to remove")
-def _(context: Context) -> None:
-    assert context.removed.more and _count(context.ledger) == 1, context.removed
-
-
-@then("nothing is left of it after the next {count:d}")
-def _(context: Context, count: int) -> None:
+@rule("it is removed in pieces")
+def _(context: Context, requests_at_most: int) -> dict[str, object]:
     with context.ledger.write() as tx:
-        context.removed = pruned_runs.remove_some(tx, context.run_id, limit=count)
-        assert tx.scalar(select(func.count()).select_from(runs)) == 0
-    assert not context.removed.more and _count(context.ledger) == 0, context.removed
-
-
-@then("there is nothing to remove a third time")
-def _(context: Context) -> None:
-    with context.ledger.write() as tx:
-        assert not pruned_runs.remove_some(tx, context.run_id).more
+        removed = pruned_runs.remove_some(tx, context.run_id, limit=requests_at_most)
+        left = tx.scalar(select(func.count()).select_from(runs))
+    return {"more": removed.more, "requests_left": _count(context.ledger), "runs_left": left}
 
 
 @then("a turn of it that is over changes nothing")

@@ -86,6 +86,7 @@ def _(context: Context, name: str) -> None:
 
 
 @given("a command's environment has {name} = {value}")
+@when("a command's environment has {name} = {value}")
 def _(context: Context, name: str, value: str) -> None:
     os.environ[name] = "" if value == "nothing" else value
 
@@ -177,87 +178,6 @@ def creates(context: Context) -> list[Any]:
     return [call for call in context.api.log() if call["route"] == "create"]
 
 
-@when("a command is interrupted while it waits: {words}")
-def _(context: Context, words: str) -> None:
-    def interrupt(*_: Any) -> None:
-        signal.raise_signal(signal.SIGINT)
-
-    sending = mock.patch.object(cb.Run, "wait_until_sent_sync", interrupt)
-    with mock.patch.object(run_delivery, "_wait", interrupt), sending:
-        command(context, words)
-
-
-class _Swallows:
-    def __del__(self) -> None:
-        signal.raise_signal(signal.SIGINT)
-
-
-@when("a command is interrupted where Python ignores what is raised: {words}")
-def _(context: Context, words: str) -> None:
-    real = run_delivery.display
-
-    def display() -> Any:
-        _Swallows()
-        return real()
-
-    ignored: list[Any] = []
-    swallowing = mock.patch("sys.unraisablehook", ignored.append)
-    with mock.patch.object(run_delivery, "display", display), swallowing:
-        command(context, words)
-    assert [each.exc_type for each in ignored] == [KeyboardInterrupt], ignored
-
-
-@when('a command is interrupted while it reads the pipe "{name}": {words}')
-def _(context: Context, name: str, words: str) -> None:
-    os.mkfifo(name)
-    done = threading.Event()
-
-    def feed() -> None:
-        with open(name, "w") as pipe:  # returns once the command has opened its end
-            pipe.write('"half of it"\n')
-            pipe.flush()
-            os.kill(os.getpid(), signal.SIGINT)
-            done.wait(20)
-
-    thread = threading.Thread(target=feed)
-    thread.start()
-    command(context, words)
-    done.set()
-    thread.join()
-
-
-@when('a command runs while the file "{name}" turns into a folder: {words}')
-def _(context: Context, name: str, words: str) -> None:
-    """Between the check before anything is sent, and the writing."""
-    real = run_delivery.write_output
-
-    def late(answers: Any, output: str | None, *form: Any) -> bool:
-        Path(name).mkdir(exist_ok=True)
-        return real(answers, output, *form)
-
-    with mock.patch.object(run_delivery, "write_output", late):
-        command(context, words)
-
-
-@when("a command runs while waiting fails with {error}: {words}")
-def _(context: Context, error: str, words: str) -> None:
-    fault = {"LedgerError": cb.LedgerError, "ZeroDivisionError": ZeroDivisionError}[error]
-    with mock.patch.object(cb.Run, "wait_sync", side_effect=fault("it broke")):
-        command(context, words)
-
-
-@when("a command runs that gives up after {count:d} failed contacts: {words}")
-def _(context: Context, count: int, words: str) -> None:
-    with mock.patch.object(run_delivery, "CONTACT_FAILURES", count):
-        command(context, words)
-
-
-@when("a command runs where no sandbox is installed: {words}")
-def _(context: Context, words: str) -> None:
-    with mock.patch.dict(sys.modules, {"claude_batch.sandbox": None}):
-        command(context, words)
-
-
 @when("a command runs on a thread: {words}")
 def _(context: Context, words: str) -> None:
     thread = threading.Thread(target=command, args=(context, words))
@@ -326,9 +246,10 @@ def says(told: str, context: Context) -> None:
         assert line in told, f"{line!r} is not in:\n{told}"
 
 
-@then("the command line prints nothing but the run's id")
-def _(context: Context) -> None:
-    assert context.ended.stdout == f"{context.run_id}\n", context.ended.stdout
+@then("the command line prints nothing but {what}")
+def _(context: Context, what: str) -> None:
+    told = {"the run's id": f"{getattr(context, 'run_id', None)}\n", "errors": ""}
+    assert context.ended.stdout == told[what], context.ended.stdout
 
 
 # Outputs
@@ -349,25 +270,20 @@ def _(context: Context, name: str) -> None:
         assert row["says"] in told, told
 
 
-@then('the command line\'s successes in "{name}" have the fields {names}')
-def _(context: Context, name: str, names: str) -> None:
-    lines = [line for line in lines_of(context, name) if line["ok"]]
+@then('the command line\'s {outcome} in "{name}" have the fields {names}')
+def _(context: Context, outcome: str, name: str, names: str) -> None:
+    good = {"successes": True, "failures": False}[outcome]
+    lines = [line for line in lines_of(context, name) if line["ok"] is good]
     assert lines
     for line in lines:
         assert list(line) == names.split(", "), list(line)
+        if not good:
+            assert list(line["error"]) == ["type", "message"], line
+            continue
         assert line["content"] == [{"type": "text", "text": line["text"]}], line
         assert line["usage"]["output_tokens"] > 0 and line["attempt"] == 1, line
         assert line["batch_id"].startswith("msgbatch_") and line["model"] == "claude-haiku-4-5"
         assert line["stop_reason"] == "end_turn"
-
-
-@then('the command line\'s failures in "{name}" have the fields {names}')
-def _(context: Context, name: str, names: str) -> None:
-    lines = [line for line in lines_of(context, name) if not line["ok"]]
-    assert lines
-    for line in lines:
-        assert list(line) == names.split(", "), list(line)
-        assert list(line["error"]) == ["type", "message"], line
 
 
 @then('the command line has written {count:d} answers in order to "{name}"')
@@ -536,11 +452,6 @@ def _(context: Context, name: str, words: str) -> None:
     assert printed == "", printed
     assert "Traceback" not in context.errors, context.errors
     context.run_id = re.search(r"run-\w{10}", context.errors)[0]  # type: ignore[index]
-
-
-@then("a command's process has ended with {code:d}")
-def _(context: Context, code: int) -> None:
-    assert context.code == code, (context.code, context.errors)
 
 
 @then("a command's process answers {words} without importing {names}")
@@ -713,12 +624,6 @@ def _(context: Context, inputs: str) -> None:
             context.refusal = str(error)
 
 
-@when("a command runs with at most {count:d} bytes a batch: {words}")
-def _(context: Context, count: int, words: str) -> None:
-    with mock.patch("claude_batch.wire.encoding.MAX_BODY_BYTES", count):
-        command(context, words)
-
-
 @when('a command changes to the folder "{name}"')
 def _(context: Context, name: str) -> None:
     os.chdir(name)
@@ -731,26 +636,10 @@ def _(context: Context, words: str) -> None:
         command(context, words)
 
 
-@when("a command runs while another process waits for the run: {words}")
-def _(context: Context, words: str) -> None:
-    other = spawn(context, f"resume {context.run_id}")
-    until(lambda: all_runs()[0].state is RunState.RUNNING)
-    command(context, words)
-    other.terminate()
-    assert other.wait(20) == 3
-
-
 @then("the command line lists the commands {names}")
 def _(context: Context, names: str) -> None:
     listed = context.ended.stdout.partition("Commands:")[2].partition("Exit codes")[0]
     assert re.findall(r"^  ([a-z]+)\b", listed, re.MULTILINE) == names.split(", "), listed
-
-
-@when("a command runs that stores {count:d} at a time and shows everything: {words}")
-def _(context: Context, count: int, words: str) -> None:
-    chunk = mock.patch("claude_batch.providers.run_writer.CHUNK_REQUESTS", count)
-    with chunk, mock.patch.object(display, "LINES_APART", 0.0):
-        command(context, words)
 
 
 @then("the command line shows in plain lines and on a terminal how much is stored, but seldom")

@@ -7,12 +7,15 @@ import os
 import pickle
 import random
 import re
+from collections.abc import Callable
 from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
-from behave import given, then, use_step_matcher, when
+from behave import then, use_step_matcher
 from behave.runner import Context
+from platformdirs import user_data_path, user_state_path
+from tables import equals, rule
 
 from claude_batch.core import errors, settings
 from claude_batch.core.durations import format_duration, parse_duration
@@ -22,45 +25,19 @@ from claude_batch.core.states import RequestState
 use_step_matcher("parse")
 
 
-def _refusal(value: object) -> str:
-    try:
-        seconds = parse_duration(value)
-    except ValueError as error:
-        return str(error)
-    raise AssertionError(f"{value!r} was read as {seconds} seconds")
+@rule("durations are read")
+def _(text: str) -> float:
+    return parse_duration(text)
 
 
-@then('the duration "{text}" is {seconds:g} seconds')
-def _(context: Context, text: str, seconds: float) -> None:
-    assert parse_duration(text) == seconds, parse_duration(text)
+@rule("durations in Python are read")
+def _(value: Any) -> float:
+    return parse_duration(timedelta(**value) if isinstance(value, dict) else value)
 
 
-@then("the duration values 90, 0.5 and timedelta(minutes=2) are 90, 0.5 and 120 seconds")
-def _(context: Context) -> None:
-    values = [parse_duration(value) for value in (90, 0.5, timedelta(minutes=2))]
-    assert values == [90.0, 0.5, 120.0], values
-
-
-@then('the duration "{text}" is refused, and the message shows how to write one')
-def _(context: Context, text: str) -> None:
-    message = _refusal(text)
-    assert repr(text) in message and "30s" in message, message
-
-
-@then('the duration "" is refused, and the message shows how to write one')
-def _(context: Context) -> None:
-    assert "30s" in _refusal("")
-
-
-@then("the duration values true, null, infinity, not-a-number and -1 are refused")
-def _(context: Context) -> None:
-    for value in (True, None, float("inf"), float("nan"), -1):
-        assert repr(value) in _refusal(value)
-
-
-@then('{seconds:g} seconds are written as the duration "{text}"')
-def _(context: Context, seconds: float, text: str) -> None:
-    assert format_duration(seconds) == text, format_duration(seconds)
+@rule("durations are written")
+def _(seconds: float) -> str:
+    return format_duration(seconds)
 
 
 @then("2000 durations from 1 ms to 30 days survive writing and reading")
@@ -76,153 +53,60 @@ def _(context: Context) -> None:
 # --- settings -------------------------------------------------------------------------------------
 
 
-def _variables(context: Context) -> dict[str, str]:
-    if not hasattr(context, "core_environ"):
-        context.core_environ = {}
-    return context.core_environ
-
-
-@given('the core environment variable "{name}" is "{value}"')
-def _(context: Context, name: str, value: str) -> None:
-    _variables(context)[name] = value
-
-
-@given('the core environment variable "{name}" is ""')
-def _(context: Context, name: str) -> None:
-    _variables(context)[name] = ""
-
-
-def _resolve(context: Context, configured: Any, overrides: dict[str, Any]) -> None:
-    context.core_error = context.core_mode = None
+def _checked(resolve: Callable[[], Any]) -> Any:
     try:
-        context.core_mode = settings.resolve_mode(configured, overrides, _variables(context))
+        return resolve()
     except errors.ActorConfigurationError as error:
-        context.core_error = error
+        assert "pydantic" not in str(error), error
+        raise
 
 
-use_step_matcher("re")
+@rule("an actor's settings are resolved")
+def _(
+    keywords: dict[str, Any] | None = None,
+    environment: dict[str, str] | None = None,
+    yaml: dict[str, str] | None = None,
+) -> Any:
+    configured = settings.BatchProcessingMode(**yaml) if yaml else True
+    return _checked(lambda: settings.resolve_mode(configured, keywords or {}, environment or {}))
 
 
-@when(
-    r'the core mode is resolved from YAML "(?P<yaml>.*)" and keyword "(?P<keyword>.*)" for linger'
-)
-def _(context: Context, yaml: str, keyword: str) -> None:
-    configured = settings.BatchProcessingMode(linger=yaml) if yaml else True
-    _resolve(context, configured, {"linger": keyword or None})
-
-
-@when(r'the core mode is resolved with the keywords "(?P<keywords>.*)"')
-def _(context: Context, keywords: str) -> None:
-    pairs = (pair.partition("=") for pair in keywords.split(",") if pair)
-    _resolve(context, True, {name: value for name, _, value in pairs})
-
-
-use_step_matcher("parse")
-
-
-@when("the core mode is resolved from nothing")
+@then("an actor's settings without any source are")
 def _(context: Context) -> None:
-    context.core_mode = settings.resolve_mode(environ={})
+    mode = settings.resolve_mode(environ={})
+    for row in context.table:
+        assert equals(getattr(mode, row["setting"]), row["value"]), (row, mode)
+    assert {row["setting"] for row in context.table} == {*settings.BatchProcessingMode.model_fields}
 
 
-@when('the core mode is resolved from a YAML maximum of "{maximum}" and a keyword of "{interval}"')
-def _(context: Context, maximum: str, interval: str) -> None:
-    mode = settings.BatchProcessingMode(poll_interval="1s", max_poll_interval=maximum)
-    _resolve(context, mode, {"poll_interval": interval})
+@rule("a ledger's settings are resolved")
+def _(
+    keywords: dict[str, Any] | None = None, environment: dict[str, str] | None = None
+) -> settings.LedgerSettings:
+    given = {"settling": None, **(keywords or {})}
+    return _checked(lambda: settings.resolve_ledger_settings(given, environment or {}))
 
 
-@then("the core mode's linger is {seconds:g} seconds")
-def _(context: Context, seconds: float) -> None:
-    assert context.core_mode.linger == seconds, context.core_mode
+def _environment(variables: dict[str, str] | None) -> None:
+    """Give the process these variables alone, of those that name a place."""
+    for name in ("CLAUDE_BATCH_LEDGER", "CLAUDE_BATCH_STATE_DIR"):
+        os.environ.pop(name, None)
+    os.environ.update(variables or {})
 
 
-@then("the core mode reads as")
-def _(context: Context) -> None:
-    expected = dict(context.table[0].items())
-    actual = {name: str(getattr(context.core_mode, name)) for name in expected}
-    assert actual == expected, actual
-    assert set(expected) == set(settings.BatchProcessingMode.model_fields)
+@rule("the default ledger is found")
+def _(argument: str | None, environment: dict[str, str] | None) -> str:
+    _environment(environment)
+    found = settings.default_ledger(argument)
+    folder = str(user_data_path("claude-batch", appauthor=False))
+    return found.replace(folder, "<the user's data>")
 
 
-@then("the core mode polls every {shortest:g} to {longest:g} seconds")
-def _(context: Context, shortest: float, longest: float) -> None:
-    mode = context.core_mode
-    assert (mode.poll_interval, mode.max_poll_interval) == (shortest, longest), mode
-
-
-@then('the core error says "{place}" and "{why}"')
-def _(context: Context, place: str, why: str) -> None:
-    message = str(context.core_error)
-    assert message.startswith(f"{place}:") and why in message, message
-    assert "pydantic" not in message, message
-
-
-@when('the core ledger settings are resolved with arm_window "{window}"')
-def _(context: Context, window: str) -> None:
-    context.core_error = None
-    try:
-        context.core_ledger = settings.resolve_ledger_settings(
-            {"arm_window": window, "settling": None}, _variables(context)
-        )
-    except errors.ActorConfigurationError as error:
-        context.core_error = error
-
-
-@then(
-    "the core ledger settings have settling {settling:g}, arm_window {window:g} "
-    "and not_found_after {gone:g}"
-)
-def _(context: Context, settling: float, window: float, gone: float) -> None:
-    found = context.core_ledger
-    assert (found.settling, found.arm_window, found.not_found_after) == (settling, window, gone)
-
-
-@then("the core ledger's workspace is exclusive: {exclusive}")
-def _(context: Context, exclusive: str) -> None:
-    assert str(context.core_ledger.exclusive_workspace) == exclusive, context.core_ledger
-
-
-def _with_environ(context: Context, leave_out: str | None = None) -> None:
-    """Put the scenario's variables into the process's environment."""
-    os.environ.update(_variables(context))
-    if leave_out is not None:
-        os.environ.pop(leave_out, None)
-
-
-@then('the core default ledger with argument "{argument}" is "{expected}"')
-def _(context: Context, argument: str, expected: str) -> None:
-    _with_environ(context)
-    assert settings.default_ledger(argument) == expected
-
-
-@then('the core default ledger is "{expected}"')
-def _(context: Context, expected: str) -> None:
-    _with_environ(context)
-    assert settings.default_ledger() == expected
-
-
-@then("without CLAUDE_BATCH_LEDGER the core default ledger lies in the user's data directory")
-def _(context: Context) -> None:
-    from platformdirs import user_data_path
-
-    _with_environ(context, leave_out="CLAUDE_BATCH_LEDGER")
-    path = settings.default_ledger()
-    assert path == str(user_data_path("claude-batch", appauthor=False) / "ledger.db"), path
-
-
-@then('the core state directory is "{expected}"')
-def _(context: Context, expected: str) -> None:
-    _with_environ(context)
-    assert str(settings.default_state_dir()) == expected
-
-
-@then("without CLAUDE_BATCH_STATE_DIR the core state directory is the user's")
-def _(context: Context) -> None:
-    from platformdirs import user_state_path
-
-    _with_environ(context, leave_out="CLAUDE_BATCH_STATE_DIR")
-    expected = user_state_path("claude-batch", appauthor=False)
-    assert settings.default_state_dir() == expected
+@rule("the default state directory is found")
+def _(environment: dict[str, str] | None) -> str:
+    _environment(environment)
+    folder = str(user_state_path("claude-batch", appauthor=False))
+    return str(settings.default_state_dir()).replace(folder, "<the user's state>")
 
 
 # --- errors ---------------------------------------------------------------------------------------
@@ -309,46 +193,19 @@ def _(context: Context) -> None:
             assert vars(copy) == vars(error), (vars(copy), vars(error))
 
 
-@then('a configuration error at file "{source}" and line {line:d} reads "{text}"')
-def _(context: Context, source: str, line: int, text: str) -> None:
-    assert str(errors.ActorConfigurationError("wrong", source=source, line=line)) == text
+@rule("a configuration error reads")
+def _(source: str | None, line: Any) -> dict[str, str]:
+    return {"message": str(errors.ActorConfigurationError("wrong", source=source, line=line))}
 
 
-@then('a configuration error at file "{source}" without a line reads "{text}"')
-def _(context: Context, source: str, text: str) -> None:
-    assert str(errors.ActorConfigurationError("wrong", source=source)) == text
+@rule("the error for an unknown provider reads")
+def _(name: str, known: list[str]) -> dict[str, str]:
+    return {"message": str(errors.ProviderNotFoundError(name, tuple(known)))}
 
 
-@then('a configuration error at line {line:d} without a file reads "{text}"')
-def _(context: Context, line: int, text: str) -> None:
-    assert str(errors.ActorConfigurationError("wrong", line=line)) == text
-
-
-@then('a configuration error without a place reads "{text}"')
-def _(context: Context, text: str) -> None:
-    assert str(errors.ActorConfigurationError("wrong")) == text
-
-
-use_step_matcher("re")
-
-
-@then(r'the error for provider "(?P<name>.*)" among "(?P<known>.*)" says "(?P<text>.*)"')
-def _(context: Context, name: str, known: str, text: str) -> None:
-    error = errors.ProviderNotFoundError(name, tuple(filter(None, known.split(", "))))
-    assert repr(name) in str(error) and text in str(error), error
-
-
-use_step_matcher("parse")
-
-
-@then('the refusal of request "{key}" reads "{text}"')
-def _(context: Context, key: str, text: str) -> None:
-    assert str(errors.InvalidRequestError("wrong", key=key)) == text
-
-
-@then('the refusal of a request without a key reads "{text}"')
-def _(context: Context, text: str) -> None:
-    assert str(errors.InvalidRequestError("wrong")) == text
+@rule("the error of a refused request reads")
+def _(key: str | None) -> dict[str, str]:
+    return {"message": str(errors.InvalidRequestError("wrong", key=key))}
 
 
 # --- states and ids -------------------------------------------------------------------------------
@@ -359,25 +216,22 @@ def _(context: Context, names: str) -> None:
     assert [state.value for state in RequestState if not state.is_final] == names.split(", ")
 
 
-def _check_ids(made: list[str]) -> None:
-    assert all(re.fullmatch(r"[0-9a-f]{32}", one) for one in made), made
-    assert len(set(made)) == len(made)
-    assert made == sorted(made)
+_NEW_IDS: dict[str, Callable[[], str]] = {
+    "request": new_request_id,
+    "run": new_run_id,
+    "incarnation": new_incarnation,
+}
 
 
-@then("100 new request ids are 32 hex digits, distinct and in order")
-def _(context: Context) -> None:
-    _check_ids([new_request_id() for _ in range(100)])
+@then("{count:d} new ids are distinct and have the form")
+def _(context: Context, count: int) -> None:
+    for row in context.table:
+        made = [_NEW_IDS[row["id"]]() for _ in range(count)]
+        assert all(re.fullmatch(row["form"], one) for one in made), made
+        assert len(set(made)) == count, made
 
 
-@then("100 new run ids are distinct, and people can type them")
-def _(context: Context) -> None:
-    made = [new_run_id() for _ in range(100)]
-    assert all(re.fullmatch(r"run-[0-9a-hjkmnp-tv-z]{10}", one) for one in made), made
-    assert len(set(made)) == 100
-
-
-@then("an incarnation is 8 hex digits, and two differ")
-def _(context: Context) -> None:
-    first, second = new_incarnation(), new_incarnation()
-    assert re.fullmatch(r"[0-9a-f]{8}", first) and first != second
+@then("request ids are in the order in which they were made")
+def _(_: Context) -> None:
+    made = [new_request_id() for _ in range(100)]
+    assert made == sorted(made), made

@@ -136,12 +136,6 @@ def _(context: Context) -> None:
     attempt(context, work)
 
 
-@then("there was no damage told, and the damaged file is, byte for byte, as it was")
-def _(context: Context) -> None:
-    assert context.error is None, context.error
-    assert context.path.read_bytes() == context.before
-
-
 @then('the message says "{words}"')
 def _(context: Context, words: str) -> None:
     assert words in str(context.error), context.error

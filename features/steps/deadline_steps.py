@@ -20,8 +20,10 @@ from staging import (
     unknown_command,
     until,
 )
+from tables import rule
 
 import claude_batch as cb
+from claude_batch.core.durations import parse_duration
 from claude_batch.core.errors import LedgerError
 from claude_batch.core.outcome import Disposition, Outcome
 from claude_batch.ledger import live_calls as live_ledger
@@ -135,24 +137,15 @@ def _(context: Context, lost: str, count: int) -> None:
 # --- asking ---------------------------------------------------------------------------------------
 
 
-@given("the API answers live calls with the first {fault}")
-def _(context: Context, fault: str) -> None:
-    _live_fault(context, fault, nth=1)
-
-
 @given("the API answers live calls with each {fault}")
 def _(context: Context, fault: str) -> None:
     _live_fault(context, fault)
 
 
-@given("the API answers the first {count:d} live calls with {fault}")
-def _(context: Context, count: int, fault: str) -> None:
-    _live_fault(context, fault, times=count)
-
-
-@given("the API answers the live call number {number:d} with {fault}")
-def _(context: Context, number: int, fault: str) -> None:
-    _live_fault(context, fault, nth=number)
+@given("the API answers live calls with the first {fault}")
+@given("the API answers the live call number {nth:d} with {fault}")
+def _(context: Context, fault: str, nth: int = 1) -> None:
+    _live_fault(context, fault, nth=nth)
 
 
 def _live_fault(context: Context, fault: str, **selector: Any) -> None:
@@ -333,33 +326,6 @@ def _(context: Context, margin: float, fallback: str) -> None:
     assert deadline.withdrawn is None and deadline.at > time.time()
 
 
-def _seconds(text: str) -> float | None:
-    return None if text == "none" else cb.BatchProcessingMode(max_wait=text or "1s").max_wait
-
-
-@then(
-    "the margin of a run of {whole} with {unfinished:d} unfinished, set to {margin}, where "
-    "cancelled batches took {cancel} and a call {call}, is {wanted:g}"
-)
-def _(
-    context: Context,
-    whole: str,
-    unfinished: int,
-    margin: str,
-    cancel: str,
-    call: str,
-    wanted: float,
-) -> None:
-    run: Any = SimpleNamespace(
-        created=1000.0,
-        deadline=1000.0 + (_seconds(whole) or 0.0),
-        deadline_margin=0.0 if margin == "0" else _seconds(margin),
-        live_concurrency=8,
-    )
-    seen = Experience(_seconds(cancel), _seconds(call))
-    assert abs(margin_of(run, unfinished, seen) - wanted) < 0.01, margin_of(run, unfinished, seen)
-
-
 @then("the ledger has learned how long a cancelled batch and a live call take")
 def _(context: Context) -> None:
     ledger = Ledger(os.environ["CLAUDE_BATCH_LEDGER"])
@@ -370,41 +336,7 @@ def _(context: Context) -> None:
     assert seen.live_seconds is not None and 0 < seen.live_seconds < 5, seen
 
 
-@then(
-    "a run with {count:d} requests {state} in a batch that is {batch} has missed its deadline "
-    'because "{words}"'
-)
-def _(context: Context, count: int, state: str, batch: str, words: str) -> None:
-    standing = {(state, "" if batch == "none" else batch): count}
-    assert missed_because(standing, None) == words
-    assert missed_because(standing, "no credit") == f"sending is halted (no credit); {words}"
-
-
-@then('a batch provider with the deadline "{deadline}" is refused with "{words}"')
-def _(context: Context, deadline: str, words: str) -> None:
-    try:
-        cb.ClaudeBatchProvider(deadline=deadline)
-    except cb.ActorConfigurationError as error:
-        assert words in str(error), error
-    else:
-        raise AssertionError("it was made")
-
-
 # --- the rule of auto -----------------------------------------------------------------------------
-
-
-@then("{waiting:d} waiting requests of {described} go live: {live}")
-def _(context: Context, waiting: int, described: str, live: str) -> None:
-    choices: list[Any] = []
-    for each in [] if described == "no run" else described.split(", "):
-        kind, mode, threshold, *rest = each.split()
-        count = int(rest[1]) if rest else 1000
-        choices.append(
-            SimpleNamespace(
-                kind=kind, mode=mode, auto_threshold=int(threshold), request_count=count
-            )
-        )
-    assert goes_live(waiting, choices) is (live == "yes")
 
 
 @then(
@@ -423,3 +355,40 @@ def _(context: Context, seconds: int) -> None:
     changed, _rest = watched.look(seat, time.time())
     ledger.close()
     assert changed, "it was not looked at again"
+
+
+@rule("the margin of a run is")
+def _(
+    time: str, unfinished: int, set_to: str, a_cancelled_batch_took: Any, a_call_took: Any
+) -> float:
+    run: Any = SimpleNamespace(
+        created=1000.0,
+        deadline=1000.0 + parse_duration(time),
+        deadline_margin=parse_duration(set_to) if set_to else None,
+        live_concurrency=8,
+    )
+    return round(margin_of(run, unfinished, Experience(a_cancelled_batch_took, a_call_took)), 2)
+
+
+@rule("a run has missed its deadline because of its requests")
+def _(count: int, state: str, batch: str) -> str:
+    standing = {(state, "" if batch == "none" else batch): count}
+    words = missed_because(standing, None)
+    assert missed_because(standing, "no credit") == f"sending is halted (no credit); {words}"
+    return words
+
+
+@rule("waiting requests go live")
+def _(waiting: int, runs: str) -> dict[str, bool]:
+    choices: list[Any] = []
+    for each in [] if runs == "no run" else runs.split(", "):
+        kind, mode, threshold, *rest = each.split()
+        choices.append(
+            SimpleNamespace(
+                kind=kind,
+                mode=mode,
+                auto_threshold=int(threshold),
+                request_count=int(rest[1]) if rest else 1000,
+            )
+        )
+    return {"live": goes_live(waiting, choices)}

@@ -17,6 +17,7 @@ from behave import given, then, use_step_matcher, when
 from behave.runner import Context
 from sqlalchemy import select
 from staging import QUICK, ledger_values, start_api, until
+from tables import rule
 
 import claude_batch as cb
 from claude_batch.actor import documents as document_module
@@ -224,30 +225,31 @@ def _(context: Context, name: str, text: str) -> None:
     check_refused(context, lambda: cb.ActorRequest("a", documents=[name], key="k"), text)
 
 
-@then("to {model} a request about {count:d} PDFs of {pages:d} pages is sent")
-def _(context: Context, model: str, count: int, pages: int) -> None:
+def _many(words: str) -> list[bytes]:
+    count, *numbers = map(int, re.findall(r"\d+", words))
+    if "PDFs" in words:
+        return [papers.pdf("Hello", pages=numbers[0])] * count
+    return [papers.image("png", *numbers)] * count
+
+
+@rule("requests about many documents are encoded")
+def _(context: Context, model: str, documents: str) -> dict[str, Any]:
     context.actor = context.actor.model_copy(update={"model": model})
-    encoded(context, cb.ActorRequest("a", documents=[papers.pdf("Hello", pages=pages)] * count))
+    return _encoded_or_refused(context, _many(documents))
 
 
-@then('to {model} a request about {count:d} PDFs of {pages:d} pages is refused with "{text}"')
-def _(context: Context, model: str, count: int, pages: int, text: str) -> None:
-    context.actor = context.actor.model_copy(update={"model": model})
-    documents = [papers.pdf("Hello", pages=pages)] * count
-    check_refused(context, lambda: cb.ActorRequest("a", documents=documents, key="k"), text)
+@rule("requests about documents are encoded")
+def _(context: Context, documents: Any) -> dict[str, Any]:
+    return _encoded_or_refused(context, documents)
 
 
-@then('a request about {count:d} images of {width:d} by {height:d} pixels is refused with "{text}"')
-def _(context: Context, count: int, width: int, height: int, text: str) -> None:
-    documents = [papers.image("png", width, height)] * count
-    encoded(context, cb.ActorRequest("a", documents=documents[:-1]))
-    check_refused(context, lambda: cb.ActorRequest("a", documents=documents, key="k"), text)
-
-
-@then('a request about {documents} is refused with "{text}"')
-def _(context: Context, documents: str, text: str) -> None:
-    given_as = json.loads(documents)
-    check_refused(context, lambda: cb.ActorRequest("a", documents=given_as, key="k"), text)
+def _encoded_or_refused(context: Context, documents: Any) -> dict[str, Any]:
+    try:
+        encoded(context, cb.ActorRequest("a", documents=documents, key="k"))
+    except cb.InvalidRequestError as error:
+        assert error.key == "k", error
+        raise
+    return {}
 
 
 @then('the document "{name}" is read once for {count:d} requests, and again when it has changed')
@@ -299,10 +301,9 @@ def _(context: Context, name: str, tag: str, mark: str) -> None:
     assert any("Invoice 17" in citation.text for citation in answer.citations), answer.citations
 
 
-@then("the HTML {html} becomes the Markdown {markdown}")
-def _(context: Context, html: str, markdown: str) -> None:
-    found = markdown_of(json.loads(html))
-    assert found == json.loads(markdown), found
+@rule("HTML becomes Markdown")
+def _(html: str) -> str:
+    return json.dumps(markdown_of(json.loads(html)))
 
 
 @given("a DOCX may unpack to {size:d} bytes")

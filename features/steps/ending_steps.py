@@ -10,7 +10,6 @@ from meanwhile_steps import _at
 from sqlalchemy import select
 from staging import ledger_values, until
 
-import claude_batch as cb
 from claude_batch.ledger.schema import requests
 from claude_batch.lifecycle.conversation_driver import Conversations
 from claude_batch.providers import run as run_module
@@ -39,16 +38,6 @@ def _(context: Context, prompt: str) -> None:
 @then("the status does not speak of tools")
 def _(context: Context) -> None:
     assert "tools" not in context.run.status().waiting_for, context.run.status().waiting_for
-
-
-@then('a provider with the setting "{name}" is a TypeError that names it')
-def _(context: Context, name: str) -> None:
-    try:
-        cb.ClaudeBatchProvider(**{name: 1})
-    except TypeError as error:
-        assert f"there is no setting '{name}'" in str(error), error
-    else:
-        raise AssertionError("it was made")
 
 
 @when("two runs are delivered, and the failure of the second is asked again as the first is pruned")

@@ -282,11 +282,6 @@ def _(context: Context, what: str) -> None:
     assert "sk-" not in str(context.error)
 
 
-@when("a provider is made with {settings}")
-def _(context: Context, settings: str) -> None:
-    attempt(context, lambda: cb.ClaudeBatchProvider(**json.loads(settings)))
-
-
 @when("a text is submitted in place of a list")
 def _(context: Context) -> None:
     attempt(context, lambda: context.provider.submit_sync(configuration(), "letters"))
@@ -308,11 +303,6 @@ def _(context: Context) -> None:
 def _(context: Context) -> None:
     for output in ("first.jsonl", "second.jsonl"):
         context.run = context.provider.store(configuration(), ["prompt 0"], output=output)
-
-
-@then("its output is the second")
-def _(context: Context) -> None:
-    assert context.run.status().output == "second.jsonl"
 
 
 @when("the run is waited for without a loop")
@@ -356,17 +346,6 @@ def _(context: Context) -> None:
         return [await other]
 
     context.outcomes = asyncio.run(ask())
-
-
-@then("a mode of no mapping, or with an interval that is none, is refused")
-def _(context: Context) -> None:
-    for wrong in ("often", {"poll_interval": "often"}):
-        try:
-            cb.BatchProcessingMode.model_validate(wrong)
-        except ValueError as error:
-            assert "often" in str(error), error
-        else:
-            raise AssertionError(f"{wrong!r} was taken for a mode")
 
 
 @when("two prompts are asked, each stored while it is still being handed over")

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 from unittest import mock
@@ -18,15 +17,17 @@ import anthropic
 from behave import given, then, use_step_matcher, when
 from behave.runner import Context
 from engine_steps import attempt
+from event_steps import keep_log
 from sandbox_steps import HOUR, MODEL, call, create, end, results, sdk, start
 from sqlalchemy import func, insert, select, update
 from staging import KEY, ledger_values, make_provider, until
+from tables import rule
 
 import claude_batch as cb
 from claude_batch.core.errors import LedgerError
 from claude_batch.ledger import schema, uploaded_files
 from claude_batch.ledger.schema import files as file_table
-from claude_batch.ledger.schema import leaving_files, workspaces
+from claude_batch.ledger.schema import workspaces
 from claude_batch.ledger.store import Ledger
 from claude_batch.lifecycle.calls import CallStore
 from claude_batch.providers.document_upload import is_uploaded
@@ -138,16 +139,11 @@ def _(context: Context, kind: str, text: str) -> None:
     assert error["type"] == kind and text in error["message"], error
 
 
-@when('a form of "{kind}" with "{body}" is posted to the files')
-def _(context: Context, kind: str, body: str) -> None:
+@rule("an upload to the sandbox is answered")
+def _(context: Context, type: str, body: str) -> dict[str, object]:
     sent = body.replace("~", "\r\n").encode()
-    call(context, "POST", "/v1/files", sent, headers={"content-type": kind})
-
-
-@then('the files answer {status:d} and "{text}"')
-def _(context: Context, status: int, text: str) -> None:
-    answer = context.sandbox_answer
-    assert answer.status_code == status and text in answer.text, answer.text
+    call(context, "POST", "/v1/files", sent, headers={"content-type": type})
+    return {"status": context.sandbox_answer.status_code, "says": context.sandbox_answer.text}
 
 
 @then('version "{version}" without the beta is refused, and with it is not')
@@ -172,32 +168,17 @@ def _(context: Context, count: int, limit: int) -> None:
 # The files of runs
 
 
-class Kept(logging.Handler):
-    """What was logged about documents."""
-
-    def __init__(self) -> None:
-        super().__init__(logging.INFO)
-        self.said: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.said.append(record.getMessage())
-
-
 @given('a document "{name}" of {size:d} bytes')
 @when('a document "{name}" of {size:d} bytes')
 def _(context: Context, name: str, size: int) -> None:
     text = "It is a long way to the harbour. "
     (context.tmp / name).write_text((text * (size // len(text) + 1))[:size])
-    logger = logging.getLogger("claude_batch.providers.document_upload")
-    context.kept = Kept()
-    logger.addHandler(context.kept)
-    logger.setLevel(logging.INFO)
-    context.add_cleanup(logger.removeHandler, context.kept)
+    keep_log(context)
 
 
-@then("a document of {size:d} bytes in {uses:d} requests is {which}")
-def _(context: Context, size: int, uses: int, which: str) -> None:
-    assert is_uploaded(size, uses) is (which == "uploaded")
+@rule("a document is uploaded or travels inside,")
+def _(size: int, uses: int) -> dict[str, str]:
+    return {"which": "uploaded" if is_uploaded(size, uses) else "inside"}
 
 
 def questions(context: Context, count: int, name: str) -> list[cb.ActorRequest]:
@@ -254,29 +235,32 @@ def keyless(context: Context, count: int, name: str) -> list[cb.ActorRequest]:
     return [replace(each, key=None) for each in questions(context, count, name)]
 
 
-@when('{count:d} calls about "{name}" are made, at the same time')
-def _(context: Context, count: int, name: str) -> None:
-    in_calls(context, keyless(context, count, name))
+def _in_the_other_order(context: Context, asked: list[cb.ActorRequest]) -> None:
+    # The first call of a process carries the document inside: now it is another one.
+    for each in reversed(asked):
+        context.actor.respond_sync(each)
+    in_calls(context, asked)
 
 
-@when('{count:d} calls about "{name}" are made, at the same time, with an answer looked for')
-def _(context: Context, count: int, name: str) -> None:
+def _looking_for_answers(context: Context, asked: list[cb.ActorRequest]) -> None:
     context.provider.close()
     make_provider(context, reuse=True)
-    in_calls(context, keyless(context, count, name))
+    in_calls(context, [replace(each, key=None) for each in asked])
 
 
-@when('{count:d} calls about "{name}" are made, with keys')
-def _(context: Context, count: int, name: str) -> None:
-    in_calls(context, questions(context, count, name))
+CALLING: dict[str, Callable[[Context, list[cb.ActorRequest]], None]] = {
+    "at the same time": lambda context, asked: in_calls(
+        context, [replace(each, key=None) for each in asked]
+    ),
+    "at the same time, with an answer looked for": _looking_for_answers,
+    "with keys": in_calls,
+    "with keys, in the other order": _in_the_other_order,
+}
 
 
-@when('{count:d} calls about "{name}" are made, with keys, in the other order')
-def _(context: Context, count: int, name: str) -> None:
-    # The first call of a process carries the document inside: now it is another one.
-    for each in reversed(questions(context, count, name)):
-        context.actor.respond_sync(each)
-    in_calls(context, questions(context, count, name))
+@when('{count:d} calls about "{name}" are made, {how}')
+def _(context: Context, count: int, name: str, how: str) -> None:
+    CALLING[how](context, questions(context, count, name))
 
 
 @when('a call about "{name}" asks something else under the key of the last one')
@@ -382,18 +366,6 @@ def _(context: Context, count: int, name: str, filed: int) -> None:
     assert sum(each.file_id is not None for each in cited) == filed, cited
 
 
-@then('the log tells once that "{name}" is uploaded')
-def _(context: Context, name: str) -> None:
-    said = [each for each in context.kept.said if f"{name} (600,000 bytes) is uploaded" in each]
-    assert len(said) == 1 and "request 2 of the run" in said[0], context.kept.said
-
-
-@then('the log tells that "{name}" travels inside, and why')
-def _(context: Context, name: str) -> None:
-    [said] = context.kept.said
-    assert name in said and "403" in said and "is sent inside each request" in said, said
-
-
 @when("the provider is made anew")
 def _(context: Context) -> None:
     context.provider.close()
@@ -437,10 +409,9 @@ def _(context: Context) -> None:
     assert known.file_id == row.file_id, known
 
 
-@then("the first file is the one that is remembered, and the second is to be deleted")
+@then("the first file is the one that is remembered")
 def _(context: Context) -> None:
     assert ledger_values(select(file_table.c.file_id)) == [context.file]
-    assert ledger_values(select(leaving_files.c.file_id)) == ["file_second"]
 
 
 @then("files of a workspace follow it, but for those that are there already")

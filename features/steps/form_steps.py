@@ -32,11 +32,6 @@ def _(context: Context, name: str, words: str) -> None:
     assert Path(name).read_text("utf-8").startswith(words)
 
 
-@then("the command line has printed nothing")
-def _(context: Context) -> None:
-    assert context.ended.stdout == "", context.ended.stdout
-
-
 @then('the folder "{name}" has the files {names}')
 def _(context: Context, name: str, names: str) -> None:
     root = Path(name)
@@ -73,12 +68,6 @@ def _(context: Context, name: str) -> None:
     path = Path(name) / "000002.json"
     path.unlink()
     (path / "inside").mkdir(parents=True)
-
-
-@then('the folder "{name}" has no summary')
-def _(context: Context, name: str) -> None:
-    assert not (Path(name) / "summary.json").exists()
-    assert not list(Path(name).rglob("*.partial"))
 
 
 @then('the files of the folder "{name}" are named')

@@ -61,11 +61,6 @@ def _(context: Context, seconds: float) -> None:
     time.sleep(seconds)
 
 
-@when("a command's environment is changed to {name} = {value}")
-def _(context: Context, name: str, value: str) -> None:
-    os.environ[name] = value
-
-
 @when("the API has the faults")
 def _(context: Context) -> None:
     context.api.set_faults(json.loads(context.text))
@@ -146,17 +141,15 @@ def marks() -> list[Path]:
     return found
 
 
-@when("the high-water marks are lost")
-def _(context: Context) -> None:
-    for mark in marks():
-        mark.unlink()
-
-
-@when("the high-water marks are overwritten")
-def _(context: Context) -> None:
+@when("the high-water marks are {what}")
+def _(context: Context, what: str) -> None:
     for mark in marks():
         assert stat.S_IMODE(mark.stat().st_mode) == 0o600
-        mark.write_text("a letter")
+        if what == "lost":
+            mark.unlink()
+        else:
+            assert what == "overwritten", what
+            mark.write_text("a letter")
 
 
 @when("two copies of the ledger count a POST at the same moment")

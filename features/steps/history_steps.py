@@ -9,13 +9,10 @@ from histories.play import play
 
 
 @when("random histories are played")
-def _(context: Context) -> None:
-    context.broken = play()
-
-
-@when("random histories with live calls are played")
-def _(context: Context) -> None:
-    context.broken = play(live=True)
+@when("random histories with {kind} are played")
+def _(context: Context, kind: str | None = None) -> None:
+    assert kind in (None, "live calls"), kind
+    context.broken = play(live=kind is not None)
 
 
 @then("none of them breaks a promise")

@@ -4,15 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from behave import given, then, when
+from behave import given, then
 from behave.runner import Context
 from hostile_server import Answer
-from hostile_server_steps import run
-from sqlalchemy import select
-from staging import ledger_values
-
-from claude_batch.core.states import BatchState
-from claude_batch.ledger.schema import batches
 
 
 @given("it answers the first {count:d} live calls after {seconds:d} s")
@@ -33,20 +27,9 @@ def _(context: Context, count: int, seconds: int) -> None:
     context.hostile.trick = trick
 
 
-@when("three prompts are run live, and waited for {seconds:d} s")
-def _(context: Context, seconds: int) -> None:
-    context.live = True
-    run(context, "--max-wait", f"{seconds}s")
-
-
 @then("it ended within {seconds:d} s")
 def _(context: Context, seconds: int) -> None:
     assert context.took < seconds, context.took
-
-
-@then("the sending is unknown in the ledger")
-def _(context: Context) -> None:
-    assert ledger_values(select(batches.c.state)) == [BatchState.UNKNOWN]
 
 
 @then("the API has billed three live calls, none twice")

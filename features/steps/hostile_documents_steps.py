@@ -16,6 +16,7 @@ from unittest import mock
 import papers
 from behave import given, then, when
 from behave.runner import Context
+from tables import rule
 
 from claude_batch.actor import office
 from claude_batch.actor.documents import Document, messages_with
@@ -177,32 +178,11 @@ def _(context: Context, name: str) -> None:
     _ask(name)
 
 
-@then("the tokens of a PDF that is {bomb} are not known")
-def _(context: Context, bomb: str) -> None:
-    assert pdf_tokens(BOMBS[bomb]()) is None
-
-
-@then("the tokens of an ordinary PDF are known")
-def _(context: Context) -> None:
-    assert pdf_tokens(papers.pdf("hello"))
-
-
 # The process that reads ---------------------------------------------------------------------------
 
 
 def _limited(name: str, data: bytes = b"", seconds: float = 2.0) -> bytes:
     return run_limited(f"limited_work:{name}", data, seconds=seconds)
-
-
-@then("a limited function that {name} is refused with {kind}: {words}")
-def _(context: Context, name: str, kind: str, words: str) -> None:
-    try:
-        _limited(name)
-    except ValueError as error:
-        assert type(error).__name__ == kind and words in str(error), repr(error)
-    else:
-        raise AssertionError("it was taken")
-    assert _limited("prints", b"what is asked next") == b"what is asked next"
 
 
 def _kill() -> None:
@@ -245,3 +225,19 @@ def _(context: Context) -> None:
 def _(context: Context) -> None:
     with mock.patch.object(sys, "frozen", True, create=True):
         assert int(_limited("pid_of")) == os.getpid()
+
+
+@rule("the tokens of a PDF are known or not,")
+def _(pdf: str) -> dict[str, bool]:
+    data = papers.pdf("hello") if pdf == "ordinary" else BOMBS[pdf]()
+    return {"known": pdf_tokens(data) is not None}
+
+
+@rule("a limited function is refused")
+def _(does: str) -> dict[str, str]:
+    try:
+        _limited(does)
+    except ValueError as error:
+        assert _limited("prints", b"what is asked next") == b"what is asked next"
+        return {"kind": type(error).__name__, "problem": str(error)}
+    raise AssertionError("it was taken")

@@ -14,6 +14,7 @@ from fuzzing.mutations import encoded
 from fuzzing.network import Network
 from fuzzing.play import play
 from fuzzing.readers import REDACTION, read_line, read_message
+from tables import rule
 
 import claude_batch as cb
 from claude_batch.cli.cost_lines import dollars
@@ -25,7 +26,7 @@ from claude_batch.integrations.http_answers import response_of
 from claude_batch.ledger.queries import Answer
 from claude_batch.wire import messages
 from claude_batch.wire.error_table import fault_of_response
-from claude_batch.wire.messages import UnreadableLine, decode_line, decode_message
+from claude_batch.wire.messages import ResultLine, UnreadableLine, decode_line, decode_message
 from claude_batch.wire.pace import Pace, Turn
 from claude_batch.wire.redaction import Redaction
 
@@ -81,40 +82,33 @@ def line_of(message: bytes) -> bytes:
     return b'{"custom_id":"%b","result":{"type":"succeeded","message":%b}}' % (identifier, message)
 
 
-@when("a success comes whose content is {content}")
-def _(context: Context, content: str) -> None:
-    deep = "[" * 150 + "]" * 150
-    fields = {name: value for name, value in MESSAGES[0].items() if name != "content"}
-    raw = encoded(fields)[:-1] + f',"content":{content.replace("DEEP", deep)}}}'.encode()
-    context.message = raw
+def _success(fields: str) -> bytes:
+    kept = {name: MESSAGES[0][name] for name in ("id", "model", "stop_reason", "usage")}
+    words = fields.replace("BRACKETS", "[{" * 500 + '\\"[')
+    words = words.replace("DEEP", "[" * 150 + "]" * 150)
+    return encoded(kept)[:-1] + f",{words}}}".encode()
 
 
-@then("it is malformed, in a batch and live")
-def _(context: Context) -> None:
-    raw = line_of(context.message)
-    assert decode_line(raw).disposition is Disposition.MALFORMED
-    assert decode_line(raw).fault
+@rule("a success with these fields is decoded")
+def _(what: str, fields: str) -> ResultLine:
+    message = _success(fields)
+    raw = line_of(message)
     read_line(raw, Random(0))
+    found = decode_line(raw)
+    if found.disposition is Disposition.FINAL:
+        read_message(message, Random(0))
+        return found
+    assert found.fault, found
     try:
-        decode_message(context.message)
+        decode_message(message)
     except UnreadableLine:
-        return
+        return found
     raise AssertionError("it is taken for a Message")
 
 
 @when("a success comes with {fields}")
 def _(context: Context, fields: str) -> None:
-    kept = {name: MESSAGES[0][name] for name in ("id", "model", "stop_reason", "usage")}
-    words = fields.replace("BRACKETS", "[{" * 500 + '\\"[')
-    context.message = encoded(kept)[:-1] + f",{words}}}".encode()
-
-
-@then("it is an answer in every form")
-def _(context: Context) -> None:
-    raw = line_of(context.message)
-    assert decode_line(raw).disposition is Disposition.FINAL, decode_line(raw)
-    read_line(raw, Random(0))
-    read_message(context.message, Random(0))
+    context.message = _success(fields)
 
 
 @then("its message for the SDK raises MissingResultError, and all else is there")
@@ -144,9 +138,9 @@ def _(context: Context) -> None:
     assert json.loads(answer.content)["error"] == ERRORS[0][1]["error"]
 
 
-@when("an answer says that the limit of requests is {limit}, with {remaining} left")
-def _(context: Context, limit: str, remaining: str) -> None:
-    pace = context.pace = Pace()
+@rule("after an answer with such a limit of requests the next call leaves within a minute,")
+def _(limit: str, remaining: str) -> dict[str, bool]:
+    pace = Pace()
     turn = pace.ask(0.0, pace.cost_of(100, 10), 8)
     assert isinstance(turn, Turn)
     headers = {
@@ -154,12 +148,7 @@ def _(context: Context, limit: str, remaining: str) -> None:
         "anthropic-ratelimit-requests-remaining": remaining,
     }
     pace.answered(0.0, turn, headers, input_tokens=1, output_tokens=1)
-
-
-@then("the next call leaves within a minute")
-def _(context: Context) -> None:
-    found = context.pace.ask(60.0, context.pace.cost_of(100, 10), 8)
-    assert isinstance(found, Turn), found
+    return {"leaves": isinstance(pace.ask(60.0, pace.cost_of(100, 10), 8), Turn)}
 
 
 @given('a server that sets a cookie with the value "{value}"')
@@ -204,7 +193,6 @@ def _(context: Context) -> None:
     assert "xxx" in context.fault.message and KEY[:8] not in context.fault.message, context.fault
 
 
-@then("{nano:d} nano-dollars are written as {exact}, as {short} and rounded as {rounded}")
-def _(context: Context, nano: int, exact: str, short: str, rounded: str) -> None:
-    written = [cost_usd(nano).decode(), write_usd(nano), dollars(nano)]
-    assert written == [exact, short, rounded], written
+@rule("nano-dollars are written")
+def _(nano: int) -> dict[str, str]:
+    return {"exact": cost_usd(nano).decode(), "short": write_usd(nano), "rounded": dollars(nano)}

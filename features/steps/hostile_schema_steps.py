@@ -12,7 +12,6 @@ from typing import Any
 
 from behave import given, then, when
 from behave.runner import Context
-from event_steps import _lines
 from hostile_yaml_steps import bound
 
 from claude_batch.wire.conversation import schema_problem
@@ -141,9 +140,3 @@ def _(context: Context, schema: str) -> None:
     message = json.dumps({"content": [{"type": "text", "text": text}]})
     for _ in range(2):
         assert schema_problem(params, message.encode()) is None
-
-
-@then("the log says once that answers cannot be judged: {words}")
-def _(context: Context, words: str) -> None:
-    lines = _lines(context, "answers cannot be validated by their schema")
-    assert len(lines) == 1 and words in lines[0], lines

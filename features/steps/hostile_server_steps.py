@@ -365,15 +365,10 @@ def _(context: Context) -> None:
     run(context)
 
 
-@when("three prompts are run, and waited for {seconds:d} s")
-def _(context: Context, seconds: int) -> None:
-    run(context, "--max-wait", f"{seconds}s")
-
-
-@when("two prompts are run in a batch each, and waited for {seconds:d} s")
-def _(context: Context, seconds: int) -> None:
-    write_prompts(context, context.prompts[:2])
-    run(context, "--max-requests", "1", "--max-wait", f"{seconds}s")
+@when("{count} prompts are run with {flags}")
+def _(context: Context, count: str, flags: str) -> None:
+    write_prompts(context, context.prompts[: {"two": 2, "three": 3}[count]])
+    run(context, *flags.split())
 
 
 @when("the run is resumed")
@@ -456,14 +451,9 @@ def _(context: Context, fault: str) -> None:
     assert [line["error"]["type"] for line in lines if not line["ok"]] == [fault], lines
 
 
-@then("the key is neither on the screen nor in the ledger")
-def _(context: Context) -> None:
-    not_seen(context, KEY)
-
-
-@then("the password is neither on the screen nor in the ledger")
-def _(context: Context) -> None:
-    not_seen(context, "open-sesame-42")
+@then("the {secret} is neither on the screen nor in the ledger")
+def _(context: Context, secret: str) -> None:
+    not_seen(context, {"key": KEY, "password": "open-sesame-42"}[secret])
 
 
 def not_seen(context: Context, secret: str) -> None:
@@ -496,11 +486,6 @@ def _(context: Context) -> None:
     ask_all(context)
 
 
-@when("the same three prompts are asked from Python")
-def _(context: Context) -> None:
-    ask_all(context)
-
-
 @then("the second is a MalformedAnswerError that holds its line and its cost")
 def _(context: Context) -> None:
     first, second, third = context.results
@@ -514,11 +499,6 @@ def _(context: Context) -> None:
     # Its usage can be read, so it is priced like the two others.
     assert total.unpriced_answers == 0 and total.results["succeeded"] == 3, total
     assert total.cost > 0, total
-
-
-@then("nothing more was sent")
-def _(context: Context) -> None:
-    assert context.api.billing_summary()["requests"] == 3
 
 
 @when("what is malformed is retried")

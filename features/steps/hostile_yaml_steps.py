@@ -62,16 +62,13 @@ def hostile_yaml(what: str) -> str:
     }[what]
 
 
-@given("a hostile actor file with {what}")
-def _(context: Context, what: str) -> None:
-    text = f"# line 1\nmodel: claude-haiku-4-5\n{hostile_yaml(what)}\n"
-    (context.tmp / "hostile.yaml").write_text(text, "utf-8")
-
-
-@given("a hostile price file with {what}")
-def _(context: Context, what: str) -> None:
-    text = f"# line 1\n# line 2\n{hostile_yaml(what)}\n"
-    (context.tmp / "prices.yaml").write_text(text, "utf-8")
+@given("a hostile {kind} file with {what}")
+def _(context: Context, kind: str, what: str) -> None:
+    name, head = {
+        "actor": ("hostile.yaml", "# line 1\nmodel: claude-haiku-4-5\n"),
+        "price": ("prices.yaml", "# line 1\n# line 2\n"),
+    }[kind]
+    (context.tmp / name).write_text(f"{head}{hostile_yaml(what)}\n", "utf-8")
     (context.tmp / "asks.jsonl").write_text('"one"\n')
 
 

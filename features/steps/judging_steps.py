@@ -9,7 +9,9 @@ import shapes
 from behave import then
 from behave.runner import Context
 from event_steps import _lines
+from output_steps import answer_of
 from pydantic import create_model
+from tables import rule
 
 import claude_batch as cb
 from claude_batch.actor.output import output_format_of
@@ -17,20 +19,17 @@ from claude_batch.actor.request import RequestEncoder
 from claude_batch.actor.response import OutputJudge
 
 
-@then("its validation as a Flat is {what}")
-def _(context: Context, what: str) -> None:
-    response = context.actor_response.with_output(output_format_of(shapes.Flat))
+@rule("answers asked for as a Flat are judged")
+def _(text: str, stop_reason: str) -> dict[str, str]:
+    flat = output_format_of(shapes.Flat)
+    response = answer_of([text], stop_reason).with_output(flat)
     try:
         response.validate()
     except cb.OutputValidationError:
-        assert what == "refused"
+        validation = "refused"
     else:
-        assert what == "put off"
-
-
-@then('its judge says "{words}"')
-def _(context: Context, words: str) -> None:
-    assert OutputJudge(output_format_of(shapes.Flat))(context.actor_response.raw) == words
+        validation = "put off"
+    return {"validation": validation, "problem": OutputJudge(flat)(response.raw) or ""}
 
 
 @then("a result that failed is the same failure when it is read as a Flat")

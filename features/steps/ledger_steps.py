@@ -13,8 +13,9 @@ from pathlib import Path
 from behave import given, then, when
 from behave.runner import Context
 from sqlalchemy import func, insert, select, update
+from tables import rule
 
-from claude_batch.core.errors import LedgerError
+from claude_batch.core.errors import ActorError, LedgerError
 from claude_batch.core.ids import new_request_id
 from claude_batch.core.settings import BatchProcessingMode
 from claude_batch.ledger import enqueue, halts, submissions
@@ -105,9 +106,13 @@ def _(context: Context) -> None:
     open_badly(context, str(context.path))
 
 
-@when("the location {location} is opened as a ledger")
-def _(context: Context, location: str) -> None:
-    open_badly(context, location)
+@rule("locations are opened as ledgers")
+def _(context: Context, location: str) -> Ledger:
+    try:
+        return opened(context, location)
+    except ActorError as error:
+        assert isinstance(error, LedgerError), repr(error)
+        raise
 
 
 def open_badly(context: Context, location: str) -> None:

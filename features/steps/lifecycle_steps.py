@@ -14,6 +14,7 @@ from behave import given, then, when
 from behave.runner import Context
 from sqlalchemy import select, update
 from staging import KEY, ledger_values, make_provider, until
+from tables import rule
 
 import claude_batch as cb
 from claude_batch.core.states import RequestState
@@ -141,29 +142,6 @@ def _(context: Context, versions: str) -> None:
 # Polling
 
 
-@then("a batch of age {age:g} is checked again after {wait:g} seconds")
-def _(context: Context, age: float, wait: float) -> None:
-    assert next_check(age, 30.0, 300.0) == wait
-
-
-@then("a check planned for 10 is due at 10, and at 9 it is not")
-def _(context: Context) -> None:
-    assert is_due(10.0, 300.0, 10.0)
-    assert not is_due(10.0, 300.0, 9.0)
-
-
-@then("a check planned for 5000 with a longest interval of 300 is due at 10")
-def _(context: Context) -> None:
-    assert is_due(5000.0, 300.0, 10.0)
-
-
-@then("a batch that was submitted in the future has no negative age")
-def _(context: Context) -> None:
-    assert age_of(5000.0, 10.0) == 0.0
-    assert age_of(None, 10.0) == 0.0
-    assert age_of(4.0, 10.0) == 6.0
-
-
 @then("the list was used to check several batches")
 def _(context: Context) -> None:
     calls = [(call["method"], call["path"]) for call in context.api.log()]
@@ -186,17 +164,6 @@ def _(context: Context) -> None:
     context.run = context.provider.open_run(other.id)
 
 
-@then("the other run is answered")
-def _(context: Context) -> None:
-    [result] = list(context.run.results_sync())
-    assert result.ok
-
-
-@then("the API was not asked to cancel anything")
-def _(context: Context) -> None:
-    assert not [call for call in context.api.log() if call["path"].endswith("/cancel")]
-
-
 # Packing
 
 
@@ -207,39 +174,20 @@ class Terms:
     max_poll_interval: float = 300.0
 
 
-@given("{count:d} queued requests of {size:d} bytes")
-def _(context: Context, count: int, size: int) -> None:
-    context.queued = [(n + 1, size, "run-a") for n in range(count)]
-    context.terms = {"run-a": Terms()}
+@rule("of queued requests a cut takes as many")
+def _(requests: int, bytes_of_each: int, most_requests: int, most_bytes: int) -> int | None:
+    queued = [(seq, bytes_of_each, "run") for seq in range(1, requests + 1)]
+    cut = plan_cut(queued, {"run": Terms()}, max_requests=most_requests, max_body=most_bytes)
+    if cut is None:
+        return None
+    assert cut.last_seq == cut.count and cut.params_bytes == cut.count * bytes_of_each, cut
+    return cut.count
 
 
-@given("queued requests of runs with max_requests 5, 2 and 9")
-def _(context: Context) -> None:
-    context.queued = [(1, 1, "a"), (2, 1, "b"), (3, 1, "c")]
-    context.terms = {"a": Terms(5, 30.0), "b": Terms(2, 7.0, 70.0), "c": Terms(9, 1.0)}
-
-
-@when("a cut is planned with at most {requests:d} requests and {size:d} bytes")
-def _(context: Context, requests: int, size: int) -> None:
-    context.cut = plan_cut(context.queued, context.terms, max_requests=requests, max_body=size)
-
-
-@when("a cut is planned")
-def _(context: Context) -> None:
-    context.cut = plan_cut(context.queued, context.terms)
-
-
-@then("the cut has {count:d} requests")
-def _(context: Context, count: int) -> None:
-    assert context.cut is not None
-    assert context.cut.count == count, context.cut
-    assert context.cut.last_seq == count
-    assert context.cut.params_bytes == sum(size for _, size, _ in context.queued[:count])
-
-
-@then("its poll interval is the shortest of the runs in it")
-def _(context: Context) -> None:
-    assert (context.cut.poll_interval, context.cut.max_poll_interval) == (7.0, 70.0)
+@rule("of runs with these settings, one request each, a cut is")
+def _(runs: list[dict[str, float]]) -> Any:
+    queued = [(number, 1, str(number)) for number in range(1, len(runs) + 1)]
+    return plan_cut(queued, {str(n): Terms(**run) for n, run in enumerate(runs, 1)})
 
 
 @then("a lane is cut as a whole exactly where a cut takes all of it")
@@ -258,11 +206,6 @@ def _(context: Context) -> None:
         wholes += whole is not None
     assert 0 < wholes < 300, wholes
     assert whole_cut(0, 0, 0, {}) is None
-
-
-@then("there is no cut")
-def _(context: Context) -> None:
-    assert context.cut is None
 
 
 @then("the length of a body of 0 to 5 requests equals the bytes that are sent")
@@ -292,16 +235,6 @@ def _(context: Context, count: int) -> None:
         soon = {"poll_interval": 0.05, "max_poll_interval": 0.1}
         tx.execute(update(batches).values(not_found_since=then, next_check=then + 60, **soon))
     ledger.close()
-
-
-@then(
-    "a batch that was not found since {since}, planned for {planned}, looked at {now:d} when the "
-    "API's clock shows {server:d}, counts as missing since {told:d}"
-)
-def _(context: Context, since: str, planned: str, now: int, server: int, told: int) -> None:
-    before, at = (None if each == "none" else float(each) for each in (since, planned))
-    found = missing_since(before, at, now=float(now), server_now=float(server), after=86400.0)
-    assert found == told, found
 
 
 @when("the run is taken up again")
@@ -375,10 +308,32 @@ def _(context: Context) -> None:
     ledger.close()
 
 
-@then("a batch whose times are missing or no times has none")
-def _(context: Context) -> None:
-    assert RemoteBatch("b", "in_progress").created is None
-    assert RemoteBatch("b", "ended", ended_at="yesterday").ended is None
-    told = RemoteBatch("b", "ended", ended_at="2026-11-21T10:00:00Z")
-    assert told.ended == 1795255200.0
-    assert RequestCounts(succeeded=1, errored=2, canceled=3, expired=4).finished == 10
+@rule("batches are checked again")
+def _(age: float) -> dict[str, float]:
+    return {"wait": next_check(age, 30.0, 300.0)}
+
+
+@rule("planned checks are due")
+def _(planned_for: float, longest_interval: float, now: float) -> bool:
+    return is_due(planned_for, longest_interval, now)
+
+
+@rule("the age of a batch is counted")
+def _(submitted: Any, now: float) -> float:
+    return age_of(submitted, now)
+
+
+@rule("a batch that is not found counts as missing")
+def _(since: Any, planned: Any, now: float, server_clock: float) -> float:
+    return missing_since(since, planned, now=now, server_now=server_clock, after=86400.0)
+
+
+@rule("the times of a batch at the API are read")
+def _(batch: dict[str, Any]) -> dict[str, object]:
+    found = RemoteBatch(**batch)
+    return {"created": found.created or "unknown", "ended": found.ended or "unknown"}
+
+
+@rule("the counts of a batch at the API are read")
+def _(counts: dict[str, int]) -> RequestCounts:
+    return RequestCounts(**counts)

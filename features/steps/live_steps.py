@@ -6,26 +6,22 @@ import asyncio
 import contextlib
 import json
 import os
-import signal
 import socket
-import sys
 import threading
 import time
-import types
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 from behave import given, then, use_step_matcher, when
 from behave.runner import Context
+from tables import rule
 
 from claude_batch.actor.configuration import ActorConfiguration
 from claude_batch.actor.request import ActorRequest
 from claude_batch.actor.response import ActorResponse, ActorResult
 from claude_batch.core.errors import (
     AccountHaltedError,
-    ActorConfigurationError,
     ActorError,
-    EngineStoppedError,
     InvalidRequestError,
     LiveRequestError,
 )
@@ -72,36 +68,9 @@ def _(context: Context, settings: str) -> None:
     _provide(context, **json.loads(settings))
 
 
-@given("a live provider of key none")
-def _(context: Context) -> None:
-    _provide(context, api_key=None)
-
-
-@given("a live provider of key in the variable {name}")
-def _(context: Context, name: str) -> None:
-    _provide(context, api_key=None, api_key_env=name)
-
-
-@given('a live provider of key "{key}"')
-def _(context: Context, key: str) -> None:
-    context.live_secret = key.replace("\\n", "\n")
-    _provide(context, api_key=context.live_secret)
-
-
 @given("the live actor has the options {options}")
 def _(context: Context, options: str) -> None:
     context.live_actor = context.live_actor.model_copy(update={"options": json.loads(options)})
-
-
-@given('the live environment variable "{name}" is "{value}"')
-def _(context: Context, name: str, value: str) -> None:
-    os.environ[name] = value
-
-
-@given("the live environment names the server")
-def _(context: Context) -> None:
-    os.environ["CLAUDE_BATCH_BASE_URL"] = context.live_server.url
-    _provide(context, base_url=None)
 
 
 @given("the live server takes {milliseconds:d} ms to answer")
@@ -120,8 +89,9 @@ def _(context: Context, fault: str) -> None:
 
 
 @given("the live server answers the first call with the fault {fault}")
-def _(context: Context, fault: str) -> None:
-    _faults(context, fault, nth=1)
+@given("the live server answers the first {times:d} calls with the fault {fault}")
+def _(context: Context, fault: str, times: int = 1) -> None:
+    _faults(context, fault, times=times)
 
 
 # --- single calls ---------------------------------------------------------------------------------
@@ -140,13 +110,11 @@ def _ask(context: Context, request: Any) -> ActorResponse:
 
 
 @when('the live actor is asked "{prompt}"')
-def _(context: Context, prompt: str) -> None:
-    _keep(context, lambda: _ask(context, prompt))
-
-
-@when('the live actor is asked "{prompt}" synchronously')
-def _(context: Context, prompt: str) -> None:
-    _keep(context, lambda: context.live_provider.respond_sync(context.live_actor, prompt))
+@when('the live actor is asked "{prompt}" {how:w}')
+def _(context: Context, prompt: str, how: str = "") -> None:
+    respond = context.live_provider.respond_sync
+    sync = how == "synchronously"
+    _keep(context, lambda: respond(context.live_actor, prompt) if sync else _ask(context, prompt))
 
 
 @when("the live actor is asked synchronously inside a running event loop, once and for many")
@@ -218,12 +186,6 @@ def _(context: Context, version: str, beta: str) -> None:
     assert call["headers"]["anthropic-version"] == version, call
     assert call["headers"]["anthropic-beta"] == beta, call
     assert "betas" not in context.live_responder.params[0]
-
-
-@then("the live server was called {count:d} times")
-def _(context: Context, count: int) -> None:
-    assert context.live_error is None, context.live_error
-    assert len(_calls(context)) == count, _calls(context)
 
 
 @then('the live server was sent the models "{models}"')
@@ -444,11 +406,6 @@ def _(context: Context, limit: int, left: int) -> None:
     context.live_server.set_faults({"rate_limits": limits})
 
 
-@given("the live server answers the first {count:d} calls with the fault {fault}")
-def _(context: Context, count: int, fault: str) -> None:
-    _faults(context, fault, times=count)
-
-
 @when(
     "{count:d} live providers with the same key are asked for all of {prompts:d} prompts each {how}"
 )
@@ -480,11 +437,6 @@ def _(context: Context, count: int) -> None:
     assert all(result.unwrap().text for result in context.live_results)
     refused = [call for call in _calls(context) if call["status"] == 429]
     assert len(refused) <= count, len(refused)
-
-
-@then("the live server has refused {count:d} calls")
-def _(context: Context, count: int) -> None:
-    assert [call["status"] for call in _calls(context)] == [429] * count
 
 
 @then("no live call came within {seconds:g} seconds of the last refusal")
@@ -553,23 +505,6 @@ def _(context: Context) -> None:
 # --- failures -------------------------------------------------------------------------------------
 
 
-@then('the live call halted for "{reason}", with the error type "{kind}"')
-def _(context: Context, reason: str, kind: str) -> None:
-    error = context.live_error
-    assert isinstance(error, AccountHaltedError), repr(error)
-    assert (error.reason, error.error_type) == (reason, kind), vars(error)
-    assert "request-id" in str(error), error
-
-
-@then('the live call halted for "{reason}" with the words "{words}", and the key is not told')
-def _(context: Context, reason: str, words: str) -> None:
-    error = context.live_error
-    assert isinstance(error, AccountHaltedError) and error.reason == reason, repr(error)
-    assert words in str(error), error
-    assert "secret" not in repr(error)
-    assert _calls(context) == []
-
-
 @then(
     'all {count:d} live results are halted for "{reason}", and the server was called '
     "at most {calls:d} times"
@@ -585,49 +520,62 @@ def _(context: Context, count: int, reason: str, calls: int) -> None:
 use_step_matcher("re")
 
 
-@then(
-    r'the live call failed with status (?P<status>\d*), type "(?P<kind>\w*)" '
-    r'and the words "(?P<words>.*)"'
-)
-def _(context: Context, status: str, kind: str, words: str) -> None:
-    error = context.live_error
-    assert isinstance(error, LiveRequestError), repr(error)
-    assert error.status == (int(status) if status else None), vars(error)
-    assert error.error_type == (kind or None), vars(error)
-    assert words in str(error) and "\n" not in str(error), error
-    assert len(_calls(context)) == 1, "it was retried, or followed"
-
-
 use_step_matcher("parse")
 
 
-@then("the live call failed, may have been billed, and was made once")
-def _(context: Context) -> None:
+@rule("a live call ends")
+def _(
+    context: Context,
+    settings: dict[str, Any] | None = None,
+    options: dict[str, Any] | None = None,
+    environment: dict[str, str] | None = None,
+    each_call_meets: Any = None,
+    the_first_call_meets: Any = None,
+) -> dict[str, object]:
+    fault = each_call_meets or the_first_call_meets
+    if fault:
+        _faults(context, json.dumps(fault), **({} if each_call_meets else {"nth": 1}))
+    else:
+        context.live_server.clear_faults()
+    context.live_actor = context.live_actor.model_copy(update={"options": options or {}})
+    before, earlier = dict(os.environ), len(_calls(context))
+    url = context.live_server.url
+    given = {name: url if v == "the server" else v for name, v in (environment or {}).items()}
+    os.environ.update(given)
+    try:
+        _provide(context, **(settings or {}))
+        _keep(context, lambda: _ask(context, "Say hello"))
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+        context.live_provider.close()
+    calls = _calls(context)[earlier:]
     error = context.live_error
-    assert isinstance(error, LiveRequestError) and error.may_be_billed, repr(error)
-    assert "may have been processed and billed, so it was not retried" in str(error), error
-    assert len(_calls(context)) == 1, _calls(context)
+    if error is None:
+        assert context.live_answer.text == "answer to Say hello", context.live_answer
+        return {"ends_with": "an answer", "calls": len(calls), "says": None}
+    # One line, without the key.
+    assert "secret" not in repr(error) and "\n" not in str(error), error
+    named = getattr(error, "request_id", None)
+    found = {
+        "ends_with": type(error).__name__,
+        "calls": len(calls),
+        "says": str(error),
+        "names_the_call": named is not None and named == calls[-1]["request_id"],
+    }
+    return {**vars(error), **found}
 
 
-@then("a live chat model made with {settings} and {arguments} retries {times:d} times")
-def _(context: Context, settings: str, arguments: str, times: int) -> None:
-    _provide(context, **json.loads(settings))
-    model = context.live_provider.create_chat_model("claude-haiku-4-5", **json.loads(arguments))
-    assert model.max_retries == times, model.max_retries
+@rule("a live chat model retries")
+def _(context: Context, settings: dict[str, Any], arguments: dict[str, Any]) -> dict[str, int]:
+    _provide(context, **settings)
+    model = context.live_provider.create_chat_model("claude-haiku-4-5", **arguments)
+    return {"times": model.max_retries}
 
 
-@then('the live call failed with status none and the words "{words}"')
-def _(context: Context, words: str) -> None:
-    error = context.live_error
-    assert isinstance(error, LiveRequestError) and error.status is None, repr(error)
-    assert words in str(error), error
-
-
-@then('the live call failed with the words "{words}"')
-def _(context: Context, words: str) -> None:
-    assert isinstance(context.live_error, LiveRequestError | ActorConfigurationError), repr(
-        context.live_error
-    )
+@then('the live call failed as {name} with the words "{words}"')
+def _(context: Context, name: str, words: str) -> None:
+    assert type(context.live_error).__name__ == name, repr(context.live_error)
     assert words in str(context.live_error), context.live_error
 
 
@@ -639,16 +587,10 @@ def _(context: Context, status: int) -> None:
     assert len(_calls(context)) == 3, _calls(context)
 
 
-@then("the live failure's request id is that of the server's log")
-def _(context: Context) -> None:
-    [call] = _calls(context)
-    assert context.live_error.request_id == call["request_id"] and call["request_id"]
-
-
-@then("a live call of {model} with max_tokens {tokens:d} may be silent for {seconds:d} seconds")
-def _(context: Context, model: str, tokens: int, seconds: int) -> None:
+@rule("a live call may be silent")
+def _(context: Context, model: str, max_tokens: int) -> dict[str, float]:
     seen: list[Any] = []
-    changes = {"model": model, "options": {"max_tokens": tokens}}
+    changes = {"model": model, "options": {"max_tokens": max_tokens}}
     actor = context.live_actor.model_copy(update=changes)
 
     async def run() -> None:
@@ -666,206 +608,5 @@ def _(context: Context, model: str, tokens: int, seconds: int) -> None:
     except LiveRequestError as error:
         assert str(error) == "enough", error
     [timeout] = seen
-    assert timeout.read == seconds and timeout.connect == 10, timeout
-
-
-@then('the live request was invalid: "{text}", and the server was not called')
-def _(context: Context, text: str) -> None:
-    assert isinstance(context.live_error, InvalidRequestError), repr(context.live_error)
-    assert text in str(context.live_error), context.live_error
-    assert _calls(context) == []
-
-
-@then('a live provider made with {settings} is refused with "{text}"')
-def _(context: Context, settings: str, text: str) -> None:
-    try:
-        ClaudeProvider(**json.loads(settings))
-    except ActorConfigurationError as error:
-        assert text in str(error), error
-    else:
-        raise AssertionError("it was made")
-
-
-# --- life and death -------------------------------------------------------------------------------
-
-
-def _live_threads() -> int:
-    return sum(thread.name == "claude-live" for thread in threading.enumerate())
-
-
-@when("the live provider is used and closed, in every way")
-def _(context: Context) -> None:
-    before = _live_threads()
-    _ask(context, "hello")
-    assert _live_threads() == before + 1
-    context.live_provider.close()
-    context.live_provider.close()
-    assert context.live_provider.closed and _live_threads() == before
-
-    async def inside() -> None:
-        async with ClaudeProvider(base_url=context.live_server.url, api_key="k") as provider:
-            assert (await provider.respond(context.live_actor, "hello")).text
-        assert provider.closed
-
-    asyncio.run(inside())
-    with ClaudeProvider(base_url=context.live_server.url, api_key="k") as provider:
-        assert provider.respond_sync(context.live_actor, "hello").text
-    assert provider.closed and _live_threads() == before
-    _keep(context, lambda: _ask(context, "hello"))
-
-
-@then('the live call was refused with "{text}"')
-def _(context: Context, text: str) -> None:
-    assert isinstance(context.live_error, ActorConfigurationError), repr(context.live_error)
-    assert text in str(context.live_error)
-
-
-@then("an unused live provider closes, and has started no thread")
-def _(context: Context) -> None:
-    before = _live_threads()
-    provider = ClaudeProvider(api_key="k")
-    assert not provider.closed
-    provider.close()
-    assert provider.closed and _live_threads() == before
-
-
-def _close_soon(context: Context) -> threading.Thread:
-    def close() -> None:
-        _until_called(context)
-        context.live_provider.close()
-
-    thread = threading.Thread(target=close)
-    thread.start()
-    return thread
-
-
-def _until_called(context: Context) -> None:
-    """Until the server holds a call: a hang is logged when it ends, so its counter is asked."""
-    for _ in range(400):
-        counters = context.live_server._call("GET", "/sandbox/faults/counters")
-        if '"fired":1' in json.dumps(counters).replace(" ", ""):
-            return
-        time.sleep(0.01)
-    raise AssertionError(f"the server was never called: {counters}")
-
-
-@when("the live provider is closed while a call waits asynchronously")
-def _(context: Context) -> None:
-    closing = _close_soon(context)
-    _keep(context, lambda: _ask(context, "hello"))
-    closing.join()
-
-
-@when("the live provider is closed while a call waits synchronously")
-def _(context: Context) -> None:
-    closing = _close_soon(context)
-    _keep(context, lambda: context.live_provider.respond_sync(context.live_actor, "hello"))
-    closing.join()
-
-
-@then('the live call was ended with "{text}"')
-def _(context: Context, text: str) -> None:
-    assert isinstance(context.live_error, EngineStoppedError), repr(context.live_error)
-    assert text in str(context.live_error)
-
-
-def _running_calls(provider: ClaudeProvider) -> int:
-    assert provider._thread is not None
-    return len(asyncio.all_tasks(provider._thread._loop))
-
-
-def _until_idle(provider: ClaudeProvider) -> None:
-    for _ in range(200):
-        if _running_calls(provider) == 0:
-            return
-        time.sleep(0.01)
-    raise AssertionError("the call still runs")
-
-
-@then("cancelling a live call raises CancelledError, and the provider goes on")
-def _(context: Context) -> None:
-    provider = context.live_provider
-
-    async def run() -> None:
-        call = asyncio.ensure_future(provider.respond(context.live_actor, "hello"))
-        await asyncio.to_thread(_until_called, context)
-        assert _running_calls(provider) == 1
-        call.cancel()
-        try:
-            await call
-        except asyncio.CancelledError:
-            return
-        raise AssertionError("it was not cancelled")
-
-    asyncio.run(run())
-    _until_idle(provider)
-    context.live_server.clear_faults()
-    assert _ask(context, "again").text == "answer to again"
-
-
-@then("an interrupt during a synchronous live call cancels the call")
-def _(context: Context) -> None:
-    provider = context.live_provider
-
-    def interrupt() -> None:
-        _until_called(context)
-        os.kill(os.getpid(), signal.SIGINT)
-
-    thread = threading.Thread(target=interrupt)
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        thread.start()
-        provider.respond_sync(context.live_actor, "hello")
-    except KeyboardInterrupt:
-        _until_idle(provider)
-    else:
-        raise AssertionError("it was answered")
-    finally:
-        thread.join()
-        signal.signal(signal.SIGINT, before)
-
-
-@then("a forked child of the live provider is answered too")
-def _(context: Context) -> None:
-    reading, writing = os.pipe()
-    child = os.fork()
-    if child == 0:  # pragma: no cover - another process
-        try:
-            answer = context.live_provider.respond_sync(context.live_actor, "from the child")
-            os.write(writing, answer.text.encode())
-            context.live_provider.close()
-        finally:
-            os._exit(0)
-    os.close(writing)
-    with os.fdopen(reading, "rb") as pipe:
-        said = pipe.read().decode()
-    os.waitpid(child, 0)
-    assert said == "answer to from the child", said
-    assert _ask(context, "again").text == "answer to again"
-
-
-@then("the live provider's chat model is made with its server, its key and the caller's words")
-def _(context: Context) -> None:
-    asked: list[Any] = []
-
-    def create_live_chat_model(model: str, **words: Any) -> str:
-        asked.append((model, words))
-        return "the chat model"
-
-    name = "claude_batch.integrations.langchain"
-    before = sys.modules.get(name)
-    stand_in = types.ModuleType(name)
-    stand_in.create_live_chat_model = create_live_chat_model  # type: ignore[attr-defined]
-    sys.modules[name] = stand_in
-    try:
-        made = context.live_provider.create_chat_model("m", temperature=0.5, max_tokens=3)
-    finally:
-        if before is None:
-            del sys.modules[name]
-        else:
-            sys.modules[name] = before
-    assert made == "the chat model"
-    url = context.live_server.url
-    words = {"temperature": 0.5, "base_url": url, "api_key": "k-live", "max_tokens": 3}
-    words["max_retries"] = 0
-    assert asked == [("m", words)], asked
+    assert timeout.connect == 10, timeout
+    return {"seconds": timeout.read}

@@ -10,6 +10,7 @@ from behave import given, then, when
 from behave.runner import Context
 from sqlalchemy import func, insert, select
 from staging import until
+from tables import rule
 
 from claude_batch.ledger.schema import params
 from claude_batch.ledger.store import Ledger
@@ -42,27 +43,22 @@ def _(context: Context) -> None:
     context.moved = context.ledger.checkpoint()
 
 
-@then("all of it is in the file, and the log begins anew with the next write")
+@then("the log begins anew with the next write")
 def _(context: Context) -> None:
-    assert context.moved and size(context) > 6 * MIB, size(context)
+    assert context.moved
     before = size(context, "-wal")
     write(context, 100, 2)
     assert size(context, "-wal") == before
 
 
-@then("there was nothing to do")
-def _(context: Context) -> None:
-    assert not context.moved and size(context) < MIB
-
-
-@then("the file has hardly grown")
-def _(context: Context) -> None:
-    assert size(context) < MIB, size(context)
-
-
-@then("the log has stayed under {mib:d} MiB")
-def _(context: Context, mib: int) -> None:
-    assert size(context, "-wal") < mib * MIB, size(context, "-wal")
+@then("the ledger's {part} has {bound} than {mib:d} MiB")
+def _(context: Context, part: str, bound: str, mib: int) -> None:
+    suffix = {"file": "", "log": "-wal"}[part]
+    if bound == "less":
+        assert size(context, suffix) < mib * MIB, size(context, suffix)
+    else:
+        # Who drives may move the log a moment later.
+        assert bound == "more" and until(lambda: size(context, suffix) > mib * MIB)
 
 
 @when("somebody else opens, reads and closes it")
@@ -73,19 +69,14 @@ def _(context: Context) -> None:
     other.close()
 
 
-@then("the log is still there")
-def _(context: Context) -> None:
-    assert size(context, "-wal") > 5 * MIB and size(context) < MIB
-
-
 @when("the ledger is closed")
 def _(context: Context) -> None:
     context.ledger.close()
 
 
-@then("the log is gone, and everything is in the file")
+@then("the ledger's log is gone")
 def _(context: Context) -> None:
-    assert not Path(f"{context.path}-wal").exists() and size(context) > 6 * MIB
+    assert not Path(f"{context.path}-wal").exists()
 
 
 @when("a run of {count:d} prompts of {mib:d} MiB is answered")
@@ -95,17 +86,11 @@ def _(context: Context, count: int, mib: int) -> None:
     assert all(result.ok for result in context.actor.respond_all_sync(prompts))
 
 
-@then("the driver has moved the log into the file")
-def _(context: Context) -> None:
-    until(lambda: size(context) > 9 * MIB)
-
-
-@then("a connection on {platform} has synchronous FULL, and fullfsync {full:d}")
-def _(context: Context, platform: str, full: int) -> None:
+@rule("a ledger's connection has the pragmas")
+def _(context: Context, platform: str) -> dict[str, object]:
     with mock.patch("sys.platform", platform):
-        ledger = Ledger(str(context.tmp / "flushed.db"))
+        ledger = Ledger(str(context.tmp / f"{platform}.db"))
     context.add_cleanup(ledger.close)
     with ledger.read() as tx:
-        assert tx.exec_driver_sql("PRAGMA synchronous").scalar() == 2
-        assert tx.exec_driver_sql("PRAGMA journal_mode").scalar() == "wal"
-        assert tx.exec_driver_sql("PRAGMA fullfsync").scalar() == full
+        names = ("journal_mode", "synchronous", "fullfsync")
+        return {name: tx.exec_driver_sql(f"PRAGMA {name}").scalar() for name in names}

@@ -10,11 +10,11 @@ import urllib.request
 from collections.abc import Callable
 
 import anthropic
-from behave import then, when
+from behave import when
 from behave.runner import Context
 from lifecycle_steps import packed
 from sqlalchemy import select, update
-from staging import KEY, ledger_values, until
+from staging import KEY, until
 
 from claude_batch.core import crash_points
 from claude_batch.core.crash_points import CrashPoint
@@ -82,26 +82,6 @@ def _at(context: Context, point: str, what: Callable[[Context], None]) -> None:
     crash_points.on_reach = come
 
 
-@when("at {point} sending is halted")
-def _(context: Context, point: str) -> None:
-    _at(context, point, _halt)
-
-
-@when("at {point} a copy of the ledger has sent as many batches")
-def _(context: Context, point: str) -> None:
-    _at(context, point, _copy_sends)
-
-
-@when("at {point} the ledger falls behind its mark")
-def _(context: Context, point: str) -> None:
-    _at(context, point, _fall_behind)
-
-
-@when("at {point} the driver is stopped")
-def _(context: Context, point: str) -> None:
-    _at(context, point, _stop)
-
-
 def _collect_first(context: Context) -> None:
     """Store what the API's only batch has answered, as the collector does."""
     with anthropic.Anthropic(api_key=KEY, base_url=context.api.url, max_retries=0) as client:
@@ -120,19 +100,20 @@ def _collect_first(context: Context) -> None:
             collected_batches.add_results(tx, first, [found])
 
 
-@when("at {point} the first sending's answers are collected")
-def _(context: Context, point: str) -> None:
-    _at(context, point, _collect_first)
+EVENTS: dict[str, Callable[[Context], None]] = {
+    "sending is halted": _halt,
+    "a copy of the ledger has sent as many batches": _copy_sends,
+    "the ledger falls behind its mark": _fall_behind,
+    "the driver is stopped": _stop,
+    "the first sending's answers are collected": _collect_first,
+    "the disk has taken 0.3 seconds": lambda _: time.sleep(0.3),
+    "the run is cancelled": lambda context: context.run.cancel_sync(),
+}
 
 
-@when("at {point} the disk has taken {seconds:g} seconds")
-def _(context: Context, point: str, seconds: float) -> None:
-    _at(context, point, lambda _: time.sleep(seconds))
-
-
-@when("at {point} the run is cancelled")
-def _(context: Context, point: str) -> None:
-    _at(context, point, lambda context: context.run.cancel_sync())
+@when("at the point {point} {event}")
+def _(context: Context, point: str, event: str) -> None:
+    _at(context, point, EVENTS[event])
 
 
 @when("a run of {count:d} prompts is stored without driving")
@@ -174,16 +155,6 @@ def _(context: Context) -> None:
 @when("both batches have ended")
 def _(context: Context) -> None:
     context.api.advance_clock(3601)
-
-
-@when("the API has these faults from now on")
-def _(context: Context) -> None:
-    context.api.set_faults(json.loads(context.text))
-
-
-@then("the workspace is not halted")
-def _(context: Context) -> None:
-    assert ledger_values(select(workspaces.c.halted)) == [None]
 
 
 @when("a batch of {count:d} requests is made that the ledger has sent and forgotten")

@@ -10,13 +10,14 @@ import sys
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any
 
 import msgspec
 from behave import given, then, when
 from behave.runner import Context
-from sqlalchemy import func, select
+from sqlalchemy import select
 from staging import ledger_values, make_provider
 
 import claude_batch as cb
@@ -81,28 +82,10 @@ class ForgetfulLater(cb.Middleware):
 
 
 @given('the middleware "{first}" and "{second}", which add their names')
-def _(context: Context, first: str, second: str) -> None:
-    context.middleware = [Naming(first), Naming(second)]
-
-
-@given('middleware that fails at what says "{word}"')
-def _(context: Context, word: str) -> None:
-    context.middleware = [cb.Middleware(), Guard(word)]
-
-
-@given('middleware that fails at the response with the key "{key}"')
-def _(context: Context, key: str) -> None:
-    context.middleware = [Judge(key)]
-
-
-@given("middleware that makes each request anew")
-def _(context: Context) -> None:
-    context.middleware = [Anew()]
-
-
-@given("middleware that returns nothing from {stage}")
-def _(context: Context, stage: str) -> None:
-    context.middleware = [Forgetful() if stage == "before_request" else ForgetfulLater()]
+@given('the middleware "{first}" and "{second}", which add their names, the second {how}')
+def _(context: Context, first: str, second: str, how: str = "") -> None:
+    later = {"": Naming, "asynchronously": NamingLater}[how]
+    context.middleware = [Naming(first), later(second)]
 
 
 @given("a batch provider that has it")
@@ -111,8 +94,10 @@ def _(context: Context) -> None:
 
 
 @given("a live provider that has it")
-def _(context: Context) -> None:
-    provider = cb.ClaudeProvider(middleware=context.middleware)
+@given("a live provider that has it, with a time-out of {seconds:g} seconds")
+def _(context: Context, **timeout: float) -> None:
+    settings = {"middleware_timeout": timeout["seconds"]} if timeout else {}
+    provider = cb.ClaudeProvider(middleware=context.middleware, **settings)
     context.add_cleanup(provider.close)
     context.actor = cb.Actor(_asker_configuration(batched=False), provider)
 
@@ -169,14 +154,6 @@ def _(context: Context) -> None:
         context.results = list(again.results_sync())
 
 
-@when("a provider is given the middleware {number:d}")
-def _(context: Context, number: int) -> None:
-    try:
-        cb.ClaudeProvider(middleware=[number])
-    except TypeError as error:
-        context.outcome = error
-
-
 @then('the API was asked "{words}"')
 def _(context: Context, words: str) -> None:
     # The sandbox's answers quote the prompt.
@@ -218,21 +195,6 @@ def _(context: Context, stage: str) -> None:
 def _(context: Context, stage: str) -> None:
     assert isinstance(context.error, cb.MiddlewareError), context.error
     assert context.error.stage == stage
-
-
-@then("the ledger has no request")
-def _(context: Context) -> None:
-    assert ledger_values(select(func.count()).select_from(request_table)) == [0]
-
-
-@then("all of its results are answers")
-def _(context: Context) -> None:
-    assert len(context.results) == 3 and all(result.ok for result in context.results)
-
-
-@then("the outcome is a TypeError about middleware")
-def _(context: Context) -> None:
-    assert "middleware: 5 has neither" in str(context.outcome)
 
 
 # Blocking, asynchronous and slow middleware
@@ -359,19 +321,6 @@ def _asker_configuration(*, batched: bool) -> cb.ActorConfiguration:
     )
 
 
-@given("middleware that blocks until the caller's loop has gone on")
-def _(context: Context) -> None:
-    context.middleware = [Patient()]
-
-
-@given(
-    'the middleware "{first}" and "{second}", which add their names, of which the second is'
-    " asynchronous"
-)
-def _(context: Context, first: str, second: str) -> None:
-    context.middleware = [Naming(first), NamingLater(second)]
-
-
 @given("asynchronous middleware that {what}")
 def _(context: Context, what: str) -> None:
     context.middleware = [Faulty(what)]
@@ -384,9 +333,35 @@ def _(context: Context, kind: str) -> None:
     context.middleware = [hanging]
 
 
-@given("middleware that fails once at a response")
-def _(context: Context) -> None:
-    context.middleware = [Once()]
+def _counting(context: Context) -> Counting:
+    counting = Counting("Hang")
+    context.add_cleanup(counting.may_return.set)
+    return counting
+
+
+def _asking(context: Context) -> Asking:
+    provider = cb.ClaudeProvider(middleware=[Naming("other")])
+    context.add_cleanup(provider.close)
+    return Asking(cb.Actor(_asker_configuration(batched=False), provider))
+
+
+MIDDLEWARE: dict[str, Callable[[Context], cb.Middleware]] = {
+    'fails at what says "secret"': lambda _: Guard("secret"),
+    'fails at the response with the key "b"': lambda _: Judge("b"),
+    "fails once at a response": lambda _: Once(),
+    "makes each request anew": lambda _: Anew(),
+    "returns nothing from before_request": lambda _: Forgetful(),
+    "returns nothing from after_response": lambda _: ForgetfulLater(),
+    "blocks until the caller's loop has gone on": lambda _: Patient(),
+    'counts its threads, and never returns for "Hang"': _counting,
+    "asks another actor that has middleware too": _asking,
+}
+
+
+@given("middleware that {what}")
+def _(context: Context, what: str) -> None:
+    plain = [cb.Middleware()] if what.startswith("fails at what") else []
+    context.middleware = [*plain, MIDDLEWARE[what](context)]
 
 
 @given("{count:d} threads for middleware")
@@ -398,30 +373,9 @@ def _(context: Context, count: int) -> None:
     worker_pool.WORKERS = count
 
 
-@given('middleware that counts its threads, and never returns for "{word}"')
-def _(context: Context, word: str) -> None:
-    counting = Counting(word)
-    context.add_cleanup(counting.may_return.set)
-    context.middleware = [counting]
-
-
-@given("middleware that asks another actor that has middleware too")
-def _(context: Context) -> None:
-    provider = cb.ClaudeProvider(middleware=[Naming("other")])
-    context.add_cleanup(provider.close)
-    context.middleware = [Asking(cb.Actor(_asker_configuration(batched=False), provider))]
-
-
 @given("a batch provider that has it, with a time-out of {seconds:g} seconds")
 def _(context: Context, seconds: float) -> None:
     make_provider(context, middleware=context.middleware, middleware_timeout=seconds)
-
-
-@given("a live provider that has it, with a time-out of {seconds:g} seconds")
-def _(context: Context, seconds: float) -> None:
-    provider = cb.ClaudeProvider(middleware=context.middleware, middleware_timeout=seconds)
-    context.add_cleanup(provider.close)
-    context.actor = cb.Actor(_asker_configuration(batched=False), provider)
 
 
 @when("{count:d} requests are asked on a loop that counts its turns, {how}")
@@ -493,11 +447,6 @@ def _(context: Context, prompt: str) -> None:
         except cb.BatchRequestError:
             continue
         raise AssertionError("it was answered")
-
-
-@then("the API has been asked for {count:d} answers")
-def _(context: Context, count: int) -> None:
-    assert ledger_values(select(func.count()).select_from(request_table)) == [count]
 
 
 @when("{count:d} requests are asked through middleware at once, of which {hanging:d} hang")
@@ -584,16 +533,3 @@ def _(context: Context) -> None:
 def _(context: Context) -> None:
     assert "claude-batch-engine" in context.said, context.said
     assert "middleware" not in context.said, context.said
-
-
-@when("a provider is given the middleware time-out {timeout}")
-def _(context: Context, timeout: str) -> None:
-    try:
-        cb.ClaudeBatchProvider(middleware_timeout=json.loads(timeout))
-    except cb.ActorConfigurationError as error:
-        context.outcome = error
-
-
-@then("the outcome is an ActorConfigurationError about middleware_timeout")
-def _(context: Context) -> None:
-    assert str(context.outcome).startswith("middleware_timeout: "), context.outcome

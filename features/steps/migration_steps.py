@@ -243,11 +243,6 @@ def _(context: Context, version: int) -> None:
     assert sql(copy, "SELECT id FROM runs") == [("run-aaaaaaaaaa",)]
 
 
-@then("one copy of version 1 lies beside it")
-def _(context: Context) -> None:
-    assert len(copies(context)) == 1, copies(context)
-
-
 @then("somebody else's file is as it was, and the copy has another name")
 def _(context: Context) -> None:
     letter, copy = sorted(copies(context), key=lambda path: len(path.name))

@@ -8,13 +8,15 @@ import os
 import time
 from collections.abc import Generator
 from types import SimpleNamespace
+from typing import Any
 
 from behave import then, when
 from behave.runner import Context
 from cli_steps import command
 from money_steps import bill
 from sqlalchemy import select
-from staging import ledger_values, run_of_a_process_that_dies, until
+from staging import ledger_values, until
+from tables import rule
 
 import claude_batch as cb
 from claude_batch.core import crash_points
@@ -68,14 +70,6 @@ def _(context: Context, good: int, count: int, name: str) -> None:
     assert {type(each).__name__ for each in others} == {name}, others
 
 
-@when("a process that asks {count:d} prompts dies at {point}")
-def _(context: Context, count: int, point: str) -> None:
-    context.prompts = [f"prompt {n}" for n in range(count)]
-    run_id = run_of_a_process_that_dies(point, context.prompts, poll_interval=0.05)
-    context.run = context.provider.open_run(run_id)
-    context.provider.resume()
-
-
 @when("the provider is closed while results are missing")
 def _(context: Context) -> None:
     context.since = gap(context).missing_since
@@ -90,22 +84,6 @@ def _(context: Context) -> None:
 @then("the run's results are fetched again, and {count:d} are there")
 def _(context: Context, count: int) -> None:
     assert context.run.refetch_sync() == count
-
-
-@then(
-    "a gap since {since}, last seen at {seen}, that is seen again at {now:d} counts since {told:d}"
-)
-def _(context: Context, since: str, seen: str, now: int, told: int) -> None:
-    before, last = (None if each == "none" else float(each) for each in (since, seen))
-    found = gap_since(before, last, now=float(now), after=DAY, interval=300.0)
-    assert found == told, found
-
-
-@then("fetch {fetch:d} of a gap of {age:d} seconds is repeated after {wait:d} seconds")
-def _(context: Context, fetch: int, age: int, wait: int) -> None:
-    row = SimpleNamespace(fetches=fetch - 1, poll_interval=30.0, max_poll_interval=300.0)
-    found = fetch_wait(row, Gap(missing=1, since=0.0, seen=float(age), until=DAY))
-    assert found == wait, found
 
 
 @when("commands advance the run until results are {state}")
@@ -155,3 +133,15 @@ def _(context: Context) -> None:
 def _(context: Context) -> None:
     assert asyncio.run(context.run.retry_failed()) == 0
     assert asyncio.run(context.run.retry_failed("missing")) == 0
+
+
+@rule("a gap in the results counts")
+def _(why: str, since: Any, last_seen: Any, now: float) -> float:
+    return gap_since(since, last_seen, now=now, after=DAY, interval=300.0)
+
+
+@rule("a fetch that lacks results is repeated")
+def _(fetch: int, age_of_the_gap: float) -> dict[str, float]:
+    row = SimpleNamespace(fetches=fetch - 1, poll_interval=30.0, max_poll_interval=300.0)
+    gap = Gap(missing=1, since=0.0, seen=age_of_the_gap, until=DAY)
+    return {"wait": fetch_wait(row, gap)}

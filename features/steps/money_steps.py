@@ -21,6 +21,7 @@ import msgspec
 from behave import given, then
 from behave.runner import Context
 from staging import QUICK, start_api, until
+from tables import rule
 
 import claude_batch as cb
 from claude_batch.core.usage import Usage
@@ -79,12 +80,6 @@ def _(context: Context, settings: str = "{}") -> None:
 @given('a file of prices "{name}"')
 def _(context: Context, name: str) -> None:
     write_prices(context, name, context.text.encode())
-
-
-@given('the bytes of a file of prices "{name}" are {literal}')
-def _(context: Context, name: str, literal: str) -> None:
-    held = ast.literal_eval(literal)
-    write_prices(context, name, held if isinstance(held, bytes) else held.encode())
 
 
 def write_prices(context: Context, name: str, held: bytes) -> None:
@@ -169,14 +164,6 @@ def _(context: Context) -> None:
     assert compared == 90
 
 
-@then("usage of {words} writes {five:d} tokens for 5m and {hour:d} for 1h")
-def _(context: Context, words: str, five: int, hour: int) -> None:
-    usage = decode_message(b'{"content": [], "usage": %b}' % words.encode()).usage
-    assert usage.cache_creation_5m_input_tokens == five, usage
-    assert usage.cache_creation_1h_input_tokens == hour, usage
-    assert usage.cache_creation_input_tokens == five + hour, usage
-
-
 @then(
     "{count:d} answers are priced in less than {seconds:f} seconds of CPU, with one look for {what}"
 )
@@ -206,27 +193,6 @@ def _(context: Context) -> None:
     assert done.stdout == "False\n", (done.stdout, done.stderr)
 
 
-@then("the file of prices is refused: {words}")
-def _(context: Context, words: str) -> None:
-    try:
-        prices_of(context.prices)
-    except cb.ActorConfigurationError as error:
-        assert str(error).startswith(f"{context.tmp}/{words}"), error
-    else:
-        raise AssertionError("nothing was refused")
-
-
-@then('providers refuse the prices "{name}": {words}')
-def _(context: Context, name: str, words: str) -> None:
-    for provider in (cb.ClaudeBatchProvider, cb.ClaudeProvider):
-        try:
-            provider(api_key="k", prices=name)
-        except cb.ActorConfigurationError as error:
-            assert str(error) == words, error
-        else:
-            raise AssertionError("nothing was refused")
-
-
 def answer(usage: str, *, live: bool, model: str, **settings: Any) -> cb.ActorResponse:
     made: Any = cb.ClaudeProvider(**settings)
     if not live:
@@ -238,19 +204,13 @@ def answer(usage: str, *, live: bool, model: str, **settings: Any) -> cb.ActorRe
     return response
 
 
-@then("a {way} answer that used {usage} costs {nano:d}, which are ${dollars}")
-def _(context: Context, way: str, usage: str, nano: int, dollars: str) -> None:
-    found = answer(usage, live=way == "live", model="claude-haiku-4-5")
-    assert found.cost == nano and str(found.cost_usd) == dollars, (found.cost, found.cost_usd)
-    assert found.to_dict()["cost_usd"] == float(dollars)
-
-
-@then("a batched answer of {model} is unpriced, and a live one too")
-def _(context: Context, model: str) -> None:
-    for live in (False, True):
-        found = answer('{"input_tokens": 1000}', live=live, model=model)
-        assert found.cost is None and found.cost_usd is None, found.cost
-        assert found.usage.input_tokens == 1000
+@rule("an answer of the API is priced")
+def _(way: str, model: str, used: str) -> dict[str, object]:
+    found = answer(used, live=way == "live", model=model)
+    assert found.usage.input_tokens == json.loads(used)["input_tokens"]
+    dollars = None if found.cost_usd is None else str(found.cost_usd)
+    assert found.to_dict()["cost_usd"] == (None if dollars is None else float(dollars))
+    return {"cost": found.cost, "cost_usd": dollars}
 
 
 @then("with the own prices {how} a batched answer costs {batch:d}, and a live one {live:d}")
@@ -414,3 +374,19 @@ def _(context: Context, count: int) -> None:
     until(whole)
     assert bill(context) == (context.run.cost().total.cost, count), bill(context)
     assert context.run.cost().total.cost_usd == Decimal(bill(context)[0]).scaleb(-9)
+
+
+@rule("files of prices are read")
+def _(context: Context, name: str, text: str) -> dict[str, Any]:
+    held = ast.literal_eval(text)
+    write_prices(context, name, held if isinstance(held, bytes) else held.encode())
+    prices_of(context.prices)
+    return {}
+
+
+@rule("cache writes are counted")
+def _(usage: str) -> dict[str, int]:
+    found = decode_message(b'{"content": [], "usage": %b}' % usage.encode()).usage
+    five, hour = found.cache_creation_5m_input_tokens, found.cache_creation_1h_input_tokens
+    assert found.cache_creation_input_tokens == five + hour, found
+    return {"5m": five, "1h": hour}

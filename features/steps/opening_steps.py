@@ -16,6 +16,7 @@ from behave import given, then, when
 from behave.runner import Context
 from engine_steps import configuration
 from staging import QUICK, make_provider
+from tables import rule
 
 import claude_batch as cb
 from claude_batch.ledger import store
@@ -283,3 +284,15 @@ def _(context: Context) -> None:
 def _(context: Context) -> None:
     for actor in (context.actor, context.late):
         assert actor.respond_sync("hello").text
+
+
+@rule("providers are made with settings")
+def _(provider: str, settings: dict[str, Any]) -> dict[str, Any]:
+    made = getattr(cb, provider)(**settings)
+    made.close()
+    return {}
+
+
+@rule("a mode of batch processing is checked")
+def _(mode: Any) -> cb.BatchProcessingMode:
+    return cb.BatchProcessingMode.model_validate(mode)

@@ -36,37 +36,29 @@ def _trace(context: Context, **settings: Any) -> None:
         make_provider(context, observers=[context.observer])
 
 
-@given("a program that traces, and asks live")
-def _(context: Context) -> None:
-    _trace(context)
-    make_provider(context, observers=[context.observer], mode="live")
-
-
 @given("a program that traces")
-def _(context: Context) -> None:
-    _trace(context)
-
-
-@given("a program that traces batches alone")
-def _(context: Context) -> None:
-    _trace(context, request_spans=False)
+@given("a program that traces with {settings:JsonObject}")
+def _(context: Context, settings: dict[str, Any] | None = None) -> None:
+    """Settings are the observer's, but for the mode, which is the provider's."""
+    mode = (settings or {}).pop("mode", None)
+    _trace(context, **(settings or {}))
+    if mode is not None:
+        make_provider(context, observers=[context.observer], mode=mode)
 
 
 async def _ask(actor: cb.Actor, count: int) -> list[cb.ActorResponse]:
     return await asyncio.gather(*(actor.respond(f"prompt {n}") for n in range(count)))
 
 
-@when("{count:d} prompts are asked in a span of the program, and the provider is closed")
-def _(context: Context, count: int) -> None:
-    with context.tracer.start_as_current_span("the work") as span:
-        context.work = span.get_span_context()
-        context.answers = asyncio.run(_ask(context.actor, count))
-    context.provider.close()
-
-
-@when("{count:d} prompts are asked in no span, and the provider is closed")
-def _(context: Context, count: int) -> None:
-    asyncio.run(_ask(context.actor, count))
+@when("{count:d} prompts are asked in {where}, and the provider is closed")
+def _(context: Context, count: int, where: str) -> None:
+    if where == "no span":
+        asyncio.run(_ask(context.actor, count))
+    else:
+        assert where == "a span of the program", where
+        with context.tracer.start_as_current_span("the work") as span:
+            context.work = span.get_span_context()
+            context.answers = asyncio.run(_ask(context.actor, count))
     context.provider.close()
 
 

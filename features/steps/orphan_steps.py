@@ -65,12 +65,6 @@ def _(context: Context, prompts: str) -> None:
     context.error = context.outcomes[0]
 
 
-@when("the API takes no more batches")
-def _(context: Context) -> None:
-    refused = {"type": "error", "status": 402}
-    context.api.set_faults({"rules": [{"route": "create", "action": refused}]})
-
-
 @when('"{prompt}" is asked by a caller who gives up once it is sent')
 def _(context: Context, prompt: str) -> None:
     async def give_up() -> None:

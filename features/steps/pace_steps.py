@@ -108,16 +108,12 @@ def _headers(context: Context) -> dict[str, str]:
 
 
 @when("a call leaves at second {left:g}, and is answered at second {second:g} with the limits")
-def _(context: Context, left: float, second: float) -> None:
-    _leave_and_answer(context, left, second)
-
-
 @when(
     "a call leaves at second {left:g}, and is answered at second {second:g} with {told:d} output "
     "tokens and the limits"
 )
-def _(context: Context, left: float, second: float, told: int) -> None:
-    _leave_and_answer(context, left, second, output_tokens=told)
+def _(context: Context, left: float, second: float, **told: int) -> None:
+    _leave_and_answer(context, left, second, **({"output_tokens": told["told"]} if told else {}))
 
 
 def _leave_and_answer(context: Context, left: float, second: float, **tokens: int) -> None:
@@ -194,16 +190,10 @@ class _Server:
 
 
 @given("a server that allows {limit:d} calls a minute, of which {left:d} are left")
-def _(context: Context, limit: int, left: int) -> None:
-    context.pace_server = _Server(limit, left)
-
-
-@given(
-    "a server that allows {limit:d} calls a minute, of which {left:d} are left, and others take "
-    "half"
-)
-def _(context: Context, limit: int, left: int) -> None:
-    context.pace_server = _Server(limit, left, others=0.5)
+@given("a server that allows {limit:d} calls a minute, of which {left:d} are left, and others {do}")
+def _(context: Context, limit: int, left: int, do: str = "") -> None:
+    assert do in ("", "take half"), do
+    context.pace_server = _Server(limit, left, others=0.5 if do else 0.0)
 
 
 @when("{count:d} calls of a pace with at most {most:d} under way are answered by it")

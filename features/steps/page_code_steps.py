@@ -32,6 +32,7 @@ from behave.runner import Context
 from click.testing import CliRunner, Result
 from pages import ROOT, Block, page, pages
 from staging import start_api, until
+from tables import rule
 
 import claude_batch as cb
 from claude_batch.cli.app import group
@@ -535,13 +536,13 @@ CHECKS: dict[str, Callable[[Block], Iterable[str]]] = {
 }
 
 
-@then('the {language} block "{code}" is reported: "{problem}"')
-def wrong_block(context: Context, language: str, code: str, problem: str) -> None:
-    found = "\n".join(problems_of(Block("a page", 1, language, "", f"{code}\n")))
-    assert problem in found, found
-
-
-@then('"{printed}" {word} what a transcript shows as "{shown}"')
-def shown_as(context: Context, printed: str, word: str, shown: str) -> None:
+@rule("what was printed fits a transcript")
+def _(printed: str, shown: str) -> dict[str, bool]:
     lines = printed.replace("\\n", "\n"), shown.replace("\\n", "\n")
-    assert _matches(lines[1], lines[0]) == (word == "is"), lines
+    return {"fits": _matches(lines[1], lines[0])}
+
+
+@rule("blocks of a page are checked")
+def _(language: str, code: str) -> dict[str, str]:
+    block = Block("a page", 1, language, "", f"{code}\n")
+    return {"problem": "\n".join(problems_of(block))}

@@ -18,7 +18,7 @@ from typing import Any
 import click
 from behave import then, when
 from behave.runner import Context
-from pages import ROOT, page
+from pages import AGREEMENTS, ROOT, agreement, page
 
 import claude_batch as cb
 from claude_batch.cli.app import group
@@ -68,8 +68,14 @@ def defaults() -> dict[str, Any]:
     return {**dict(mode), **{field.name: getattr(ledger, field.name) for field in fields(ledger)}}
 
 
-@then("the reference's environment variables are those that the code reads")
-def environment_variables(context: Context) -> None:
+@then("the pages agree with the code about")
+def agree(context: Context) -> None:
+    for row in context.table:
+        AGREEMENTS[row["subject"]]()
+
+
+@agreement("the environment variables that the code reads")
+def environment_variables() -> None:
     package = Path(str(cb.__file__)).parent
     sources = "\n".join(path.read_text("utf-8") for path in package.rglob("*.py"))
     read = set(re.findall(r'from_environment\("(\w+)"', sources)) | set(defaults())
@@ -79,8 +85,8 @@ def environment_variables(context: Context) -> None:
     assert flags <= set(settings_table()) | others, flags - set(settings_table()) - others
 
 
-@then("the reference's settings have the defaults of the code")
-def settings_defaults(context: Context) -> None:
+@agreement("the defaults of settings")
+def settings_defaults() -> None:
     table = settings_table()
     for name, value in defaults().items():
         _, shown = table[ENVIRONMENT_PREFIX + name.upper()]
@@ -92,8 +98,8 @@ def settings_defaults(context: Context) -> None:
         assert read == value, f"{name}: the page says {shown}, the code {value}"
 
 
-@then("the reference's settings are keywords of Python under the same names")
-def keywords(context: Context) -> None:
+@agreement("the keywords of settings in Python")
+def keywords() -> None:
     known = {
         *inspect.signature(cb.ClaudeBatchProvider).parameters,
         *SettingKeywords.__annotations__,
@@ -102,8 +108,8 @@ def keywords(context: Context) -> None:
     assert names - known == {"state_dir"}, names - known
 
 
-@then("the reference's flags of settings are taken by claude-batch run")
-def flags(context: Context) -> None:
+@agreement("the flags of settings")
+def flags() -> None:
     taken = {flag for each in group.commands["run"].params for flag in flags_of(each)}
     for variable, (flag, _) in settings_table().items():
         name = "--" + variable.removeprefix(ENVIRONMENT_PREFIX).lower().replace("_", "-")
@@ -137,8 +143,8 @@ def parameters(command: click.Command) -> Iterator[click.Parameter]:
         yield from each.params
 
 
-@then("the reference has each command of claude-batch with its own flags")
-def command_sections(context: Context) -> None:
+@agreement("the commands, each with its own flags")
+def command_sections() -> None:
     titles = re.findall(r"^## (.+)$", COMMANDS.text, re.MULTILINE)
     assert titles == [name for name, _ in commands(group)], titles
     shared = {flag for flag, _ in settings_table().values()} - {""}
@@ -157,8 +163,8 @@ def command_sections(context: Context) -> None:
         assert f"`claude-batch {name}" in text, f"{name}: without its usage"
 
 
-@then("the reference's exit codes are those that claude-batch lists")
-def exit_codes(context: Context) -> None:
+@agreement("the exit codes")
+def exit_codes() -> None:
     text = page("docs/reference/exit-codes.md").text
     words = group.get_help(click.Context(group, info_name="claude-batch"))
     told = words[words.lower().index("exit code") :]
@@ -174,8 +180,8 @@ def exit_codes(context: Context) -> None:
 # Actors
 
 
-@then("the reference's YAML shows every key of batch_processing with its default")
-def yaml_defaults(context: Context) -> None:
+@agreement("each key of batch_processing, with its default")
+def yaml_defaults() -> None:
     blocks = page("docs/reference/actor-yaml.md").blocks
     mode = cb.ActorLoader.loads(blocks[0].code).batch_mode
     assert mode is not None
@@ -186,8 +192,8 @@ def yaml_defaults(context: Context) -> None:
 # Python
 
 
-@then("the reference names everything that claude_batch offers")
-def public_names(context: Context) -> None:
+@agreement("everything that claude_batch offers")
+def public_names() -> None:
     shown = codes("\n".join(cells[0] for cells in rows(PYTHON.text)))
     offered = set(cb.__all__) - {"__version__"}
     assert offered <= shown, offered - shown
@@ -195,8 +201,8 @@ def public_names(context: Context) -> None:
     assert named <= offered, named - offered
 
 
-@then("the reference lists every error below the error that it is a kind of")
-def error_order(context: Context) -> None:
+@agreement("the errors, each below the one that it is a kind of")
+def error_order() -> None:
     listed = re.findall(r"^\| `(\w+Error)` \|", PYTHON.section("Errors"), re.MULTILINE)
     offered = {name for name in cb.__all__ if name.endswith("Error")}
     assert set(listed) == offered, set(listed) ^ offered
@@ -205,8 +211,8 @@ def error_order(context: Context) -> None:
         assert parents <= set(listed[:place]), f"{name} stands before {parents}"
 
 
-@then("the reference's events and their fields are those of the code")
-def event_fields(context: Context) -> None:
+@agreement("the events and their fields")
+def event_fields() -> None:
     kinds = [getattr(event_module, name) for name in event_module.__all__]
     made = [kind for kind in kinds if inspect.isclass(kind) and issubclass(kind, Event)]
     common = {field.name for field in fields(Event)}
@@ -230,8 +236,8 @@ def event_fields(context: Context) -> None:
 # States
 
 
-@then("the reference's states are those of the code")
-def state_tables(context: Context) -> None:
+@agreement("the states of requests and batches")
+def state_tables() -> None:
     for title, kind in (("Requests", cb.RequestState), ("Batches", cb.BatchState)):
         shown = [row[0].strip("`") for row in rows(STATES.section(title)) if row[0][0] == "`"]
         assert sorted(shown) == sorted(state.value for state in kind), (title, shown)
@@ -302,15 +308,15 @@ def promises(context: Context, name: str) -> None:
     assert all((ROOT / suite).is_file() for suite in suites), suites
 
 
-@then("the documents' table of packages is complete")
-def packages(context: Context) -> None:
+@agreement("the packages")
+def packages() -> None:
     shown = set(re.findall(r"^\| `(\w+)/` \|", ARCHITECTURE.section("Packages"), re.MULTILINE))
     package = Path(str(cb.__file__)).parent
     assert shown == {path.parent.name for path in package.glob("*/__init__.py")}, shown
 
 
-@then("the documents' tables are those of the ledger")
-def ledger_tables(context: Context) -> None:
+@agreement("the tables of the ledger")
+def ledger_tables() -> None:
     from claude_batch.ledger.schema import metadata
 
     text = ARCHITECTURE.section("The ledger")
@@ -322,16 +328,16 @@ def ledger_tables(context: Context) -> None:
     assert shown == set(metadata.tables), shown ^ set(metadata.tables)
 
 
-@then("the documents' states are those of the code")
-def states(context: Context) -> None:
+@agreement("the states of the architecture")
+def states() -> None:
     shown = set(re.findall(r"`([a-z_]+)`", ARCHITECTURE.section("States")))
     kinds = (cb.RequestState, cb.BatchState, cb.RunState)
     known = {state.value for kind in kinds for state in kind}
     assert shown == known, shown ^ known
 
 
-@then("the lower bounds in pyproject.toml are those of the security page, or higher")
-def lower_bounds(context: Context) -> None:
+@agreement("the lower bounds of dependencies")
+def lower_bounds() -> None:
     text = page("docs/explanation/security.md").section("Dependencies")
     safe = dict(re.findall(r"^\| `([\w-]+)` \| ([\d.]+) \| CVE-", text, re.MULTILINE))
     assert safe

@@ -101,12 +101,6 @@ def _(context: Context, count: int, shapes: int) -> None:
     ask(context, shaped(count, shapes))
 
 
-@when("a run of {count:d} prompts is stored")
-def _(context: Context, count: int) -> None:
-    configuration = context.actor.configuration
-    context.provider.store(configuration, [f"say {number}" for number in range(count)])
-
-
 @given("a preflight has the patience of {seconds:g} seconds")
 def _(context: Context, seconds: float) -> None:
     before, preflight.PATIENCE = preflight.PATIENCE, seconds

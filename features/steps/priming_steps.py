@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -129,19 +128,6 @@ def _(context: Context) -> None:
     assert len(answered) == len(context.results), len(answered)
 
 
-@then("{count:d} requests of the run are answered, and the primer is {state}")
-def _(context: Context, count: int, state: str) -> None:
-    context.run.wait_sync()
-    counts = context.run.status().counts
-    assert counts == {cb.RequestState.SUCCEEDED: count, cb.RequestState(state): 1}, counts
-
-
-@then("{count:d} requests of the run are answered soon, and 1 is still packed")
-def _(context: Context, count: int) -> None:
-    expected = {cb.RequestState.SUCCEEDED: count, cb.RequestState.PACKED: 1}
-    until(lambda: context.run.status().counts == expected)
-
-
 @then("no prefix is in more than {most:d} batches, where each could have been in {all_of:d}")
 def _(context: Context, most: int, all_of: int) -> None:
     batches: dict[int, set[int]] = defaultdict(set)
@@ -184,13 +170,3 @@ def _(context: Context) -> None:
     [primer] = primed()
     first = min(row.batch_id for row in found)
     assert [row.seq for row in found if row.batch_id == first] == [primer]
-
-
-@then('a batch provider with {settings} is refused because of "{words}"')
-def _(context: Context, settings: str, words: str) -> None:
-    try:
-        cb.ClaudeBatchProvider(**json.loads(settings))
-    except cb.ActorConfigurationError as error:
-        assert words in str(error), error
-    else:
-        raise AssertionError("it was not refused")

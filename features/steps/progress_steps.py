@@ -17,6 +17,7 @@ from retry_steps import change
 from rich.console import Console
 from sqlalchemy import select, update
 from staging import make_provider, until
+from tables import rule
 
 import claude_batch as cb
 from claude_batch.cli import display
@@ -33,12 +34,6 @@ from claude_batch.providers.status import RunStatus, status_of
 
 def _submit(context: Context, prompts: list[str]) -> None:
     context.run = context.actor.submit_sync(prompts)
-
-
-@when("the run of these prompts is submitted and waited for")
-def _(context: Context) -> None:
-    _submit(context, [row["prompt"] for row in context.table])
-    context.run.wait_sync()
 
 
 @when("the API takes {seconds:d} seconds for a batch from now on")
@@ -105,20 +100,6 @@ def _(context: Context) -> None:
 def _(context: Context, done: float) -> None:
     until(lambda: context.run.progress().done == done)
     assert context.run.progress().cost == context.run.cost().total.cost > 0
-
-
-@then("batches submitted {ago} seconds ago, {more} more to send, after {took}, end in {seconds}")
-@then("batches submitted {ago} seconds ago, {more} more to send, after , end in {seconds}")
-@then("batches submitted  seconds ago, {more} more to send, after {took}, end in {seconds}")
-def _(context: Context, more: str, seconds: str, ago: str = "", took: str = "") -> None:
-    now = 1_000_000.0
-    end = expected_end(
-        [now - float(age) for age in ago.split(",") if age.strip()],
-        waits=more == "yes",
-        took=[float(each) for each in took.split(",") if each.strip()],
-        now=now,
-    )
-    assert end == (None if seconds == "never" else now + float(seconds)), end
 
 
 # What is waited for
@@ -207,11 +188,6 @@ def _(context: Context) -> None:
     assert context.text.strip() in context.words, context.words
 
 
-@then('{seconds:g} seconds are said as "{words}"')
-def _(context: Context, seconds: float, words: str) -> None:
-    assert roughly(seconds) == words, roughly(seconds)
-
-
 # The display
 
 
@@ -288,3 +264,20 @@ def _(context: Context) -> None:
 def _(context: Context, first: str, second: str) -> None:
     drawn = _drawn(context)
     assert first in drawn and second in drawn, drawn
+
+
+def _numbers(text: str) -> list[float]:
+    return [float(each) for each in text.split(",") if each.strip()]
+
+
+@rule("the end of a run is expected")
+def _(what: str, batches_submitted_ago: str, more_to_send: bool, past_batches_took: str) -> object:
+    now = 1_000_000.0
+    submitted = [now - ago for ago in _numbers(batches_submitted_ago)]
+    end = expected_end(submitted, waits=more_to_send, took=_numbers(past_batches_took), now=now)
+    return {"ends_in": "never" if end is None else end - now}
+
+
+@rule("seconds are said")
+def _(seconds: float) -> dict[str, str]:
+    return {"words": roughly(seconds)}

@@ -13,8 +13,9 @@ from typing import Any
 import anthropic
 from behave import given, then, when
 from behave.runner import Context
-from sqlalchemy import func, select, update
+from sqlalchemy import select, update
 from staging import KEY, ledger_values, start_api, unknown_command, until
+from tables import rule
 
 from claude_batch.actor.request import ActorRequest
 from claude_batch.core.states import CandidateState
@@ -28,11 +29,6 @@ from claude_batch.wire.batches_client import RemoteBatch, RequestCounts
 @given("an API whose batches count nothing for {blind:g} seconds and take {latency:g}")
 def _(context: Context, blind: float, latency: float) -> None:
     start_api(context, counts_after=blind, latency=latency)
-
-
-@given('an API where "{key}" belongs to another workspace')
-def _(context: Context, key: str) -> None:
-    start_api(context, workspaces={key: "wrkspc_other"})
 
 
 def _others_batch(context: Context, count: int) -> None:
@@ -92,12 +88,6 @@ def _(context: Context) -> None:
     with ledger.write() as tx:
         tx.execute(update(schema.workspaces).values(name="wrkspc_before"))
     ledger.close()
-
-
-@when("the API's list cannot be read")
-def _(context: Context) -> None:
-    fault = {"route": "list", "action": {"type": "error", "status": 403}}
-    context.api.set_faults({"rules": [fault]})
 
 
 @when("the ledger is advanced a few times")
@@ -161,12 +151,6 @@ def _(context: Context) -> None:
 @then("the run's batch is still unknown")
 def _(context: Context) -> None:
     assert [str(batch.state) for batch in context.run.status().batches] == ["unknown"]
-
-
-@then("the ledger comes to hold {count:d} results of the run's requests")
-def _(context: Context, count: int) -> None:
-    counted = select(func.count()).select_from(schema.results)
-    until(lambda: ledger_values(counted) == [count])
 
 
 @then("the API's batches have {first:d} and {second:d} requests")
@@ -246,39 +230,6 @@ def _submitted_earlier(days: int) -> None:
 # Decisions
 
 
-@then("a batch with {remote} may be ours: {answer}")
-def _(context: Context, remote: str, answer: str) -> None:
-    facts: dict[str, Any] = json.loads(remote)
-    begun = datetime(2026, 11, 21, 10, tzinfo=UTC)
-    made = None if "created" not in facts else begun + timedelta(seconds=facts["created"])
-    batch = RemoteBatch(
-        id=facts.get("id", "new"),
-        processing_status="in_progress",
-        request_counts=RequestCounts(processing=facts["count"]),
-        created_at=None if made is None else made.isoformat(),
-    )
-    fits = may_be_ours(
-        batch,
-        snapshot={"seen"},
-        known={"known"},
-        request_count=4,
-        not_before=begun.timestamp() + 400,
-        not_after=begun.timestamp() + 1900,
-    )
-    assert fits is (answer == "yes")
-
-
-@then("candidates that are {states} decide {decision} when the list is {settled}")
-def _(context: Context, states: str, decision: str, settled: str) -> None:
-    found = [CandidateState(word.strip()) for word in states.split(",") if word.strip()]
-    assert decide(found, settled=settled == "settled").name == decision
-
-
-@then("candidates that are  decide {decision} when the list is {settled}")
-def _(context: Context, decision: str, settled: str) -> None:
-    assert decide([], settled=settled == "settled").name == decision
-
-
 @when("somebody else's batches are deleted")
 def _(context: Context) -> None:
     with anthropic.Anthropic(api_key=KEY, base_url=context.api.url, max_retries=0) as client:
@@ -326,3 +277,30 @@ def _(context: Context) -> None:
     # What was given up is still shown, since it may be sent again on order.
     said = unknown_command(context.run.id, "--give-up")
     assert "nothing was changed" in said, said
+
+
+@rule("a batch at the API may be ours")
+def _(what: str, batch: dict[str, Any]) -> bool:
+    """Of a sending of 4 requests, begun at second 0 and settled by second 1900."""
+    begun = datetime(2026, 11, 21, 10, tzinfo=UTC)
+    made = begun + timedelta(seconds=batch["created"]) if "created" in batch else None
+    remote = RemoteBatch(
+        id=batch.get("id", "new"),
+        processing_status="in_progress",
+        request_counts=RequestCounts(processing=batch["count"]),
+        created_at=None if made is None else made.isoformat(),
+    )
+    return may_be_ours(
+        remote,
+        snapshot={"seen"},
+        known={"known"},
+        request_count=4,
+        not_before=begun.timestamp() + 400,
+        not_after=begun.timestamp() + 1900,
+    )
+
+
+@rule("candidates decide")
+def _(states: str, settled: bool) -> object:
+    found = [CandidateState(word.strip()) for word in states.split(",") if word.strip()]
+    return decide(found, settled=settled)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -14,6 +12,7 @@ from typing import Any
 
 from behave import given, then, use_step_matcher, when
 from behave.runner import Context
+from tables import rule
 
 from claude_batch.actor.configuration import ActorConfiguration
 from claude_batch.actor.response import ActorResult
@@ -22,7 +21,6 @@ from claude_batch.core.errors import (
     ActorError,
     InvalidRequestError,
     LiveRequestError,
-    ProviderNotFoundError,
 )
 from claude_batch.providers.actor import Actor, load_actor
 from claude_batch.providers.protocol import Provider, ProviderCapabilities
@@ -86,6 +84,7 @@ class _RunKeeper(_Provider):
 def _register(context: Context, name: str, delay: float = 0.0) -> None:
     if not hasattr(context, "registry"):
         context.registry, context.registry_made = ProviderRegistry(), []
+        context.providers_given = []
 
     def factory(**settings: Any) -> Provider:
         time.sleep(delay)
@@ -145,40 +144,12 @@ def _(context: Context, names: str) -> None:
     assert context.registry.names() == tuple(names.split(", ")), context.registry.names()
 
 
-@then('the registry gives one provider for "{name}" with the equal settings')
-def _(context: Context, name: str) -> None:
-    given = [context.registry.get(name, **json.loads(row["settings"])) for row in context.table]
-    assert len(given) > 1 and len({id(one) for one in given}) == 1, given
-
-
-@then('the registry gives a provider of its own for "{name}" with each of the settings')
-def _(context: Context, name: str) -> None:
-    given = [context.registry.get(name, **json.loads(row["settings"])) for row in context.table]
-    assert len({id(one) for one in given}) == len(context.table.rows)
-    for row, one in zip(context.table, given, strict=True):
-        assert one.settings == json.loads(row["settings"]), one.settings
-
-
 @then("the registry tells two unhashable settings apart, and knows each again")
 def _(context: Context) -> None:
     one, other = bytearray(b"a"), bytearray(b"a")
     first = context.registry.get("acme", thing=one)
     assert context.registry.get("acme", thing=other) is not first
     assert context.registry.get("acme", thing=one) is first
-
-
-@then('the registry gives another provider for "{name}" after "{variable}" changed')
-def _(context: Context, name: str, variable: str) -> None:
-    before = context.registry.get(name)
-    os.environ[variable] = "changed"
-    assert context.registry.get(name) is not before
-
-
-@then('the registry gives the same provider for "{name}" after "{variable}" changed')
-def _(context: Context, name: str, variable: str) -> None:
-    before = context.registry.get(name)
-    os.environ[variable] = "changed"
-    assert context.registry.get(name) is before
 
 
 @then('the registry gives a new provider for "{name}" once the old one is closed')
@@ -204,25 +175,6 @@ def _(context: Context, count: int, name: str) -> None:
         thread.join()
     assert len(given) == count and len({id(one) for one in given}) == 1
     assert len(context.registry_made) == 1
-
-
-def _refused_name(registry: ProviderRegistry, name: str, known: str) -> None:
-    try:
-        registry.get(name)
-    except ProviderNotFoundError as error:
-        assert str(error).endswith(f"registered are: {known}") and repr(name) in str(error), error
-    else:
-        raise AssertionError("it was found")
-
-
-@then('the registry refuses to get "{name}", naming "{known}"')
-def _(context: Context, name: str, known: str) -> None:
-    _refused_name(context.registry, name, known)
-
-
-@then('a registry without providers refuses to get "{name}", naming "{known}"')
-def _(context: Context, name: str, known: str) -> None:
-    _refused_name(ProviderRegistry(), name, known)
 
 
 @then('registering "{name}" in the registry again is refused with "{text}"')
@@ -283,18 +235,6 @@ def _(context: Context, text: str) -> None:
 @then('the registry by default knows "{names}"')
 def _(context: Context, names: str) -> None:
     assert default_registry.names() == tuple(names.split(", ")), default_registry.names()
-
-
-@then('importing the registry imports neither "{a}" nor "{b}" nor "{c}"')
-def _(context: Context, a: str, b: str, c: str) -> None:
-    code = (
-        "import sys, claude_batch.providers.registry;"
-        f"print([n for n in ({a!r}, {b!r}, {c!r}) if n in sys.modules])"
-    )
-    found = subprocess.run(
-        [sys.executable, "-c", code], check=True, capture_output=True, text=True
-    ).stdout
-    assert found.strip() == "[]", found
 
 
 def _claude(batched: str, settings: dict[str, Any]) -> Provider:
@@ -458,3 +398,27 @@ def _(context: Context) -> None:
     context.add_cleanup(actor.provider.close)
     assert actor.provider is default_registry.get("claude")
     assert type(actor.provider).__name__ == "ClaudeProvider"
+
+
+@rule("the registry gives providers")
+def _(context: Context, settings: dict[str, Any]) -> dict[str, int]:
+    found = context.registry.get("acme", **settings)
+    if found not in context.providers_given:
+        assert found.settings == settings, found.settings
+        context.providers_given.append(found)
+    return {"provider": 1 + context.providers_given.index(found)}
+
+
+@rule("the registry gives another provider once a variable has changed,")
+def _(context: Context, variable: str) -> dict[str, bool]:
+    before = context.registry.get("acme")
+    os.environ[variable] = "changed"
+    return {"another": context.registry.get("acme") is not before}
+
+
+@rule("a registry refuses an unknown name")
+def _(registered: str, name: str) -> object:
+    registry = ProviderRegistry()
+    if registered:
+        registry.register(registered, lambda: _Provider(registered))
+    return registry.get(name)

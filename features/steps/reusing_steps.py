@@ -66,17 +66,9 @@ def ask(context: Context, prompts: list[str], *, new: bool = False, **options: A
 
 
 @when("prompts {first:d} to {last:d} are asked in a run")
-def _(context: Context, first: int, last: int) -> None:
-    ask(context, [str(number) for number in range(first, last + 1)])
-
-
-@when("prompts {first:d} to {last:d} are asked in a new run")
-def _(context: Context, first: int, last: int) -> None:
-    ask(context, [str(number) for number in range(first, last + 1)], new=True)
-
-
-@when("prompts {first:d} to {last:d} are asked in a run of an actor with {options}")
-def _(context: Context, first: int, last: int, options: str) -> None:
+@when("prompts {first:d} to {last:d} are asked in a run with {options}")
+def _(context: Context, first: int, last: int, options: str = "{}") -> None:
+    """Options of the actor; or `new`, of the run."""
     ask(context, [str(number) for number in range(first, last + 1)], **json.loads(options))
 
 
@@ -91,12 +83,8 @@ def _(context: Context, prompts: str) -> None:
 
 
 @when("the prompt {prompt} is asked by itself")
-def _(context: Context, prompt: str) -> None:
-    context.answer = context.actor.respond_sync(f"prompt {prompt}")
-
-
 @when('the prompt {prompt} is asked by itself with the key "{key}"')
-def _(context: Context, prompt: str, key: str) -> None:
+def _(context: Context, prompt: str, key: str | None = None) -> None:
     context.answer = context.actor.respond_sync(f"prompt {prompt}", key=key)
 
 
@@ -117,14 +105,11 @@ def _(context: Context) -> None:
     ]
 
 
-@when("the first of the runs is pruned")
-def _(context: Context) -> None:
-    context.provider.prune(runs=[context.runs[0].id])
-
-
-@when("all runs are pruned")
-def _(context: Context) -> None:
-    context.provider.prune(runs=[run.id for run in context.runs[1:]])
+@when("the run {numbers} is pruned")
+@when("the runs {numbers} are pruned")
+def _(context: Context, numbers: str) -> None:
+    places = [int(number) - 1 for number in numbers.split(", ")]
+    context.provider.prune(runs=[context.runs[place].id for place in places])
 
 
 @then("the last run's answers to {prompts} can still be read")

@@ -7,15 +7,9 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-import signal
 import socket
-import subprocess
-import sys
-import tempfile
 import time
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import anthropic
@@ -23,11 +17,9 @@ import httpx2
 from anthropic import DefaultHttpxClient
 from behave import given, then, when
 from behave.runner import Context
-from click.testing import CliRunner
+from tables import rule
 
-from claude_batch.sandbox import SandboxServer, SandboxSettings, create_app
-from claude_batch.sandbox.command import sandbox as sandbox_command
-from claude_batch.sandbox.sandbox_settings import parse_duration
+from claude_batch.sandbox import SandboxServer
 
 MODEL = "claude-haiku-4-5"
 VERSION = "2026-10-21"
@@ -318,11 +310,6 @@ def _(context: Context) -> None:
     call(context, "POST", "/sandbox/faults", context.text.encode())
 
 
-@when("the sandbox's fault plan is cleared")
-def _(context: Context) -> None:
-    context.sandbox.clear_faults()
-
-
 @when("the sandbox's last batch is read back")
 def _(context: Context) -> None:
     call(context, "GET", batch_path(context))
@@ -457,11 +444,6 @@ def _(context: Context, text: str) -> None:
     contains(context.sandbox_answer.json()["content"][0]["text"], text)
 
 
-@then("the sandbox's message text as JSON is")
-def _(context: Context) -> None:
-    equal(json.loads(context.sandbox_answer.json()["content"][0]["text"]), json.loads(context.text))
-
-
 @then('the sandbox calls the tool "{name}" with')
 def _(context: Context, name: str) -> None:
     message = context.sandbox_answer.json()
@@ -476,15 +458,14 @@ def _(context: Context, text: str) -> None:
     equal(context.sandbox_message["content"][0]["citations"][0]["cited_text"], json.loads(text))
 
 
-@then("the sandbox's instance of the schema {schema} is {instance}")
-def _(context: Context, schema: str, instance: str) -> None:
+@rule("the sandbox makes an instance of a schema")
+def _(context: Context, schema: dict[str, Any]) -> dict[str, str]:
     # A tool call's input is the instance itself; free strings are filled with the answer's text.
-    tool = {"name": "t", "input_schema": json.loads(schema)}
+    tool = {"name": "t", "input_schema": schema}
     fields = params("Hi", tools=[tool], tool_choice={"type": "any"})
     call(context, "POST", "/v1/messages", fields)
     found = context.sandbox_answer.json()["content"][0]["input"]
-    text = json.dumps(found).replace(_free_text(context), "T")
-    equal(json.loads(text), json.loads(instance))
+    return {"instance": json.dumps(found).replace(_free_text(context), "T")}
 
 
 def _free_text(context: Context) -> str:
@@ -599,11 +580,6 @@ def _(context: Context) -> None:
     assert order != sorted(order), "the results are in the order of the requests"
 
 
-@then("the sandbox's results are {count:d} lines")
-def _(context: Context, count: int) -> None:
-    equal(len(raw_results(context).splitlines()), count)
-
-
 @then("the sandbox's results break off after {count:d} lines, inside the next")
 def _(context: Context, count: int) -> None:
     read = b""
@@ -650,481 +626,6 @@ def _(context: Context) -> None:
 def _(context: Context) -> None:
     kinds = [json.loads(line)["result"]["type"] for line in raw_results(context).splitlines()]
     equal(kinds[:2], ["errored", "succeeded"])
-
-
-# The bill and the log
-
-
-@then("the sandbox's bill sums up as")
-def _(context: Context) -> None:
-    summary = context.sandbox.billing_summary()
-    flat = {**summary, **summary["outcomes"]}
-    wanted = {row["what"]: int(row["count"]) for row in context.table}
-    equal({what: flat[what] for what in wanted}, wanted)
-
-
-@then("the sandbox's bill has {count:d} records")
-def _(context: Context, count: int) -> None:
-    equal(len(context.sandbox.billing()), count)
-
-
-@then("the sandbox's bill of the last batch has {count:d} records, live none")
-def _(context: Context, count: int) -> None:
-    path = f"/sandbox/billing?batch_id={context.sandbox_batches[-1]}"
-    call(context, "GET", path)
-    records = context.sandbox_answer.json()
-    equal(len(records), count)
-    equal({record["route"] for record in records}, {"batch"})
-    call(context, "GET", path + "&summary=true")
-    equal(context.sandbox_answer.json()["requests"], count)
-
-
-@then("the sandbox's bill tells of each request")
-def _(context: Context) -> None:
-    bill = {record["custom_id"]: record for record in context.sandbox.billing()}
-    equal(list(bill), [row["custom_id"] for row in context.table])
-    for row in context.table:
-        record = bill[row["custom_id"]]
-        equal((record["outcome"], str(record["error_type"])), (row["outcome"], row["error_type"]))
-        taken = record["processed_at"] - record["accepted_at"]
-        equal(round(taken), int(row["seconds"]))
-
-
-@then("the sandbox's bill names the params by their sorted compact JSON")
-def _(context: Context) -> None:
-    import hashlib
-
-    records = context.sandbox.billing()
-    wanted = {}
-    for each in range(len(records)):
-        text = json.dumps(
-            params(f"Prompt {each}"), sort_keys=True, separators=(",", ":"), ensure_ascii=False
-        )
-        wanted[f"r{each}"] = hashlib.sha256(text.encode()).hexdigest()
-    equal({record["custom_id"]: record["params_sha256"] for record in records}, wanted)
-
-
-@then("the sandbox's bill agrees with the usage of its results")
-def _(context: Context) -> None:
-    told = results(context)
-    bill = {record["custom_id"]: record for record in context.sandbox.billing()}
-    equal(bill.keys(), told.keys())
-    for custom_id, result in told.items():
-        usage = result["message"]["usage"] if result["type"] == "succeeded" else None
-        equal((bill[custom_id]["outcome"], bill[custom_id]["usage"]), (result["type"], usage))
-
-
-@then("the sandbox's log has the calls")
-def _(context: Context) -> None:
-    found = [
-        (call["route"], str(call["status"]), str(call["fault"])) for call in context.sandbox.log()
-    ]
-    equal(found, [(row["route"], row["status"], row["fault"]) for row in context.table])
-
-
-@then('the sandbox\'s log tells the header "{name}" as "{value}" and never the key')
-def _(context: Context, name: str, value: str) -> None:
-    log = context.sandbox.log()
-    equal(log[-1]["headers"][name], value)
-    assert "sk-test" not in json.dumps(log)
-
-
-@then("the sandbox's rules have fired")
-def _(context: Context) -> None:
-    call(context, "GET", "/sandbox/faults/counters")
-    counters = context.sandbox_answer.json()["rules"]
-    found = [(str(each["seen"]), str(each["fired"])) for each in counters]
-    equal(found, [(row["seen"], row["fired"]) for row in context.table])
-
-
-# The official SDK
-
-
-@then("the official SDK lives through a batch in the sandbox")
-def _(context: Context) -> None:
-    batches = sdk(context).messages.batches
-    requests: Any = [
-        {"custom_id": f"r{each}", "params": params(f"Prompt {each}")} for each in range(3)
-    ]
-    made = batches.create(requests=requests)
-    equal((made.processing_status, made.request_counts.processing), ("in_progress", 3))
-    equal((made.expires_at - made.created_at).total_seconds(), 86400.0)
-    end(context)
-    read = batches.retrieve(made.id)
-    equal((read.processing_status, read.request_counts.succeeded), ("ended", 3))
-    assert read.ended_at is not None and read.results_url is not None
-    found = {each.custom_id: each.result for each in batches.results(made.id)}
-    equal(sorted(found), ["r0", "r1", "r2"])
-    for result in found.values():
-        assert result.type == "succeeded"
-        equal(result.message.usage.service_tier, "batch")
-    equal([each.id for each in batches.list()], [made.id])
-    equal(batches.delete(made.id).type, "message_batch_deleted")
-    stopped = batches.cancel(batches.create(requests=requests).id)
-    equal(stopped.processing_status, "canceling")
-
-
-@then("the official SDK reads all {count:d} batches of the sandbox, {size:d} a page")
-def _(context: Context, count: int, size: int) -> None:
-    batches = sdk(context).messages.batches
-    forward = [each.id for each in batches.list(limit=size)]
-    equal(forward, context.sandbox_batches[::-1])
-    oldest = context.sandbox_batches[0]
-    backward = [each.id for each in batches.list(limit=size, before_id=oldest)]
-    equal(sorted(backward), sorted(context.sandbox_batches[1:]))
-    equal(len(forward), count)
-
-
-@then("the official SDK raises {name} for a batch in the sandbox")
-def _(context: Context, name: str) -> None:
-    try:
-        sdk(context).messages.batches.create(
-            requests=[{"custom_id": "r0", "params": params()}]  # type: ignore[typeddict-item]
-        )
-    except anthropic.APIError as error:
-        equal(type(error).__name__, name)
-    else:
-        raise AssertionError("nothing was raised")
-
-
-@then("the official SDK streams from the sandbox what it answers at once")
-def _(context: Context) -> None:
-    fields: dict[str, Any] = json.loads(context.text)
-    client = sdk(context)
-    whole = client.messages.create(**fields)
-    with client.messages.stream(**fields) as stream:
-        kinds = [event.type for event in stream]
-        streamed = stream.get_final_message()
-    equal(kinds[0], "message_start")
-    equal(kinds[-1], "message_stop")
-    told = json.loads(streamed.model_dump_json(exclude={"id"}))
-    wanted = json.loads(whole.model_dump_json(exclude={"id"}))
-    for block in told["content"]:
-        block.pop("parsed_output", None)
-    equal(told["content"], wanted["content"])
-    equal(told["stop_reason"], wanted["stop_reason"])
-    equal(told["stop_details"], wanted["stop_details"])
-    equal(told["usage"]["output_tokens"], wanted["usage"]["output_tokens"])
-
-
-@then("the official SDK counts the tokens that the sandbox bills")
-def _(context: Context) -> None:
-    client = sdk(context)
-    fields: Any = {**params("Count me"), "system": "Be brief."}
-    billed = client.messages.create(**fields).usage.input_tokens
-    del fields["max_tokens"]
-    equal(client.messages.count_tokens(**fields).input_tokens, billed)
-    equal(client.beta.messages.count_tokens(**fields).input_tokens, billed)
-
-
-@then("the official SDK lists the sandbox's models")
-def _(context: Context) -> None:
-    client = sdk(context)
-    contains(" ".join(model.id for model in client.models.list()), MODEL)
-    equal(client.models.retrieve("claude-opus-5-5").display_name, "Claude Opus 5 5")
-
-
-@then("the official SDK parses a structured answer of the sandbox")
-def _(context: Context) -> None:
-    from pydantic import BaseModel
-
-    class Invoice(BaseModel):
-        number: str
-        total: float
-        lines: list[str]
-        paid: bool | None
-
-    parsed = sdk(context).messages.parse(
-        model=MODEL,
-        max_tokens=1000,
-        messages=[{"role": "user", "content": "Read the invoice"}],
-        output_format=Invoice,
-    )
-    assert isinstance(parsed.parsed_output, Invoice), parsed
-
-
-@then("the sandbox takes a batch of {count:d} requests and streams all results")
-def _(context: Context, count: int) -> None:
-    one = json.dumps(params("x " * 50)).encode()
-    body = b",".join(b'{"custom_id":"r%d","params":%b}' % (each, one) for each in range(count))
-    call(context, "POST", "/v1/messages/batches", b'{"requests":[' + body + b"]}")
-    context.sandbox_batches.append(context.sandbox_answer.json()["id"])
-    end(context)
-    equal(len(set(raw_results(context).splitlines())), count)
-    summary = context.sandbox.billing_summary()
-    equal((summary["paid"], summary["paid_more_than_once"]), (count, 1))
-
-
-# The command, the settings and the server
-
-
-def environment() -> dict[str, str]:
-    """This process's environment, with the same modules in reach from any directory."""
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))}
-
-
-def launch(context: Context, *options: str, **spawn: Any) -> subprocess.Popen[str]:
-    """`python -m claude_batch.sandbox` as a process, ended with the scenario."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "claude_batch.sandbox", *options],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        **spawn,
-    )
-
-    def stop() -> None:
-        if process.poll() is None:
-            process.terminate()
-        process.communicate(timeout=20)
-
-    context.add_cleanup(stop)
-    return process
-
-
-@when("the sandbox is started as a process with a responder and the options")
-def _(context: Context) -> None:
-    folder = tempfile.TemporaryDirectory()
-    context.add_cleanup(folder.cleanup)
-    (Path(folder.name) / "echoes.py").write_text(
-        "def reply(params):\n    return 'echo: ' + params['messages'][0]['content']\n"
-    )
-    options = [
-        option for row in context.table for option in (row["option"], row["value"]) if option
-    ]
-    process = launch(
-        context, "--responder", "echoes:reply", *options, cwd=folder.name, env=environment()
-    )
-    assert process.stdout is not None
-    context.sandbox_line = process.stdout.readline().strip()
-    context.sandbox_process = process
-
-
-@then('the sandbox process prints "{line}" and answers "{text}"')
-def _(context: Context, line: str, text: str) -> None:
-    said, _, port = context.sandbox_line.rpartition(":")
-    equal(said, line)
-    client = anthropic.Anthropic(
-        base_url=f"http://127.0.0.1:{port}", api_key="k", max_retries=0, http_client=_HTTP
-    )
-    message = client.messages.create(**params("hello"))
-    equal(getattr(message.content[0], "text", None), text)
-
-
-@then("the sandbox process ends well on signal {name}")
-def _(context: Context, name: str) -> None:
-    context.sandbox_process.send_signal(getattr(signal, name))
-    out, err = context.sandbox_process.communicate(timeout=20)
-    equal((context.sandbox_process.returncode, out, err), (0, "", ""))
-
-
-@when('the sandbox command is run with "{options}"')
-def _(context: Context, options: str) -> None:
-    folder = tempfile.TemporaryDirectory()
-    context.add_cleanup(folder.cleanup)
-    plan = Path(folder.name) / "plan.json"
-    if context.text is not None:
-        plan.write_text(context.text)
-    taken = socket.create_server(("127.0.0.1", 0))
-    context.add_cleanup(taken.close)
-    given = options.replace("PLAN", str(plan)).replace("TAKEN", str(taken.getsockname()[1]))
-    context.sandbox_run = CliRunner().invoke(sandbox_command, given.split())
-
-
-@then('the sandbox command exits {code:d} saying "{text}"')
-def _(context: Context, code: int, text: str) -> None:
-    run = context.sandbox_run
-    assert type(run.exception) is SystemExit, run.exc_info
-    equal(run.exit_code, code)
-    contains(" ".join(run.output.split()), text)
-
-
-@then('the sandbox command without the module {name} exits 1 saying "{text}"')
-def _(context: Context, name: str, text: str) -> None:
-    code = (
-        f"import sys; sys.modules[{name!r}] = None\n"
-        "from claude_batch.sandbox.command import sandbox\n"
-        "sandbox(['--port', '0'])"
-    )
-    ended = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=30, env=environment()
-    )
-    equal(ended.returncode, 1)
-    contains(ended.stderr, text)
-
-
-@then("the sandbox reads durations as")
-def _(context: Context) -> None:
-    for row in context.table:
-        try:
-            found = str(parse_duration(row["text"]))
-        except ValueError as error:
-            found = "refused"
-            contains(str(error), "is not a duration")
-        equal((row["text"], found), (row["text"], row["seconds"]))
-    equal(parse_duration(2), 2.0)
-
-
-@then('the sandbox refuses the settings {settings} saying "{text}"')
-def _(context: Context, settings: str, text: str) -> None:
-    try:
-        SandboxServer(**json.loads(settings)).start()
-    except (ValueError, TypeError) as error:
-        contains(str(error), text)
-    else:
-        raise AssertionError("the settings were taken")
-
-
-@then("the sandbox server tells what it is not")
-def _(context: Context) -> None:
-    from claude_batch import sandbox as room
-
-    server = SandboxServer(SandboxSettings(latency=1.0))
-    for wrong, error in (
-        (lambda: server.url, RuntimeError),
-        (lambda: SandboxServer(SandboxSettings(), latency=1.0), TypeError),
-        (lambda: room.nothing, AttributeError),  # type: ignore[attr-defined]
-    ):
-        try:
-            wrong()
-        except error:
-            continue
-        raise AssertionError(f"no {error.__name__}")
-    server.stop()
-    with server as running:
-        assert running.log() == []
-        try:
-            running.set_faults({"rulez": []})
-        except ValueError as refused:
-            contains(str(refused), "rulez")
-        else:
-            raise AssertionError("the plan was taken")
-    for field in SandboxSettings.__dataclass_fields__:
-        assert hasattr(server.settings, field)
-
-
-@then("the sandbox that is stopped while a call hangs drops it at once")
-def _(context: Context) -> None:
-    host, port = context.sandbox.url.removeprefix("http://").split(":")
-    with socket.create_connection((host, int(port)), timeout=20) as connection:
-        connection.sendall(b"GET /v1/messages/batches HTTP/1.1\r\nhost: x\r\n\r\n")
-        deadline = time.monotonic() + 10
-        seen = 0
-        while not seen:
-            assert time.monotonic() < deadline, "the call never came in"
-            call(context, "GET", "/sandbox/faults/counters")
-            seen = context.sandbox_answer.json()["rules"][0]["seen"]
-        context.sandbox.stop()
-        with contextlib.suppress(ConnectionResetError):
-            equal(connection.recv(1000), b"")
-    try:
-        socket.create_connection((host, int(port))).close()
-    except ConnectionRefusedError:
-        return
-    raise AssertionError("the port is still open")
-
-
-@then("the sandbox listens on IPv6 too, where the machine has it")
-def _(context: Context) -> None:
-    try:
-        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
-    except OSError:
-        return
-    with SandboxServer(host="::1") as server:
-        assert server.url.startswith("http://[::1]:")
-        equal(server.log(), [])
-
-
-@then("the sandbox under another server says that it cannot drop a connection")
-def _(context: Context) -> None:
-    import asyncio
-
-    plan = {"rules": [{"route": "list", "action": {"type": "drop_before"}}]}
-    app = create_app(SandboxSettings(faults=plan))
-
-    async def ask() -> httpx2.Response:
-        transport = httpx2.ASGITransport(app=app)
-        async with httpx2.AsyncClient(transport=transport, base_url="http://sandbox") as client:
-            return await client.get("/v1/messages/batches")
-
-    try:
-        asyncio.run(ask())
-    except RuntimeError as error:
-        contains(str(error), "SandboxServer")
-    else:
-        raise AssertionError("nothing was raised")
-
-
-@then("the sandbox hangs up after {seconds:g} seconds of a hanging call")
-def _(context: Context, seconds: float) -> None:
-    began = time.monotonic()
-    call(context, "GET", "/v1/messages/batches")
-    assert isinstance(context.sandbox_failure, httpx2.TransportError), context.sandbox_answer
-    assert time.monotonic() - began >= seconds
-
-
-@then("the sandbox keeps a hanging call until its client gives up")
-def _(context: Context) -> None:
-    try:
-        _HTTP.get(context.sandbox.url + "/v1/messages/batches", headers=_AUTH, timeout=0.2)
-    except httpx2.ReadTimeout:
-        pass
-    else:
-        raise AssertionError("the call was answered")
-    deadline = time.monotonic() + 10
-    while not context.sandbox.log():
-        assert time.monotonic() < deadline, "the call never ended"
-
-
-@then("the sandbox answers a call only after {seconds:g} seconds")
-def _(context: Context, seconds: float) -> None:
-    began = time.monotonic()
-    call(context, "GET", "/v1/messages/batches")
-    equal(context.sandbox_answer.status_code, 200)
-    assert time.monotonic() - began >= seconds
-
-
-@then("the sandbox's date is {seconds:d} seconds from the machine's")
-def _(context: Context, seconds: int) -> None:
-    from email.utils import parsedate_to_datetime
-
-    told = parsedate_to_datetime(context.sandbox_answer.headers["date"]).timestamp()
-    assert abs(told - time.time() - seconds) < 5, context.sandbox_answer.headers["date"]
-
-
-@then('the sandbox\'s redirect points to "{url}"')
-def _(context: Context, url: str) -> None:
-    equal(context.sandbox_answer.headers["location"], url)
-
-
-@then("the official SDK's calls work again")
-def _(context: Context) -> None:
-    equal(len(list(sdk(context).messages.batches.list())) < 2, True)
-
-
-@then("the sandbox's upload of {size:d} megabytes meets a 413 or a broken connection")
-def _(context: Context, size: int) -> None:
-    call(context, "POST", "/v1/messages/batches", b" " * (size * 1_000_000))
-    if context.sandbox_answer is None:
-        assert isinstance(context.sandbox_failure, httpx2.TransportError)
-    else:
-        equal(context.sandbox_answer.status_code, 413)
-
-
-@then("the sandbox draws the same chances for the same seed and others for another")
-def _(context: Context) -> None:
-    rule = {"route": "list", "probability": 0.5, "action": {"type": "error", "status": 500}}
-    drawn: list[list[int]] = []
-    for seed in (1, 1, 2):
-        context.sandbox.set_faults({"seed": seed, "rules": [rule]})
-        statuses: list[int] = []
-        for _ in range(24):
-            call(context, "GET", "/v1/messages/batches")
-            statuses.append(context.sandbox_answer.status_code)
-        drawn.append(statuses)
-    equal(drawn[0], drawn[1])
-    assert drawn[0] != drawn[2], "the same chances under another seed"
-    equal(set(drawn[0]), {200, 500})
 
 
 # Limits of a minute

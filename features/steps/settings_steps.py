@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
@@ -10,13 +9,14 @@ import sys
 from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Literal, get_type_hints
 
 import click
 from behave import given, then, when
 from behave.runner import Context
+from pages import agreement
 
-import claude_batch as cb
 from claude_batch.cli.app import group
 from claude_batch.core.setting import Kind, Setting
 from claude_batch.core.settings import SETTINGS
@@ -26,8 +26,8 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGE = "reference/settings.md"
 
 
-def copied(context: Context) -> Path:
-    folder = Path(context.tmp) / "docs"
+def copied(into: Path) -> Path:
+    folder = into / "docs"
     shutil.copytree(ROOT / "docs", folder)
     return folder
 
@@ -38,14 +38,15 @@ def written(folder: Path) -> str:
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
-@then("the settings' tables in the pages are up to date")
-def up_to_date(context: Context) -> None:
-    assert written(copied(context)) == "", "run `python .ci/settings_tables.py`"
+@agreement("the tables of settings")
+def up_to_date() -> None:
+    with TemporaryDirectory() as folder:
+        assert written(copied(Path(folder))) == "", "run `python .ci/settings_tables.py`"
 
 
 @given('a copy of the pages whose settings\' tables say "{wrong}" for "{right}"')
 def changed(context: Context, wrong: str, right: str) -> None:
-    context.copy = copied(context)
+    context.copy = copied(context.tmp)
     page = context.copy / PAGE
     text = page.read_text("utf-8")
     assert text.count(right) == 2, text
@@ -77,8 +78,8 @@ def keyword_type(setting: Setting) -> Any:
     return types[setting.kind] | None
 
 
-@then("the settings' keywords have the names and types of the table")
-def keywords(context: Context) -> None:
+@agreement("the keywords of settings and their types")
+def keywords() -> None:
     expected = {
         name: keyword_type(setting)
         for name, setting in SETTINGS.items()
@@ -88,20 +89,6 @@ def keywords(context: Context) -> None:
     assert set(declared) == set(expected), set(declared) ^ set(expected)
     for name, annotation in expected.items():
         assert declared[name] == annotation, (name, declared[name], annotation)
-
-
-@when("the settings' provider {provider} is made with {keywords}")
-def make(context: Context, provider: str, keywords: str) -> None:
-    context.refusal = None
-    try:
-        getattr(cb, provider)(**json.loads(keywords))
-    except (TypeError, cb.ActorConfigurationError) as error:
-        context.refusal = error
-
-
-@then('the settings\' provider is refused with "{words}"')
-def refused(context: Context, words: str) -> None:
-    assert str(context.refusal).startswith(words), context.refusal
 
 
 @then('the settings\' flags of "{command}" are the table\'s for "{groups}"')

@@ -10,6 +10,7 @@ from typing import Any
 import toolbox
 from behave import given, then
 from behave.runner import Context
+from tables import rule
 
 import claude_batch as cb
 from claude_batch.actor.tools import ToolFinder, Toolset
@@ -21,24 +22,19 @@ def unfit(what: _Unknown) -> None:  # noqa: F821 - that is what it is for
 
 
 TOOLS: dict[str, Any] = {
-    "[population, population]": lambda: [toolbox.population, toolbox.population],
-    '[named "a b"]': lambda: [cb.tool(toolbox.population, name="a b")],
-    '[waiting "soon"]': lambda: [cb.tool(toolbox.population, timeout="soon")],
-    '[waiting "0s"]': lambda: [cb.tool(toolbox.population, timeout="0s")],
-    "[a number]": lambda: [5],
-    "[unfit]": lambda: [unfit],
+    "population, population": lambda: [toolbox.population, toolbox.population],
+    'named "a b"': lambda: [cb.tool(toolbox.population, name="a b")],
+    'waiting "soon"': lambda: [cb.tool(toolbox.population, timeout="soon")],
+    'waiting "0s"': lambda: [cb.tool(toolbox.population, timeout="0s")],
+    "a number": lambda: [5],
+    "unfit": lambda: [unfit],
 }
 
 
-@then('the tools {tools} are refused with "{words}"')
-def _(context: Context, tools: str, words: str) -> None:
+@rule("functions are taken for tools")
+def _(tools: str) -> Any:
     configuration = cb.ActorConfiguration(model="claude-haiku-4-5")
-    try:
-        _ = configuration.with_tools(TOOLS[tools]()).toolset
-    except cb.ActorConfigurationError as error:
-        assert words in str(error), error
-    else:
-        raise AssertionError("it was taken")
+    return configuration.with_tools(TOOLS[tools]()).toolset
 
 
 def _file(context: Context, tools: str) -> Any:
@@ -47,21 +43,13 @@ def _file(context: Context, tools: str) -> Any:
     return path
 
 
-@then('an actor whose file has the tools "{tools}" is refused with "{words}"')
-def _(context: Context, tools: str, words: str) -> None:
-    try:
-        cb.load_actor(_file(context, tools))
-    except cb.ActorConfigurationError as error:
-        assert words in str(error), error
-    else:
-        raise AssertionError("it was taken")
-
-
-@then('an actor whose file has the tools "{tools}" has no functions and keeps them')
-def _(context: Context, tools: str) -> None:
-    configuration = cb.ActorLoader.load(_file(context, tools))
-    assert configuration.toolset is None
-    assert "tools" in configuration.to_dict() and "tools" not in configuration.parameters
+@rule("the tools of an actor's file are found")
+def _(context: Context, tools: str) -> dict[str, object]:
+    path = _file(context, tools)
+    cb.load_actor(path)
+    configuration = cb.ActorLoader.load(path)
+    kept = "tools" in configuration.to_dict() and "tools" not in configuration.parameters
+    return {"functions": configuration.toolset, "kept": kept}
 
 
 BESIDE = '''"""A module that lies beside an actor's file."""
@@ -140,19 +128,14 @@ def _(context: Context) -> None:
     assert isinstance(toolbox.Office.address, type(toolbox.guide))
 
 
-@then("a container of the answer stands in the next turn's params")
-def _(context: Context) -> None:
-    message = json.dumps({"content": [], "container": {"id": "container_1"}}).encode()
-    for own, expected in (
-        (None, "container_1"),
-        ("container_0", "container_1"),
-        ({"skills": []}, {"skills": [], "id": "container_1"}),
-    ):
-        params: dict[str, Any] = {"messages": [{"role": "user", "content": "a"}]}
-        if own is not None:
-            params["container"] = own
-        after = json.loads(after_pause(json.dumps(params).encode(), message))
-        assert after["container"] == expected, after
+@rule("the answer's container stands in the next turn")
+def _(container_of_the_answer: str, container_before: Any) -> dict[str, Any]:
+    message = {"content": [], "container": {"id": container_of_the_answer}}
+    params: dict[str, Any] = {"messages": [{"role": "user", "content": "a"}]}
+    if container_before is not None:
+        params["container"] = container_before
+    after = json.loads(after_pause(json.dumps(params).encode(), json.dumps(message).encode()))
+    return {"container": after["container"]}
 
 
 @then("an answer that was cut off is told of without its unfinished calls")

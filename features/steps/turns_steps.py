@@ -302,13 +302,6 @@ def _(context: Context) -> None:
     assert context.results and not failed, failed[:3]
 
 
-@then("they travelled in {count:d} batches of {size:d}")
-def _(context: Context, count: int, size: int) -> None:
-    sizes = ledger_values(select(batches.c.request_count))
-    assert sizes == [size] * count, sizes
-    assert ledger_values(select(func.count()).select_from(results)) == [count * size]
-
-
 @then("both have the same answer")
 def _(context: Context) -> None:
     assert context.answer == context.other, (context.answer, context.other)

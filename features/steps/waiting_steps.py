@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from typing import Any
 
 from behave import given, then, when
 from behave.runner import Context
 from engine_steps import configuration
-from event_steps import _lines
 from sqlalchemy import select
 from staging import QUICK, ledger_values, until
 
@@ -153,11 +152,6 @@ def _(context: Context) -> None:
     assert [context.carriers.carried() for _ in range(2)] == ["the second's"] * 2
 
 
-@then("the log tells once that carry() failed")
-def _(context: Context) -> None:
-    assert len(_lines(context, "carry() failed; requests are sent without it")) == 1
-
-
 class _Leaving:
     def __init__(self, everybody: Observers) -> None:
         self._everybody = everybody
@@ -171,8 +165,7 @@ class _Leaving:
         self.told.append(event)
 
 
-@given("an observer that leaves when it is asked what it wants")
-def _(context: Context) -> None:
+def _leaves(context: Context) -> None:
     context.all = Observers("a ledger", log=False)
     context.leaving = _Leaving(context.all)
     context.all.attach([context.leaving])
@@ -193,8 +186,7 @@ def _(context: Context) -> None:
     assert context.leaving.told == []
 
 
-@given("an observer, and no room for another thread")
-def _(context: Context) -> None:
+def _no_room(context: Context) -> None:
     context.on: list[threading.Thread] = []
     context.all = Observers("a ledger", log=False)
     context.all.attach([lambda event: context.on.append(threading.current_thread())])
@@ -208,8 +200,7 @@ def _(context: Context) -> None:
     context.all.close()
 
 
-@given("an observer that takes the first event of many, and does not return")
-def _(context: Context) -> None:
+def _takes_the_first(context: Context) -> None:
     before = observers_module.CLOSING_SECONDS
     context.add_cleanup(setattr, observers_module, "CLOSING_SECONDS", before)
     observers_module.CLOSING_SECONDS = 0.05
@@ -256,8 +247,7 @@ class _Later:
         self.took.append((event.run_id, threading.get_ident(), asyncio.get_running_loop()))
 
 
-@given("an observer whose on_event is asynchronous, and fails at the second event")
-def _(context: Context) -> None:
+def _asynchronous(context: Context) -> None:
     context.later = _Later()
     context.all = Observers("a ledger", log=False)
     context.all.attach([context.later])
@@ -278,8 +268,7 @@ def _(context: Context) -> None:
     assert took[0][2] is took[1][2] and took[0][2].is_closed()
 
 
-@given("an asynchronous observer, and no room for another thread")
-def _(context: Context) -> None:
+def _asynchronous_no_room(context: Context) -> None:
     context.leaving = _Ends()
     context.later = _Later()
 
@@ -289,6 +278,20 @@ def _(context: Context) -> None:
     context.all = Observers("a ledger", log=False)
     context.all.attach([take])
     context.add_cleanup(threading.stack_size, threading.stack_size(1 << 60))
+
+
+OBSERVERS: dict[str, Callable[[Context], None]] = {
+    "leaves when it is asked what it wants": _leaves,
+    "takes the first event of many, and does not return": _takes_the_first,
+    "finds no room for a thread": _no_room,
+    "is asynchronous, and fails at the second event": _asynchronous,
+    "is asynchronous, and finds no room for a thread": _asynchronous_no_room,
+}
+
+
+@given("an observer which {what}")
+def _(context: Context, what: str) -> None:
+    OBSERVERS[what](context)
 
 
 @then("it was told nothing, and the log says that the process ends")

@@ -1,16 +1,20 @@
-"""Steps of the wire: encoding, the table of errors, result lines."""
+"""Rules of the wire: encoding, the table of errors, result lines."""
 
 from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from behave import given, then, when
+from behave import then
 from behave.runner import Context
+from tables import rule
 
 from claude_batch.core.errors import InvalidRequestError
+from claude_batch.core.usage import Usage
 from claude_batch.wire import error_table
 from claude_batch.wire.encoding import (
     BODY_END,
@@ -23,22 +27,25 @@ from claude_batch.wire.encoding import (
 from claude_batch.wire.error_table import classify_line, fault_of_response
 from claude_batch.wire.inbound import retry_after
 from claude_batch.wire.messages import (
-    UnreadableLine,
+    DecodedMessage,
+    LineError,
+    ResultLine,
     decode_line,
     decode_message,
     message_of_line,
 )
 from claude_batch.wire.redaction import Redaction
 
-API_ERROR = {"type": "error", "error": {"type": "api_error", "message": "m"}}
 GOOD: dict[str, Any] = {
     "model": "claude-haiku-4-5",
     "max_tokens": 10,
     "messages": [{"role": "user", "content": "hello"}],
 }
-
-
 NO_SECRETS = Redaction(())
+PROXY = b"<html>a proxy speaks</html>"
+
+
+# Params
 
 
 class Captured(logging.Handler):
@@ -50,178 +57,139 @@ class Captured(logging.Handler):
         self.lines.append(record.getMessage())
 
 
-def encode(context: Context, params: dict[str, Any], **more: Any) -> None:
+@contextmanager
+def _warnings() -> Iterator[list[str]]:
     handler = Captured()
     logger = logging.getLogger("claude_batch.wire.encoding")
     logger.addHandler(handler)
-    context.error = context.encoded = None
     try:
-        context.encoded = encode_params(params, **more)
-    except InvalidRequestError as error:
-        context.error = error
+        yield handler.lines
     finally:
         logger.removeHandler(handler)
-    context.warned = handler.lines
 
 
-FAULTS: dict[str, dict[str, Any]] = {
-    "no model": {"model": None},
-    "empty messages": {"messages": []},
-    "a value that is no JSON": {"metadata": {"set": object()}},
-    "more bytes than a batch may have": {"system": "x" * 256_000_000},
-}
-
-
-@when("params with {fault} are encoded")
-def _(context: Context, fault: str) -> None:
-    if fault == "betas":
-        encode(
-            context,
-            {**GOOD, "betas": ["b", "a"]},
-            betas=["c", "a"],
-            user_profile="profile-1",
-        )
-        return
-    if fault == '"stream": false and "temperature": null':
-        encode(context, {**GOOD, "stream": False, "temperature": None})
-        return
-    if fault.startswith('"'):
-        encode(context, {**GOOD, **json.loads("{" + fault + "}")})
-    elif fault in ("no max_tokens", "no messages"):
-        encode(context, {k: v for k, v in GOOD.items() if k != fault.removeprefix("no ")})
-    else:
-        encode(context, {**GOOD, **FAULTS[fault]})
-
-
-@when("params with {fault} are encoded for a live call")
-def _(context: Context, fault: str) -> None:
-    encode(context, {**GOOD, **json.loads("{" + fault + "}")}, batch=False)
-
-
-@when("params of {model} with {name} are encoded")
-def _(context: Context, model: str, name: str) -> None:
-    if name == "a default temperature":
-        encode(context, {**GOOD, "model": model}, defaults={"temperature": 0.5, "model": "other"})
-    else:
-        encode(context, {**GOOD, "model": model, name: 0.5})
-
-
-@then('they are refused with "{words}"')
-def _(context: Context, words: str) -> None:
-    assert context.error is not None
-    assert words in str(context.error), context.error
-
-
-@then("the encoded params have neither")
-def _(context: Context) -> None:
-    assert set(json.loads(context.encoded.params)) == set(GOOD)
-
-
-@then("the encoded params have no temperature")
-def _(context: Context) -> None:
-    assert "temperature" not in json.loads(context.encoded.params)
-
-
-@then("the encoded params have it")
-def _(context: Context) -> None:
-    assert json.loads(context.encoded.params)["speed"] == "fast"
-
-
-@then("the API version is {version}")
-def _(context: Context, version: str) -> None:
-    assert context.encoded.headers.api_version == version, context.encoded.headers
-
-
-@then("a warning says that the default is dropped")
-def _(context: Context) -> None:
-    assert any("default" in line and "dropped" in line for line in context.warned), context.warned
-
-
-@then("the headers name the betas and the profile, and the params do not")
-def _(context: Context) -> None:
-    assert context.encoded.headers.as_headers() == {
-        "anthropic-version": "2026-10-21",
-        "anthropic-beta": "a,b,c",
-        "anthropic-user-profile-id": "profile-1",
+def _encode(given: dict[str, Any], **more: Any) -> dict[str, Any]:
+    with _warnings() as warned:
+        encoded = encode_params(given, **more)
+    params = json.loads(encoded.params)
+    assert {name: params[name] for name in GOOD} == {name: given[name] for name in GOOD}, params
+    return {
+        "added": {name: value for name, value in params.items() if name not in GOOD},
+        "api_version": encoded.headers.api_version,
+        "headers": encoded.headers.as_headers(),
+        "warning": "\n".join(warned),
     }
-    assert "betas" not in json.loads(context.encoded.params)
 
 
-@then("a custom_id reads back as it was made")
-def _(context: Context) -> None:
-    text = custom_id("0123456789abcdef" * 2, "deadbeef", 7)
-    assert len(text) == 46
-    assert parse_custom_id(text) == ("0123456789abcdef" * 2, "deadbeef", 7)
+@rule("changed params are encoded for a batch")
+def _(
+    changes: dict[str, Any] | None = None,
+    without: str = "",
+    defaults: dict[str, Any] | None = None,
+    capabilities: dict[str, bool] | None = None,
+) -> dict[str, Any]:
+    params = {**GOOD, **(changes or {})}
+    params.pop(without, None)
+    return _encode(params, defaults=defaults, capabilities=capabilities)
 
 
-@then("custom_ids of others are not taken for ours")
-def _(context: Context) -> None:
-    for text in ("request-1", "", "x" * 64, f"{'a' * 32}-deadbeef-000x", f"{'a' * 32}-deadbeef-1"):
-        assert parse_custom_id(text) is None, text
+@rule("changed params are encoded for a live call")
+def _(changes: dict[str, Any]) -> dict[str, Any]:
+    return _encode({**GOOD, **changes}, batch=False)
 
 
-@then("the 10,000th sending of a request is refused")
-def _(context: Context) -> None:
-    assert custom_id("a" * 32, "deadbeef", 9999).endswith("-9999")
-    try:
-        custom_id("a" * 32, "deadbeef", 10000)
-    except InvalidRequestError as error:
-        assert "9999" in str(error)
-    else:
-        raise AssertionError("a custom_id with five digits of sending was made")
+@then("params with a value that is no JSON, or more bytes than a batch may have, are refused")
+def _(_: Context) -> None:
+    for changes, words in (
+        ({"metadata": {"set": object()}}, "JSON"),
+        ({"system": "x" * 256_000_000}, "256,000,000"),
+    ):
+        try:
+            _encode({**GOOD, **changes})
+        except InvalidRequestError as error:
+            assert words in str(error), error
+        else:
+            raise AssertionError(words)
 
 
-@then("a body of two requests is the JSON that the API takes")
-def _(context: Context) -> None:
-    pairs = [("id-1", b'{"a":1}'), ("id-2", b'{"b":2}')]
-    body = BODY_START + b"".join(body_items(pairs, first=True)) + BODY_END
-    assert json.loads(body) == {
-        "requests": [
-            {"custom_id": "id-1", "params": {"a": 1}},
-            {"custom_id": "id-2", "params": {"b": 2}},
-        ]
-    }
+@rule("params with betas and a profile get headers")
+def _(betas_in_the_params: list[str], betas_beside_them: list[str], profile: str) -> dict[str, Any]:
+    params = {**GOOD, "betas": betas_in_the_params}
+    found = _encode(params, betas=betas_beside_them, user_profile=profile)
+    assert "betas" not in found["added"], found
+    return found
+
+
+@rule("a custom_id is made")
+def _(request: str, ledger: str, sending: int) -> str:
+    return custom_id(request, ledger, sending)
+
+
+@rule("a custom_id is read")
+def _(custom_id: str) -> tuple[str, str, int] | None:
+    return parse_custom_id(custom_id)
+
+
+@rule("a body of these items is written")
+def _(items: list[tuple[str, dict[str, Any]]]) -> list[Any]:
+    pairs = [(name, json.dumps(params).encode()) for name, params in items]
+    body = json.loads(BODY_START + b"".join(body_items(pairs, first=True)) + BODY_END)
+    assert list(body) == ["requests"], body
+    return body["requests"]
 
 
 # Errors
 
 
-@given('an answer {status:d} with {error_type} saying "{message}" and {details}')
-def _(context: Context, status: int, error_type: str, message: str, details: str) -> None:
+def _api_error(error_type: str, message: str, error_code: str = "") -> bytes:
     error: dict[str, Any] = {"type": error_type, "message": message}
-    if details.startswith("error_code "):
-        error["details"] = {"error_code": details.removeprefix("error_code ")}
-    body = json.dumps({"type": "error", "error": error}).encode()
-    context.fault = fault_of_response(status, {"request-id": "req_1"}, body, NO_SECRETS)
-    assert "req_1" in context.fault.describe() and error_type in context.fault.describe()
+    if error_code:
+        error["details"] = {"error_code": error_code}
+    return json.dumps({"type": "error", "error": error}).encode()
 
 
-@given("an answer {status:d} that is not the API's")
-def _(context: Context, status: int) -> None:
+@rule("a create call that is answered so is judged")
+def _(status: int, error_type: str, message: str, error_code: str) -> object:
+    body = _api_error(error_type, message, error_code)
+    fault = fault_of_response(status, {"request-id": "req_1"}, body, NO_SECRETS)
+    assert "req_1" in fault.describe() and error_type in fault.describe()
+    return fault.verdict
+
+
+@rule("a create call that another server answers is judged")
+def _(status: int) -> object:
     headers = {"location": "http://elsewhere/"} if status < 400 else {}
-    context.fault = fault_of_response(status, headers, b"<html>a proxy speaks</html>", NO_SECRETS)
-    assert not context.fault.from_api and context.fault.account_reason is None
-    assert "a proxy speaks" in context.fault.describe()
+    fault = fault_of_response(status, headers, PROXY, NO_SECRETS)
+    assert not fault.from_api and fault.account_reason is None
+    assert "a proxy speaks" in fault.describe()
+    return fault.verdict
 
 
-@then("the create is judged {verdict}")
-def _(context: Context, verdict: str) -> None:
-    assert context.fault.verdict.name == verdict
+@rule("a result line with an error is judged")
+def _(error_type: str, message: str) -> str:
+    return classify_line(error_type, message, None)
 
 
-@then('a line with {error_type} saying "{message}" is {disposition}')
-def _(context: Context, error_type: str, message: str, disposition: str) -> None:
-    assert classify_line(error_type, message, None) == disposition
+@rule("a stored failure passes by itself or not,")
+def _(error_type: str, message: str) -> bool:
+    return error_table.passes(error_type, message)
 
 
-@then('a failure with {error_type} saying "{message}" passes')
-def _(_: Context, error_type: str, message: str) -> None:
-    assert error_table.passes(error_type, message)
+@rule("an answer to a live call proves that nothing is billed,")
+def _(status: int, sender: str) -> bool:
+    if sender == "a proxy":
+        return fault_of_response(status, {}, PROXY, NO_SECRETS).is_not_billed
+    assert sender == "the API", sender
+    body = _api_error("api_error", "m")
+    return fault_of_response(status, {"request-id": "req_1"}, body, NO_SECRETS).is_not_billed
 
 
-@then('a failure with {error_type} saying "{message}" does not pass')
-def _(_: Context, error_type: str, message: str) -> None:
-    assert not error_table.passes(error_type, message)
+@rule("the headers of an answer ask to wait")
+def _(headers: dict[str, str]) -> float | None:
+    return retry_after(headers)
+
+
+# The documentation's tables
 
 
 def _table_of_errors() -> list[str]:
@@ -255,123 +223,46 @@ def _statuses(found: range) -> str:
     return str(found[0]) if len(found) == 1 else f"{found[0]} to {found[-1]}"
 
 
-@then("docs/explanation/guarantees.md has every row of the {name}, with its source")
-def _(_: Context, name: str) -> None:
+@then("docs/explanation/guarantees.md has every row of both tables of errors, with its source")
+def _(_: Context) -> None:
     text = (Path(__file__).parents[2] / "docs/explanation/guarantees.md").read_text()
-    rows = _table_of_errors() if name == "table of errors" else _table_of_answers()
-    assert "\n".join(rows) in text, "\n".join(rows)
+    for rows in (_table_of_errors(), _table_of_answers()):
+        assert "\n".join(rows) in text, "\n".join(rows)
 
 
-@then("an answer {status:d} to a live call {whose} proves that nothing is billed: {proves}")
-def _(_: Context, status: int, whose: str, proves: str) -> None:
-    body = b"<html></html>" if whose == "from a proxy" else json.dumps(API_ERROR).encode()
-    headers = {} if whose == "from a proxy" else {"request-id": "req_1"}
-    fault = fault_of_response(status, headers, body, NO_SECRETS)
-    assert fault.is_not_billed == (proves == "yes"), fault
+# Result lines
 
 
-@then("the headers {headers} ask to wait {seconds} seconds")
-def _(context: Context, headers: str, seconds: str) -> None:
-    waited = retry_after(json.loads(headers))
-    assert waited == (None if seconds == "None" else float(seconds)), waited
+def _line(result: str) -> bytes:
+    return f'{{"custom_id":"a","result":{result}}}'.encode()
 
 
-# Lines
-
-MESSAGE = (
-    '{"id":"msg_1","type":"message","role":"assistant","model":"claude-haiku-4-5",'
-    '"content":[{"type":"text","text":"hi"}],"stop_reason":"end_turn","stop_sequence":null,'
-    '"usage":{"input_tokens":5,"output_tokens":2}}'
-)
-LINES = {
-    "a success": '{"custom_id":"a","result":{"type":"succeeded","message":' + MESSAGE + "}}",
-    "a success with cache tokens": (
-        '{"custom_id":"a","result":{"type":"succeeded","message":{"usage":{"input_tokens":5,'
-        '"output_tokens":2,"cache_creation_input_tokens":7,"cache_read_input_tokens":3,'
-        '"cache_creation":{"ephemeral_5m_input_tokens":3,"ephemeral_1h_input_tokens":4},'
-        '"server_tool_use":{"web_search_requests":2},"service_tier":"batch"}}}}'
-    ),
-    "an error, nested twice": (
-        '{"custom_id":"a","result":{"type":"errored","error":{"type":"error","request_id":"req_9",'
-        '"error":{"type":"overloaded_error","message":"busy"}}}}'
-    ),
-    "an expired request": '{"custom_id":"a","result":{"type":"expired"}}',
-    "a canceled request": '{"custom_id":"a","result":{"type":"canceled"}}',
-    "no JSON": "not at all",
-    "a success without a message": '{"custom_id":"a","result":{"type":"succeeded"}}',
-    "an error without an error": '{"custom_id":"a","result":{"type":"errored"}}',
-    "an outcome nobody knows": '{"custom_id":"a","result":{"type":"pondered"}}',
-}
+def _success(message: str) -> bytes:
+    return _line(f'{{"type":"succeeded","message":{message}}}')
 
 
-@when("the line of {what} is decoded")
-def _(context: Context, what: str) -> None:
-    try:
-        context.line = decode_line(LINES[what].encode())
-    except UnreadableLine:
-        context.line = None
+@rule("a result line is decoded")
+def _(result: str) -> ResultLine:
+    line = decode_line(_line(result))
+    assert bool(line.fault) == (line.disposition == "malformed"), line
+    return line
 
 
-@then("it is {outcome}")
-def _(context: Context, outcome: str) -> None:
-    line = context.line
-    if outcome == "unreadable":
-        assert line is None
-        return
-    if outcome == "malformed":
-        assert (line.outcome, line.disposition) == ("succeeded", "malformed") and line.fault
-        return
-    assert line is not None and line.outcome == outcome
-    if outcome == "succeeded":
-        assert (line.usage.input_tokens, line.usage.output_tokens) == (5, 2)
-        if line.usage.cache_read_input_tokens:
-            assert line.usage.cache_creation_5m_input_tokens == 3
-            assert line.usage.cache_creation_1h_input_tokens == 4
-            assert line.usage.web_search_requests == 2
-            assert line.usage.service_tier == "batch"
-    if outcome == "errored":
-        assert (line.error.type, line.error.message) == ("overloaded_error", "busy")
-        assert line.error.request_id == "req_9"
-        assert line.disposition == "retry"
+@rule("the error of a result line, nested twice, is decoded")
+def _(error_object: str) -> LineError | None:
+    return decode_line(_line(f'{{"type":"errored","error":{error_object}}}')).error
 
 
-@then("the message of a line keeps its bytes")
-def _(context: Context) -> None:
-    raw = message_of_line(LINES["a success"].encode())
-    assert raw == MESSAGE.encode()
-    message = decode_message(raw)
-    assert message.content == [{"type": "text", "text": "hi"}]
-    assert message.usage.cache_creation_5m_input_tokens == 0
-    tokens = b'{"content": [], "usage": {"cache_creation_input_tokens": 9}}'
-    assert decode_message(tokens).usage.cache_creation_5m_input_tokens == 9
+@rule("the usage of a result line is decoded")
+def _(usage: str) -> Usage | None:
+    message = f'{{"content":[],"usage":{usage}}}'
+    found = decode_line(_success(message)).usage
+    assert found == decode_message(message.encode()).usage
+    return found
 
 
-@then("what is no message is unreadable")
-def _(context: Context) -> None:
-    try:
-        decode_message(b"[]")
-    except UnreadableLine:
-        return
-    raise AssertionError("a list was taken for a message")
-
-
-@when("the params of {model} are encoded for a batch, with")
-def _(context: Context, model: str) -> None:
-    encode(context, {**GOOD, "model": model, **json.loads(context.text)})
-
-
-@when("the params of {model} are encoded for a live call, with")
-def _(context: Context, model: str) -> None:
-    encode(context, {**GOOD, "model": model, **json.loads(context.text)}, batch=False)
-
-
-@when("the params of {model}, which has structured_outputs: {has}, are encoded with a schema")
-def _(context: Context, model: str, has: str) -> None:
-    config = {"format": {"type": "json_schema", "schema": {"type": "object"}}}
-    params = {**GOOD, "model": model, "output_config": config}
-    encode(context, params, capabilities={"structured_outputs": has == "true"})
-
-
-@then("nothing was refused")
-def _(context: Context) -> None:
-    assert context.error is None and context.encoded is not None, context.error
+@rule("the message of a result line keeps its bytes,")
+def _(message: str) -> DecodedMessage:
+    raw = message_of_line(_success(message))
+    assert raw == message.encode(), raw
+    return decode_message(raw)

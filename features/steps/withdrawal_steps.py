@@ -8,10 +8,10 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 from unittest import mock
 
-from behave import given, then, when
+from behave import then, when
 from behave.runner import Context
 from sqlalchemy import func, select
-from staging import is_sent, ledger_values, make_provider, start_api, until
+from staging import is_sent, ledger_values, make_provider, until
 
 import claude_batch as cb
 from claude_batch.ledger import budgets
@@ -218,11 +218,6 @@ def _(context: Context, prompt: str) -> None:
     context.outcomes = [context.actor.respond_sync(prompt)]
 
 
-@given("an API whose live answers take {seconds:g} seconds")
-def _(context: Context, seconds: float) -> None:
-    start_api(context, live_latency=seconds)
-
-
 @when("two calls are made live one after the other, and the caller of the second leaves")
 def _(context: Context) -> None:
     async def ask() -> None:
@@ -256,11 +251,6 @@ def _(context: Context, prompt: str) -> None:
         await _come(lambda: ledger_values(select(calls.c.process)) == [None])
 
     asyncio.run(ask())
-
-
-@then("its request still waits for its second turn")
-def _(context: Context) -> None:
-    assert _states() == ["packed"]
 
 
 @when("{count:d} calls are cancelled at once while they are queued")

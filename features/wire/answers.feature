@@ -1,34 +1,28 @@
 @every_python
 Feature: What an answer or a document holds is read as far as it can be
 
-  Scenario Outline: An answer in JSON is measured by its schema: <text>
-    Then an answer <text> that stopped for <reason> is, by the schema <schema>, wrong: <words>
-
-    Examples:
-      | text | reason | schema | words |
+  Scenario: An answer in JSON is measured by its schema
+    Then an answer in JSON is wrong as follows
+      | text | reason | schema | problem |
       | {"a": 1} | end_turn | {"type": "object", "properties": {"a": {"type": "number"}}} | nothing |
       | {"a": 1 | max_tokens | {"type": "object"} | it was truncated by max_tokens |
       | {"a": "x"} | end_turn | {"type": "object", "properties": {"a": {"type": "number"}}} | a: 'x' is not of type 'number' |
       | [1] | end_turn | {"type": "object"} | [1] is not of type 'object' |
       | [1, 2, 3, 4, 5, 6, 7] | end_turn | {"items": {"type": "null"}} | 0: 1 is not of type 'null'; 1: 2 is not of type 'null'; 2: 3 is not of type 'null'; 3: 4 is not of type 'null'; 4: 5 is not of type 'null' |
 
-  Scenario Outline: An image whose size cannot be read is left to the API to judge: <kind>
-    Then the bytes <bytes> are of type <kind>, and their size is not known
+  Scenario: An image whose size cannot be read is left to the API to judge
+    Then bytes are recognised as follows
+      | hex                                              | type       | size    |
+      | ffd8ffe000020000000000000000                     | image/jpeg | unknown |
+      | 5249464600000000574542505650383f0000000000000000 | image/webp | unknown |
 
-    Examples:
-      | bytes                                            | kind       |
-      | ffd8ffe000020000000000000000                     | image/jpeg |
-      | 5249464600000000574542505650383f0000000000000000 | image/webp |
-
-  Scenario Outline: The pages of a PDF are counted in its page tree alone: <pdf>
-    Then a PDF with <pdf> has <pages> pages
-
-    Examples:
-      | pdf                                                            | pages |
-      | << /Type /Pages /Count 7 >>                                    | 7     |
-      | << /Count 9 /Resources << /Font 1 >> /Type /Pages >>           | 9     |
-      | /Type /Pages                                                   | 0     |
-      | << /Type /Catalog /Count 5 >>                                  | 0     |
+  Scenario: The pages of a PDF are counted in its page tree alone
+    Then the pages of a PDF are counted as follows
+      | pdf                                                  | pages |
+      | << /Type /Pages /Count 7 >>                          | 7     |
+      | << /Count 9 /Resources << /Font 1 >> /Type /Pages >> | 9     |
+      | /Type /Pages                                         | 0     |
+      | << /Type /Catalog /Count 5 >>                        | 0     |
 
   Scenario: An actor's prompts that share too little for the cache stay as they are
     When 8 prompts of an actor with a short system prompt are looked at
@@ -54,8 +48,10 @@ Feature: What an answer or a document holds is read as far as it can be
 
   Scenario: A prompt that is larger than a whole batch is refused, however it is encoded
     Given a batch's body may have 1000 bytes
-    When a prompt of 2000 bytes is encoded as an actor's others are
-    Then they are refused with "of a whole batch"
+    Then prompts are encoded as an actor's others are, as follows
+      | bytes | params | error                         |
+      | 100   | 186    |                               |
+      | 2000  |        | of a whole batch   |
 
   Scenario: Headers are shared by equal requests, and not without end
     Then each of 1003 user profiles keeps headers of its own

@@ -1,0 +1,178 @@
+"""Steps of LangChain's chat model over the batched client."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+from unittest import mock
+
+import anthropic
+from behave import given, then, when
+from behave.runner import Context
+from integration_steps import MODEL
+from pydantic_ai_steps import Invoice
+from staging import until
+from tables import rule
+
+import claude_batch as cb
+
+
+@given("a LangChain model")
+@given("a LangChain model with {settings:Json}")
+def _(context: Context, settings: dict[str, Any] | None = None) -> None:
+    context.model = context.provider.create_chat_model(MODEL, max_tokens=500, **(settings or {}))
+
+
+@given("LangChain has a default temperature")
+def _(context: Context) -> None:
+    from claude_batch.integrations import langchain
+
+    class WithDefault(langchain.BatchedChatAnthropic):
+        temperature: float | None = 0.7
+
+    patched = mock.patch.object(langchain, "BatchedChatAnthropic", WithDefault)
+    patched.start()
+    context.add_cleanup(patched.stop)
+
+
+@given("LangChain is not installed")
+def _(context: Context) -> None:
+    modules = {"langchain_anthropic": None, "claude_batch.integrations.langchain": None}
+    patched = mock.patch.dict(sys.modules, modules)
+    patched.start()
+    del sys.modules["claude_batch.integrations.langchain"]
+    context.add_cleanup(patched.stop)
+    # `from package import module` would find what an earlier scenario has left on the package.
+    from claude_batch import integrations
+
+    if hasattr(integrations, "langchain"):
+        known = integrations.langchain
+        del integrations.langchain
+        context.add_cleanup(setattr, integrations, "langchain", known)
+
+
+def _in_one(pieces: list[Any]) -> Any:
+    whole = pieces[0]
+    for piece in pieces[1:]:
+        whole += piece
+    return whole
+
+
+async def _streamed(model: Any) -> Any:
+    return _in_one([piece async for piece in model.astream("by astream")])
+
+
+LANGCHAIN_WAYS: dict[str, Callable[[Any], Any]] = {
+    "ainvoke": lambda model: model.ainvoke("by ainvoke"),
+    "abatch": lambda model: model.abatch(["by abatch, 1", "by abatch, 2"]),
+    "astream": _streamed,
+    "structured output": lambda model: model.with_structured_output(
+        Invoice, method="json_schema"
+    ).ainvoke("structured"),
+    "invoke": lambda model: model.invoke("by invoke"),
+    "stream": lambda model: _in_one(list(model.stream("by stream"))),
+}
+
+
+@when("a LangChain model is asked at once by {ways}")
+def _(context: Context, ways: str) -> None:
+    context.ways = ways.split(", ")
+
+    async def ask() -> list[Any]:
+        calls = [LANGCHAIN_WAYS[way](context.model) for way in context.ways]
+        return await asyncio.gather(*calls)
+
+    context.outcomes = asyncio.run(ask())
+
+
+@when("a LangChain model is asked by {ways}")
+def _(context: Context, ways: str) -> None:
+    context.ways, context.outcomes = ways.split(", "), []
+    for way in context.ways:
+        try:
+            answer = LANGCHAIN_WAYS[way](context.model)
+            context.outcomes.append(asyncio.run(answer) if inspect.iscoroutine(answer) else answer)
+        except anthropic.APIError as error:
+            context.outcomes.append(error)
+    until(lambda: [call for call in context.api.log() if call["route"] == "create"])
+
+
+@then("a LangChain model has answered in each way")
+def _(context: Context) -> None:
+    for way, outcome in zip(context.ways, context.outcomes, strict=True):
+        if way == "structured output":
+            assert isinstance(outcome, Invoice), outcome
+            continue
+        for answer in outcome if isinstance(outcome, list) else [outcome]:
+            assert f'begins: "by {way}' in answer.content, answer
+            assert answer.usage_metadata["output_tokens"] > 0, answer
+            assert answer.response_metadata["stop_reason"] == "end_turn", answer
+        assert not isinstance(outcome, list) or len(outcome) == 2, outcome
+
+
+@when("a LangChain model counts tokens")
+def _(context: Context) -> None:
+    from langchain_core.messages import HumanMessage
+
+    assert context.model.get_num_tokens_from_messages([HumanMessage("hello")]) > 0
+
+
+@when("a LangChain model with {one:Json} and one with {other:Json} are asked at once")
+def _(context: Context, one: dict[str, Any], other: dict[str, Any]) -> None:
+    async def ask() -> None:
+        models = [context.provider.create_chat_model(MODEL, **words) for words in (one, other)]
+        answers = await asyncio.gather(*(model.ainvoke("hello") for model in models))
+        assert all(answer.content for answer in answers), answers
+
+    asyncio.run(ask())
+
+
+@rule("LangChain models of claude-opus-5-5 are made")
+def _(context: Context, kind: str, settings: dict[str, Any], kind_of_error: str) -> dict[str, Any]:
+    provider = cb.ClaudeProvider(api_key="sk-any") if kind == "live" else context.provider
+    try:
+        return {"made": provider.create_chat_model("claude-opus-5-5", **settings)}
+    except cb.ActorError as error:
+        assert type(error).__name__ == kind_of_error, repr(error)
+        raise
+
+
+@when("a LangChain model of {model} is made and asked")
+def _(context: Context, model: str) -> None:
+    from claude_batch.integrations import langchain
+
+    with mock.patch.object(langchain, "_log") as log:
+        made = context.provider.create_chat_model(model, max_tokens=500)
+    context.warned = [call.args[0] % call.args[1:] for call in log.warning.mock_calls]
+    context.outcomes = [asyncio.run(made.ainvoke("hello"))]
+
+
+@then("a LangChain model has answered, and warned of the dropped default")
+def _(context: Context) -> None:
+    assert context.outcomes[0].content.startswith("Sandbox answer"), context.outcomes
+    [warning] = context.warned
+    assert "temperature" in warning and "0.7" in warning and "dropped" in warning, warning
+
+
+@when("a LangChain model of the live provider with {settings:Json} is asked")
+def _(context: Context, settings: dict[str, Any]) -> None:
+    given: dict[str, Any] = {}
+    if settings:
+        given = {"base_url": context.api.url, "api_key": "sk-any"}
+        os.environ["ANTHROPIC_BASE_URL"] = "http://127.0.0.1:9"
+    with cb.ClaudeProvider(**given) as provider:
+        model = provider.create_chat_model(MODEL, max_tokens=500, **settings)
+    context.outcomes = [model.invoke("hello")]
+
+
+@then("a LangChain model was answered live under {version}")
+def _(context: Context, version: str) -> None:
+    assert context.outcomes[0].content.startswith("Sandbox answer"), context.outcomes
+    summary = context.api.billing_summary()
+    assert (summary["live"], summary["batches"]) == (1, 0), summary
+    [call] = context.api.log()
+    assert call["headers"]["anthropic-version"] == version, call

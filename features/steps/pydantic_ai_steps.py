@@ -1,0 +1,155 @@
+"""Steps of pydantic-ai's agents over the batched client."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+from unittest import mock
+
+from behave import then, when
+from behave.runner import Context
+from integration_steps import MODEL, _held
+from pydantic import BaseModel
+from staging import until
+
+import claude_batch as cb
+from claude_batch.integrations import transport
+
+
+class Invoice(BaseModel):
+    number: str
+    total: float
+
+
+def _agent(sdk: Any, *, max_tokens: int | None = 1000, **words: Any) -> Any:
+    from pydantic_ai import Agent
+    from pydantic_ai.models.anthropic import AnthropicModel
+    from pydantic_ai.providers.anthropic import AnthropicProvider
+
+    model = AnthropicModel(MODEL, provider=AnthropicProvider(anthropic_client=sdk))
+    settings: Any = {"max_tokens": max_tokens} if max_tokens else {}
+    return Agent(model, model_settings=settings, **words)
+
+
+@when("{agents:d} pydantic-ai agents and {calls:d} plain calls of that provider ask together")
+def _(context: Context, agents: int, calls: int) -> None:
+    sdk = cb.client(provider=context.provider)
+    made = [_agent(sdk) for _ in range(agents)]
+
+    async def ask() -> list[Any]:
+        runs = [asyncio.create_task(agent.run(f"agent {n}")) for n, agent in enumerate(made)]
+        # The first run of an agent imports much: the batch shall not leave meanwhile.
+        await asyncio.to_thread(until, lambda: _held() == agents)
+        plain = [context.actor.respond(f"call {n}") for n in range(calls)]
+        return await asyncio.gather(*runs, *plain)
+
+    context.outcomes = asyncio.run(ask())
+    context.asked = [f"agent {n}" for n in range(agents)] + [f"call {n}" for n in range(calls)]
+
+
+@then("all pydantic-ai agents and plain calls are answered")
+def _(context: Context) -> None:
+    for prompt, outcome in zip(context.asked, context.outcomes, strict=True):
+        text = outcome.text if isinstance(outcome, cb.ActorResponse) else outcome.output
+        assert f'begins: "{prompt}"' in text, (prompt, text)
+
+
+async def _for_output(context: Context, kind: Any) -> None:
+    agent = _agent(context.sdk, output_type=kind)
+    context.result = await agent.run("read this invoice [[tool:final_result]]")
+
+
+async def _for_native_output(context: Context) -> None:
+    from pydantic_ai import NativeOutput
+
+    await _for_output(context, NativeOutput(Invoice))
+
+
+async def _with_a_tool(context: Context) -> None:
+    agent = _agent(context.sdk)
+    context.called = []
+
+    @agent.tool_plain
+    def weather(city: str) -> str:
+        """The weather of a city."""
+        context.called.append(city)
+        return f"sunny in {city}"
+
+    context.result = await agent.run("[[tool:weather]] how is it?")
+
+
+async def _without_max_tokens(context: Context) -> None:
+    agent = _agent(context.sdk, max_tokens=None)
+    with mock.patch(
+        "claude_batch.integrations.transport.response_of", wraps=transport.response_of
+    ) as told:
+        context.result = await agent.run("hello")
+    context.streamed = [call.kwargs["stream"] for call in told.mock_calls]
+
+
+async def _as_streams(context: Context) -> None:
+    async with _agent(context.sdk).run_stream("hello") as result:
+        context.pieces = [piece async for piece in result.stream_text(delta=True)]
+        context.used = result.usage
+
+
+async def _against_an_overloaded_api(context: Context) -> None:
+    from pydantic_ai.exceptions import ModelHTTPError
+
+    try:
+        await _agent(context.sdk).run("[[sandbox:errored:overloaded_error]]")
+    except ModelHTTPError as error:
+        context.error = error
+
+
+AGENT_RUNS: dict[str, Callable[[Context], Awaitable[None]]] = {
+    "for the tool's output": lambda context: _for_output(context, Invoice),
+    "for native output": _for_native_output,
+    "with a tool": _with_a_tool,
+    "without max_tokens": _without_max_tokens,
+    "as streams": _as_streams,
+    "against an overloaded API": _against_an_overloaded_api,
+}
+
+
+@when("pydantic-ai agents are run {how}")
+def _(context: Context, how: str) -> None:
+    async def run() -> None:
+        await AGENT_RUNS[how](context)
+
+    asyncio.run(run())
+
+
+@then("the pydantic-ai agents have an invoice")
+def _(context: Context) -> None:
+    assert isinstance(context.result.output, Invoice), context.result
+    assert context.result.usage.output_tokens > 0
+    assert context.api.billing_summary()["requests"] == 1
+
+
+@then("the pydantic-ai agents have called the tool")
+def _(context: Context) -> None:
+    assert len(context.called) == 1, context.called
+    assert "sunny in" in context.result.output, context.result.output
+
+
+@then("the pydantic-ai agents' call was a stream, and answered")
+def _(context: Context) -> None:
+    assert context.streamed == [True], context.streamed
+    assert context.result.output.startswith("Sandbox answer"), context.result
+
+
+@then("the pydantic-ai agents have a text and its usage")
+def _(context: Context) -> None:
+    assert "".join(context.pieces).startswith("Sandbox answer"), context.pieces
+    [record] = context.api.billing()
+    used = context.used() if callable(context.used) else context.used
+    assert used.output_tokens == record["usage"]["output_tokens"], (used, record)
+    assert used.input_tokens == record["usage"]["input_tokens"], (used, record)
+
+
+@then("the pydantic-ai agents fail with {status:d}, once")
+def _(context: Context, status: int) -> None:
+    assert context.error.status_code == status, context.error
+    assert context.api.billing_summary()["requests"] == 1
