@@ -13,6 +13,7 @@ reported by name and counts as passed.
 from __future__ import annotations
 
 import argparse
+import atexit
 import json
 import os
 import shutil
@@ -127,8 +128,14 @@ class Pool:
             os.dup2(output.fileno(), 2)
         if play.name.startswith(UNMEASURED):
             stop_coverage()
-        # The interpreter ends as in a process of its own, with its exit handlers.
-        sys.exit(self._behave(play))
+        failed = self._behave(play)
+        # The exit handlers run as in a process of its own, but the interpreter is not torn down: a
+        # tool that a scenario has left hanging in another thread may wake meanwhile, and CPython
+        # then ends that thread through frames of Rust, which aborts the process.
+        atexit._run_exitfuncs()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(failed)
 
     def _behave(self, play: Play) -> bool:
         arguments = ["--format", "rerun", "--outfile", str(self._failed(play))]
