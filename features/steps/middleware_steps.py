@@ -291,10 +291,12 @@ class Counting:
         self._at_once = 0
         self.most = 0
         self.may_return = threading.Event()
+        self.returned = 0
 
     def after_response(self, actor: str, key: str | None, response: Any) -> Any:
         if self._word in response.text:
             self.may_return.wait(60)
+            self.returned += 1
             return response
         with self._lock:
             self._at_once += 1
@@ -466,6 +468,8 @@ def _(context: Context, count: int) -> None:
     failed = [each for each in context.outcomes if isinstance(each, cb.MiddlewareError)]
     assert len(answered) == count, context.outcomes
     assert len(failed) == len(context.outcomes) - count, context.outcomes
+    [counting] = context.middleware
+    assert not counting.returned, "the others were answered only when those that hang had returned"
 
 
 @then("middleware was never called on more than {count:d} threads at once, those that hang aside")

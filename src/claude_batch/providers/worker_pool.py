@@ -128,8 +128,7 @@ class WorkerPool:
     def _staff(self) -> None:
         if len(self._queue) <= self._idle:
             return
-        counted = sum(job is None or not job.is_stuck for job in self._at_work.values())
-        for _ in range(min(len(self._queue) - self._idle, WORKERS - counted)):
+        for _ in range(min(len(self._queue) - self._idle, WORKERS - self._working())):
             thread = threading.Thread(
                 target=self._work, name="claude-batch-middleware", daemon=True
             )
@@ -139,6 +138,10 @@ class WorkerPool:
             except RuntimeError:
                 del self._at_work[thread]
                 raise
+
+    def _working(self) -> int:
+        """Return the number of threads whose function has not exceeded its timeout."""
+        return sum(job is None or not job.is_stuck for job in self._at_work.values())
 
     def _work(self) -> None:
         me = threading.current_thread()
@@ -151,7 +154,7 @@ class WorkerPool:
         """Return the next job, or None if the thread should end."""
         with self._ready:
             # A thread that was stuck and has returned may have been replaced meanwhile.
-            while len(self._at_work) <= WORKERS:
+            while self._working() <= WORKERS:
                 if self._queue:
                     job = self._at_work[me] = self._queue.popleft()
                     return job
