@@ -129,7 +129,7 @@ Feature: The sandbox's answers are deterministic and about their prompts
       | {"type": "number", "exclusiveMinimum": 2}                             | 3        |
       | {"minimum": 1.5}                                                      | 1.5      |
       | {"type": "number", "minimum": 1, "maximum": 1.4, "multipleOf": 0.5}   | 1        |
-      | {"type": "number", "minimum": 1.2, "maximum": 1.4, "multipleOf": 0.5} | 1        |
+      | {"type": "number", "minimum": 1.2, "maximum": 1.4, "multipleOf": 0.5} | 1.0      |
 
   Scenario: A recursive schema gets an instance that ends
     Given a sandbox

@@ -106,6 +106,13 @@ def _(context: Context) -> None:
     assert any(name in sdks for [name] in context.table), sdks
 
 
+@then('the connection and the SDK write the base URL as "{written}"')
+def _(context: Context, written: str) -> None:
+    url = os.environ.get("ANTHROPIC_BASE_URL") or None
+    found = [Connection(base_url=url).base_url, str(anthropic.Anthropic(base_url=url).base_url)]
+    assert found == [written, written], found
+
+
 @when('the connection sends a call to "{host}"')
 def _(context: Context, host: str) -> None:
     host = host.replace("THERE", context.recorder)

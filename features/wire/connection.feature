@@ -40,6 +40,22 @@ Feature: The connection speaks as the official SDK does
       | header        |
       | authorization |
 
+  Scenario Outline: A base URL is written as the SDK writes it, because ledgers hold it: <base url>
+    Given the environment of the connection:
+      | variable           | value      |
+      | ANTHROPIC_API_KEY  | sk-of-key  |
+      | ANTHROPIC_BASE_URL | <base url> |
+    Then the connection and the SDK write the base URL as "<written>"
+
+    Examples:
+      | base url                      | written                       |
+      | https://api.anthropic.com     | https://api.anthropic.com     |
+      | https://api.anthropic.com/    | https://api.anthropic.com/    |
+      | http://127.0.0.1:8799         | http://127.0.0.1:8799         |
+      | https://gateway.invalid/a     | https://gateway.invalid/a/    |
+      | https://gateway.invalid/a//   | https://gateway.invalid/a//   |
+      | https://GATEWAY.invalid:443/a | https://gateway.invalid/a/    |
+
   Scenario: The token of a profile is the SDK's to fetch
     Given the environment of the connection:
       | variable             | value |

@@ -126,7 +126,10 @@ class Connection:
                 "set it again"
             )
         found = httpx2.URL(url or DEFAULT_BASE_URL)
-        self._root = found.copy_with(raw_path=found.raw_path.rstrip(b"/") + b"/")
+        # Written as the SDK writes it: the ledger knows a workspace by these characters.
+        self._root = found
+        if not found.raw_path.endswith(b"/"):
+            self._root = found.copy_with(raw_path=found.raw_path + b"/")
         self._redaction = Redaction.of(str(self._root), self._secret)
         _warn_of_plain_http(self._root)
         bearer = {"authorization": f"Bearer {self._secret}"} if self._secret else {}
@@ -173,7 +176,7 @@ class Connection:
 
     @property
     def base_url(self) -> str:
-        """The base URL in use, with a trailing slash and without a password."""
+        """The base URL in use, as the SDK writes it, without a password."""
         return without_userinfo(str(self._root))
 
     @property
