@@ -106,6 +106,13 @@ def _(context: Context) -> None:
     assert any(name in sdks for [name] in context.table), sdks
 
 
+@then('a connection with the key "" has no credential, and one without a key has "{key}"')
+def _(context: Context, key: str) -> None:
+    url = f"http://{context.recorder}"
+    assert Connection(base_url=url, api_key="").credential == ""
+    assert Connection(base_url=url).credential == key
+
+
 @then('the connection and the SDK write the base URL as "{written}"')
 def _(context: Context, written: str) -> None:
     url = os.environ.get("ANTHROPIC_BASE_URL") or None

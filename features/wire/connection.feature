@@ -30,6 +30,12 @@ Feature: The connection speaks as the official SDK does
       | headers of one's own  | ANTHROPIC_API_KEY    | sk-of-key | ANTHROPIC_CUSTOM_HEADERS | X-Team: red\nno colon here |
       | a header that names the key | ANTHROPIC_API_KEY | sk-of-key | ANTHROPIC_CUSTOM_HEADERS | x-api-key: sk-other |
 
+  Scenario: A key that is given and empty is not replaced by another account's
+    Given the environment of the connection:
+      | variable          | value     |
+      | ANTHROPIC_API_KEY | sk-of-key |
+    Then a connection with the key "" has no credential, and one without a key has "sk-of-key"
+
   Scenario: A base URL with a path keeps it
     Given the base URL of the connection has the path "/gateway/anthropic"
     And the environment of the connection:

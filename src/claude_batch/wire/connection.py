@@ -110,14 +110,14 @@ class Connection:
         Raises `CredentialFault` for a credential that cannot be read or sent, and
         ``httpx2.InvalidURL``.
         """
-        self._secret = api_key or _secret_of_environment()
+        self._secret = _secret_of_environment() if api_key is None else api_key
         self._auth: httpx2.Auth | None = None
         self._profile = ""
         self._profile_errors: tuple[type[Exception], ...] = ()
         url = base_url or os.environ.get("ANTHROPIC_BASE_URL")
         own = {**_custom_headers(), **(headers or {})}
         profile: Mapping[str, str] = {}
-        if not self._secret:
+        if not self._secret and api_key is None:
             url, profile = self._use_profile(url)
         # Checked here, because the HTTP library quotes a header that it cannot send.
         if not self._secret.isprintable() or " " in self._secret:
