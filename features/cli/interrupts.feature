@@ -22,7 +22,7 @@ Feature: A signal that comes while a command begins ends it with one line, and n
       | SIGINT  | pydantic                        | submit actor.yaml asks.jsonl         |
       | SIGINT  | claude_batch.providers.batch    | submit actor.yaml asks.jsonl         |
       | SIGTERM | sqlalchemy                      | submit actor.yaml asks.jsonl         |
-      | SIGINT  | anthropic                       | submit actor.yaml asks.jsonl         |
+      | SIGINT  | httpx2                          | submit actor.yaml asks.jsonl         |
       | SIGTERM | claude_batch.lifecycle.engine   | run actor.yaml asks.jsonl            |
       | SIGTERM | claude_batch.sandbox.server     | run --sandbox actor.yaml asks.jsonl  |
 

@@ -416,15 +416,15 @@ def count(tx: Connection, batch_id: int, state: str) -> None:
         reserve(tx, batch_id)
 
 
-def open_rows(tx: Connection, which: ColumnElement[bool]) -> None:
-    """Insert a row with zeros for each row of `batch_runs` that ``which`` selects."""
+def open_rows(tx: Connection, which: ColumnElement[bool], spent: Any = _ZERO) -> None:
+    """Insert a row that reserves nothing for each row of `batch_runs` that ``which`` selects."""
     _insert(
         tx,
         select(
             batch_runs.c.batch_id,
             batch_runs.c.run_id,
             _ZERO.label("reserved"),
-            _ZERO.label("spent"),
+            spent.label("spent"),
             _ZERO.label("doubt"),
         )
         .where(which)
@@ -512,15 +512,4 @@ def keep_run(tx: Connection, run_id: str) -> None:
 
     Its charges stay, for the budgets of its actor and of the day.
     """
-    _insert(
-        tx,
-        select(
-            batch_runs.c.batch_id,
-            batch_runs.c.run_id,
-            _ZERO.label("reserved"),
-            _paid().label("spent"),
-            _ZERO.label("doubt"),
-        )
-        .where(batch_runs.c.run_id == run_id)
-        .subquery(),
-    )
+    open_rows(tx, batch_runs.c.run_id == run_id, spent=_paid())
