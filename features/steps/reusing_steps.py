@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -17,13 +18,14 @@ import claude_batch as cb
 use_step_matcher("parse")
 
 ASK = """
-import json, os, sys
+import json, os, signal, sys
 import claude_batch as cb
 from claude_batch.core import crash_points
 
 def die(point):
     if point == sys.argv[1]:
-        os._exit(77)
+        # At once: whatever ends it more gently gives the driver's thread time to send.
+        os.kill(os.getpid(), signal.SIGKILL)
 
 crash_points.on_reach = die
 settings, prompts = json.loads(sys.argv[2]), sys.argv[3].split()
@@ -140,7 +142,7 @@ def run_process(point: str, settings: str, prompts: str) -> subprocess.Completed
 @when("a process with {settings} asks {prompts} and dies at {point}")
 def _(context: Context, settings: str, prompts: str, point: str) -> None:
     done = run_process(point, settings, prompts)
-    assert done.returncode == 77, (done.returncode, done.stderr)
+    assert done.returncode == -signal.SIGKILL, (done.returncode, done.stderr)
     context.asked = prompts.split()
 
 
