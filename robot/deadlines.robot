@@ -57,7 +57,7 @@ A Process Killed Between Live Calls Asks None Of Them Twice
     Length Should Be    ${answers}    12
     ${lost} =    Evaluate    [a for a in $answers if not a["ok"]]
     Should Be True    1 <= len($lost) <= 3
-    Should Contain    ${lost}[0][error][message]    may have been paid for
+    Should Contain    ${lost}[0][error][message]    may have been billed
     Nothing Should Be Paid Twice
 
 
