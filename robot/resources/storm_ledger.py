@@ -14,7 +14,7 @@ from storm_verdict import STRANGER, Json
 def read_ledger(path: Path) -> Json:
     """The rows that the verdict asks for."""
     if not path.exists():
-        empty = ("requests", "results", "batches", "candidates", "runs", "tool_calls")
+        empty = ("requests", "results", "batches", "candidates", "looked_for", "runs", "tool_calls")
         return {name: [] for name in empty} | {"foreign_lines": 0, "accounted": 0}
     with contextlib.closing(sqlite3.connect(path)) as connection:
         connection.row_factory = sqlite3.Row
@@ -46,6 +46,12 @@ def read_ledger(path: Path) -> Json:
                 "JOIN requests r ON r.seq = c.request_seq"
             ),
             "candidates": [row["remote_id"] for row in rows("SELECT remote_id FROM candidates")],
+            # Those that may be the batch in question. A foreign one may be another sending of ours,
+            # which has not looked for it yet.
+            "looked_for": [
+                row["remote_id"]
+                for row in rows("SELECT remote_id FROM candidates WHERE state != 'foreign'")
+            ],
             "runs": [row["id"] for row in rows("SELECT id FROM runs WHERE kind = 'run' "
                                                "AND stored IS NOT NULL")],
             # What is reserved or spent of a budget in the end.

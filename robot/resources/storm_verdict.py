@@ -90,7 +90,7 @@ class _Trial:
         self.evidence = evidence
         self.deleted = set(evidence["deleted"])
         self.foreign = set(evidence["foreign"])
-        self.seen = {row["remote_id"] for row in evidence["batches"]} | set(evidence["candidates"])
+        self.seen = {row["remote_id"] for row in evidence["batches"]} | set(evidence["looked_for"])
         self.bill = [
             record
             for record in evidence["billing"]
@@ -209,7 +209,7 @@ class _Trial:
     ) -> Iterator[str]:
         told = f"{prompt!r}: first {before}, then {after}"
         if before.batch in self.deleted - self.seen:
-            # It was gone before anybody of ours could see it: that cannot be told from never made.
+            # It was gone before its own sender looked: that cannot be told from never made.
             return
         if before.outcome == "succeeded":
             yield f"processed again after a success: {told}"
