@@ -1,6 +1,6 @@
 @every_python
 Feature: Documents stand before the text, and what the API would refuse is refused at once
-  What a file is, is told by its bytes.
+  The bytes of a file decide its type.
 
   Background:
     Given an actor made with {"model": "m"}
@@ -186,7 +186,7 @@ Feature: Documents stand before the text, and what the API would refuse is refus
       | notes.md  | true  |
       | Is it so? | false |
 
-  Scenario Outline: what an actor's YAML cannot say of documents is told with its line
+  Scenario Outline: an invalid setting for documents in an actor's YAML is reported with its line
     Given the actor file clerk.yaml in desk
       """
       model: claude-haiku-4-5

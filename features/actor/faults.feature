@@ -2,7 +2,7 @@
 Feature: Every fault of an actor's file is one clear message with file, line and remedy
   Never a traceback, and all of them at once where that is asked for.
 
-  Scenario Outline: a fault is told with its line
+  Scenario Outline: a fault is reported with its line
     Given an actor file
       """
       # line 1
@@ -90,7 +90,7 @@ Feature: Every fault of an actor's file is one clear message with file, line and
 
     Examples:
       | yaml                                                                                | says                                                   |
-      | name: nobody                                                                        | :1: no model is named; add `model: claude-opus-5-5`    |
+      | name: nobody                                                                        | :1: `model` is missing; add `model: claude-opus-5-5`   |
       | - a                                                                                 | an actor must be a mapping of keys to values                |
       | just text                                                                           | an actor must be a mapping of keys to values                |
       | # nothing                                                                           | the file is empty                                      |
@@ -122,7 +122,7 @@ Feature: Every fault of an actor's file is one clear message with file, line and
     Then the actor error is at line 2
     And the actor error says "expected a single document"
 
-  Scenario: a fault in a nested config is told with its own line
+  Scenario: a fault in a nested config is reported with its own line
     Given an actor file
       """
       actors:
@@ -143,7 +143,7 @@ Feature: Every fault of an actor's file is one clear message with file, line and
       | 6    | `messages` is set               |
       | 11   | unknown key `patience` in `batch_processing` |
 
-  Scenario: a fault in a value that overrides a merged one is told with its own line
+  Scenario: a fault in a value that overrides a merged one is reported with its own line
     Given an actor file
       """
       defaults: &defaults
@@ -207,7 +207,7 @@ Feature: Every fault of an actor's file is one clear message with file, line and
       | line | says                             |
       | 2    | unknown key `sytem_prompt`       |
       | 3    | actor b is a mapping             |
-      | 4    | no model is named                |
+      | 4    | `model` is missing               |
       | 6    | `options` has no effect beside `actors` |
 
   Scenario: all loading stops at any actor's fault
@@ -306,6 +306,6 @@ Feature: Every fault of an actor's file is one clear message with file, line and
     Then actors made in code are checked as follows
       | fields                                    | error                            |
       | {"model": "m", "batch_procesing": true}   | did you mean `batch_processing`? |
-      | {"name": "x"}                             | no model is named                |
+      | {"name": "x"}                             | `model` is missing               |
       | {"model": "m", "config": {"optoins": {}}} | did you mean `options`?          |
       | {"model": "m", "skills": ["a"]}           |                                  |

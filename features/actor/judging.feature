@@ -16,7 +16,7 @@ Feature: An answer is judged by the shape that was asked for, and says no more t
   Scenario: A failure stays what it is, whatever shape is asked for
     Then a result that failed is the same failure when it is read as a Flat
 
-  Scenario: A parameter that nobody knows here is told once and sent
+  Scenario: An unknown parameter is logged once, and sent
     Given a program that logs
     Then raw params with "of_tomorrow" are sent as they are, and told once
 

@@ -1,7 +1,7 @@
 @every_python
 Feature: Python functions as tools of a model
 
-  Scenario: What cannot be a tool is told at once
+  Scenario: An object that cannot be a tool is refused when it is given
     Then functions are taken for tools as follows
       | tools                  | error                                               |
       | population, population | two tools are called 'population'                   |
@@ -11,7 +11,7 @@ Feature: Python functions as tools of a model
       | a number               | 5 is not a function, so it cannot be a tool            |
       | unfit                  | tool unfit: its signature has no JSON schema  |
 
-  Scenario: A name in the actor's file that leads nowhere is told when it is loaded
+  Scenario: A tool name that cannot be imported is reported when the actor's file is loaded
     Then the tools of an actor's file are found as follows
       | tools                   | error                                                             |
       | [nowhere_to_be_found:f] | tool nowhere_to_be_found:f: it cannot be imported: ModuleNotFound |

@@ -212,7 +212,7 @@ Feature: A wrong command ends with one clear message and a documented exit code
     Then the command line exits with 0
     And the command line has written 2 answers in order to "other.jsonl"
 
-  Scenario Outline: What breaks while a run is waited for is told without a traceback: <error>
+  Scenario Outline: An error while a run is waited for is reported without a traceback: <error>
     Given a command's API
     And a command's file "asks.jsonl" of 1 prompts
     When a command runs, while waiting fails with <error>: run actor.yaml asks.jsonl

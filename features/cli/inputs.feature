@@ -284,7 +284,7 @@ Feature: The command line reads requests from files, and names each fault by its
       | 2   | all/one.txt all/two.txt file_9                                         | False     |
       | 3   | all/one.txt all/two.txt file_9 in/a.txt                                | True      |
 
-  Scenario: A document that is not there is told before anything is sent
+  Scenario: A missing document is reported before anything is sent
     Given a command's file "asks.jsonl"
       """
       "a"

@@ -217,7 +217,7 @@ Feature: `claude-batch run` asks, waits, and writes the answers in input order
     Then the command line exits with 0
     And the command line has written 3000 answers in order to "out.jsonl"
 
-  Scenario: Documents go with the requests, and one that cannot be sent is told with its line
+  Scenario: Documents go with the requests, and one that cannot be sent is reported with its line
     Given a command's API
     And a command's file "terms.md"
       """
@@ -241,7 +241,7 @@ Feature: `claude-batch run` asks, waits, and writes the answers in input order
       | id | ok  | says        |
       | a  | yes | No refunds. |
 
-  Scenario: While a large input is stored, it is told how much is stored
+  Scenario: While a large input is stored, the progress is printed
     Given a command's API
     And a command's file "asks.jsonl" of 30 prompts
     When a command runs, storing 10 requests at a time, each step shown: run actor.yaml asks.jsonl
@@ -252,5 +252,5 @@ Feature: `claude-batch run` asks, waits, and writes the answers in input order
       RUN is stored: 30 requests
       """
 
-  Scenario: What is stored is told once a second at most, on a terminal too
+  Scenario: The progress of storing is printed at most once a second, on a terminal too
     Then the command line shows in plain lines and on a terminal how much is stored, but seldom

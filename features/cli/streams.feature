@@ -36,7 +36,7 @@ Feature: A closed output, or a reader that has gone, is no bug
       | claude-batch run actor.yaml more.jsonl -o more.out 2>&1 \| true | 0 |                      |
     And the command line has caused 2 batches of 5 requests
 
-  Scenario: A disk that is full is told of, and keeps the results
+  Scenario: A full disk is reported, and the results are kept
     Given a command's API
     And a command's file "asks.jsonl" of 2 prompts
     When a command runs: run actor.yaml asks.jsonl -o first.jsonl

@@ -38,7 +38,7 @@ Feature: A setting comes from the nearest place that names it
       | reuse               | no     |
       | dedupe              | no     |
 
-  Scenario: A wrong value is told with the place that it came from
+  Scenario: An invalid value is reported with its source
     Then an actor's settings are resolved as follows
       | environment                           | keywords                    | error                                        |
       | {"CLAUDE_BATCH_LINGER": "soon"}       |                             | CLAUDE_BATCH_LINGER: …is not a duration      |
@@ -63,7 +63,7 @@ Feature: A setting comes from the nearest place that names it
       | keywords             | environment                                                      | settling | arm_window | not_found_after |
       | {"arm_window": "1s"} | {"CLAUDE_BATCH_SETTLING": "2s", "CLAUDE_BATCH_ARM_WINDOW": "3s"} | 2        | 1          | 86400           |
 
-  Scenario: A ledger's wrong setting is told with its place
+  Scenario: An invalid setting of a ledger is reported with its source
     Then a ledger's settings are resolved as follows
       | environment                                   | error                                                                |
       | {"CLAUDE_BATCH_SETTLING": "later"}            | CLAUDE_BATCH_SETTLING: …is not a duration                            |

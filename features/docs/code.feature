@@ -63,5 +63,5 @@ Feature: Every block of code on every page is run or checked
       | mermaid  | graph TD                         | …not the first line of a flowchart…   |
       | text     | see RunStatusReport              | …nothing that is called…              |
       | text     | use --budgets                    | …no command has the flag --budgets…   |
-      | yaml     | name: x                          | …no model is named…                   |
+      | yaml     | name: x                          | …`model` is missing…                |
       | toml     | a = 1                            | …no check for 'toml'…                 |

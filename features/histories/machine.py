@@ -507,7 +507,7 @@ class LifecycleMachine(RuleBasedStateMachine):
             remote.hidden_until = self.clock.server + part * self.settings.not_found_after - 5.0
 
     def _noticed(self) -> list[Remote]:
-        # What is deleted before its sender has seen it tells nobody that it was ever there.
+        # A batch that is deleted before its sender has listed it leaves no trace.
         there = [r for r in self._there("ended") if not r.ours or self._is_seen(r)]
         return [r for r in there if not r.deleted and not r.archived]
 

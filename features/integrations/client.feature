@@ -210,7 +210,7 @@ Feature: Code on the SDK's client is batched without a change
     When a copy of the batched client with {"max_retries": 5} asks
     Then the batched client has 1 messages
 
-  Scenario: Wrong settings are told before anything is asked
+  Scenario: Invalid settings are reported before anything is sent
     Then batched clients are made as follows
       | client       | settings                            | error             |
       | asynchronous | {"provider": true, "linger": 1}     | either a provider |

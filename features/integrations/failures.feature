@@ -34,7 +34,7 @@ Feature: Failures are the API's own answers, and are not asked again
     And every failure of the batched client forbids a retry and names its batch
     And the API has processed 11 requests, none twice
 
-  Scenario: A canceled request is told with a status that no retry layer repeats
+  Scenario: A canceled request has a status that no retry layer repeats
     Given the batched client
     When the batched client asks with {"prompt": "[[sandbox:canceled]]"}
     Then the batched client fails with 499 request_canceled

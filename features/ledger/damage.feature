@@ -40,7 +40,7 @@ Feature: A damaged ledger is reported, and never written over or mended in silen
     And the message says "This process has written nothing to it"
     And the damaged file is, byte for byte, as it was
 
-  Scenario: Damage that a write went before is told so
+  Scenario: The error about damage says if a write came before it
     Given ledgers of more than 100 bytes are large
     And a ledger of 400 requests that was closed
     And its file is damaged: pages midway are overwritten

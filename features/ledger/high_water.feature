@@ -103,7 +103,7 @@ Feature: A ledger that was restored sends nothing until it knows again what was 
     And a command runs: ledger recover
     Then the command line exits with 0 and says
       """
-      answers 1 request that this ledger does not have; submit them anew
+      has the answers to 1 request that this ledger does not have; submit it again
       """
     And the ledger has kept 1 lines of unknown requests
     When a command runs: run actor.yaml asks.jsonl -o out.jsonl
@@ -246,7 +246,7 @@ Feature: A ledger that was restored sends nothing until it knows again what was 
     And a command runs: ledger recover
     Then the command line exits with 0 and says
       """
-      answers 1 request that this ledger does not have; submit them anew
+      has the answers to 1 request that this ledger does not have; submit it again
       """
     And the ledger has kept 1 lines of unknown requests
 
@@ -283,7 +283,7 @@ Feature: A ledger that was restored sends nothing until it knows again what was 
     And a command runs: ledger recover
     Then the command line exits with 0 and says
       """
-      answers 3 requests that this ledger does not have; submit them anew
+      has the answers to 3 requests that this ledger does not have; submit them again
       """
 
   Scenario: Only what knows nothing of the sending is behind: a process that dies in between is not
@@ -367,7 +367,7 @@ Feature: A ledger that was restored sends nothing until it knows again what was 
       high water: unreadable
       """
 
-  Scenario: A waiting call is told at once
+  Scenario: A waiting call fails at once
     When a command runs: run actor.yaml asks.jsonl
     And a command runs: ledger backup copy.db
     And a command runs: run actor.yaml more.jsonl

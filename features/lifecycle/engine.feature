@@ -25,7 +25,7 @@ Feature: One engine for each ledger of a process, shared by all and owned by non
       other settings
       """
 
-  Scenario: A call that waits while the provider is closed is told so
+  Scenario: A call that waits while the provider is closed raises an error that says so
     Given an API that takes 30 seconds for a batch
     And a batch provider
     When the provider is closed while a call waits
@@ -106,7 +106,7 @@ Feature: One engine for each ledger of a process, shared by all and owned by non
     Then all 1 are answered
     And the API has processed 2 requests, none twice
 
-  Scenario: A call that is not answered in time cancels its request, where it is told to
+  Scenario: A call that times out cancels its request, if `on_timeout` is cancel
     Given an API that takes 3600 seconds for a batch
     And a batch provider with {"max_wait": 3, "on_timeout": "cancel"}
     When 1 prompts are asked at once
@@ -137,14 +137,14 @@ Feature: One engine for each ledger of a process, shared by all and owned by non
     When a prompt is asked while it cannot be noted that answers are taken
     Then all 1 are answered
 
-  Scenario: Who still holds a stopped engine is told so
+  Scenario: Using a stopped engine raises an error that says so
     Given an API
     And a batch provider
     When an engine is used after its provider was closed
     Then every call fails with EngineStoppedError
     And waiting for a change of it ends at once, and nothing else can be asked of it
 
-  Scenario: What the engine still does for somebody ends with it, and is told so
+  Scenario: Work in progress ends with the engine, with an error that says so
     Given an API
     And a batch provider
     When the provider is closed while its engine works for somebody, whose next wish comes too late

@@ -13,7 +13,7 @@ Feature: What happens between two steps of the driver is heeded by the next one
     Then there are 4 results in the order of the prompts
     And the API has processed 4 requests, none twice
 
-  Scenario: In an exclusive workspace too, what may be one of two sendings is told by its results
+  Scenario: In an exclusive workspace too, the results decide which of two sendings a batch is
     Given an API that takes 1 seconds for a batch
     And the API has the faults
       """

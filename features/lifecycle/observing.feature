@@ -1,7 +1,7 @@
 @every_python
-Feature: Every step is told to observers, none of which can harm a run
+Feature: Observers receive every step, and cannot harm a run
 
-  Scenario: A run's steps are told in their order
+  Scenario: Observers receive the steps of a run in order
     Given an API
     And an observer that remembers
     And a batch provider that is observed
@@ -15,7 +15,7 @@ Feature: Every step is told to observers, none of which can harm a run
     And the results collected were 5, with their tokens and their cost
     And each event names the ledger and what it is about
 
-  Scenario: A single call is told by the run that keeps the calls of its process
+  Scenario: Events of a single call name the run that holds the calls of its process
     Given an API
     And an observer that remembers
     And a batch provider that is observed
@@ -28,7 +28,7 @@ Feature: Every step is told to observers, none of which can harm a run
       | ResultsCollected |
     And the events RequestsQueued have 3 requests in all
 
-  Scenario: Passing failures are told as retried
+  Scenario: Transient failures are reported as retried
     Given an API
     And an observer that remembers
     And a batch provider that is observed
@@ -43,7 +43,7 @@ Feature: Every step is told to observers, none of which can harm a run
     And the event ResultsCollected has errors {"overloaded_error": 1, "invalid_request_error": 1}
     And the event RunFinished has counts {"succeeded": 2, "errored": 1}
 
-  Scenario: An unknown sending is told, and what became of it
+  Scenario: An unknown sending and its resolution are reported
     Given an API
     And the API has the faults
       """
@@ -55,7 +55,7 @@ Feature: Every step is told to observers, none of which can harm a run
     Then the event BatchUnknown has requests 2
     And the event UnknownDecided has outcome "found"
 
-  Scenario: A halt is told, and that sending goes on
+  Scenario: A halt and its end are reported
     Given an API
     And the API has the faults
       """
@@ -74,7 +74,7 @@ Feature: Every step is told to observers, none of which can harm a run
     And the provider is closed
     Then the event SendingResumed has reason "billing"
 
-  Scenario: A run that a budget holds is told once, and anew under each other budget that holds it
+  Scenario: A run that a budget holds is reported once for each budget that holds it
     Given an API
     And an observer that remembers
     And a batch provider that is observed with {"budget_usd": "0.005"}
@@ -93,7 +93,7 @@ Feature: Every step is told to observers, none of which can harm a run
       | ResultsCollected |
       | RunFinished      |
 
-  Scenario: A cancelled run is told as cancelled
+  Scenario: A cancelled run is reported as cancelled
     Given an API that takes 3600 seconds for a batch
     And an observer that remembers
     And a batch provider that is observed
@@ -104,7 +104,7 @@ Feature: Every step is told to observers, none of which can harm a run
     Then the event RunCancelled names the run
     And the event RunFinished has state "cancelled"
 
-  Scenario: Who only waits is told of its own run
+  Scenario: A process that only waits reports its own run
     Given an API
     And an observer that remembers
     And a batch provider that is observed with {"drive": false}
@@ -114,7 +114,7 @@ Feature: Every step is told to observers, none of which can harm a run
       | RequestsQueued |
       | RunFinished    |
 
-  Scenario: An observer that fails does not harm the run, and is told of once
+  Scenario: An observer that fails does not harm the run, and its failure is logged once
     Given an API
     And an observer that raises
     And an observer that remembers
@@ -143,7 +143,7 @@ Feature: Every step is told to observers, none of which can harm a run
     And the log has 1 line that says "is too slow: its oldest events"
     And the log has 1 line that says "missed 499 events"
 
-  Scenario: An observer of two providers is told once, until both are closed
+  Scenario: An observer of two providers receives each event once, until both are closed
     Given an API
     And an observer that remembers
     And a batch provider that is observed
@@ -164,7 +164,7 @@ Feature: Every step is told to observers, none of which can harm a run
     Then it was told of 5 answers one by one, with what was asked and what answered
     And it was told how much waits
 
-  Scenario: Live calls are told to who wants them, and a live run's end to all
+  Scenario: Observers that ask for live calls receive them, and all receive the end of a live run
     Given an API
     And the API answers live calls with the first {"type": "error", "status": 500}
     And an observer that wants everything

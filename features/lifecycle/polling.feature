@@ -64,7 +64,7 @@ Feature: Polling looks as often as it is worth
     And the results are read in order
     Then there are 2 results in the order of the prompts
 
-  Scenario: A day of 404s is told from two of them: a day has 86,400 seconds; who is late by more than half of one begins anew
+  Scenario: Two 404s a day apart mark a batch as gone: a day has 86,400 seconds; who is late by more than half of one begins anew
     Then a batch that is not found counts as missing as follows
       | since | planned | now   | server clock | missing since |
       |       | 100     | 100   | 100          | 101           |
@@ -74,7 +74,7 @@ Feature: Polling looks as often as it is worth
       | 0     |         | 90000 | 90000        | 0             |
       | 9000  | 100     | 100   | 100          | 101           |
 
-  Scenario: A day of 404s is told from two of them: our clock jumps, and the API's does not
+  Scenario: Two 404s a day apart mark a batch as gone: our clock jumps, and the API's does not
     Then a batch that is not found counts as missing as follows
       | since | planned | now    | server clock | missing since |
       | 101   | 160     | 3760   | 160          | 101           |

@@ -68,7 +68,7 @@ Feature: Reconciliation finds out what became of a sending that had no answer
     And the run's requests were processed once each
     And nothing of somebody else's is in the ledger
 
-  Scenario: Ours is told from somebody else's of equal count
+  Scenario: Our batch is distinguished from another client's of equal count
     Given an API
     And the API has the faults
       """
@@ -147,7 +147,7 @@ Feature: Reconciliation finds out what became of a sending that had no answer
     And the results are read in order
     Then there are 2 results in the order of the prompts
 
-  Scenario Outline: What a process has left unknown when it died is told at once, and can be decided: <flag>
+  Scenario Outline: A sending that a process left unknown when it died is reported at once, and can be decided: <flag>
     Given an API
     And a batch provider with {"drive": false}
     When a sending of 2 prompts has become unknown
@@ -419,7 +419,7 @@ Feature: Reconciliation finds out what became of a sending that had no answer
     And the status says "1 batch may be it"
     And a batch of the run becomes in_progress
 
-  Scenario: Two sendings that had no answer are told apart by their results
+  Scenario: Two sendings without an answer are distinguished by their results
     Given an API that takes 1 seconds for a batch
     And the API has the faults
       """

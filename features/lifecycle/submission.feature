@@ -278,7 +278,7 @@ Feature: Submission sends nothing twice, and knows what it does not know
     And the API has seen 3 batches
     And the creates had the versions 2023-06-01 2026-10-21 2026-10-21
 
-  Scenario: An unreachable server is told, and nothing is lost
+  Scenario: An unreachable server is reported, and nothing is lost
     Given a server that nobody runs
     And a batch provider
     When a run of these prompts is submitted

@@ -24,7 +24,7 @@ Feature: Callers and observers come and go while answers and events are on their
     And 2 prompts are asked at once
     Then all 2 are answered
 
-  Scenario: Whoever asks an engine that has failed is told so at once
+  Scenario: A call to an engine that has failed raises its error at once
     Given an API
     And a batch provider
     When the ledger loses a table while a call waits
@@ -44,7 +44,7 @@ Feature: Callers and observers come and go while answers and events are on their
     Then what is carried twice is what the second one says
     And the log has 1 line that says "carry() failed; requests are sent without it"
 
-  Scenario: An observer that leaves while it is asked what it wants is told nothing more
+  Scenario: An observer that is detached while it names its events receives none
     Given an observer which leaves when it is asked what it wants
     When an event is told
     Then it was told nothing
@@ -72,7 +72,7 @@ Feature: Callers and observers come and go while answers and events are on their
   Scenario: What is asked of an observer in passing must not be asynchronous
     Then an observer with an asynchronous wants, or carry, is refused
 
-  Scenario: A run that is removed before its end is told of is forgotten
+  Scenario: A run that is removed before its end was reported is forgotten
     Given an API
     And a batch provider
     When a run of 1 prompts is submitted

@@ -47,7 +47,7 @@ Feature: What a run, an actor or a day may cost is never passed
     Then the call is refused with BatchTimeoutError: 1 request is held: the run's budget is $0.004
     And the API's bill is within $0.004, and has answers
 
-  Scenario: A single call that is held is told to observers
+  Scenario: Observers are notified of a single call that a budget holds
     Given an API that bills what it is told to
     And an observer that remembers
     And a batch provider that is observed with {"budget_usd": "0.003", "max_wait": "3s"}

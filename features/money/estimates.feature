@@ -1,4 +1,4 @@
-Feature: What a run will come to is told before it is sent
+Feature: The cost of a run is estimated before it is sent
   Tokens are counted by the API for a few requests, else estimated from earlier answers, else from the size.
 
   Scenario: An estimate counts a few requests at the API, and sends and stores nothing
@@ -68,7 +68,7 @@ Feature: What a run will come to is told before it is sent
       | counted         | "counted" |
       | output_expected | 2048      |
 
-  Scenario: A shared prefix that is marked for the cache is told to save
+  Scenario: The estimate includes what a cached prefix may save
     Given an API that bills what it is told to
     And a command's file "asks.jsonl" of 50 requests that share a cached prefix
     When a command runs: estimate --model claude-haiku-4-5 asks.jsonl
@@ -78,7 +78,7 @@ Feature: What a run will come to is told before it is sent
       the prompt cache may save up to $0.0
       """
 
-  Scenario Outline: What --cache auto would mark is told as a run would mark it: <size> bytes, <flags>
+  Scenario Outline: The estimate marks what a run with --cache auto would mark: <size> bytes, <flags>
     Given an API that bills what it is told to
     And a command's file "asks.jsonl" of <count> requests that share <size> bytes
     When a command runs: estimate --offline --json --model claude-haiku-4-5 asks.jsonl <flags>
@@ -94,7 +94,7 @@ Feature: What a run will come to is told before it is sent
       | 12    | 5000  | --cache auto         | 0        |
       | 6     | 20000 | --cache auto         | 0        |
 
-  Scenario: What is not priced, and what has no bound, is told beside the sums
+  Scenario: Requests without a price or without a bound are listed beside the sums
     Given an API that bills what it is told to
     And a command's file "asks.jsonl"
       """

@@ -45,7 +45,7 @@ Feature: What an answer costs follows from its usage, to the nano-dollar
   Scenario: Half of each token category is what the list of prices says of batches, too
     Then each batch price that genai-prices lists is half of the live one
 
-  Scenario: Cache writes that are told without their lifetime are of five minutes
+  Scenario: Cache writes without a reported lifetime count as five minutes
     Then cache writes are counted as follows
       | usage                                                                                                                         | 5m | 1h |
       | {"input_tokens": 5, "output_tokens": 1, "cache_creation_input_tokens": 7}                                                     | 7  | 0  |
@@ -109,7 +109,7 @@ Feature: What an answer costs follows from its usage, to the nano-dollar
       """
     Then an answer of a that used {"input_tokens": 1000} costs 10000000 in a batch, and 20000000 live
 
-  Scenario: A fault in the file is told with its place
+  Scenario: A fault in the file is reported with its file and line
     Then files of prices are read as follows
       | name   | text                                                                                     | error                                                  |
       | p.yml  | ""                                                                                       | …p.yml: the file has no model                        |

@@ -11,7 +11,7 @@ Feature: An actor is a configuration bound to its provider
     When the registry's actor submits 2 requests with the label "l", anew
     Then the registry's provider noted the submissions with label and novelty
 
-  Scenario: a provider without runs is told with the remedy
+  Scenario: the error about a provider without runs names the remedy
     Given the registry's actor with a provider that notes its calls
     Then submitting to the registry's actor is refused with "write `batch_processing: true`"
 

@@ -12,7 +12,7 @@ Feature: Providers are opened and closed as their users expect
     When a provider takes its key from OTHER_KEY
     Then all 1 are answered
 
-  Scenario Outline: A credential that cannot be used is told before anything is sent: <what>
+  Scenario Outline: A credential that cannot be used is reported before anything is sent: <what>
     Given an API
     When a provider is used with <what>
     Then the error is a ActorConfigurationError that says
@@ -27,7 +27,7 @@ Feature: Providers are opened and closed as their users expect
       | a key with a line break     | characters        |
       | a profile that is not there | credentials       |
 
-  Scenario: A setting that cannot be used is told at once
+  Scenario: An unusable setting is reported when it is given
     Then providers are made with settings as follows
       | provider            | settings                                      | error                                                                   |
       | ClaudeBatchProvider | {"linger": "soon"}                            | linger                                                                  |
@@ -73,7 +73,7 @@ Feature: Providers are opened and closed as their users expect
     When a text is submitted in place of a list
     Then the error is a InvalidRequestError
 
-  Scenario: An unknown run is told
+  Scenario: An unknown run is reported
     Given an API
     When the run run-nowhere is opened
     Then the error is a RunNotFoundError that says

@@ -1,4 +1,4 @@
-Feature: How a run ends is told in its own words
+Feature: Each end of a run has a message of its own
 
   Scenario: A run that was cancelled and does not end at the API is given up on after a while
     Given an API that takes 3600 seconds for a batch

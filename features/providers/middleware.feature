@@ -94,7 +94,7 @@ Feature: Middleware changes requests and responses, and a fault in it fails one 
     Then the results by place are "ok" with the keys "a"
     And the API was asked "made anew"
 
-  Scenario Outline: What is none is told: <what>
+  Scenario Outline: An object that is no middleware is refused: <what>
     Given an API
     And middleware that <what>
     And a batch provider that has it

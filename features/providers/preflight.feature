@@ -9,7 +9,7 @@ Feature: The API looks at one request of each shape before a run is sent
     And the refusal names "request at position 0"
     And nothing is left of it in the ledger
 
-  Scenario: The item's own name, its own schema, and the API's words are told
+  Scenario: The error has the item's name, its schema, and the API's message
     Given an API
     And a batch provider with {"preflight": true}
     When a run is asked of
@@ -33,7 +33,7 @@ Feature: The API looks at one request of each shape before a run is sent
       | 101      | 3      | 3     |
       | 120      | 60     | 50    |
 
-  Scenario: An event loop that stores a run is told too
+  Scenario: A run that is stored on an event loop raises the same error
     Given an API
     And a batch provider
     When a run of 101 prompts is submitted in an event loop to the model "unknown-model-9"

@@ -56,7 +56,7 @@ Feature: The registry finds who answers for an actor
     Given a registry with a provider "slow" that takes 50 ms to make
     Then the registry gives 16 threads that ask for "slow" one provider
 
-  Scenario: An unknown name is told with those that are known
+  Scenario: An unknown name is reported with the known ones
     Then a registry refuses an unknown name as follows
       | registered | name   | error        |
       | acme       | openai | …openai…acme |

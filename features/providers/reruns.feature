@@ -215,7 +215,7 @@ Feature: A rerun asks again what failed for a passing reason, and says what is o
       | a block of Actor.run       |
       | a plain block of Actor.run |
 
-  Scenario: A finished run without failures is told, but warns nobody
+  Scenario: A finished run without failures is logged, but not as a warning
     Given a command's file "asks.jsonl" of 2 prompts
     When the requests of "asks.jsonl" are asked by respond_all
     And the requests of "asks.jsonl" are asked by respond_all
@@ -287,7 +287,7 @@ Feature: A rerun asks again what failed for a passing reason, and says what is o
     And the ledger holds 1 requests
     And the API has processed 2 requests in all
 
-  Scenario: Observers are told what is asked again
+  Scenario: Observers are notified of requests that are sent again
     Given an observer that remembers
     And a batch provider that is observed with {"max_attempts": 1}
     When "[[sandbox:errored:overloaded_error:once]] prompt" is asked with the key "k"

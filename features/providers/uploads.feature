@@ -134,7 +134,7 @@ Feature: A document that many requests of a run share is uploaded once
     And 3 calls about "long.txt" are made, at the same time
     Then the API was paid for 3 requests
 
-  Scenario: A call whose documents cannot be placed is told why
+  Scenario: A call whose documents cannot be placed fails with the reason
     When a call about "long.txt" is made while the ledger fails
     Then it fails as LedgerError and says "the disk is gone"
 

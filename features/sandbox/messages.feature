@@ -134,7 +134,7 @@ Feature: The sandbox answers live messages
     When the sandbox is sent a live prompt "Hello"
     Then the sandbox answers 200
 
-  Scenario: Limits of a minute are told with each answer, and kept
+  Scenario: Each answer reports the limits per minute, and they are enforced
     Given a sandbox
     When the sandbox is given the fault plan
       """

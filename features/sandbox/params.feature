@@ -113,6 +113,6 @@ Feature: The sandbox finds mistakes in params only after the batch has ended
       | 300000     | succeeded             |
       | 300001     | invalid_request_error |
 
-  Scenario: Text that is not UTF-8 is told like any other mistake
+  Scenario: Text that is not UTF-8 is refused like any other invalid body
     Given a sandbox
     Then the sandbox refuses bytes that are not UTF-8 wherever they stand

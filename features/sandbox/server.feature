@@ -54,7 +54,7 @@ Feature: The sandbox is a server, a command and a thread
       | SIGINT  |
       | SIGTERM |
 
-  Scenario: Bad usage is told plainly, with exit code 2
+  Scenario: Wrong usage exits with 2 and one plain message
     Then the sandbox command exits as follows
       | options                           | plan          | code | message                         |
       | --port 0 --latency soon           | {}            | 2    | …'soon' is not a duration…      |

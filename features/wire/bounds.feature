@@ -67,7 +67,7 @@ Feature: What a request can come to at most is known before it is sent, or it is
       | {"tools": [{"type": "web_fetch_20250910", "name": "web_fetch"}]}                                               | 10000000 | 0        |
       | {"tools": [{"type": "web_search_20250305", "name": "web_search", "max_uses": 3}]}                              | 10000000 | 3        |
 
-  Scenario: What has no bound is told with its name
+  Scenario: A request without a bound is refused, and the error names the reason
     Then params come to tokens and searches as follows
       | params                                                             | error                                                          |
       | {"max_tokens": "many"}                                             | the params cannot be read                                      |

@@ -216,7 +216,7 @@ class ActorConfiguration(BaseModel):
         if not self._find_model():
             raise PydanticCustomError(
                 "model_missing",
-                "no model is named; add `model: claude-opus-5-5` (or another model of Anthropic's)",
+                "`model` is missing; add `model: claude-opus-5-5` (or another Anthropic model)",
             )
         output_config = self.options.get("output_config", {})
         if self.response_schema is not None and (

@@ -178,8 +178,11 @@ def _tell(found: Recovered) -> Exit:
     for batch_id, count in found.adopted.items():
         say(f"batch {batch_id} was adopted, with {count_of(count, 'request')} of this ledger")
     for batch_id, count in found.strangers.items():
-        answers = count_of(count, "request")
-        say(f"batch {batch_id} answers {answers} that this ledger does not have; submit them anew")
+        those, what = count_of(count, "request"), "it" if count == 1 else "them"
+        say(
+            f"batch {batch_id} has the answers to {those} that this ledger does not have; submit "
+            f"{what} again"
+        )
     for batch_id, why in found.open.items():
         say(f"batch {batch_id} cannot be recovered: {why}")
     if found.wait:

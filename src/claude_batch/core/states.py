@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Final
 
 
 class RequestState(StrEnum):
@@ -46,6 +47,17 @@ class BatchState(StrEnum):
     UNKNOWN = "unknown"  # the POST may have been accepted; never sent again without proof
     LIVE = "live"  # not an API batch: groups a run's live calls; those under way are packed
     UNRESOLVED = "unresolved"  # it can no longer be learned whether the POST was accepted
+
+
+UNDER_WAY: Final = (
+    BatchState.PACKED,
+    BatchState.SUBMITTING,
+    BatchState.IN_PROGRESS,
+    BatchState.CANCELING,
+    BatchState.ENDED,
+    BatchState.UNKNOWN,
+)
+"""States of a batch whose requests wait for their outcome."""
 
 
 class CandidateState(StrEnum):

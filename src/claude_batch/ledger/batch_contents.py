@@ -17,13 +17,22 @@ from sqlalchemy import (
     literal,
     literal_column,
     select,
+    union,
     update,
 )
 
 from claude_batch.core.states import BatchState, RequestState
 from claude_batch.ledger import charges, transitions
 from claude_batch.ledger.charges import DAY
-from claude_batch.ledger.schema import batch_runs, batches, lanes, primers, requests, runs
+from claude_batch.ledger.schema import (
+    batch_runs,
+    batches,
+    former_members,
+    lanes,
+    primers,
+    requests,
+    runs,
+)
 from claude_batch.ledger.store import Record, plain_rows
 
 _QUEUED = requests.c.state == RequestState.QUEUED
@@ -214,12 +223,18 @@ def _insert_batch(
 
 
 def _note_runs(tx: Connection, batch_id: int) -> None:
-    members = charges.members(batch_id)
+    present = select(requests.c.run_id).where(requests.c.batch_id == batch_id)
+    left_undecided = (
+        select(requests.c.run_id)
+        .join(former_members, former_members.c.request_seq == requests.c.seq)
+        .where(former_members.c.batch_id == batch_id)
+    )
+    mine = union(present, left_undecided).subquery()
     tx.execute(delete(batch_runs).where(batch_runs.c.batch_id == batch_id))
     tx.execute(
         insert(batch_runs).from_select(
             ["batch_id", "run_id"],
-            select(literal(batch_id), members.c.run_id).distinct(),
+            select(literal(batch_id), mine.c.run_id),
         )
     )
     charges.reserve(tx, batch_id)

@@ -43,7 +43,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.sqlite import insert
 
-from claude_batch.core.states import BatchState, RequestState
+from claude_batch.core.states import UNDER_WAY, BatchState, RequestState
 from claude_batch.ledger.schema import (
     batch_runs,
     batches,
@@ -61,15 +61,7 @@ DAY = 86400.0
 UNBOUNDED = 10**12
 """Nano-dollars reserved for a request that was packed before a budget and has no known bound."""
 
-_OPEN = (
-    BatchState.PACKED,
-    BatchState.SUBMITTING,
-    BatchState.IN_PROGRESS,
-    BatchState.CANCELING,
-    BatchState.ENDED,
-    BatchState.UNKNOWN,
-    BatchState.UNRESOLVED,
-)
+_OPEN = (*UNDER_WAY, BatchState.UNRESOLVED)
 
 _RESERVE = case((requests.c.reserve < 0, UNBOUNDED), else_=func.coalesce(requests.c.reserve, 0))
 _ZERO: ColumnElement[int] = literal_column("0", Integer)
@@ -116,7 +108,7 @@ def _insert(tx: Connection, sums: Any) -> None:
 # Batches ----------------------------------------------------------------------------------------
 
 
-def members(batch_id: int) -> Any:
+def _members(batch_id: int) -> Any:
     """Select seq, run and reserve of a batch's requests, including those that left it undecided."""
     columns = (requests.c.seq, requests.c.run_id, requests.c.reserve)
     return union(
@@ -128,7 +120,7 @@ def members(batch_id: int) -> Any:
 
 
 def _everybody(batch_id: int) -> Any:
-    """Select the requests of `members`, and those that left the batch with a result of it.
+    """Select the requests of `_members`, and those that left the batch with a result of it.
 
     The reservation of the latter is unknown: the column may already hold that of another turn.
     """
@@ -145,11 +137,11 @@ def _everybody(batch_id: int) -> Any:
             ~former,
         )
     )
-    return union(select(members(batch_id)), left).subquery()
+    return union(select(_members(batch_id)), left).subquery()
 
 
 def _answered(batch_id: int) -> Any:
-    """Select the requests that have a result of a batch, wherever they are now, as `members`."""
+    """Select the requests that have a result of a batch, wherever they are now, as `_members`."""
     return (
         select(requests.c.seq, requests.c.run_id, requests.c.reserve)
         .join(results, results.c.request_seq == requests.c.seq)
@@ -184,7 +176,7 @@ def reserve(tx: Connection, batch_id: int) -> None:
         and_(requests.c.batch_id == batch_id, requests.c.state == RequestState.PACKED),
         former_members.c.request_seq.is_not(None),
     )
-    mine = _everybody(batch_id) if is_incomplete else members(batch_id)
+    mine = _everybody(batch_id) if is_incomplete else _members(batch_id)
     unknown = func.sum(case((and_(counts, requests.c.reserve.is_(None)), 1), else_=0))
     total = func.sum(case((counts, _RESERVE), else_=0))
     doubtful = row.state == BatchState.UNRESOLVED
@@ -225,7 +217,7 @@ def settle(
     Call this before the requests leave the batch, or pass ``left`` to include requests that left it
     with a result. Runs without a row are left out.
     """
-    mine = _everybody(batch_id) if left else members(batch_id)
+    mine = _everybody(batch_id) if left else _members(batch_id)
     _settle(tx, batch_id, mine, lost=lost, contradicted=contradicted, unfinished=unfinished)
 
 
@@ -278,7 +270,7 @@ def _settle(
         )
 
 
-def doubt(tx: Connection, batch_id: int) -> None:
+def leave_in_doubt(tx: Connection, batch_id: int) -> None:
     """Put in doubt what a batch reserves whose outcome will never be known."""
     tx.execute(
         update(charges)

@@ -6,18 +6,9 @@ from typing import Any, Literal, NamedTuple
 
 from sqlalchemy import Connection, and_, func, or_, select, union, update
 
-from claude_batch.core.states import BatchState, RequestState
+from claude_batch.core.states import UNDER_WAY, RequestState
 from claude_batch.ledger.held_requests import is_held
 from claude_batch.ledger.schema import batch_runs, batches, requests, runs, workspaces
-
-_WITH_OPEN_REQUESTS = (
-    BatchState.PACKED,
-    BatchState.SUBMITTING,
-    BatchState.IN_PROGRESS,
-    BatchState.CANCELING,
-    BatchState.ENDED,
-    BatchState.UNKNOWN,
-)
 
 
 class Outstanding(NamedTuple):
@@ -56,7 +47,7 @@ def _outstanding() -> Any:
     carried = (
         select(batch_runs.c.run_id)
         .join(batches, batches.c.id == batch_runs.c.batch_id)
-        .where(batches.c.state.in_(_WITH_OPEN_REQUESTS))
+        .where(batches.c.state.in_(UNDER_WAY))
     )
     at_work = union(queued, held, turning, carried).scalar_subquery()
     unfinished = and_(runs.c.id.in_(at_work), _finished < runs.c.request_count)

@@ -271,7 +271,7 @@ def unresolve(tx: Connection, batch_id: int, *, note: str) -> None:
         .where(batches.c.id == batch_id)
         .values(state=BatchState.UNRESOLVED, note=note, next_check=None)
     )
-    charges.doubt(tx, batch_id)
+    charges.leave_in_doubt(tx, batch_id)
 
 
 def resubmit(tx: Connection, batch_id: int, *, now: float, run_id: str | None = None) -> int:

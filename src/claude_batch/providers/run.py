@@ -14,7 +14,7 @@ from claude_batch.actor.response import ActorResult, OutputT
 from claude_batch.core.dollars import nano_dollars
 from claude_batch.core.errors import BatchTimeoutError, BudgetExceededError, RunNotFoundError
 from claude_batch.core.events import RequestsRetried, RunCancelled
-from claude_batch.core.states import BatchState
+from claude_batch.core.states import UNDER_WAY, BatchState
 from claude_batch.ledger import collected_batches, conversations, delivery, halts, queries, retries
 from claude_batch.ledger.cost_sums import Grouping
 from claude_batch.ledger.delivery import Forms, Outstanding
@@ -53,7 +53,6 @@ CANCEL_GRACE = 600.0
 """Seconds that a run which timed out with ``on_timeout: cancel`` waits for its batches to end."""
 
 _AT_API = (BatchState.SUBMITTING, BatchState.IN_PROGRESS, BatchState.CANCELING, BatchState.ENDED)
-_UNDER_WAY = (BatchState.PACKED, BatchState.UNKNOWN, *_AT_API)
 
 
 class Run(Closing):
@@ -557,7 +556,7 @@ class Run(Closing):
             row = queries.run_row(tx, self.id)
             batches = queries.batches_of_run(tx, self.id)
             workspace = queries.workspace_row(tx, own or row.workspace_id)
-            under_way = any(batch.state in _UNDER_WAY for batch in batches)
+            under_way = any(batch.state in UNDER_WAY for batch in batches)
             held = None if under_way else held_of(tx, self.id, time.time())
             if held is not None and conversations.continuing_counts(tx, self.id)[0]:
                 held = None  # a conversation still continues
