@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from claude_batch.core import settings
-from claude_batch.core.setting import Setting
+from claude_batch.core.settings import Setting
 
 DOCS = Path(__file__).parents[1] / "docs"
 PART = re.compile(r"(<!-- settings: (\w+) -->\n).*?(?=<!-- end of settings -->)", re.DOTALL)

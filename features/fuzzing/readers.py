@@ -14,8 +14,7 @@ from random import Random
 from typing import Any
 
 import claude_batch as cb
-from claude_batch.cli.formats import csv_line
-from claude_batch.cli.outputs import cost_usd, error_type, output_line
+from claude_batch.cli.outputs import cost_usd, csv_line, error_type, output_line
 from claude_batch.core.outcome import Disposition
 from claude_batch.core.states import RequestState
 from claude_batch.core.usage import Usage
@@ -37,6 +36,7 @@ from claude_batch.wire.error_table import fault_of_response
 from claude_batch.wire.inbound import (
     LARGEST_COUNT,
     LONGEST_WAIT,
+    Redaction,
     header_word,
     retry_after,
     server_time,
@@ -49,7 +49,6 @@ from claude_batch.wire.messages import (
     message_of_line,
 )
 from claude_batch.wire.pace import Pace, Turn
-from claude_batch.wire.redaction import Redaction
 from fuzzing.bodies import KEY
 
 __all__ = [

@@ -18,7 +18,7 @@ from claude_batch.core.errors import ActorError
 from claude_batch.core.settings import LedgerSettings
 from claude_batch.ledger.store import Deposed, Ledger, Seat
 from claude_batch.lifecycle import driver as driver_module
-from claude_batch.lifecycle import refetch
+from claude_batch.lifecycle import recovery
 from claude_batch.lifecycle.driver import Driver
 from histories.api import Crash, SimulatedApi, SimulatedClient
 
@@ -51,7 +51,7 @@ def staged(folder: Path) -> Generator[Path]:
             patch.object(driver_module, "seat_lock", lambda *_: _FreeLock()),
             patch.object(driver_module, "take_seat_lock", lambda *_: True),
             patch.object(os, "fsync", lambda _: None),
-            patch.object(refetch, "SENDING", lambda _: 0.0),
+            patch.object(recovery, "SENDING", lambda _: 0.0),
             patch.dict(os.environ, CLAUDE_BATCH_STATE_DIR=str(folder / "state")),
         ):
             template = folder / "template.db"
@@ -133,7 +133,7 @@ class Process:
 
     async def _refetch(self, run_id: str, then: Callable[[list[int]], None]) -> None:
         with contextlib.suppress(ActorError):
-            done = await refetch.refetch(self.ledger, self.client, self._settings, run_id)
+            done = await recovery.refetch(self.ledger, self.client, self._settings, run_id)
             then(done.batches)
 
     def go_on(self) -> None:

@@ -23,11 +23,10 @@ from claude_batch.wire.bounds import (
     named_and_longest,
     token_bound,
 )
-from claude_batch.wire.caching import CacheMarks
+from claude_batch.wire.caching import CacheMarks, marked_prefix
 from claude_batch.wire.conversation import schema_problem
 from claude_batch.wire.encoding import PromptParams, encode_params
 from claude_batch.wire.media import media_of
-from claude_batch.wire.prefixes import marked_prefix
 
 use_step_matcher("parse")
 

@@ -19,7 +19,7 @@ from sqlalchemy import select, update
 from staging import ledger_values, make_provider
 
 import claude_batch as cb
-from claude_batch.core.dollars import nano_dollars
+from claude_batch.core.quantities import nano_dollars
 from claude_batch.core.states import RequestState
 from claude_batch.ledger import (
     budgets,

@@ -17,12 +17,12 @@ from tables import rule
 from claude_batch.core.ids import new_request_id
 from claude_batch.core.settings import BatchProcessingMode
 from claude_batch.core.states import Stop
-from claude_batch.ledger import conversations, enqueue, migrations, pruned_runs
+from claude_batch.ledger import conversations, deliveries, enqueue, migrations
 from claude_batch.ledger.conversations import NextTurn
 from claude_batch.ledger.enqueue import NewRequest, NewRun
 from claude_batch.ledger.high_water import HighWater
 from claude_batch.ledger.schema import lanes, meta, requests, runs
-from claude_batch.ledger.sqlite_errors import fault_of
+from claude_batch.ledger.sqlite import fault_of
 from claude_batch.ledger.store import Ledger
 
 
@@ -82,8 +82,8 @@ def _(context: Context, count: int) -> None:
 @when("pruning comes to it although it is unfinished")
 def _(context: Context) -> None:
     with context.ledger.write() as tx:
-        assert pruned_runs.begin_pruning(tx, context.run_id, "me") == "it is unfinished"
-        removed = pruned_runs.remove_some(tx, context.run_id)
+        assert deliveries.begin_pruning(tx, context.run_id, "me") == "it is unfinished"
+        removed = deliveries.remove_some(tx, context.run_id)
     assert (removed.requests, removed.more) == (0, False), removed
 
 
@@ -96,7 +96,7 @@ def _(context: Context) -> None:
 @rule("it is removed in pieces")
 def _(context: Context, requests_at_most: int) -> dict[str, object]:
     with context.ledger.write() as tx:
-        removed = pruned_runs.remove_some(tx, context.run_id, limit=requests_at_most)
+        removed = deliveries.remove_some(tx, context.run_id, limit=requests_at_most)
         left = tx.scalar(select(func.count()).select_from(runs))
     return {"more": removed.more, "requests_left": _count(context.ledger), "runs_left": left}
 

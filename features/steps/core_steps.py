@@ -18,8 +18,8 @@ from platformdirs import user_data_path, user_state_path
 from tables import equals, rule
 
 from claude_batch.core import errors, settings
-from claude_batch.core.durations import format_duration, parse_duration
 from claude_batch.core.ids import new_incarnation, new_request_id, new_run_id
+from claude_batch.core.quantities import format_duration, parse_duration
 from claude_batch.core.states import RequestState
 
 use_step_matcher("parse")

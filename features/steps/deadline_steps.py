@@ -23,9 +23,9 @@ from staging import (
 from tables import rule
 
 import claude_batch as cb
-from claude_batch.core.durations import parse_duration
 from claude_batch.core.errors import LedgerError
 from claude_batch.core.outcome import Disposition, Outcome
+from claude_batch.core.quantities import parse_duration
 from claude_batch.ledger import live_calls as live_ledger
 from claude_batch.ledger import run_deadlines, submissions
 from claude_batch.ledger.high_water import HighWater

@@ -21,9 +21,8 @@ from tables import rule
 
 import claude_batch as cb
 from claude_batch.actor import documents as document_module
+from claude_batch.actor.documents import markdown_of, text_of_docx
 from claude_batch.actor.loader import ActorLoader
-from claude_batch.actor.markdown import markdown_of
-from claude_batch.actor.office import text_of_docx
 from claude_batch.actor.request import RequestEncoder
 from claude_batch.cli.inputs import Inputs
 from claude_batch.ledger.schema import params

@@ -17,8 +17,7 @@ from staging import make_provider, until
 import claude_batch as cb
 from claude_batch.core import events
 from claude_batch.core.events import Event
-from claude_batch.lifecycle.logbook import LOGGER, words_of
-from claude_batch.lifecycle.observers import Observers
+from claude_batch.lifecycle.observers import LOGGER, Observers, words_of
 
 
 class _Kept(logging.Handler):

@@ -13,7 +13,7 @@ from behave.runner import Context
 from integration_steps import MODEL, _params
 from staging import start_api
 
-from claude_batch.integrations.event_stream import events_of
+from claude_batch.integrations.http_answers import events_of
 
 _USAGE = {
     "input_tokens": 8,

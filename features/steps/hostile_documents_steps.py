@@ -18,12 +18,12 @@ from behave import given, then, when
 from behave.runner import Context
 from tables import rule
 
-from claude_batch.actor import office
+from claude_batch.actor import documents
 from claude_batch.actor.documents import Document, messages_with
 from claude_batch.core import limited
 from claude_batch.core.errors import InvalidRequestError
 from claude_batch.core.limited import run_limited
-from claude_batch.wire.pdfs import pdf_tokens
+from claude_batch.wire.bounds import pdf_tokens
 
 SECONDS, MEMORY = 60, 2_000_000_000
 """Of processor time and of address space that a bounded command may use."""
@@ -151,8 +151,8 @@ def _(context: Context, code: int) -> None:
 
 @given("what reads a DOCX may take {seconds:d} seconds")
 def _(context: Context, seconds: int) -> None:
-    context.add_cleanup(setattr, office, "SECONDS", office.SECONDS)
-    office.SECONDS = float(seconds)
+    context.add_cleanup(setattr, documents, "SECONDS", documents.SECONDS)
+    documents.SECONDS = float(seconds)
     context.add_cleanup(os.chdir, os.getcwd())
     os.chdir(context.tmp)
 

@@ -22,7 +22,7 @@ from staging import ledger_values, make_provider
 
 import claude_batch as cb
 from claude_batch.ledger.schema import requests as request_table
-from claude_batch.providers import worker_pool
+from claude_batch.providers import middleware_runner
 
 
 def _with_text(response: cb.ActorResponse, words: str) -> cb.ActorResponse:
@@ -369,10 +369,10 @@ def _(context: Context, what: str) -> None:
 @given("{count:d} threads for middleware")
 def _(context: Context, count: int) -> None:
     # Those that earlier scenarios have left to wait are not this one's.
-    worker_pool.POOL.forget()
-    context.add_cleanup(worker_pool.POOL.forget)
-    context.add_cleanup(setattr, worker_pool, "WORKERS", worker_pool.WORKERS)
-    worker_pool.WORKERS = count
+    middleware_runner.POOL.forget()
+    context.add_cleanup(middleware_runner.POOL.forget)
+    context.add_cleanup(setattr, middleware_runner, "WORKERS", middleware_runner.WORKERS)
+    middleware_runner.WORKERS = count
 
 
 @given("a batch provider that has it, with a time-out of {seconds:g} seconds")

@@ -23,8 +23,8 @@ from pages import AGREEMENTS, ROOT, agreement, page
 import claude_batch as cb
 from claude_batch.cli.app import group
 from claude_batch.core import events as event_module
-from claude_batch.core.durations import parse_duration
 from claude_batch.core.events import Event
+from claude_batch.core.quantities import parse_duration
 from claude_batch.core.settings import ENVIRONMENT_PREFIX, LedgerSettings
 from claude_batch.providers.keywords import SettingKeywords
 

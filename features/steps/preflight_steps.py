@@ -13,10 +13,10 @@ from sqlalchemy import func, select
 from staging import ledger_values
 
 import claude_batch as cb
+from claude_batch.ledger.reservations import tokens_per_byte
 from claude_batch.ledger.schema import requests as request_table
 from claude_batch.ledger.schema import runs as run_table
 from claude_batch.ledger.store import Ledger
-from claude_batch.ledger.token_counts import tokens_per_byte
 from claude_batch.providers import preflight
 
 use_step_matcher("parse")

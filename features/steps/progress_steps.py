@@ -21,15 +21,13 @@ from tables import rule
 
 import claude_batch as cb
 from claude_batch.cli import display
-from claude_batch.core.dollars import nano_dollars
-from claude_batch.core.durations import roughly
+from claude_batch.core.quantities import nano_dollars, roughly
 from claude_batch.core.settings import BatchProcessingMode
 from claude_batch.core.states import RequestState, RunState
 from claude_batch.ledger import enqueue
 from claude_batch.ledger.enqueue import NewRequest, NewRun
 from claude_batch.ledger.schema import batches
-from claude_batch.providers.progress import Progress, expected_end
-from claude_batch.providers.status import RunStatus, status_of
+from claude_batch.providers.status import Progress, RunStatus, expected_end, status_of
 
 
 def _submit(context: Context, prompts: list[str]) -> None:

@@ -18,8 +18,7 @@ from behave.runner import Context
 from pages import agreement
 
 from claude_batch.cli.app import group
-from claude_batch.core.setting import Kind, Setting
-from claude_batch.core.settings import SETTINGS
+from claude_batch.core.settings import SETTINGS, Kind, Setting
 from claude_batch.providers.keywords import SettingKeywords
 
 ROOT = Path(__file__).resolve().parents[2]

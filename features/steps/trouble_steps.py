@@ -23,9 +23,8 @@ from claude_batch.core.errors import EngineStoppedError, LedgerError
 from claude_batch.core.settings import BatchProcessingMode
 from claude_batch.ledger import collected_batches
 from claude_batch.ledger.store import Watch
-from claude_batch.lifecycle.calls import CallStore
+from claude_batch.lifecycle.calls import CallStore, Waiting
 from claude_batch.lifecycle.driver import Driver
-from claude_batch.lifecycle.waiters import Waiting
 
 
 def failing(error: Exception) -> Callable[..., Any]:

@@ -22,10 +22,9 @@ from claude_batch.ledger import schema
 from claude_batch.ledger.queries import Answer
 from claude_batch.ledger.store import Ledger
 from claude_batch.lifecycle import observers as observers_module
-from claude_batch.lifecycle.logbook import words_of
+from claude_batch.lifecycle.calls import Waiter, Waiting
 from claude_batch.lifecycle.notices import Noticing
-from claude_batch.lifecycle.observers import Carriers, Observers
-from claude_batch.lifecycle.waiters import Waiter, Waiting
+from claude_batch.lifecycle.observers import Carriers, Observers, words_of
 
 
 class _Callers:

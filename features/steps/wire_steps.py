@@ -25,7 +25,7 @@ from claude_batch.wire.encoding import (
     parse_custom_id,
 )
 from claude_batch.wire.error_table import classify_line, fault_of_response
-from claude_batch.wire.inbound import retry_after
+from claude_batch.wire.inbound import Redaction, retry_after
 from claude_batch.wire.messages import (
     DecodedMessage,
     LineError,
@@ -34,7 +34,6 @@ from claude_batch.wire.messages import (
     decode_message,
     message_of_line,
 )
-from claude_batch.wire.redaction import Redaction
 
 GOOD: dict[str, Any] = {
     "model": "claude-haiku-4-5",

@@ -55,16 +55,14 @@ if TYPE_CHECKING:
     from claude_batch.core.usage import Usage
     from claude_batch.integrations.client import client, client_sync
     from claude_batch.providers.actor import Actor, load_actor
-    from claude_batch.providers.batch import ClaudeBatchProvider
+    from claude_batch.providers.batch import ClaudeBatchProvider, open_run
     from claude_batch.providers.cost_report import CostReport, CostShare
+    from claude_batch.providers.entrance import Pruned
     from claude_batch.providers.live import ClaudeProvider
-    from claude_batch.providers.open_run import open_run
-    from claude_batch.providers.progress import Progress
     from claude_batch.providers.protocol import Provider, ProviderCapabilities
-    from claude_batch.providers.prune import Pruned
     from claude_batch.providers.registry import ProviderRegistry
     from claude_batch.providers.run import Run
-    from claude_batch.providers.status import BatchStatus, RunStatus
+    from claude_batch.providers.status import BatchStatus, Progress, RunStatus
 
 # A library is silent unless its user configures logging.
 logging.getLogger(__name__).addHandler(logging.NullHandler())
@@ -111,16 +109,14 @@ _HOMES = {
     "core.usage": ("Usage",),
     "integrations.client": ("client", "client_sync"),
     "providers.actor": ("Actor", "load_actor"),
-    "providers.batch": ("ClaudeBatchProvider",),
-    "providers.open_run": ("open_run",),
+    "providers.batch": ("ClaudeBatchProvider", "open_run"),
     "providers.cost_report": ("CostReport", "CostShare"),
+    "providers.entrance": ("Pruned",),
     "providers.live": ("ClaudeProvider",),
-    "providers.progress": ("Progress",),
     "providers.protocol": ("Provider", "ProviderCapabilities"),
-    "providers.prune": ("Pruned",),
     "providers.registry": ("ProviderRegistry",),
     "providers.run": ("Run",),
-    "providers.status": ("BatchStatus", "RunStatus"),
+    "providers.status": ("BatchStatus", "Progress", "RunStatus"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -12,8 +12,7 @@ import yaml
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from claude_batch.actor.configuration import KEYS_CHECKED, ActorConfiguration
-from claude_batch.actor.keys import key_faults
+from claude_batch.actor.configuration import KEYS_CHECKED, ActorConfiguration, key_faults
 from claude_batch.core.errors import ActorConfigurationError
 from claude_batch.core.settings import BatchProcessingMode
 from claude_batch.core.yaml_reader import BoundedLoader, YamlFault, yaml_faults

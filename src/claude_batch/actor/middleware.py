@@ -14,8 +14,8 @@ from typing import Any, Literal, TypeAlias
 
 from claude_batch.actor.request import ActorRequest
 from claude_batch.actor.response import ActorResponse
-from claude_batch.core.durations import parse_duration
 from claude_batch.core.errors import ActorConfigurationError, MiddlewareError
+from claude_batch.core.quantities import parse_duration
 
 
 class Middleware:

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, TypeAlias, cast
 
-from claude_batch.actor.configuration import ActorConfiguration
+from claude_batch.actor.configuration import MESSAGES_PARAMETERS, ActorConfiguration
 from claude_batch.actor.documents import (
     DocumentLike,
     Placing,
@@ -21,12 +21,11 @@ from claude_batch.actor.documents import (
     inside,
     messages_with,
 )
-from claude_batch.actor.keys import MESSAGES_PARAMETERS
-from claude_batch.actor.labels import instruction
+from claude_batch.actor.output import instruction
 from claude_batch.core.errors import InvalidRequestError
-from claude_batch.wire.answer_citations import cites
 from claude_batch.wire.encoding import EncodedRequest, PromptParams, encode_params
 from claude_batch.wire.limits import API_VERSION, SAMPLING_PARAMETERS, takes_sampling
+from claude_batch.wire.messages import cites
 
 _log = logging.getLogger(__name__)
 

@@ -12,13 +12,16 @@ import msgspec
 import msgspec.structs
 from typing_extensions import TypeVar
 
-from claude_batch.actor.labels import labelled_fields, values_of
-from claude_batch.actor.output import OutputFormat, parse_json
+from claude_batch.actor.output import OutputFormat, labelled_fields, parse_json, values_of
 from claude_batch.core.citations import Citation
 from claude_batch.core.errors import ActorError, MissingResultError, OutputValidationError
 from claude_batch.core.usage import Usage
-from claude_batch.wire.answer_citations import citations_of_block
-from claude_batch.wire.messages import DecodedMessage, UnreadableLine, decode_message
+from claude_batch.wire.messages import (
+    DecodedMessage,
+    UnreadableLine,
+    citations_of_block,
+    decode_message,
+)
 
 if TYPE_CHECKING:
     from anthropic.types import Message

@@ -1,4 +1,4 @@
-"""`claude-batch`: the command group. Each command has its own module."""
+"""`claude-batch`: the command group, and `actors`. Each other command has its own module."""
 
 from __future__ import annotations
 
@@ -9,21 +9,52 @@ from typing import Any
 import click
 
 from claude_batch._version import __version__
-from claude_batch.cli.actors import actors_group
-from claude_batch.cli.budget import budget_command
-from claude_batch.cli.cost import cost_command
+from claude_batch.cli.cost import budget_command, cost_command
 from claude_batch.cli.estimate import estimate_command
-from claude_batch.cli.exits import EXIT_CODES, told_to_people
-from claude_batch.cli.export import export_command
+from claude_batch.cli.exits import EXIT_CODES, Exit, told_to_people
 from claude_batch.cli.ledger_command import ledger_group
-from claude_batch.cli.resume_command import advance_command, cancel_command, resume_command
-from claude_batch.cli.retry import retry_command
+from claude_batch.cli.resume_command import (
+    advance_command,
+    cancel_command,
+    resume_command,
+    retry_command,
+    unknown_command,
+)
 from claude_batch.cli.run_command import run_command, submit_command
-from claude_batch.cli.status_command import results_command, status_command
-from claude_batch.cli.terminal import visible
-from claude_batch.cli.unknown_command import unknown_command
-from claude_batch.cli.user_messages import telling_notices
+from claude_batch.cli.status_command import export_command, results_command, status_command
+from claude_batch.cli.user_messages import say, tell, telling_notices, visible
 from claude_batch.sandbox.command import sandbox
+
+# Actors -------------------------------------------------------------------------------------------
+
+
+@click.group("actors")
+def actors_group() -> None:
+    """Work with actors' YAML files."""
+
+
+@actors_group.command("validate")
+@click.argument("files", nargs=-1, required=True, metavar="FILE...")
+def validate_command(files: tuple[str, ...]) -> None:
+    """Check actors' files; exit with 0 if all are valid, else with 2.
+
+    Every error is reported with its line and remedy.
+    """
+    from claude_batch.actor.loader import ActorLoader
+
+    code = Exit.OK
+    for file in files:
+        faults = ActorLoader.check(file)
+        for fault in faults:
+            say(str(fault))
+        if faults:
+            code = Exit.USAGE
+        else:
+            tell(f"{file}: fine")
+    raise SystemExit(code)
+
+
+# App ----------------------------------------------------------------------------------------------
 
 
 @contextmanager

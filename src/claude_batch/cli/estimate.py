@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from claude_batch.cli.cost_lines import dollars
+from claude_batch.cli.display import dollars
 from claude_batch.cli.exits import EXIT_CODES
+from claude_batch.cli.inputs import Asked, input_options
 from claude_batch.cli.options import ProviderOptions, provider_options, run_options
-from claude_batch.cli.request_options import Asked, input_options
 from claude_batch.cli.user_messages import BadInput, say, tell, tell_json
 from claude_batch.core.errors import ActorConfigurationError, InvalidRequestError
-from claude_batch.core.plurals import count_of
+from claude_batch.core.quantities import count_of
 
 if TYPE_CHECKING:
     from claude_batch.money.estimates import Estimate, Rule
@@ -164,7 +164,7 @@ def confirm(found: Estimate, above: Any) -> None:
     """Ask for confirmation of an expensive run; raise `BadInput` if nobody confirms, or can."""
     import sys
 
-    from claude_batch.core.dollars import nano_dollars, write_usd
+    from claude_batch.core.quantities import nano_dollars, write_usd
 
     limit = nano_dollars(above)
     if found.cost_most <= limit and not found.unpriced and not found.unbounded:

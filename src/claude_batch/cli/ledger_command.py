@@ -18,9 +18,8 @@ from claude_batch.cli.options import (
 )
 from claude_batch.cli.status_command import require_ledger
 from claude_batch.cli.user_messages import BadInput, BadOutput, say, tell, tell_json
-from claude_batch.core.durations import format_duration
 from claude_batch.core.errors import InvalidRequestError
-from claude_batch.core.plurals import count_of
+from claude_batch.core.quantities import count_of, format_duration
 from claude_batch.core.settings import default_ledger
 
 if TYPE_CHECKING:

@@ -17,10 +17,16 @@ import click
 from click.core import ParameterSource
 
 from claude_batch.cli.user_messages import say
-from claude_batch.core.dollars import nano_dollars, usd
-from claude_batch.core.durations import parse_duration
-from claude_batch.core.setting import ASKING, ENVIRONMENT_PREFIX, Commands, Kind, from_environment
-from claude_batch.core.settings import SETTINGS, default_ledger
+from claude_batch.core.quantities import nano_dollars, parse_duration, usd
+from claude_batch.core.settings import (
+    ASKING,
+    ENVIRONMENT_PREFIX,
+    SETTINGS,
+    Commands,
+    Kind,
+    default_ledger,
+    from_environment,
+)
 
 if TYPE_CHECKING:
     from claude_batch.providers.batch import ClaudeBatchProvider

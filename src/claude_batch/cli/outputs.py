@@ -1,20 +1,22 @@
-"""OUT: one JSON object per line, in input order, written whole or not at all."""
+"""OUT and `--results-dir`: results as JSON lines, CSV or files, written whole or not at all."""
 
 from __future__ import annotations
 
+import csv
+import io
 import os
+import re
 import sys
-from collections.abc import Generator, Iterable, Iterator
+import unicodedata
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import msgspec
 
-from claude_batch.cli.formats import CSV_COLUMNS, csv_line, csv_row
 from claude_batch.cli.options import Format
-from claude_batch.cli.terminal import visible, visible_json
 from claude_batch.cli.user_messages import (
     BadOutput,
     forget_stdout,
@@ -22,10 +24,11 @@ from claude_batch.cli.user_messages import (
     require_stdout,
     say,
     unwritable,
+    visible,
+    visible_json,
 )
 from claude_batch.core import temporary_files
 from claude_batch.core.crash_points import CrashPoint, reach
-from claude_batch.core.dollars import decimal_usd
 from claude_batch.core.errors import (
     ActorError,
     AnswerError,
@@ -39,10 +42,107 @@ from claude_batch.core.errors import (
     ToolInterruptedError,
     TurnLimitError,
 )
+from claude_batch.core.quantities import decimal_usd
 from claude_batch.core.states import RequestState
 from claude_batch.ledger.queries import Answer
 from claude_batch.providers.mapping import result_of
-from claude_batch.wire.messages import output_of_line
+from claude_batch.wire.messages import decode_line, output_of_line
+
+# Formats ------------------------------------------------------------------------------------------
+
+CSV_COLUMNS = (
+    "id",
+    "ok",
+    "text",
+    "stop_reason",
+    "model",
+    "input_tokens",
+    "output_tokens",
+    "cache_read_input_tokens",
+    "cache_creation_input_tokens",
+    "cost_usd",
+    "error_type",
+    "error_message",
+    "batch_id",
+    "attempt",
+    "via",
+)
+
+_NUMBERS = frozenset(("cost_usd",))
+"""Number columns that are written as text, so that no digit is lost."""
+
+_FORMULAS = ("=", "+", "-", "@", "\t", "\r")
+"""First characters of a cell that a spreadsheet evaluates, or may strip down to a formula."""
+
+
+def format_of(output: str | None, form: Format | None) -> Format:
+    """Return the requested format, or the one of OUT's extension."""
+    if form is not None:
+        return form
+    return "csv" if output is not None and output.lower().endswith(".csv") else "jsonl"
+
+
+def csv_line(
+    answer: Answer,
+    error_type: Callable[[Any], str],
+    cost_usd: Callable[[int], bytes],
+    *,
+    safe: bool = False,
+) -> bytes:
+    """Return one row without its line end; line breaks inside an answer are quoted.
+
+    ``safe``: escape text that a spreadsheet would evaluate as a formula.
+    """
+    identifier = answer.key if answer.key is not None else str(answer.position + 1)
+    row: list[Any]
+    if answer.state is RequestState.SUCCEEDED and answer.raw is not None:
+        message = output_of_line(answer.raw)
+        usage = decode_line(answer.raw).usage
+        assert usage is not None
+        row = [
+            identifier,
+            "true",
+            message.text,
+            message.stop_reason,
+            message.model,
+            usage.input_tokens,
+            usage.output_tokens,
+            usage.cache_read_input_tokens,
+            usage.cache_creation_input_tokens,
+            None if answer.cost is None else cost_usd(answer.cost).decode(),
+            None,
+            None,
+        ]
+    else:
+        error = result_of(answer).error
+        assert error is not None
+        row = [identifier, "false", *[None] * 8, error_type(error), str(error)]
+    via = answer.via if answer.state is RequestState.SUCCEEDED else None
+    row += [answer.batch_id, answer.attempt, via]
+    return csv_row(list(map(_as_text, row, CSV_COLUMNS)) if safe else row)
+
+
+def _as_text(value: Any, column: str) -> Any:
+    """Put an apostrophe before text that a spreadsheet would evaluate; numbers are unchanged."""
+    if isinstance(value, str) and column not in _NUMBERS and value.startswith(_FORMULAS):
+        return f"'{value}"
+    return value
+
+
+def csv_row(values: list[Any]) -> bytes:
+    """Return values as a row of CSV, without its line end."""
+    buffer = io.StringIO()
+    # With any other end, a single line break inside a value is not quoted before Python 3.13.
+    csv.writer(buffer, lineterminator="\r\n").writerow(values)
+    return buffer.getvalue()[:-2].encode("utf-8", "surrogatepass")
+
+
+def pretty(line: bytes) -> bytes:
+    """Return a JSON value, indented for people."""
+    return msgspec.json.format(line) + b"\n"
+
+
+# Outputs ------------------------------------------------------------------------------------------
 
 CHUNK_BYTES = 1 << 20
 """Bytes of lines that are written at once."""
@@ -249,3 +349,77 @@ def usual_mode() -> int:
     umask = os.umask(0o077)  # the only way to read it; files made meanwhile only get stricter modes
     os.umask(umask)
     return 0o666 & ~umask
+
+
+# Folders ------------------------------------------------------------------------------------------
+
+_UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
+_REPEATED = re.compile(r"-{2,}")
+_LONGEST_NAME = 80
+"""Characters of an id that become part of its file's name."""
+_LONGEST_BYTES = 180
+"""Bytes of the same; file systems accept names of 255."""
+
+
+def check_folder(folder: str | None) -> None:
+    """Create the folder, and check that it is writable. Raises `BadOutput`."""
+    if folder is None:
+        return
+    try:
+        (Path(folder) / "raw").mkdir(parents=True, exist_ok=True)
+        probe(Path(folder) / "summary.json")
+    except OSError as error:
+        raise BadOutput(
+            f"{folder}: cannot write to this folder: {error.strerror}. Nothing was sent"
+        ) from None
+
+
+def write_folder(answers: Iterable[Answer], folder: str, summary: Mapping[str, Any]) -> None:
+    """Write every answer to its own file, then the raw lines, and the summary last.
+
+    Each file appears whole, and ``summary.json`` when all the others are on disk. Raises
+    `BadOutput`.
+    """
+    root = Path(folder)
+    last = root / "summary.json"
+    try:
+        (root / "raw").mkdir(parents=True, exist_ok=True)
+        last.unlink(missing_ok=True)
+        raw_lines = root / "raw" / "results.jsonl"
+        with temporary_files.replacing(raw_lines, mode=usual_mode(), sweep=True) as raw:
+            for answer in answers:
+                _write(root / _name(answer), pretty(output_line(answer)))
+                if answer.raw is not None:
+                    raw.write(answer.raw + b"\n")
+        # One sync for all files: a flush for each would take longer than the writing.
+        os.sync()
+        with temporary_files.replacing(last, mode=usual_mode(), sweep=True) as stream:
+            stream.write(pretty(msgspec.json.encode(summary)))
+    except OSError as error:
+        raise BadOutput(f"{folder}: cannot write to this folder: {error.strerror}") from None
+
+
+def _name(answer: Answer) -> str:
+    """Return ``000001-name.json``: in input order, and unique by its number."""
+    words = _safe(answer.key or "").strip("-.")[-_LONGEST_NAME:]
+    words = words.encode()[-_LONGEST_BYTES:].decode(errors="ignore")
+    number = answer.position + 1
+    return f"{number:06d}.json" if words in ("", str(number)) else f"{number:06d}-{words}.json"
+
+
+def _safe(key: str) -> str:
+    """Replace all but letters, marks and digits of any script and ``._-`` in a key by ``-``."""
+    if key.isascii():
+        return _UNSAFE.sub("-", key)
+    # Composed (NFC), so that the name is the same on file systems that compose or decompose.
+    composed = unicodedata.normalize("NFC", key)
+    kept = (
+        each if unicodedata.category(each)[0] in "LMN" else _UNSAFE.sub("-", each)
+        for each in composed
+    )
+    return _REPEATED.sub("-", "".join(kept))
+
+
+def _write(path: Path, content: bytes) -> None:
+    with temporary_files.replacing(path, mode=usual_mode(), durable=False) as stream:
+        stream.write(content)

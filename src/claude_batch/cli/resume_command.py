@@ -1,19 +1,27 @@
-"""`claude-batch cancel`, `resume` and `advance`: work on earlier runs."""
+"""`claude-batch cancel`, `resume`, `advance`, `retry` and `unknown`: work on earlier runs."""
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 import click
 
 from claude_batch.cli.exits import EXIT_CODES, Exit
-from claude_batch.cli.options import ProviderOptions, open_provider, provider_options
+from claude_batch.cli.options import ProviderOptions, open_provider, option, provider_options
 from claude_batch.cli.status_command import has_ledger, require_ledger
-from claude_batch.cli.user_messages import BadOutput, say
-from claude_batch.core.errors import ActorConfigurationError
+from claude_batch.cli.user_messages import BadOutput, require_stdout, say, tell, tell_json
+from claude_batch.core.errors import ActorConfigurationError, InvalidRequestError
+from claude_batch.core.quantities import count_of, format_duration
+from claude_batch.core.settings import default_ledger
+from claude_batch.core.states import RequestState
 
 if TYPE_CHECKING:
     from claude_batch.providers.batch import ClaudeBatchProvider
+    from claude_batch.providers.unknown_sendings import UnknownSending
+
+
+# Resume command -----------------------------------------------------------------------------------
 
 
 @click.command("cancel", epilog=EXIT_CODES)
@@ -146,3 +154,176 @@ def advance_command(options: ProviderOptions) -> None:
                 if status.failed:
                     code = max(code, Exit.FAILED)
     raise SystemExit(code)
+
+
+# Retry --------------------------------------------------------------------------------------------
+
+
+@click.command("retry", epilog=EXIT_CODES)
+@click.argument("run_id", metavar="RUN")
+@click.option(
+    "--only",
+    multiple=True,
+    metavar="expired|errored|canceled|malformed|missing|type=TYPE",
+    help="Retry only requests with this outcome or type of error; repeatable.",
+)
+@provider_options
+def retry_command(run_id: str, only: tuple[str, ...], options: ProviderOptions) -> None:
+    """Send the failed requests of a run again, wait, and write its whole output again.
+
+    Requests that succeeded are not sent again, and keep their place. Requests that were cancelled
+    with their run are sent only with `--only canceled`. Requests without a result may have been
+    paid for: `--only missing` first fetches the results again, free of charge. It sends only what
+    is still missing, which may then be paid for twice.
+    """
+    from claude_batch.cli.run_delivery import parkable, wait_and_deliver
+    from claude_batch.providers.reruns import parse_only
+
+    try:
+        parse_only(only)
+    except ActorConfigurationError as error:
+        raise click.UsageError(f"--{error}") from None
+    require_ledger(options.location)
+    with parkable(), open_provider(options) as provider:
+        run = provider.open_run(run_id)
+        left = run.outstanding()
+        here = provider.address.rstrip("/")
+        if left.base_url != here:
+            say(
+                f"{left.id} was sent to {left.base_url}, but this command uses {here}. Nothing "
+                f"was changed. Repeat it with --base-url {left.base_url}"
+            )
+            raise SystemExit(Exit.USAGE)
+        try:
+            retried = run.retry(only or None)
+        except InvalidRequestError as error:
+            say(f"error: {error}")
+            raise SystemExit(Exit.USAGE) from None
+        for batch_id, reason in retried.refused.items():
+            say(
+                f"the results of batch {batch_id} cannot be fetched ({reason}), so its requests "
+                "are not sent again. To send them without a look at the results: claude-batch "
+                f"unknown {left.id} --resubmit"
+            )
+        if retried.found:
+            say(f"found {count_of(retried.found, 'missing result')}, at no further cost")
+        if retried.missing:
+            still = count_of(retried.missing, "request still has", "requests still have")
+            say(f"{still} no result; sent again, and may be paid for twice")
+        if retried.answered:
+            say(f"found answers for {count_of(retried.answered, 'request')}")
+        if retried.cancelled:
+            say(
+                f"{count_of(retried.cancelled, 'request was', 'requests were')} cancelled with the "
+                "run and not sent again; --only canceled sends them"
+            )
+        if not (retried.queued or retried.answered or retried.found):
+            say(f"{left.id} has no other request to retry; nothing was changed")
+            status = run.status()
+            if lost := status.counts.get(RequestState.LOST):
+                have = count_of(lost, "request has", "requests have")
+                say(
+                    f"{have} no result and may have been paid for; --only missing fetches the "
+                    "results again first"
+                )
+            failed = status.failed
+            raise SystemExit(Exit.FAILED if failed else Exit.OK)
+        if retried.queued:
+            again = count_of(retried.queued, "request is", "requests are")
+            say(f"{left.id}: {again} sent again")
+        provider.resume()
+        raise SystemExit(wait_and_deliver(provider, run, left.output, options))
+
+
+# Unknown command ----------------------------------------------------------------------------------
+
+
+@click.command("unknown", epilog=EXIT_CODES)
+@click.argument("run_id", metavar="[RUN]", required=False)
+@click.option(
+    "--resubmit",
+    "decision",
+    flag_value="resubmit",
+    help="Send them again now. If the API accepted the first sending, they are paid for twice.",
+)
+@click.option(
+    "--give-up",
+    "decision",
+    flag_value="give-up",
+    help="End them without an answer. If the API accepted them, they are paid for.",
+)
+@click.option("--json", "as_json", is_flag=True, help="For programs.")
+@option("ledger")
+def unknown_command(
+    run_id: str | None, decision: str | None, as_json: bool, ledger: str | None
+) -> None:
+    """Show requests that the API may or may not have accepted; needs no key.
+
+    The process that drives the ledger looks for them in the API's list of batches. They are
+    usually decided within `--settling`; if another client's batch looks alike, when that batch has
+    ended. To decide at once for a RUN, use --resubmit or --give-up.
+    """
+    from claude_batch.ledger.store import Ledger
+    from claude_batch.providers.status import find_run_id
+    from claude_batch.providers.unknown_sendings import decide_unknown, unknown_sendings
+
+    if decision is not None and run_id is None:
+        raise click.UsageError(
+            f"--{decision} needs a RUN, because it applies to the requests of one run"
+        )
+    if decision is None:
+        require_stdout()
+    location = default_ledger(ledger)
+    require_ledger(location)
+    store = Ledger(location)
+    try:
+        if run_id is not None:
+            run_id = find_run_id(store, run_id)
+        if decision is not None and run_id is not None:
+            count = decide_unknown(store, run_id, resubmit=decision == "resubmit")
+            _tell(run_id, decision, count)
+            return
+        found = unknown_sendings(store, run_id)
+    finally:
+        store.close()
+    if as_json:
+        tell_json([sending.to_dict() for sending in found])
+        return
+    if not found:
+        tell("no requests are unknown")
+    for sending in found:
+        tell(_words(sending))
+
+
+def _tell(run_id: str, decision: str, count: int) -> None:
+    if not count:
+        say(f"{run_id} has no unknown requests; nothing was changed")
+    elif decision == "resubmit":
+        say(
+            f"{count_of(count, 'request')} of {run_id} queued again. Requests that the API had "
+            "accepted are paid for twice. If no process drives the ledger, send them with: "
+            f"claude-batch resume {run_id}"
+        )
+    else:
+        say(
+            f"{count_of(count, 'request')} of {run_id} ended without an answer. Requests that the "
+            "API had accepted are paid for. Send them again with: "
+            f"claude-batch unknown {run_id} --resubmit"
+        )
+
+
+def _words(sending: UnknownSending) -> str:
+    lines = [f"{sending.run_id}: {count_of(sending.requests, 'request')}"]
+    if sending.since is not None:
+        lines[0] += f", unknown for {format_duration(max(1, round(time.time() - sending.since)))}"
+    lines[0] += f": {sending.reason}"
+    if sending.lost:
+        lines.append("  they ended as lost; send them again with --resubmit")
+    elif not sending.settled:
+        lines.append("  the API's list of batches is watched until `settling` has passed")
+    elif sending.candidates:
+        lines.append("  one of these batches may be it; the results will decide:")
+    for candidate in sending.candidates:
+        note = f" ({candidate.note})" if candidate.note else ""
+        lines.append(f"    {candidate.batch_id} {candidate.state}{note}")
+    return "\n".join(lines)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from claude_batch.cli.exits import EXIT_CODES, Exit
+from claude_batch.cli.inputs import Asked, input_options
 from claude_batch.cli.options import (
     DOLLARS,
     Format,
@@ -22,14 +23,13 @@ from claude_batch.cli.options import (
     provider_options,
     run_options,
 )
-from claude_batch.cli.request_options import Asked, input_options
 from claude_batch.cli.user_messages import BadInput, BadOutput, say, tell
 from claude_batch.core.errors import (
     AccountHaltedError,
     InvalidRequestError,
     PreflightError,
 )
-from claude_batch.core.plurals import count_of
+from claude_batch.core.quantities import count_of
 from claude_batch.core.states import RequestState
 
 if TYPE_CHECKING:
@@ -105,10 +105,9 @@ def _ask(
     new: bool,
     wait: bool,
 ) -> Exit:
-    from claude_batch.cli.folders import check_folder
-    from claude_batch.cli.outputs import check_writable
+    from claude_batch.cli.outputs import check_folder, check_writable
     from claude_batch.cli.run_delivery import parkable, wait_and_deliver
-    from claude_batch.ledger.delivery import Forms
+    from claude_batch.ledger.deliveries import Forms
 
     actor, inputs = asked.actor_and_inputs()
     output = None if output == "-" else output

@@ -10,14 +10,11 @@ from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from claude_batch.cli.cost_lines import cost_line
-from claude_batch.cli.display import Display, counts_line, display
+from claude_batch.cli.display import Display, cost_line, counts_line, display
 from claude_batch.cli.exits import Exit
-from claude_batch.cli.folders import write_folder
-from claude_batch.cli.formats import format_of
 from claude_batch.cli.interrupts import SIGNALS
 from claude_batch.cli.options import ProviderOptions, import_provider
-from claude_batch.cli.outputs import write_output
+from claude_batch.cli.outputs import format_of, write_folder, write_output
 from claude_batch.cli.user_messages import BadOutput, say
 from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.errors import (
@@ -28,11 +25,11 @@ from claude_batch.core.errors import (
     EngineStoppedError,
     LedgerError,
 )
-from claude_batch.core.plurals import count_of
+from claude_batch.core.quantities import count_of
 
 if TYPE_CHECKING:
     from claude_batch.cli.options import Format
-    from claude_batch.ledger.delivery import Forms
+    from claude_batch.ledger.deliveries import Forms
     from claude_batch.ledger.queries import Answer
     from claude_batch.providers.batch import ClaudeBatchProvider
     from claude_batch.providers.run import Run

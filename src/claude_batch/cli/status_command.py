@@ -1,4 +1,4 @@
-"""`claude-batch status` and `results`: read the ledger. Neither needs a key."""
+"""`claude-batch status`, `results` and `export`: read the ledger. None of them needs a key."""
 
 from __future__ import annotations
 
@@ -25,14 +25,16 @@ from claude_batch.cli.user_messages import (
     unwritable,
 )
 from claude_batch.core.errors import RunNotFoundError
-from claude_batch.core.plurals import count_of
+from claude_batch.core.quantities import count_of
 from claude_batch.core.settings import default_ledger
 
 if TYPE_CHECKING:
     from claude_batch.providers.cost_report import CostReport
-    from claude_batch.providers.progress import Progress
     from claude_batch.providers.run import Run
-    from claude_batch.providers.status import RunStatus
+    from claude_batch.providers.status import Progress, RunStatus
+
+
+# Status command -----------------------------------------------------------------------------------
 
 
 def require_ledger(location: str) -> None:
@@ -76,7 +78,7 @@ def status_command(run_id: str | None, as_json: bool, ledger: str | None) -> Non
 
 def _progress(location: str, status: RunStatus) -> Progress:
     from claude_batch.ledger.store import Ledger
-    from claude_batch.providers.progress import ProgressReader
+    from claude_batch.providers.status import ProgressReader
 
     ledger = Ledger(location)
     try:
@@ -111,8 +113,13 @@ def _statuses(location: str, run_id: str | None) -> list[RunStatus]:
 
 def _show(found: list[RunStatus], cost: CostReport | None, progress: Progress | None) -> None:
     """Show one run, with its cost and progress, or all of them."""
-    from claude_batch.cli.cost_lines import cache_line
-    from claude_batch.cli.display import console, progress_lines, run_details, runs_table
+    from claude_batch.cli.display import (
+        cache_line,
+        console,
+        progress_lines,
+        run_details,
+        runs_table,
+    )
 
     if not found:
         tell("no runs yet")
@@ -157,10 +164,9 @@ def results_command(
 
     If the run is not finished, the results so far are written, and the exit code is 3.
     """
-    from claude_batch.cli.folders import check_folder
-    from claude_batch.cli.outputs import check_writable
+    from claude_batch.cli.outputs import check_folder, check_writable
     from claude_batch.cli.run_delivery import deliver, parkable, write_partial
-    from claude_batch.ledger.delivery import Forms
+    from claude_batch.ledger.deliveries import Forms
 
     output = None if output == "-" else output
     if output is not None or results_dir is None:
@@ -197,3 +203,36 @@ def _refetch(run: Run) -> None:
         )
     elif not fetched.found:
         say(f"{run.id} has no missing results that could be fetched again")
+
+
+# Export -------------------------------------------------------------------------------------------
+
+
+@click.command("export", epilog=EXIT_CODES)
+@click.argument("run_id", metavar="RUN")
+@click.option("-o", "--output", metavar="OUT", help="A file; by default standard output.")
+@format_option
+@option("ledger")
+def export_command(
+    run_id: str, output: str | None, form: Format | None, ledger: str | None
+) -> None:
+    """Write the results of a run so far, also if it is unfinished; needs no key.
+
+    Unlike `results`, this does not mark the run as delivered: its own output is still written
+    later.
+    """
+    from claude_batch.cli.outputs import check_writable
+    from claude_batch.cli.run_delivery import parkable, say_unfinished, write_partial
+
+    output = None if output == "-" else output
+    check_writable(output)
+    options = ProviderOptions({"ledger": ledger})
+    require_ledger(options.location)
+    with parkable(), open_provider(options, drive=False) as provider:
+        run = provider.open_run(run_id)
+        status = run.status()
+        write_partial(provider, run, output, form)
+        if not status.finished:
+            say_unfinished(run, status)
+            raise SystemExit(Exit.PARKED)
+        raise SystemExit(Exit.FAILED if status.failed else Exit.OK)

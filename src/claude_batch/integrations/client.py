@@ -11,7 +11,7 @@ from typing import Any
 import anthropic
 
 from claude_batch.core.errors import ActorConfigurationError
-from claude_batch.integrations.sdk_clients import async_client, sync_client
+from claude_batch.integrations.transport import async_client, sync_client
 from claude_batch.providers.batch import ClaudeBatchProvider
 
 

@@ -15,8 +15,7 @@ import anthropic
 from pydantic import Field, SecretStr, SkipValidation
 
 from claude_batch.core.errors import ActorConfigurationError, InvalidRequestError
-from claude_batch.integrations.sdk_clients import async_client, sync_client
-from claude_batch.integrations.transport import BatchCaller
+from claude_batch.integrations.transport import BatchCaller, async_client, sync_client
 from claude_batch.wire.limits import SAMPLING_API_VERSION, SAMPLING_PARAMETERS, takes_sampling
 
 try:

@@ -22,11 +22,17 @@ import anthropic
 import httpx2
 import msgspec
 
-from claude_batch.core.errors import AccountHaltedError, InvalidRequestError
+from claude_batch.core.errors import (
+    AccountHaltedError,
+    ActorConfigurationError,
+    InvalidRequestError,
+)
 from claude_batch.core.settings import BatchProcessingMode, resolve_mode
 from claude_batch.integrations.http_answers import failure, response_of
 from claude_batch.ledger.queries import Answer
 from claude_batch.wire.encoding import EncodedRequest, encode_params
+
+# Transport ----------------------------------------------------------------------------------------
 
 CALLER: Final = "client"
 """The actor's name in the ledger for calls that came through a client."""
@@ -312,3 +318,46 @@ async def _is_done(future: Future[Answer], seconds: float | None) -> bool:
         future.cancel()
         raise
     return True
+
+
+# Sdk clients --------------------------------------------------------------------------------------
+
+
+def async_client(provider: BatchCaller, *, owns: bool) -> anthropic.AsyncAnthropic:
+    """Return an `AsyncAnthropic` that ``provider`` answers.
+
+    ``owns``: closing the client also closes the provider. Raises `ActorConfigurationError` if the
+    credentials cannot be used.
+    """
+    transport = AsyncBatchTransport(provider, owns=owns)
+    given = provider.credentials()
+    try:
+        sdk = anthropic.AsyncAnthropic(
+            base_url=given.get("base_url"),
+            api_key=given.get("api_key"),
+            # With any value but its default, the SDK does not require streaming for a large
+            # `max_tokens`; None, because a batch may take a day.
+            timeout=None,
+            http_client=httpx2.AsyncClient(transport=transport, timeout=None),
+        )
+    except anthropic.AnthropicError as error:
+        raise ActorConfigurationError(f"the credentials cannot be used: {error}") from None
+    transport.bind(sdk.base_url, sdk.default_headers)
+    return sdk
+
+
+def sync_client(provider: BatchCaller, *, owns: bool) -> anthropic.Anthropic:
+    """Return an `Anthropic` that ``provider`` answers, like `async_client`."""
+    transport = BatchTransport(provider, owns=owns)
+    given = provider.credentials()
+    try:
+        sdk = anthropic.Anthropic(
+            base_url=given.get("base_url"),
+            api_key=given.get("api_key"),
+            timeout=None,
+            http_client=httpx2.Client(transport=transport, timeout=None),
+        )
+    except anthropic.AnthropicError as error:
+        raise ActorConfigurationError(f"the credentials cannot be used: {error}") from None
+    transport.bind(sdk.base_url, sdk.default_headers)
+    return sdk

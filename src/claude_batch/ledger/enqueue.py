@@ -11,7 +11,7 @@ from sqlalchemy import Connection, delete, func, insert, literal_column, null, s
 from claude_batch.core.ids import new_run_id
 from claude_batch.core.settings import BatchProcessingMode
 from claude_batch.ledger import budgets
-from claude_batch.ledger.pruned_runs import remove_some
+from claude_batch.ledger.deliveries import remove_some
 from claude_batch.ledger.schema import (
     batches,
     credentials,
@@ -67,7 +67,7 @@ class NewRun:
     trace: str | None = None
     """The caller's W3C ``traceparent``, if an observer carries one."""
     process: str | None = None
-    """The process that creates the run, as in `claude_batch.ledger.processes`."""
+    """The process that creates the run, as in `claude_batch.ledger.locks`."""
     converses: bool = False
     """Whether its conversations continue automatically."""
     tools: str | None = None

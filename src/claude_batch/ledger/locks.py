@@ -1,15 +1,24 @@
-"""Lock files beside a ledger, created by their owner and accessible to no other user."""
+"""Lock files beside a ledger: of leaders and of processes, accessible to no other user.
+
+The operating system frees a lock when its holder dies, whatever the cause. A free lock therefore
+proves that no caller waits in that process any more.
+"""
 
 from __future__ import annotations
 
 import os
 import pwd
+import secrets
 import stat
+from collections.abc import Generator, Iterable
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from filelock import FileLock, Timeout
 
 from claude_batch.core.errors import LedgerError
+
+# Locks --------------------------------------------------------------------------------------------
 
 
 def file_lock(path: Path) -> FileLock:
@@ -78,3 +87,89 @@ def _name(uid: int) -> str:
         return f"user {pwd.getpwuid(uid).pw_name} (uid {uid})"
     except KeyError:
         return f"uid {uid}"
+
+
+# Leader locks -------------------------------------------------------------------------------------
+
+
+def seat_file(ledger: Path, workspace_id: int) -> Path:
+    """Return the path of a workspace's leader lock."""
+    return ledger.with_name(f"{ledger.name}.seat-{workspace_id}")
+
+
+def seat_files(ledger: Path) -> list[Path]:
+    """Return the leader locks taken since a ledger was first created at this path."""
+    path = ledger.expanduser().resolve()
+    prefix = f"{path.name}.seat-"
+    return sorted(found for found in path.parent.iterdir() if found.name.startswith(prefix))
+
+
+@contextmanager
+def every_seat(ledger: Path, workspace_ids: Iterable[int], why: str) -> Generator[None]:
+    """Hold every leader lock while the block runs, so that no process drives meanwhile.
+
+    Raises `LedgerError` with a message that ends in ``why`` if a process drives.
+    """
+    with ExitStack() as stack:
+        for workspace_id in workspace_ids:
+            lock = file_lock(seat_file(ledger, workspace_id))
+            if not take(lock, ledger):
+                raise LedgerError(
+                    f"another process drives the ledger {ledger}; end it first: {why}",
+                    fault="busy",
+                )
+            stack.callback(lock.release)
+        yield
+
+
+# Processes ----------------------------------------------------------------------------------------
+
+_SUFFIX = ".process-"
+
+
+def _path(ledger: Path, process: str) -> Path:
+    path = ledger.expanduser().resolve()
+    return path.with_name(f"{path.name}{_SUFFIX}{process}")
+
+
+class ProcessLock:
+    """This process's lock on a ledger, held from construction until `release` or death."""
+
+    def __init__(self, ledger: Path) -> None:
+        """Take the lock. Raises `LedgerError` if no file can be created beside the ledger."""
+        self.process: str = secrets.token_hex(8)
+        """This process's name in the ledger; no other process ever uses it."""
+        self._path = _path(ledger, self.process)
+        self._lock = file_lock(self._path)
+        # A sweeping process may hold the new file's lock for a moment.
+        if not take(self._lock, ledger, timeout=10):
+            raise LedgerError(f"another process holds the lock file {self._path}", fault="busy")
+
+    def release(self) -> None:
+        """Release the lock, because no caller waits in this process any more."""
+        # Unlinked first: while the file can be found, its lock must show a living process.
+        self._path.unlink(missing_ok=True)
+        self._lock.release()
+
+
+def is_alive(ledger: Path, process: str) -> bool:
+    """Return whether a process still holds its lock. The file of a dead process is removed."""
+    path = _path(ledger, process)
+    if not path.exists():
+        return False
+    lock = file_lock(path)
+    try:
+        if not take(lock, ledger):
+            return True
+    except LedgerError:
+        return True  # a file that cannot be opened proves nothing
+    path.unlink(missing_ok=True)
+    lock.release()
+    return False
+
+
+def sweep_locks(ledger: Path) -> None:
+    """Remove the files of dead processes."""
+    stem = _path(ledger, "")
+    for path in stem.parent.glob(stem.name + "*"):
+        is_alive(ledger, path.name.removeprefix(stem.name))

@@ -14,10 +14,9 @@ from sqlalchemy.schema import CreateColumn, CreateIndex, CreateTable
 
 from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.errors import LedgerError
-from claude_batch.ledger.leader_locks import every_seat
-from claude_batch.ledger.online_copy import copy_ledger
+from claude_batch.ledger.locks import every_seat
 from claude_batch.ledger.schema import SCHEMA_VERSION, batches, meta, metadata
-from claude_batch.ledger.sqlite_errors import ledger_error
+from claude_batch.ledger.sqlite import copy_ledger, ledger_error
 
 _log = logging.getLogger(__name__)
 

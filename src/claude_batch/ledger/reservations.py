@@ -1,16 +1,51 @@
-"""Reservations of single requests: computed on first demand, and summed for queued requests."""
+"""Reservations of single requests, and the API's token counts on which they may rest."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal, NamedTuple
 
-from sqlalchemy import Connection, and_, bindparam, case, func, or_, select, update
+from sqlalchemy import Connection, and_, bindparam, case, func, insert, or_, select, update
 
 from claude_batch.core.states import RequestState
 from claude_batch.ledger.batch_contents import ALONE, ELIGIBLE
-from claude_batch.ledger.schema import former_members, params, requests, results, runs
+from claude_batch.ledger.schema import former_members, params, requests, results, runs, token_counts
 from claude_batch.ledger.store import plain_rows
+
+# Token counts -------------------------------------------------------------------------------------
+
+_NEWEST = 200
+"""Number of recent counts that an estimate uses, because prompts change over the years."""
+
+
+class TokenCount(NamedTuple):
+    """The API's token count of one request."""
+
+    model: str
+    size: int
+    """Bytes of the counted params."""
+    tokens: int
+
+
+def add_token_counts(tx: Connection, counts: Sequence[TokenCount], now: float) -> None:
+    """Store at least one token count; ``now`` is seconds since the epoch."""
+    tx.execute(insert(token_counts), [{**each._asdict(), "counted": now} for each in counts])
+
+
+def tokens_per_byte(tx: Connection, model: str) -> float | None:
+    """Return a model's input tokens per byte of params by its newest counts; None without any."""
+    newest = (
+        select(token_counts.c.size, token_counts.c.tokens)
+        .where(token_counts.c.model == model)
+        .order_by(token_counts.c.id.desc())
+        .limit(_NEWEST)
+        .subquery()
+    )
+    size, tokens = tx.execute(select(func.sum(newest.c.size), func.sum(newest.c.tokens))).one()
+    return float(tokens) / float(size) if size else None
+
+
+# Reservations -------------------------------------------------------------------------------------
 
 PAGE = 1000
 """Requests whose params are read at once."""

@@ -21,9 +21,9 @@ from claude_batch.ledger.conversations import (
     is_usable,
     of_this_turn,
 )
-from claude_batch.ledger.late_answers import lacks_result, remember_former
 from claude_batch.ledger.queries import last_stamp, request_counts, unfinished
 from claude_batch.ledger.schema import batch_runs, batches, doubles, requests, results, runs
+from claude_batch.ledger.unknown_batches import lacks_result, remember_former
 
 FAILED = (RequestState.ERRORED, RequestState.EXPIRED, RequestState.CANCELED)
 """States that may be retried, because the API guarantees that nothing was billed."""

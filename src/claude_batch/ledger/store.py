@@ -31,10 +31,9 @@ from sqlalchemy.exc import ArgumentError, DBAPIError
 
 from claude_batch.core.errors import LedgerError
 from claude_batch.core.ids import new_incarnation
-from claude_batch.ledger.leader_locks import seat_files
-from claude_batch.ledger.online_copy import copy_ledger
+from claude_batch.ledger.locks import seat_files
 from claude_batch.ledger.schema import SCHEMA_VERSION, meta, metadata, workspaces
-from claude_batch.ledger.sqlite_errors import damaged_error, find_damage, ledger_error
+from claude_batch.ledger.sqlite import copy_ledger, damaged_error, find_damage, ledger_error
 
 Transaction = Connection
 """The transaction type of the ledger's functions. Other packages use this name instead of SQL

@@ -1,14 +1,98 @@
-"""The API's list of batches, read as far back as the caller needs."""
+"""The API's list of batches, and proof that a batch belongs to this ledger."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
+from collections.abc import AsyncIterator, Collection
 from dataclasses import dataclass
 
-from claude_batch.ledger import halts
+from claude_batch.ledger import halts, unknown_batches
 from claude_batch.ledger.store import Ledger
-from claude_batch.wire.batches_client import BatchesClient, RemoteBatch, Unreachable
+from claude_batch.wire.batches_client import ApiError, BatchesClient, RemoteBatch, Unreachable
+from claude_batch.wire.encoding import parse_custom_id
+from claude_batch.wire.messages import UnreadableLine, decode_line
+
+# Proof --------------------------------------------------------------------------------------------
+
+FOREIGN_LINES = 1000
+"""Number of foreign lines after which a batch counts as foreign without further reading."""
+
+
+async def split_lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[list[bytes]]:
+    """Yield lists of whole lines, without their ends; the last line needs no newline."""
+    pending: list[bytes] = []
+    async for chunk in chunks:
+        head, newline, tail = chunk.rpartition(b"\n")
+        if not newline:
+            pending.append(chunk)
+            continue
+        pending.append(head)
+        lines = [line for line in b"".join(pending).split(b"\n") if line.strip()]
+        pending = [tail] if tail else []
+        if lines:
+            yield lines
+    rest = b"".join(pending)
+    if rest.strip():
+        yield [rest]
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """Evidence from an ended batch's results: its owner, or why it is not known yet."""
+
+    owner: int | None = None
+    """Id of the ledger's batch whose sending it is."""
+    foreign: bool = False
+    missing: bool = False
+    """Whether the API answered with 404."""
+    fetched: bool = False
+    """Whether the results were read to their end without evidence."""
+    note: str | None = None
+
+
+async def prove(ledger: Ledger, client: BatchesClient, remote_id: str) -> Proof:
+    """Read an ended batch's results until one of our ``custom_id``s proves that it is ours.
+
+    A foreign line proves less: one that strayed into our results must not make us pay for them
+    again. So a batch is foreign only if its results end, or continue for long, without one of ours.
+    Nothing is stored, because the lines may belong to somebody else.
+    """
+    foreign: Proof | None = None
+    count = 0
+    try:
+        async with client.results(remote_id) as chunks:
+            async for lines in split_lines(chunks):
+                for raw in lines:
+                    count += 1
+                    if count > FOREIGN_LINES:
+                        return foreign or Proof(note=f"{FOREIGN_LINES} results are unreadable")
+                    try:
+                        line = decode_line(raw)
+                    except UnreadableLine:
+                        continue
+                    proof = _owner(ledger, line.custom_id)
+                    if proof.owner is not None:
+                        return proof
+                    foreign = foreign or proof
+    except ApiError as error:
+        return Proof(missing=error.fault.status == 404, note=str(error))
+    except Unreachable as error:
+        return Proof(note=error.reason)
+    return foreign or Proof(fetched=True, note="its results hold no readable custom_id")
+
+
+def _owner(ledger: Ledger, identifier: str) -> Proof:
+    parts = parse_custom_id(identifier)
+    if parts is None or parts[1] not in ledger.incarnations:
+        return Proof(foreign=True, note="its results belong to another client")
+    with ledger.read() as tx:
+        owner = unknown_batches.owner_of(tx, parts[0], parts[2])
+    if owner is None:
+        return Proof(foreign=True, note="its results belong to a sending that was given up")
+    return Proof(owner=owner)
+
+
+# Batch list ---------------------------------------------------------------------------------------
 
 _log = logging.getLogger(__name__)
 

@@ -11,9 +11,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from claude_batch.core.dollars import nano_dollars, usd, write_usd
 from claude_batch.core.errors import BudgetExceededError, BudgetScope, InvalidRequestError
-from claude_batch.core.plurals import count_of
+from claude_batch.core.quantities import count_of, nano_dollars, usd, write_usd
 from claude_batch.core.settings import BatchProcessingMode, LedgerSettings
 from claude_batch.core.states import BatchState
 from claude_batch.ledger import budgets, charges, queries, reservations

@@ -6,23 +6,24 @@ they are counted, shown and timed out by the same rules as a file.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import functools
 import logging
 import time
 from collections import Counter, deque
-from collections.abc import Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.errors import ActorError, KeyConflictError
 from claude_batch.core.events import RequestsQueued, RequestsRetried
 from claude_batch.core.ids import new_request_id
-from claude_batch.core.plurals import count_of, tally
+from claude_batch.core.quantities import count_of, tally
 from claude_batch.core.settings import BatchProcessingMode
 from claude_batch.ledger import (
-    digests,
     enqueue,
     held_requests,
     queries,
@@ -31,7 +32,7 @@ from claude_batch.ledger import (
     single_calls,
 )
 from claude_batch.ledger.enqueue import NewRequest, NewRun
-from claude_batch.ledger.processes import is_alive
+from claude_batch.ledger.locks import is_alive
 from claude_batch.ledger.queries import Answer
 from claude_batch.ledger.single_calls import NewCall, Orphan
 from claude_batch.ledger.store import Ledger, Transaction
@@ -39,9 +40,139 @@ from claude_batch.ledger.uploaded_files import file_tokens
 from claude_batch.lifecycle.budget_room import limits_of, reserve_call
 from claude_batch.lifecycle.observers import Observers
 from claude_batch.lifecycle.tool_runner import Talk
-from claude_batch.lifecycle.waiters import Waiter, settle
 from claude_batch.money.prices import Prices, prices_of
 from claude_batch.wire.encoding import EncodedRequest, LaneHeaders
+
+# Waiters ------------------------------------------------------------------------------------------
+
+_T = TypeVar("_T")
+
+
+def settle(future: Future[_T], outcome: _T | ActorError) -> bool:
+    """Set a caller's result or error; return False if the caller has left."""
+    # Without a check of `done()` before: callers on other threads may cancel at any moment.
+    with contextlib.suppress(InvalidStateError):
+        if isinstance(outcome, ActorError):
+            future.set_exception(outcome)
+        else:
+            future.set_result(outcome)
+        return True
+    return False
+
+
+@dataclass(slots=True, eq=False)
+class Waiter:
+    """One caller that waits for one request."""
+
+    future: Future[Answer]
+    seq: int
+    run_id: str
+    workspace: object
+    """The account; a halt of it ends the wait."""
+    keeps: bool = False
+    """Whether the request stays if the caller leaves before it is sent."""
+    acknowledges: bool = False
+    """Whether the caller itself acknowledges the answer."""
+    timer: asyncio.TimerHandle = field(init=False, repr=False)
+
+
+@dataclass(slots=True)
+class _Cursor:
+    after: tuple[int, int] = (0, 0)
+    waiting: int = 0
+
+
+@dataclass(slots=True)
+class Waiting:
+    """All waiters of an engine. Belongs to the engine's loop."""
+
+    ledger: Ledger
+    on_taken: Callable[[int], None]
+    """Called with a request's row number when its answer has reached a caller."""
+    on_let_go: Callable[[int], None]
+    """Called with the row number when the last waiter is gone without an answer."""
+    on_left: Callable[[int], None]
+    """Called instead when the last caller has left and no caller wants the request kept."""
+    _by_seq: dict[int, list[Waiter]] = field(default_factory=dict[int, list[Waiter]])
+    _cursors: dict[str, _Cursor] = field(default_factory=dict[str, _Cursor])
+
+    def add(
+        self,
+        waiter: Waiter,
+        *,
+        seconds: float,
+        on_timeout: Callable[[Waiter], None],
+    ) -> None:
+        """Wait for a request, at most ``seconds``."""
+        self._by_seq.setdefault(waiter.seq, []).append(waiter)
+        self._cursors.setdefault(waiter.run_id, _Cursor()).waiting += 1
+        loop = asyncio.get_running_loop()
+        waiter.timer = loop.call_later(max(0.0, seconds), on_timeout, waiter)
+
+    def deliver(self) -> None:
+        """Deliver every new answer in the ledger to its waiters."""
+        for run_id, cursor in list(self._cursors.items()):
+            while cursor.waiting:
+                with self.ledger.read() as tx:
+                    answers = queries.answers_since(tx, [run_id], after=cursor.after)
+                if not answers:
+                    break
+                for answer in answers:
+                    assert answer.finished is not None
+                    cursor.after = (answer.finished, answer.seq)
+                    self._resolve(answer)
+
+    def _resolve(self, answer: Answer) -> None:
+        waiters = self._by_seq.pop(answer.seq, [])
+        for waiter in waiters:
+            self._release(waiter)
+        told = [waiter for waiter in waiters if settle(waiter.future, answer)]
+        if not all(waiter.acknowledges for waiter in told):
+            self.on_taken(answer.seq)
+        elif waiters and not told:
+            self.on_let_go(answer.seq)
+
+    def leave(self, waiter: Waiter) -> None:
+        """Remove a caller that has left without an answer."""
+        self._remove(waiter, self.on_let_go if waiter.keeps else self.on_left)
+
+    def fail(self, waiters: Iterable[Waiter], error: Callable[[Waiter], ActorError]) -> None:
+        """End waits with an error; the requests stay unchanged."""
+        for waiter in list(waiters):
+            # A caller that was cancelled just now has left by itself.
+            if settle(waiter.future, error(waiter)):
+                self._remove(waiter, self.on_let_go)
+            else:
+                self.leave(waiter)
+
+    def _remove(self, waiter: Waiter, on_last: Callable[[int], None]) -> None:
+        mine = self._by_seq.get(waiter.seq)
+        if mine is None or waiter not in mine:
+            return
+        mine.remove(waiter)
+        self._release(waiter)
+        if not mine:
+            del self._by_seq[waiter.seq]
+            on_last(waiter.seq)
+        elif waiter.keeps:
+            # A later caller that leaves must not withdraw what this caller wanted to keep.
+            for other in mine:
+                other.keeps = True
+
+    def of(self, workspace: object) -> list[Waiter]:
+        """Return the waiters of one account."""
+        return [w for waiters in self._by_seq.values() for w in waiters if w.workspace is workspace]
+
+    def all(self) -> list[Waiter]:
+        """Return every waiter."""
+        return [waiter for waiters in self._by_seq.values() for waiter in waiters]
+
+    def _release(self, waiter: Waiter) -> None:
+        waiter.timer.cancel()
+        self._cursors[waiter.run_id].waiting -= 1
+
+
+# Calls --------------------------------------------------------------------------------------------
 
 _log = logging.getLogger(__name__)
 
@@ -262,11 +393,11 @@ class CallStore:
         others = single_calls.other_processes(tx, self._process) if calls else []
         if not others:
             return found
-        dead = [p for p in others if p is not None and not is_alive(self._ledger, p)]
+        dead = [p for p in others if p is not None and not is_alive(self._ledger.path, p)]
         if not dead and None not in others:
             return found
-        digests = {_digest(call) for call in calls}
-        for orphan in single_calls.orphans(tx, digests, dead, let_go=None in others):
+        held_requests = {_digest(call) for call in calls}
+        for orphan in single_calls.orphans(tx, held_requests, dead, let_go=None in others):
             found.setdefault((orphan.lane_id, orphan.digest), deque()).append(orphan)
         return found
 
@@ -444,9 +575,9 @@ class CallStore:
                 (first + index, each.lane_id, single_calls.digest_of(_asked(call)))
                 for index, (each, call) in enumerate(zip(new, calls, strict=True))
             ]
-            held_requests.take_answers(tx, digests.answered_calls(tx, digested))
+            held_requests.take_answers(tx, held_requests.answered_calls(tx, digested))
         # The other calls are identified by the digest of their params.
-        digests.add_digests(
+        held_requests.add_digests(
             tx,
             [
                 (first + index, single_calls.digest_of(call.encoded.identity))
@@ -490,4 +621,6 @@ class CallStore:
 def _asks_the_same(tx: Transaction, seq: int, call: Call) -> bool:
     """Return whether a call differs from a stored one only in how its documents are sent."""
     identity = call.encoded.identity
-    return identity is not None and digests.digest_in(tx, seq) == single_calls.digest_of(identity)
+    return identity is not None and held_requests.digest_in(tx, seq) == single_calls.digest_of(
+        identity
+    )

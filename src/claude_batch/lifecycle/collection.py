@@ -11,21 +11,14 @@ from typing import Any
 from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.settings import LedgerSettings
 from claude_batch.core.states import RequestState
-from claude_batch.ledger import (
-    batch_contents,
-    collected_batches,
-    halts,
-    late_answers,
-    unknown_batches,
-)
+from claude_batch.ledger import batch_contents, collected_batches, halts, unknown_batches
 from claude_batch.ledger.collected_batches import Gap, NewResult, Stored
 from claude_batch.ledger.store import Ledger, Seat, Transaction
+from claude_batch.lifecycle.batch_list import prove, split_lines
 from claude_batch.lifecycle.budget_room import warn_after
 from claude_batch.lifecycle.event_reports import Telling
 from claude_batch.lifecycle.polling import absence, gap_since
-from claude_batch.lifecycle.proof import prove, split_lines
-from claude_batch.money.prices import Prices, prices_of
-from claude_batch.money.rates import FREE, UNPRICED
+from claude_batch.money.prices import FREE, UNPRICED, Prices, prices_of
 from claude_batch.wire.batches_client import ApiError, BatchesClient, Unreachable
 from claude_batch.wire.encoding import parse_custom_id
 from claude_batch.wire.error_table import account_reason
@@ -196,7 +189,7 @@ class Collection:
             return
         reach(CrashPoint.BETWEEN_RESULTS_AND_STATE)
         with self._ledger.write(seat) as tx:
-            late_answers.take_earlier_answers(tx, batch_id)
+            unknown_batches.take_earlier_answers(tx, batch_id)
             collected = collected_batches.finish_collection(
                 tx,
                 batch_id,
@@ -206,7 +199,7 @@ class Collection:
                 contradicted=short > max(gaps, 0),
                 left=row.missing_since is not None,
             )
-            late_answers.give_answers(tx, batch_id)
+            unknown_batches.give_answers(tx, batch_id)
             if collected.account_line is not None and collected.retried["account"]:
                 self._halt(tx, seat, collected.account_line, now)
             warnings = warn_after(tx, batch_id, now)
@@ -269,7 +262,7 @@ class Collection:
             # Nothing joins an ended batch, and requests that left it are still found by its row.
             members = (
                 collected_batches.members(tx, batch_id)
-                | late_answers.former(tx, batch_id)
+                | unknown_batches.former(tx, batch_id)
                 | collected_batches.gone_on(tx, batch_id)
             )
         lines: list[bytes] = []

@@ -15,8 +15,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from claude_batch.core.crash_points import CrashPoint, reach
-from claude_batch.core.durations import format_duration
-from claude_batch.core.plurals import count_of
+from claude_batch.core.quantities import count_of, format_duration
 from claude_batch.core.states import BatchState, RequestState
 from claude_batch.ledger import cost_sums, queries, run_deadlines
 from claude_batch.ledger.live_calls import groups_live_calls

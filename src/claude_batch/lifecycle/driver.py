@@ -34,14 +34,18 @@ from claude_batch.lifecycle.deadline_driver import Deadlines
 from claude_batch.lifecycle.event_loop_thread import sleep_or_wake
 from claude_batch.lifecycle.event_reports import Telling
 from claude_batch.lifecycle.live_driver import LiveCalls
-from claude_batch.lifecycle.mark_check import compare
 from claude_batch.lifecycle.observers import Observers
 from claude_batch.lifecycle.packer import pack_due
 from claude_batch.lifecycle.polling import Polling
 from claude_batch.lifecycle.reconciliation import Reconciliation
-from claude_batch.lifecycle.refusals import Refusals
-from claude_batch.lifecycle.seat import note_interrupted, seat_is_taken, seat_lock, take_seat_lock
-from claude_batch.lifecycle.submission import Submission
+from claude_batch.lifecycle.seat import (
+    compare,
+    note_interrupted,
+    seat_is_taken,
+    seat_lock,
+    take_seat_lock,
+)
+from claude_batch.lifecycle.submission import Refusals, Submission
 from claude_batch.lifecycle.tool_runner import Workbench
 from claude_batch.money.prices import prices_of
 from claude_batch.wire.batches_client import ApiError, BatchesClient, Unreachable

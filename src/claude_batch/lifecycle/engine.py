@@ -27,12 +27,11 @@ from claude_batch.core.errors import (
 )
 from claude_batch.core.settings import BatchProcessingMode, LedgerSettings
 from claude_batch.ledger import collected_batches, halts, queries
-from claude_batch.ledger.processes import ProcessLock
+from claude_batch.ledger.locks import ProcessLock
 from claude_batch.ledger.queries import Answer
 from claude_batch.ledger.store import Ledger, Watch
 from claude_batch.lifecycle.budget_room import declare_daily, held_of
-from claude_batch.lifecycle.calls import Call, CallStore
-from claude_batch.lifecycle.cleanup import sweep
+from claude_batch.lifecycle.calls import Call, CallStore, Waiter, Waiting, settle
 from claude_batch.lifecycle.doors import (
     Door,
     first_cause,
@@ -44,8 +43,8 @@ from claude_batch.lifecycle.driver import Driver
 from claude_batch.lifecycle.event_loop_thread import EventLoopThread
 from claude_batch.lifecycle.notices import Noticing
 from claude_batch.lifecycle.observers import Observers
+from claude_batch.lifecycle.seat import sweep
 from claude_batch.lifecycle.tool_runner import Talk, ToolFinder, Workbench
-from claude_batch.lifecycle.waiters import Waiter, Waiting, settle
 from claude_batch.money.prices import prices_of
 from claude_batch.wire.encoding import EncodedRequest
 
@@ -88,7 +87,7 @@ class Engine:
         self._flush_planned = False
         self._gone_callers: deque[Waiter] = deque()
         self._farewell_planned = False
-        self._lock = ProcessLock(ledger)
+        self._lock = ProcessLock(ledger.path)
         self.workbench: Workbench = Workbench(finder, self._lock.process)
         self._calls = CallStore(ledger, self._lock.process, prices_of(settings.prices))
         self._notes_planned = False

@@ -22,9 +22,9 @@ from claude_batch.core.events import (
 )
 from claude_batch.core.states import RequestState
 from claude_batch.core.usage import Usage
-from claude_batch.ledger import event_sums, queries
+from claude_batch.ledger import cost_sums, queries
 from claude_batch.ledger.collected_batches import Collected, NewResult
-from claude_batch.ledger.event_sums import AnswerRecord, BatchSums
+from claude_batch.ledger.cost_sums import AnswerRecord, BatchSums
 from claude_batch.ledger.live_calls import Waiting
 from claude_batch.ledger.store import Ledger
 from claude_batch.lifecycle.observers import NOBODY, Observers
@@ -138,7 +138,7 @@ class Telling:
             self.follow(run.id for run in runs if run.kind == "run")
             if not self.observers.wants(ResultsCollected):
                 return
-            sums = event_sums.sums_of_batch(tx, row.id)
+            sums = cost_sums.sums_of_batch(tx, row.id)
         self.observers.tell(
             ResultsCollected(
                 **self.here,
@@ -156,7 +156,7 @@ class Telling:
         )
 
     def _answered(self, row: Any) -> Iterator[RequestsAnswered]:
-        for page in event_sums.results_of_batch(self._ledger, row.id):
+        for page in cost_sums.results_of_batch(self._ledger, row.id):
             actors: dict[str, list[AnsweredRequest]] = {}
             for record in page:
                 actors.setdefault(record.actor, []).append(_answer(record))
@@ -233,7 +233,7 @@ class Telling:
             return
         self._measured = now
         with self._ledger.read() as tx:
-            queue = event_sums.queue_of(tx, workspace_id)
+            queue = cost_sums.queue_of(tx, workspace_id)
         age = 0.0 if queue.oldest is None else max(0.0, time.time() - queue.oldest)
         self.observers.tell(
             QueueMeasured(
@@ -294,7 +294,7 @@ def _record_of(asked: Waiting, result: NewResult) -> AnswerRecord:
         attempt=asked.attempts + 1,
         outcome=result.outcome,
         error_type=result.error_type,
-        beginning=asked.body[: event_sums.BEGINNING],
+        beginning=asked.body[: cost_sums.BEGINNING],
         model=result.model,
         input_tokens=usage.input_tokens,
         output_tokens=usage.output_tokens,

@@ -44,11 +44,9 @@ from claude_batch.lifecycle.budget_room import (
 )
 from claude_batch.lifecycle.collection import result_of
 from claude_batch.lifecycle.event_reports import CallEnd, Telling
-from claude_batch.lifecycle.mark_check import stop_behind
-from claude_batch.lifecycle.refusals import Refusals
-from claude_batch.lifecycle.until_stored import until_stored
-from claude_batch.money.prices import prices_of
-from claude_batch.money.rates import FREE
+from claude_batch.lifecycle.seat import stop_behind
+from claude_batch.lifecycle.submission import Refusals, until_stored
+from claude_batch.money.prices import FREE, prices_of
 from claude_batch.wire.batches_client import BatchesClient
 from claude_batch.wire.encoding import LaneHeaders, custom_id
 from claude_batch.wire.error_table import ApiFault, SendVerdict

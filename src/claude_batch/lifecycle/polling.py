@@ -13,7 +13,7 @@ from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.events import BatchEnded
 from claude_batch.core.settings import LedgerSettings
 from claude_batch.core.states import BatchState
-from claude_batch.ledger import batch_contents, collected_batches, halts, late_answers
+from claude_batch.ledger import batch_contents, collected_batches, halts, unknown_batches
 from claude_batch.ledger.store import Ledger, Seat
 from claude_batch.lifecycle.batch_list import MOST_PAGES, is_evidence
 from claude_batch.lifecycle.event_reports import Telling
@@ -146,7 +146,7 @@ class Polling:
                 missing, gone = absence(missing, row.next_check, self._client, self._settings)
                 if gone and await self._sees(seat):
                     with self._ledger.write(seat) as tx:
-                        late_answers.take_earlier_answers(tx, row.id)
+                        unknown_batches.take_earlier_answers(tx, row.id)
                         lost = collected_batches.mark_lost(tx, row.id, note=note, now=now)
                     self._telling.collected(row, lost)
                     return None

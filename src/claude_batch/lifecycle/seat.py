@@ -1,4 +1,4 @@
-"""The leader lock of a workspace: an OS file lock, which is released when its holder dies."""
+"""The leader lock of a workspace, and what its holder checks and cleans before it sends."""
 
 from __future__ import annotations
 
@@ -7,11 +7,15 @@ import time
 
 from filelock import FileLock
 
-from claude_batch.core.plurals import count_of
-from claude_batch.ledger import live_calls, submissions
-from claude_batch.ledger.leader_locks import seat_file
-from claude_batch.ledger.locks import file_lock, take
+from claude_batch.core.errors import LedgerError
+from claude_batch.core.quantities import count_of
+from claude_batch.core.settings import LedgerSettings
+from claude_batch.ledger import enqueue, halts, live_calls, submissions
+from claude_batch.ledger.high_water import HighWater, Mark, is_known, note_behind, posts_of
+from claude_batch.ledger.locks import file_lock, is_alive, seat_file, sweep_locks, take
 from claude_batch.ledger.store import Ledger, Record, Transaction
+
+# Seat ---------------------------------------------------------------------------------------------
 
 _log = logging.getLogger(__name__)
 
@@ -69,3 +73,62 @@ def settle_interrupted(ledger: Ledger) -> None:
                 note_interrupted(tx, workspace_id)
         finally:
             lock.release()
+
+
+# Mark check ---------------------------------------------------------------------------------------
+
+
+def compare(
+    tx: Transaction, ledger: Ledger, settings: LedgerSettings, mark: Mark | None, workspace_id: int
+) -> None:
+    """Stop sending if the ledger does not know what its mark, read before, counts."""
+    if not is_known(mark, ledger.incarnations, posts_of(tx)):
+        note_behind(tx, time.time())
+    if halts.halt_of(tx, workspace_id).behind is not None:
+        stop_behind(tx, ledger, settings, workspace_id)
+
+
+def stop_behind(
+    tx: Transaction, ledger: Ledger, settings: LedgerSettings, workspace_id: int
+) -> None:
+    """Halt a workspace of a ledger that is behind its mark, and store the reason."""
+    halts.halt(
+        tx,
+        workspace_id,
+        reason="ledger_behind",
+        error_type=None,
+        message=f"the ledger {ledger.location} has forgotten some of its sendings, which its "
+        f"high-water mark {HighWater(ledger).path} counts: it was restored, or copied "
+        "without its -wal file. Look for them at the API with: claude-batch ledger recover",
+        now=time.time(),
+        interval=settings.probe_interval,
+    )
+
+
+# Cleanup ------------------------------------------------------------------------------------------
+
+
+def sweep(ledger: Ledger, own: str) -> None:
+    """Remove half-stored runs of dead processes, and their locks.
+
+    ``own`` is the id of this process in the ledger. Never raises: what could not be removed only
+    takes space, and the next process tries again.
+    """
+    try:
+        with ledger.read() as tx:
+            found = enqueue.half_stored(tx, own)
+        for run_id, process in found:
+            if not is_alive(ledger.path, process):
+                _log.info("run %s was never completely stored and is removed", run_id)
+                _remove(ledger, run_id)
+        sweep_locks(ledger.path)
+    except (LedgerError, OSError) as error:
+        _log.warning("files and rows of ended processes could not be removed: %s", error)
+
+
+def _remove(ledger: Ledger, run_id: str) -> None:
+    # In small transactions, so that the removal of a million rows blocks no other process.
+    more = True
+    while more:
+        with ledger.write() as tx:
+            more = enqueue.remove_half_stored(tx, run_id)

@@ -7,8 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Final, Literal, NamedTuple
 
 from claude_batch.core.usage import Usage
-from claude_batch.money.prices import Prices
-from claude_batch.money.rates import Tariff
+from claude_batch.money.prices import Prices, Tariff
 
 TOKENS_PER_BYTE: Final = 0.3
 """Input tokens per byte of params, if nothing better is known. English prose has about 0.25; source

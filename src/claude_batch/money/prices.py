@@ -1,17 +1,340 @@
-"""`Prices`: the price of each model, from the user's own file and from ``genai-prices``."""
+"""`Prices`: the price of each model, and the cost of an answer in integer arithmetic.
+
+Prices are **femto-dollars** (10⁻¹⁵ USD) per token, so that half of $0.0125 per million tokens,
+times 1.1, is still an integer. The cost of one answer is rounded once, to **nano-dollars** (10⁻⁹
+USD), with halves rounded up.
+
+::
+
+    claude-haiku-4-5:        # a model's name; also matches the name with a date appended
+      input: 0.8             # dollars per million tokens, live; token prices halve in a batch
+      output: 4
+      cache_read: 0.08       # default: 0.1 times `input`
+      cache_write_5m: 1      # default: 1.25 times `input`
+      cache_write_1h: 1.6    # default: twice `input`
+      web_search: 10         # dollars per thousand searches, also in a batch
+      above:                 # prompts with more tokens than the number, including cached ones
+        200000: {input: 1.6, output: 6}
+"""
 
 from __future__ import annotations
 
+import difflib
+import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, Literal, NamedTuple, cast
 
+import yaml
+
+from claude_batch.core.errors import ActorConfigurationError
 from claude_batch.core.usage import Usage
-from claude_batch.money.rates import Charge, Rates, Tariff
+from claude_batch.core.yaml_reader import BoundedLoader, YamlFault, yaml_faults
+
+# Rates --------------------------------------------------------------------------------------------
+
+# Anthropic's pricing page (https://platform.claude.com/docs/en/about-claude/pricing), read on
+# 2026-11-21. If a price source names one of these values, the source's value is used.
+CACHE_WRITE_5M_FACTOR: Final = Decimal("1.25")
+"""A cache write of five minutes costs this many times the input price ("Prompt caching")."""
+CACHE_WRITE_1H_FACTOR: Final = Decimal(2)
+"""A cache write of one hour costs this many times the input price ("Prompt caching")."""
+CACHE_READ_FACTOR: Final = Decimal("0.1")
+"""A cache read costs this many times the input price ("Prompt caching")."""
+WEB_SEARCH_USD: Final = Decimal(10)
+"""Dollars per 1,000 web searches, also in a batch ("Web search tool")."""
+_BATCH_DIVISOR: Final = 2
+# "Batch processing": half the price of every token category; fees are not reduced.
+PRICED_GEO: Final = "us"
+_GEO_NUMERATOR, _GEO_DENOMINATOR = 11, 10
+# "Data residency pricing": `inference_geo: "us"` multiplies every token category by 1.1.
+
+_FEMTO_PER_NANO: Final = 10**6
+_FEMTO_PER_TOKEN: Final = 10**9
+# One dollar per million tokens is 10⁻⁶ USD per token.
+_FEMTO_PER_SEARCH: Final = 10**12
+# One dollar per thousand searches is 10⁻³ USD per search.
+
+
+class Charge(NamedTuple):
+    """The cost of one answer, in nano-dollars."""
+
+    cost: int
+    """The actual cost."""
+    live: int
+    """The cost of the same answer from a live call."""
+    uncached: int
+    """The cost without a prompt cache, batched or live as the answer was."""
+
+
+FREE: Final = Charge(0, 0, 0)
+"""Requests that errored, expired or were canceled are not billed."""
+UNPRICED: Final = (None, None, None)
+"""Stands for an unknown charge, which is not the same as zero."""
+
+
+class Rates(NamedTuple):
+    """Live prices of one model, for one range of prompt lengths, in femto-dollars per token."""
+
+    input: int
+    output: int
+    cache_read: int
+    cache_write_5m: int
+    cache_write_1h: int
+
+    @classmethod
+    def of(
+        cls,
+        input: Decimal,
+        output: Decimal,
+        cache_read: Decimal | None = None,
+        cache_write_5m: Decimal | None = None,
+        cache_write_1h: Decimal | None = None,
+    ) -> Rates:
+        """Return rates from dollars per million tokens; None values follow from the input price."""
+        if cache_read is None:
+            cache_read = input * CACHE_READ_FACTOR
+        if cache_write_5m is None:
+            cache_write_5m = input * CACHE_WRITE_5M_FACTOR
+        if cache_write_1h is None:
+            cache_write_1h = input * CACHE_WRITE_1H_FACTOR
+        prices = (input, output, cache_read, cache_write_5m, cache_write_1h)
+        return cls(*map(femto_per_token, prices))
+
+
+def femto_per_token(dollars: Decimal) -> int:
+    """Convert dollars per million tokens to femto-dollars per token."""
+    return round(dollars * _FEMTO_PER_TOKEN)
+
+
+def _nano(femto: int) -> int:
+    return (femto + _FEMTO_PER_NANO // 2) // _FEMTO_PER_NANO
+
+
+@dataclass(frozen=True, slots=True)
+class Tariff:
+    """All prices of one model."""
+
+    base: Rates
+    tiers: tuple[tuple[int, Rates], ...] = ()
+    """Prices of longer prompts, the longest first. If the prompt, including cached tokens, has more
+    tokens than the number, *all* tokens of the answer have these prices.
+    """
+    search: int = round(WEB_SEARCH_USD * _FEMTO_PER_SEARCH)
+    """Femto-dollars per web search."""
+
+    @classmethod
+    def of(cls, base: Rates, tiers: Mapping[int, Rates], search: Decimal | None = None) -> Tariff:
+        """Return a tariff from rates by prompt length; ``search`` is dollars per 1,000 searches."""
+        fee = WEB_SEARCH_USD if search is None else search
+        ordered = tuple(sorted(tiers.items(), reverse=True))
+        return cls(base, ordered, round(fee * _FEMTO_PER_SEARCH))
+
+    def charge(self, usage: Usage, *, batch: bool) -> Charge:
+        """Return the cost of an answer with this usage, from a batch or live."""
+        fresh, read, output = usage.input_tokens, usage.cache_read_input_tokens, usage.output_tokens
+        five, hour = usage.cache_creation_5m_input_tokens, usage.cache_creation_1h_input_tokens
+        prompt = fresh + read + five + hour
+        rates = self.base
+        for above, dearer in self.tiers:
+            if prompt > above:
+                rates = dearer
+                break
+        plain = prompt * rates.input + output * rates.output
+        tokens = plain
+        if prompt != fresh:
+            tokens = (
+                fresh * rates.input
+                + output * rates.output
+                + read * rates.cache_read
+                + five * rates.cache_write_5m
+                + hour * rates.cache_write_1h
+            )
+        if usage.inference_geo == PRICED_GEO:
+            tokens = tokens * _GEO_NUMERATOR // _GEO_DENOMINATOR
+            plain = plain * _GEO_NUMERATOR // _GEO_DENOMINATOR
+        fees = usage.web_search_requests * self.search
+        live = _nano(tokens + fees)
+        if not batch:
+            return Charge(live, live, _nano(plain + fees))
+        cost = _nano(tokens // _BATCH_DIVISOR + fees)
+        if plain == tokens:
+            return Charge(cost, live, cost)
+        return Charge(cost, live, _nano(plain // _BATCH_DIVISOR + fees))
+
+    def ceiling(
+        self,
+        *,
+        input: int,
+        output: int,
+        cache: Literal["5m", "1h"] | None = None,
+        searches: int = 0,
+        us_only: bool = False,
+        batch: bool,
+    ) -> int:
+        """Return an upper bound of an answer's cost in nano-dollars, which `charge` never exceeds.
+
+        ``input`` and ``output`` are upper bounds in tokens. ``cache`` is the longest lifetime of
+        anything written to the prompt cache. ``us_only``: the price of `PRICED_GEO` may apply.
+        """
+        ranges = [self.base, *(rates for above, rates in self.tiers if input > above)]
+        tokens = 0
+        for rates in ranges:
+            dearest = rates.input
+            if cache is not None:
+                dearest = max(dearest, rates.cache_write_5m)
+            if cache == "1h":
+                dearest = max(dearest, rates.cache_write_1h)
+            tokens = max(tokens, input * dearest + output * rates.output)
+        if us_only:
+            tokens = -(-tokens * _GEO_NUMERATOR // _GEO_DENOMINATOR)
+        if batch:
+            tokens = -(-tokens // _BATCH_DIVISOR)
+        return -(-(tokens + searches * self.search) // _FEMTO_PER_NANO)
+
+
+# Price file ---------------------------------------------------------------------------------------
+
+_TOKENS = ("input", "output", "cache_read", "cache_write_5m", "cache_write_1h")
+_NEEDED = ("input", "output")
+_SMALLEST = Decimal("0.000001")
+_LARGEST = Decimal(1_000_000)
+
+
+def read_prices(path: Path) -> dict[str, Tariff]:
+    """Return the prices in a file by model name. Raises `ActorConfigurationError`."""
+    try:
+        text = path.read_text("utf-8-sig")
+    except OSError as error:
+        raise _fault(path, None, f"the prices cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise _fault(path, None, f"the prices are not UTF-8 text: {error.reason}") from None
+    return _File(path).read(text)
+
+
+def _fault(path: Path, line: int | None, message: str) -> ActorConfigurationError:
+    return ActorConfigurationError(message, source=str(path), line=line)
+
+
+class _File:
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def read(self, text: str) -> dict[str, Tariff]:
+        root = self._parsed(text)
+        if root is None:
+            raise _fault(self._path, None, "the file has no model")
+        return {
+            name: self._tariff(name, self._mapping(node, f"`{name}`"))
+            for name, _, node in self._entries(root, "the file")
+        }
+
+    def _parsed(self, text: str) -> yaml.Node | None:
+        if self._path.suffix == ".json":
+            try:
+                json.loads(text, parse_int=str)  # numbers stay text here and are parsed below
+            except json.JSONDecodeError as error:
+                raise _fault(self._path, error.lineno, f"invalid JSON: {error.msg}") from None
+            except RecursionError:
+                pass  # the YAML reader reports the line
+            # In JSON, tabs occur only between tokens; in YAML they would be an error.
+            text = text.replace("\t", " ")
+        try:
+            with yaml_faults(text):
+                return BoundedLoader(text).get_single_node()
+        except YamlFault as fault:
+            raise _fault(self._path, fault.line, f"invalid YAML: {fault.words}") from None
+
+    def _error(self, node: yaml.Node, message: str) -> ActorConfigurationError:
+        return _fault(self._path, node.start_mark.line + 1, message)
+
+    def _mapping(self, node: yaml.Node, what: str) -> yaml.MappingNode:
+        if not isinstance(node, yaml.MappingNode):
+            raise self._error(
+                node, f"{what} must be a mapping of names to prices, such as `input: 3`"
+            )
+        return node
+
+    def _entries(self, node: yaml.Node, what: str) -> Iterator[tuple[str, yaml.Node, yaml.Node]]:
+        seen: set[str] = set()
+        for key, value in cast(
+            "list[tuple[yaml.Node, yaml.Node]]", self._mapping(node, what).value
+        ):
+            if not isinstance(key, yaml.ScalarNode):
+                raise self._error(key, "the key must be a name")
+            name = str(key.value)
+            if name in seen:
+                raise self._error(key, f"`{name}` is repeated; keep one")
+            seen.add(name)
+            yield name, key, value
+
+    def _tariff(self, model: str, node: yaml.MappingNode) -> Tariff:
+        found: dict[str, Decimal] = {}
+        tiers: dict[int, Rates] = {}
+        for name, key, value in self._entries(node, f"`{model}`"):
+            if name == "above":
+                tiers = self._tiers(model, value)
+            else:
+                self._known(name, key, (*_TOKENS, "web_search", "above"))
+                found[name] = self._price(f"{model}: {name}", value)
+        search = found.pop("web_search", None)
+        return Tariff.of(self._rates(model, node, found), tiers, search)
+
+    def _tiers(self, model: str, node: yaml.Node) -> dict[int, Rates]:
+        tiers: dict[int, Rates] = {}
+        for start, key, value in self._entries(node, f"`{model}: above`"):
+            if not start.isdecimal() or not start.isascii():
+                raise self._error(
+                    key,
+                    f"{model}: above: {start!r} is not a number of tokens; write for "
+                    "example 200000",
+                )
+            prices: dict[str, Decimal] = {}
+            what = f"{model}: above {start}"
+            for name, inner, price in self._entries(value, f"`{what}`"):
+                self._known(name, inner, _TOKENS)
+                prices[name] = self._price(f"{what}: {name}", price)
+            if int(start) in tiers:
+                raise self._error(key, f"{what} is repeated; keep one")
+            tiers[int(start)] = self._rates(what, value, prices)
+        return tiers
+
+    def _rates(self, what: str, node: yaml.Node, prices: dict[str, Decimal]) -> Rates:
+        for name in _NEEDED:
+            if name not in prices:
+                raise self._error(
+                    node, f"{what}: `{name}` is missing; give the dollars per million of its tokens"
+                )
+        return Rates.of(**prices)
+
+    def _known(self, name: str, key: yaml.Node, names: tuple[str, ...]) -> None:
+        if name not in names:
+            close = difflib.get_close_matches(name, names, n=1)
+            meant = (
+                f"did you mean `{close[0]}`?" if close else f"the known keys are {', '.join(names)}"
+            )
+            raise self._error(key, f"unknown key `{name}`; {meant}")
+
+    def _price(self, what: str, node: yaml.Node) -> Decimal:
+        # Parsed from the text, so that 0.1 is exactly a tenth and not a binary fraction.
+        if isinstance(node, yaml.ScalarNode) and node.style is None:
+            try:
+                price = Decimal(node.value)
+            except InvalidOperation:
+                price = Decimal(-1)
+            if price.is_finite() and 0 <= price <= _LARGEST:
+                if price % _SMALLEST:
+                    raise self._error(node, f"{what}: at most six decimals are allowed")
+                return price
+        raise self._error(node, f"{what} must be a number of dollars, such as 0.8")
+
+
+# Prices -------------------------------------------------------------------------------------------
 
 _CATEGORIES = (
     "input_mtok",
@@ -117,7 +440,6 @@ def _price(value: Any, prompt: int) -> Any:
 
 @lru_cache(maxsize=16)
 def _of_file(path: Path, _state: tuple[int, int]) -> Prices:
-    from claude_batch.money.price_file import read_prices
 
     return Prices(read_prices(path))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, cast, overload
 
 from claude_batch.actor.configuration import ActorConfiguration
@@ -13,15 +13,51 @@ from claude_batch.actor.output import OutputFormat, output_format_of
 from claude_batch.actor.request import ActorRequest, Requests, check_requests
 from claude_batch.actor.response import ActorResponse, ActorResult, OutputJudge, OutputT
 from claude_batch.core.errors import ActorConfigurationError
-from claude_batch.providers.closable import Closing
 from claude_batch.providers.protocol import Provider
 from claude_batch.providers.registry import ProviderRegistry, default_registry
-from claude_batch.providers.run_context import RunContext
+from claude_batch.providers.sync_bridge import Closing
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
-
     from claude_batch.providers.run import Run
+
+
+# Run context --------------------------------------------------------------------------------------
+
+
+class RunContext:
+    """Submits a run when the block is entered, and closes it when the block is left.
+
+    Leaving the block cancels nothing, also after an exception. Batches continue at the API. The
+    same requests, or `open_run` with the run's id, continue the run.
+    """
+
+    def __init__(
+        self, submit: Callable[[], Awaitable[Run]], submit_sync: Callable[[], Run]
+    ) -> None:
+        self._submit = submit
+        self._submit_sync = submit_sync
+        self._run: Run | None = None
+
+    async def __aenter__(self) -> Run:
+        self._run = await self._submit()
+        return self._run
+
+    async def __aexit__(self, *_: object) -> None:
+        run, self._run = self._run, None
+        if run is not None:
+            await run.aclose()
+
+    def __enter__(self) -> Run:
+        self._run = self._submit_sync()
+        return self._run
+
+    def __exit__(self, *_: object) -> None:
+        run, self._run = self._run, None
+        if run is not None:
+            run.close()
+
+
+# Actor --------------------------------------------------------------------------------------------
 
 _SHAPES_KEPT = 64
 """Number of output formats per actor whose encoding is cached."""

@@ -32,7 +32,7 @@ from claude_batch.core.settings import (
     resolve_ledger_settings,
     resolve_mode,
 )
-from claude_batch.ledger.digests import index_answers
+from claude_batch.ledger.held_requests import index_answers
 from claude_batch.ledger.queries import Answer
 from claude_batch.ledger.retries import Rerun
 from claude_batch.lifecycle.doors import Door
@@ -42,9 +42,8 @@ from claude_batch.lifecycle.observers import Carriers, checked_observers
 from claude_batch.lifecycle.tool_runner import Talk
 from claude_batch.money.estimates import Estimate
 from claude_batch.money.prices import prices_of
-from claude_batch.providers.document_placement import CallDocuments
-from claude_batch.providers.document_upload import Uploads
-from claude_batch.providers.entrance import Entered, Entrance, find_credentials
+from claude_batch.providers.document_upload import CallDocuments, Uploads
+from claude_batch.providers.entrance import Entered, Entrance, Opened, find_credentials
 from claude_batch.providers.estimation import stored_estimate
 from claude_batch.providers.keywords import SettingKeywords, ledger_keywords, mode_keywords
 from claude_batch.providers.mapping import response_of
@@ -54,16 +53,18 @@ from claude_batch.providers.middleware_runner import (
     Prepared,
     wait_on_a_loop,
 )
-from claude_batch.providers.open_ledger import Opened
 from claude_batch.providers.preflight import preflight_of
 from claude_batch.providers.protocol import ProviderCapabilities
-from claude_batch.providers.refused_requests import merge, merge_sync
+from claude_batch.providers.result_cursor import merge, merge_sync
 from claude_batch.providers.run import Run
 from claude_batch.providers.run_writer import RunWriter, run_identity
 from claude_batch.wire.encoding import EncodedRequest
 
 if TYPE_CHECKING:
     from langchain_anthropic import ChatAnthropic
+
+
+# Batch --------------------------------------------------------------------------------------------
 
 _Requests = Iterable[str | ActorRequest] | AsyncIterable[str | ActorRequest]
 
@@ -669,3 +670,22 @@ def _told(caller: Future[Answer]) -> Generator[None]:
     except Exception as error:
         with contextlib.suppress(InvalidStateError):
             caller.set_exception(error)
+
+
+# Open run -----------------------------------------------------------------------------------------
+
+
+def open_run(run_id: str, *, ledger: str | os.PathLike[str] | None = None, **settings: Any) -> Run:
+    """Return a run by its id, in any process, at any time; needs no YAML.
+
+    ``settings`` are those of `ClaudeBatchProvider`; closing the run closes that provider. Raises
+    `RunNotFoundError`.
+    """
+    provider = ClaudeBatchProvider(ledger=ledger, **settings)
+    try:
+        run = provider.open_run(run_id)
+    except BaseException:
+        provider.close()
+        raise
+    run.owns_provider = True
+    return run

@@ -1,4 +1,4 @@
-"""Upload a document that many requests of a run share once, and refer to it by file id.
+"""Upload a document that many requests or calls share once, and refer to it by file id.
 
 The number of uses cannot be known beforehand, because requests are read as a stream. So uses are
 counted, and the rule asks whether one more repetition would be too much.
@@ -7,15 +7,22 @@ counted, and the rule asks whether one more repetition would be too much.
 from __future__ import annotations
 
 import logging
+import threading
 import time
+from collections.abc import Callable
 
-from claude_batch.actor.documents import LEAST_UPLOADED, Content
+from claude_batch.actor.documents import LEAST_UPLOADED, Content, Placing
 from claude_batch.core.crash_points import CrashPoint, reach
+from claude_batch.core.settings import BatchProcessingMode
 from claude_batch.ledger import uploaded_files
 from claude_batch.lifecycle.doors import Door
 from claude_batch.lifecycle.engine import Engine
+from claude_batch.lifecycle.tool_runner import Talk
 from claude_batch.wire.batches_client import ApiError, Unreachable
 from claude_batch.wire.bounds import content_bound
+from claude_batch.wire.encoding import EncodedRequest
+
+# Document upload ----------------------------------------------------------------------------------
 
 _log = logging.getLogger(__name__)
 
@@ -154,3 +161,35 @@ class Uploads:
             )
             uploaded_files.use_file(tx, self.run_id, known.id)
         return known.file_id
+
+
+# Document placement -------------------------------------------------------------------------------
+
+
+class CallDocuments:
+    """Place the documents of a provider's calls. Blocks on the API; not for an event loop."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._uploads: dict[str, Uploads] = {}
+
+    def encode(
+        self,
+        engine: Engine,
+        door: Door,
+        encode: Callable[[Placing], EncodedRequest],
+        *,
+        actor: str,
+        mode: BatchProcessingMode,
+        talk: Talk | None,
+    ) -> EncodedRequest:
+        """Encode a call and place its documents. Raises `LedgerError`, `EngineStoppedError`."""
+        # The run that groups the calls keeps their files for as long as it exists.
+        run_id = engine.calls_run(door, actor, mode, talk).result()
+        # One at a time, so that calls that share a document wait for its upload and reuse it.
+        with self._lock:
+            uploads = self._uploads.get(run_id)
+            if uploads is None:
+                uploads = self._uploads[run_id] = Uploads(engine, door)
+                uploads.run_id = run_id
+            return encode(uploads.place)

@@ -1,4 +1,4 @@
-"""A provider's access to the engine of its ledger: opened on first use, closed once.
+"""Access to the engine of a ledger, and the operations of every provider that has one.
 
 Opening reads and writes the ledger, which may have to wait for other processes. So it happens on a
 separate thread if the caller may have an event loop; callers wait for it as for an answer.
@@ -8,17 +8,142 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from claude_batch.actor.tools import ToolFinder
-from claude_batch.core.errors import ActorConfigurationError
+from claude_batch.core.crash_points import CrashPoint, reach
+from claude_batch.core.errors import ActorConfigurationError, InvalidRequestError, RunNotFoundError
 from claude_batch.core.events import ObserverLike
+from claude_batch.core.quantities import parse_duration
 from claude_batch.core.settings import LedgerSettings
+from claude_batch.ledger import conversations, deliveries, queries, uploaded_files
+from claude_batch.ledger.deliveries import Outstanding
+from claude_batch.ledger.queries import Answer
 from claude_batch.lifecycle.doors import Door
+from claude_batch.lifecycle.driver import Contact
 from claude_batch.lifecycle.engine import Engine
+from claude_batch.providers.sync_bridge import Closing
+from claude_batch.wire.batches_client import ApiError, Unreachable
+
+# Prune --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pruned:
+    """What `ClaudeBatchProvider.prune` has removed, or would remove."""
+
+    runs: list[str]
+    """Ids of the removed runs."""
+    requests: int
+    size: int
+    """Bytes of prompts and answers.
+
+    The ledger's file does not shrink, because later data fills the free space.
+    """
+    files: int
+    """Number of uploaded documents that were deleted at the API."""
+    kept: dict[str, str]
+    """Runs that were old enough but stay, with the reason for each."""
+    files_left: int = 0
+    """Unused uploaded documents that could not be deleted; the next prune tries again."""
+    reason: str = ""
+    """Why they could not be deleted."""
+
+
+def prune(
+    engine: Engine,
+    door: Callable[[], Door],
+    *,
+    older_than: float,
+    run_ids: Sequence[str] = (),
+    dry_run: bool = False,
+) -> Pruned:
+    """Remove runs that were delivered ``older_than`` seconds ago, or only the named ones.
+
+    Raises `RunNotFoundError`, and `InvalidRequestError` for a named run that must be kept, before
+    anything is removed.
+    """
+    ledger = engine.ledger
+    with ledger.read() as tx:
+        chosen = [_found(queries.find_run(tx, each), each) for each in run_ids]
+        if not run_ids:
+            chosen = deliveries.delivered_runs(tx, time.time() - older_than)
+        kept = {each: why for each in chosen if (why := deliveries.why_kept(tx, each)) is not None}
+    if run_ids and kept:
+        run_id, why = next(iter(kept.items()))
+        raise InvalidRequestError(f"{run_id} was kept: {why}. Nothing was removed")
+    going = [each for each in chosen if each not in kept]
+    if dry_run:
+        return Pruned(runs=going, requests=0, size=0, files=0, kept=kept)
+    gone: list[str] = []
+    requests = size = 0
+    for run_id in going:
+        with ledger.write() as tx:
+            why = deliveries.begin_pruning(tx, run_id, engine.process)
+        if why is not None:  # submitted again meanwhile
+            kept[run_id] = why
+            continue
+        more = True
+        while more:
+            reach(CrashPoint.DURING_PRUNING)
+            with ledger.write() as tx:
+                removed = deliveries.remove_some(tx, run_id)
+            requests, size, more = requests + removed.requests, size + removed.size, removed.more
+        gone.append(run_id)
+    deleted, left, reason = _delete_files(engine, door)
+    return Pruned(
+        runs=gone,
+        requests=requests,
+        size=size,
+        files=deleted,
+        kept=kept,
+        files_left=left,
+        reason=reason,
+    )
+
+
+def _found(row: queries.Record | None, run_id: str) -> str:
+    if row is None:
+        raise RunNotFoundError(run_id)
+    return row.id
+
+
+def _delete_files(engine: Engine, door: Callable[[], Door]) -> tuple[int, int, str]:
+    """Delete unused files; return how many were deleted, how many are left, and why."""
+    ledger = engine.ledger
+    with ledger.read() as tx:
+        unused = uploaded_files.count_unused(tx)
+    if not unused:
+        return 0, 0, ""
+    try:
+        opened = door()
+    except ActorConfigurationError as error:
+        return 0, unused, str(error)
+    with ledger.write() as tx:
+        uploaded_files.dismiss_unused(tx, opened.workspace_id)
+        leaving = uploaded_files.files_leaving(tx, opened.workspace_id)
+    reach(CrashPoint.BEFORE_FILES_DELETED)
+    for number, file_id in enumerate(leaving):
+        try:
+            engine.do(opened.client.delete_file(file_id)).result()
+        except (ApiError, Unreachable) as error:
+            return number, unused - number, str(error)
+        with ledger.write() as tx:
+            uploaded_files.file_left(tx, opened.workspace_id, file_id)
+    elsewhere = unused - len(leaving)
+    return (
+        len(leaving),
+        elsewhere,
+        "they belong to the workspace of another key" if elsewhere else "",
+    )
+
+
+# Entrance -----------------------------------------------------------------------------------------
 
 _entrances: weakref.WeakSet[Entrance] = weakref.WeakSet()
 
@@ -163,3 +288,114 @@ def _after_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_after_fork)
+
+
+# Open ledger --------------------------------------------------------------------------------------
+
+
+class Opened(Closing):
+    """Opens a ledger on first use, drives it, inspects it and closes it."""
+
+    def __init__(self, entrance: Entrance, *, drive: bool) -> None:
+        self._entrance = entrance
+        self._drive = drive
+
+    @property
+    def closed(self) -> bool:
+        """Return True after `close`; the provider then rejects all calls."""
+        return self._entrance.closed
+
+    @property
+    def settings(self) -> LedgerSettings:
+        """Return the ledger settings from keywords and environment."""
+        return self._entrance.settings
+
+    # For this package only; both wait while the first use opens the ledger.
+
+    @property
+    def _engine(self) -> Engine:
+        return self._entrance.engine()
+
+    def _door(self) -> Door:
+        return self._entrance.door()
+
+    def opening(self) -> Future[Entered]:
+        """Open the ledger if it is not open yet, without blocking the caller."""
+        return self._entrance.opening()
+
+    def close(self) -> None:
+        """Release the engine.
+
+        The last provider of a ledger parks unfinished runs: batches continue at the API, and the
+        next process collects them.
+        """
+        self._entrance.close()
+
+    @property
+    def contact(self) -> Contact:
+        """Return whether the API has answered this process yet, and if not, what went wrong."""
+        return self._door().driver.contact
+
+    @property
+    def drives(self) -> bool:
+        """Return True if this process is the driver, or becomes it once the leader lock is free."""
+        return self._drive and self._entrance.entered is not None
+
+    @property
+    def version(self) -> int:
+        """Return a number that increases with every ledger change that this process has seen."""
+        return self._engine.version
+
+    @property
+    def address(self) -> str:
+        """Return the API base URL in use."""
+        return self._door().client.base_url
+
+    def answers(self, run_id: str, *, start: int = 0) -> Iterator[Answer]:
+        """Yield a run's requests in order, undecoded as in the ledger, for output files.
+
+        ``start`` is the position of the first request.
+        """
+        return queries.answers_by_position(self._engine.ledger, run_id, start=start)
+
+    def missing_tools(self, run_id: str) -> str | None:
+        """Return why a run makes no progress in this process, or None if it can.
+
+        The reason is that all its unfinished requests are conversations that wait for tools which
+        this process does not have, or must not import.
+        """
+        why = self._engine.workbench.why_not(run_id)
+        if why is None:
+            return None
+        with self._engine.ledger.read() as tx:
+            counts = queries.request_counts(tx, run_id)
+            waiting = conversations.continuing_counts(tx, run_id)[1]
+        left = sum(count for state, count in counts.items() if not state.is_final)
+        return why if left == waiting else None
+
+    def outstanding(self) -> list[Outstanding]:
+        """Return the runs that are unfinished or whose output is not written yet, oldest first."""
+        with self._engine.ledger.read() as tx:
+            return deliveries.outstanding_runs(tx)
+
+    def resume(self) -> None:
+        """Drive the ledger, and lift a halt of this key's workspace."""
+        self._door()
+        self._engine.resume()
+
+    def advance_sync(self) -> bool:
+        """Run one pass over everything that is due; return False if another process drives."""
+        return self._engine.advance(self._door()).result()
+
+    def prune(
+        self, *, older_than: str | float = "30d", runs: Sequence[str] = (), dry_run: bool = False
+    ) -> Pruned:
+        """Remove runs from the ledger that were delivered that long ago, or only ``runs`` by id.
+
+        Uploaded documents that no other run uses are deleted at the API. Unfinished, undelivered
+        and unknown requests stay. A removed request is sent, and paid for, again if it is submitted
+        again. Blocks. Raises `RunNotFoundError`, and `InvalidRequestError` for one of ``runs`` that
+        must stay; then nothing is removed.
+        """
+        seconds = parse_duration(older_than)
+        return prune(self._engine, self._door, older_than=seconds, run_ids=runs, dry_run=dry_run)

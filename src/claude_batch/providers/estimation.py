@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Literal
 
 from claude_batch.core.settings import BatchProcessingMode
-from claude_batch.ledger import cost_sums, token_counts
+from claude_batch.ledger import cost_sums, reservations
 from claude_batch.ledger.store import Ledger
 from claude_batch.lifecycle.budget_room import bound_cost, tokens_of_files
 from claude_batch.money.estimates import Estimate, Load, Rule, estimate
@@ -17,11 +17,9 @@ from claude_batch.money.prices import Prices
 from claude_batch.providers.run_writer import RunWriter
 from claude_batch.wire.batches_client import BatchesClient
 from claude_batch.wire.bounds import FileTokens, Unbounded, named_and_longest, token_bound
-from claude_batch.wire.caching import CacheMarks
+from claude_batch.wire.caching import CacheMarks, counted_params, marked_prefix
 from claude_batch.wire.encoding import EncodedRequest, LaneHeaders, body_length
 from claude_batch.wire.limits import MAX_BODY_BYTES
-from claude_batch.wire.prefixes import marked_prefix
-from claude_batch.wire.shapes import counted_params
 
 SAMPLE = 8
 """Requests whose tokens the API counts."""
@@ -124,7 +122,7 @@ def rules_seen(ledger: Ledger, actor: str, models: Iterable[str]) -> dict[str, R
     """
     with ledger.read() as tx:
         seen = cost_sums.recent_usage(tx)
-        counted = {model: token_counts.tokens_per_byte(tx, model) for model in models}
+        counted = {model: reservations.tokens_per_byte(tx, model) for model in models}
     rules: dict[str, Rule] = {}
     for model, ratio in counted.items():
         of_model = [row for row in seen if row.model.startswith(model)]

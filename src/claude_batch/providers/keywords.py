@@ -12,8 +12,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any, Literal, TypedDict
 
-from claude_batch.core.setting import Scope
-from claude_batch.core.settings import SETTINGS, resolve_mode
+from claude_batch.core.settings import SETTINGS, Scope, resolve_mode
 
 _Duration = str | float | int
 

@@ -12,7 +12,7 @@ from claude_batch.ledger import queries
 from claude_batch.ledger.high_water import HighWater, is_known, posts_of
 from claude_batch.ledger.schema import SCHEMA_VERSION
 from claude_batch.ledger.store import Ledger
-from claude_batch.lifecycle import key_confirmation
+from claude_batch.lifecycle import doors
 from claude_batch.lifecycle.recovery import Recovered, recover
 from claude_batch.providers.status import find_run_id
 from claude_batch.wire.batches_client import BatchesClient
@@ -113,7 +113,7 @@ def confirm_key(provider: ClaudeBatchProvider, run_id: str) -> tuple[str, bool]:
 
     async def work(ledger: Ledger, client: BatchesClient) -> bool:
         found.append(find_run_id(ledger, run_id))
-        return await key_confirmation.confirm_key(ledger, client, found[0])
+        return await doors.confirm_key(ledger, client, found[0])
 
     changed = _with_client(provider, work)
     return found[0], changed

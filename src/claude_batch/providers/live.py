@@ -38,7 +38,6 @@ from claude_batch.actor.request import (
     check_requests,
 )
 from claude_batch.actor.response import ActorResponse, ActorResult
-from claude_batch.core.durations import parse_duration
 from claude_batch.core.errors import (
     AccountHaltedError,
     ActorConfigurationError,
@@ -48,20 +47,87 @@ from claude_batch.core.errors import (
     MalformedAnswerError,
 )
 from claude_batch.core.outcome import Disposition
-from claude_batch.core.settings import from_environment, resolve_mode
+from claude_batch.core.quantities import parse_duration
+from claude_batch.core.settings import BatchProcessingMode, from_environment, resolve_mode
+from claude_batch.core.states import RequestState
 from claude_batch.lifecycle.event_loop_thread import EventLoopThread, wait_for
+from claude_batch.lifecycle.tool_runner import ToolOutput, Tools, run_call
 from claude_batch.money.prices import prices_of
-from claude_batch.providers.closable import Closing
 from claude_batch.providers.keywords import LiveKeywords, mode_keywords
-from claude_batch.providers.live_conversation import converse_live
+from claude_batch.providers.mapping import answer_error
 from claude_batch.providers.middleware_runner import LOST_WITH_IT, MiddlewareRunner
 from claude_batch.providers.protocol import ProviderCapabilities
+from claude_batch.providers.sync_bridge import Closing
+from claude_batch.wire.conversation import (
+    Answer,
+    Check,
+    End,
+    NextTurn,
+    Terms,
+    ToolCalls,
+    ToolOutcome,
+    ToolUse,
+    converse,
+)
 from claude_batch.wire.encoding import LaneHeaders
 from claude_batch.wire.error_table import account_reason
+from claude_batch.wire.messages import disposition_of
 from claude_batch.wire.retry_policy import LIVE_CALL
 
 if TYPE_CHECKING:
     from claude_batch.wire.live_client import LiveAnswer, LiveClient
+
+
+# Live conversation --------------------------------------------------------------------------------
+
+
+async def converse_live(
+    actor: ActorConfiguration,
+    params: bytes,
+    ask: Callable[[bytes], Awaitable[ActorResponse]],
+    mode: BatchProcessingMode,
+) -> ActorResponse:
+    """Send a request, and continue while the answers ask for another turn.
+
+    Returns the last answer, with the costs of all turns.
+
+    Raises an `AnswerError` for an unusable answer, and what ``ask`` and the actor's judge raise.
+    """
+    toolset = actor.toolset
+    tools: Tools = {} if toolset is None else toolset.tools
+    names = None if toolset is None else tools.keys()
+    flow = converse(params, Terms(mode.max_turns, mode.validation_attempts, names))
+    response, asked = ActorResponse(b"{}", cost=0), 0
+    step = next(flow)
+    while True:
+        match step:
+            case NextTurn():
+                asked += 1
+                response = (await ask(step.params)).after(response, asked)
+                reply = Answer(disposition_of(response.stop_reason), response.raw)
+            case ToolCalls():
+                reply = list(await asyncio.gather(*(_run(tools, use) for use in step.uses)))
+            case Check():
+                reply = step.problem(actor.judge)
+            case End(RequestState.SUCCEEDED):
+                return response
+            case End(state, stopped, note):
+                raise answer_error(state, response, "this request", stopped, note)
+        step = flow.send(reply)
+
+
+async def _run(tools: Tools, use: ToolUse) -> ToolOutcome:
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[ToolOutput] = loop.create_future()
+
+    def done(output: ToolOutput) -> None:
+        loop.call_soon_threadsafe(lambda: future.done() or future.set_result(output))
+
+    run_call(tools, use, done)
+    return ToolOutcome(use.id, *await future)
+
+
+# Live ---------------------------------------------------------------------------------------------
 
 _T = TypeVar("_T")
 

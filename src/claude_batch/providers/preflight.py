@@ -17,13 +17,13 @@ from typing import Any
 from claude_batch.actor.request import ActorRequest
 from claude_batch.core.errors import PreflightError, request_name
 from claude_batch.core.settings import BatchProcessingMode
-from claude_batch.ledger.token_counts import TokenCount
+from claude_batch.ledger.reservations import TokenCount
 from claude_batch.lifecycle.doors import Door
 from claude_batch.lifecycle.engine import Engine
 from claude_batch.wire.batches_client import ApiError, Unreachable
+from claude_batch.wire.caching import counted_params, decode_fields, model_of, shape_digest
 from claude_batch.wire.encoding import EncodedRequest, LaneHeaders
 from claude_batch.wire.error_table import ApiFault
-from claude_batch.wire.shapes import counted_params, decode_fields, model_of, shape_digest
 
 _log = logging.getLogger(__name__)
 

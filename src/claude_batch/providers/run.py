@@ -11,33 +11,36 @@ from typing import Any, TypeVar, overload
 
 from claude_batch.actor.output import OutputFormat, output_format_of
 from claude_batch.actor.response import ActorResult, OutputT
-from claude_batch.core.dollars import nano_dollars
 from claude_batch.core.errors import BatchTimeoutError, BudgetExceededError, RunNotFoundError
 from claude_batch.core.events import RequestsRetried, RunCancelled
+from claude_batch.core.quantities import nano_dollars
 from claude_batch.core.states import UNDER_WAY, BatchState
-from claude_batch.ledger import collected_batches, conversations, delivery, halts, queries, retries
+from claude_batch.ledger import (
+    collected_batches,
+    conversations,
+    deliveries,
+    halts,
+    queries,
+    retries,
+)
 from claude_batch.ledger.cost_sums import Grouping
-from claude_batch.ledger.delivery import Forms, Outstanding
+from claude_batch.ledger.deliveries import Forms, Outstanding
 from claude_batch.ledger.queries import Answer
 from claude_batch.ledger.retries import Rerun, Retried
 from claude_batch.lifecycle.budget_room import Held, held_error, held_of
 from claude_batch.lifecycle.doors import Door, halted_error, other_key_error, run_timed_out_error
 from claude_batch.lifecycle.engine import Engine
-from claude_batch.lifecycle.refetch import Refetched, refetch
+from claude_batch.lifecycle.recovery import Refetched, refetch
 from claude_batch.lifecycle.seat import seat_is_taken
 from claude_batch.money.prices import prices_of
-from claude_batch.providers.budget_status import set_budget
-from claude_batch.providers.closable import Closing
-from claude_batch.providers.cost_report import CostReport, cost_of
+from claude_batch.providers.cost_report import CostReport, cost_of, set_budget
 from claude_batch.providers.entrance import Entrance
 from claude_batch.providers.mapping import result_of
 from claude_batch.providers.middleware_runner import MiddlewareRunner
-from claude_batch.providers.progress import Progress, ProgressReader
-from claude_batch.providers.rerun import report_rerun
+from claude_batch.providers.reruns import parse_only, report_rerun, retry_run
 from claude_batch.providers.result_cursor import ResultCursor
-from claude_batch.providers.retry_failed import parse_only, retry_run
-from claude_batch.providers.status import RunStatus, status_of
-from claude_batch.providers.sync_bridge import Pause, step_async, step_sync
+from claude_batch.providers.status import Progress, ProgressReader, RunStatus, status_of
+from claude_batch.providers.sync_bridge import Closing, Pause, step_async, step_sync
 from claude_batch.providers.unknown_sendings import decide_unknown
 
 _T = TypeVar("_T")
@@ -142,7 +145,7 @@ class Run(Closing):
     def outstanding(self) -> Outstanding:
         """Return what a process needs to continue the run; cheaper than `status`."""
         with self._engine.ledger.read() as tx:
-            return delivery.outstanding_run(tx, self.id)
+            return deliveries.outstanding_run(tx, self.id)
 
     def status(self) -> RunStatus:
         """Return the current status of the run; needs no API key."""
@@ -365,12 +368,12 @@ class Run(Closing):
     def forms(self) -> Forms:
         """Return the formats and the folder of the run's output."""
         with self._engine.ledger.read() as tx:
-            return delivery.forms_of(tx, self.id)
+            return deliveries.forms_of(tx, self.id)
 
     def set_forms(self, forms: Forms) -> None:
         """Store the formats and folder of the run's output, for the process that writes it."""
         with self._engine.ledger.write() as tx:
-            delivery.set_forms(tx, self.id, forms)
+            deliveries.set_forms(tx, self.id, forms)
 
     def mark_delivered(self) -> None:
         """Mark the run as delivered, so that `status` shows nothing outstanding.
@@ -378,7 +381,7 @@ class Run(Closing):
         The same input submitted later is answered from the ledger in either case.
         """
         with self._engine.ledger.write() as tx:
-            delivery.mark_delivered(tx, self.id, time.time())
+            deliveries.mark_delivered(tx, self.id, time.time())
 
     # What waits, written once for both kinds of callers ---------------------------------------
 

@@ -20,15 +20,7 @@ from claude_batch.core.errors import InvalidRequestError, MiddlewareError
 from claude_batch.core.events import RequestsQueued, RequestsRetried
 from claude_batch.core.ids import new_request_id
 from claude_batch.core.settings import BatchProcessingMode
-from claude_batch.ledger import (
-    delivery,
-    digests,
-    enqueue,
-    held_requests,
-    queries,
-    retries,
-    token_counts,
-)
+from claude_batch.ledger import deliveries, enqueue, held_requests, queries, reservations, retries
 from claude_batch.ledger.budgets import budgets_of
 from claude_batch.ledger.enqueue import NewRequest, NewRun
 from claude_batch.ledger.retries import Rerun
@@ -39,7 +31,7 @@ from claude_batch.lifecycle.engine import Engine
 from claude_batch.lifecycle.tool_runner import Talk, Workbench
 from claude_batch.money.prices import Prices, prices_of
 from claude_batch.providers.preflight import Preflight
-from claude_batch.providers.rerun import report_rerun
+from claude_batch.providers.reruns import report_rerun
 from claude_batch.wire.bounds import Unbounded
 from claude_batch.wire.caching import CacheMarks
 from claude_batch.wire.encoding import EncodedRequest, LaneHeaders
@@ -242,7 +234,7 @@ class RunWriter:
             )
             if self._known_apart:
                 kept = [(seq, each[2]) for seq, each in enumerate(pending, first) if each[2]]
-                digests.add_digests(tx, kept)
+                held_requests.add_digests(tx, kept)
         self._stored += len(pending)
         if self._on_stored is not None:
             self._on_stored(self._stored)
@@ -302,7 +294,7 @@ class RunWriter:
                 enqueue.declare_budgets(tx, known.id, self.asked)
                 if self._output is not None:
                     # The caller may want the output elsewhere this time.
-                    delivery.set_output(tx, known.id, self._output)
+                    deliveries.set_output(tx, known.id, self._output)
                 self.rerun = retries.rerun(tx, known.id, self._now)
             self.stamp = queries.last_stamp(tx)
         reach(CrashPoint.AFTER_STORED)
@@ -348,7 +340,7 @@ class RunWriter:
             return
         if counted := self._preflight.check(self._count):
             with self.ledger.write() as tx:
-                token_counts.add_token_counts(tx, counted, time.time())
+                reservations.add_token_counts(tx, counted, time.time())
 
     def _spare(self, *, anew: bool) -> None:
         """Find requests that need not be sent, and requests that must wait for the cache.
@@ -359,14 +351,14 @@ class RunWriter:
         ``anew``: requests that were answered before are sent again anyway.
         """
         if self._mode.reuse and not anew:
-            digests.index_answers(self.ledger)
+            held_requests.index_answers(self.ledger)
             with self.ledger.read() as tx:
                 held_requests.take_all_answers(
-                    self.ledger, digests.answered_before(tx, self.run_id)
+                    self.ledger, held_requests.answered_before(tx, self.run_id)
                 )
         if self._mode.dedupe:
             with self.ledger.read() as tx:
-                held_requests.hold_doubles(self.ledger, digests.doubled(tx, self.run_id))
+                held_requests.hold_doubles(self.ledger, held_requests.doubled(tx, self.run_id))
         if self._mode.prime and self._prefixed:
             held_requests.hold_back(self.ledger, self.run_id)
 

@@ -1,4 +1,4 @@
-"""One implementation of waiting for callers with and without an event loop.
+"""Waiting and closing, for callers with and without an event loop.
 
 Code that waits for the engine is written once, as a generator that yields `Pause` and items and
 never waits itself; `step_async` and `step_sync` do the waiting, each in its own way.
@@ -10,7 +10,38 @@ import asyncio
 from collections.abc import AsyncIterator, Generator, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
+
+# Closable -----------------------------------------------------------------------------------------
+
+
+class Closing:
+    """Add ``aclose``, ``with`` and ``async with`` to `close`."""
+
+    def close(self) -> None:
+        """Release the resources."""
+        raise NotImplementedError
+
+    async def aclose(self) -> None:
+        """Run `close` without blocking the event loop."""
+        # A task cancelled just before receives its cancellation in the loop's next iteration.
+        await asyncio.sleep(0)
+        await asyncio.to_thread(self.close)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+
+# Sync bridge --------------------------------------------------------------------------------------
 
 _T = TypeVar("_T")
 

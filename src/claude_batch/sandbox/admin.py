@@ -1,7 +1,12 @@
 """The sandbox's own routes, under `/sandbox`: billing, log, fault plan and clock.
 
+A page in the user's browser can also reach a port of the loopback. It can send simple requests to
+another site, which then carry `Origin`. Or, once its own name resolves to the loopback (DNS
+rebinding), it can call the port as its own site, with its own name in `Host`. So a caller without
+the token must be on this machine, must use a name of the loopback, and must not be a page.
+
 They need no key, are never faulty, and do not appear in the log. They answer only programs of this
-machine: see `claude_batch.sandbox.gate`.
+machine: see `claude_batch.sandbox.admin`.
 
 - `GET /sandbox/healthz`: `{"ok": true, "now": …}`.
 - `GET /sandbox/billing`: a JSON list of every request processed, oldest batch first; with
@@ -14,8 +19,10 @@ machine: see `claude_batch.sandbox.gate`.
 from __future__ import annotations
 
 import asyncio
+import hmac
 from collections import Counter
 from collections.abc import Callable, Iterator
+from ipaddress import IPv6Address, ip_address
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -25,7 +32,6 @@ from starlette.routing import Route
 
 from .api_errors import ApiError, error_body
 from .fault_plan import FaultPlan, PlanError, load_plan
-from .gate import check_caller
 from .http_calls import json_response, stream
 from .results import chunks, usage_of
 from .state import OUTCOMES, Batch
@@ -35,6 +41,51 @@ from .validation import TOO_DEEP
 if TYPE_CHECKING:
     from .service import Sandbox
 
+
+# Gate ---------------------------------------------------------------------------------------------
+
+TOKEN_HEADER = "x-sandbox-token"
+
+
+def check_caller(http: HttpRequest, token: str | None) -> None:
+    """Raise `ApiError` (403) for a caller that may not use the sandbox's own routes."""
+    given = http.headers.get(TOKEN_HEADER)
+    if token and given is not None and hmac.compare_digest(token.encode(), given.encode()):
+        return
+    if "origin" in http.headers or http.headers.get("sec-fetch-site", "none") != "none":
+        raise _refused("not from a page in a browser")
+    if not _is_loopback_name(http.headers.get("host", "")):
+        raise _refused("only by a name of the loopback, such as 127.0.0.1")
+    # None: a Unix socket, or no network at all.
+    if http.client is not None and not _is_loopback(http.client.host):
+        raise _refused("only from the machine that it runs on")
+
+
+def _refused(words: str) -> ApiError:
+    return ApiError(
+        "permission_error",
+        f"the sandbox's own routes can be called {words}, or with its --admin-token in the header "
+        f"{TOKEN_HEADER}",
+    )
+
+
+def _is_loopback_name(host: str) -> bool:
+    name = host.rpartition(":")[0] if host.count(":") == 1 or "]:" in host else host
+    name = name.removeprefix("[").removesuffix("]").lower()
+    return name == "localhost" or _is_loopback(name)
+
+
+def _is_loopback(address: str) -> bool:
+    try:
+        found = ip_address(address)
+    except ValueError:
+        return False
+    if isinstance(found, IPv6Address) and found.ipv4_mapped is not None:
+        found = found.ipv4_mapped
+    return found.is_loopback
+
+
+# Admin --------------------------------------------------------------------------------------------
 
 MAX_ADMIN_BYTES = 8_000_000
 """Maximum body size of these routes, in bytes."""

@@ -1,22 +1,214 @@
-"""Answers of the sandbox's model: deterministic, recognizable by prompt, valid for the schema.
+"""Answers of the sandbox's model or of the user's function, in the turns of a conversation.
+
+It cites the beginning of each, as the API does: by characters of a text, by the first page of a
+PDF, by the first block of a document made of blocks. A system prompt may list fields, each as a
+line of `[[label]] {JSON schema}`; the answer then has such fields, each cited.
+
+Directives may stand anywhere in the messages. `[[sandbox:tools]]` calls each of the client's tools
+once, one per turn (`[[sandbox:tools:all]]`: all in one turn), and then answers with their results.
+`[[sandbox:pause:2]]` pauses twice before the answer. `[[sandbox:invalid:2]]` gives two answers that
+do not match the requested schema. `[[sandbox:window]]` fills the context window. The state is read
+from the messages alone, so equal params have equal answers.
 
 The same params and seed always give the same answer. An answer contains a digest of its prompt, the
 beginning of the prompt and, for Python code, the names that it defines. So a reader of a thousand
 answers can match each to its prompt.
+
+The function is called once for each request, with its decoded params, and returns
+
+- a string: the text of the answer (cut at `max_tokens` as the API would);
+- a list: the content blocks;
+- a mapping with `content` (string or blocks) and, optionally, `stop_reason`, `stop_sequence`,
+  `stop_details` and `usage` (fields that replace the sandbox's own);
+- a mapping with `error` (`type`, `message`, `details`): the request ends errored;
+- `None`: the sandbox's own answer.
+
+An exception ends the request in an `api_error` that names it; the batch continues.
 """
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import re
+import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 from zlib import crc32
 
 import msgspec
 
-from .cited_answers import citations, fields_asked, in_fields
+from .api_errors import ApiError
 from .instances import instance
+from .sandbox_settings import Responder
 from .validation import Block, MessageParam, Params, Request, blocks_of, cites, tools_of
+
+# Cited answers ------------------------------------------------------------------------------------
+
+_FIELD = re.compile(r"^\[\[(\w+)\]\] (\{.*\})$", re.MULTILINE)
+_LONGEST = 60
+
+Citation = dict[str, Any]
+
+
+def citations(messages: list[MessageParam]) -> list[Citation]:
+    """Return one citation of the beginning of each document that allows citations."""
+    found: list[Citation] = []
+    index = 0
+    for message in messages:
+        for block in blocks_of(message):
+            if block.type != "document":
+                continue
+            settings: Any = block.citations or {}
+            if settings.get("enabled"):
+                source: Any = block.source or {}
+                file_id = source.get("file_id")
+                found.append({**_beginning(block), "document_index": index, "file_id": file_id})
+                found[-1]["document_title"] = block.title
+            index += 1
+    return found
+
+
+def _beginning(block: Block) -> Citation:
+    source: Any = block.source or {}
+    kind, data = source.get("type"), source.get("data")
+    if kind == "content":
+        content: Any = source.get("content") or ""
+        text = str(content if isinstance(content, str) else content[0].get("text"))
+        return {
+            "type": "content_block_location",
+            "cited_text": text,
+            "start_block_index": 0,
+            "end_block_index": 1,
+        }
+    if kind == "text":
+        text = str(data or "")[:_LONGEST]
+        return {
+            "type": "char_location",
+            "cited_text": text,
+            "start_char_index": 0,
+            "end_char_index": len(text),
+        }
+    # The sandbox cannot read the text of a page.
+    return {
+        "type": "page_location",
+        "cited_text": f"The first page of {block.title or 'the document'}.",
+        "start_page_number": 1,
+        "end_page_number": 2,
+    }
+
+
+def fields_asked(params: Params) -> list[tuple[str, Any]]:
+    """Return name and schema of each field that the system prompt requests."""
+    if not params.system or b"[[" not in bytes(params.system):
+        return []
+    system: Any = msgspec.json.decode(params.system)
+    blocks = cast(list[dict[str, Any]], [{"text": system}] if isinstance(system, str) else system)
+    text = "\n".join(str(block.get("text", "")) for block in blocks)
+    return [(found[1], msgspec.json.decode(found[2])) for found in _FIELD.finditer(text)]
+
+
+def in_fields(
+    fields: list[tuple[str, Any]], text: str, cited: list[Citation]
+) -> list[dict[str, Any]]:
+    """Return the content of an answer in labelled fields: each value is its own, cited block."""
+    content: list[dict[str, Any]] = []
+    for name, schema in fields:
+        value = instance(schema, text)
+        for each in cast(list[Any], value) if isinstance(value, list) else [value]:
+            written = each if isinstance(each, str) else msgspec.json.encode(each).decode()
+            content.append({"type": "text", "text": f"[[{name}]] "})
+            content.append({"type": "text", "text": written, "citations": cited})
+            content.append({"type": "text", "text": "\n"})
+    return content
+
+
+# Conversation turns -------------------------------------------------------------------------------
+
+TURNS = ("tools", "pause", "invalid", "window")
+"""First words of the directives that control turns."""
+
+_DIRECTIVE = re.compile(rb"\[\[sandbox:(tools|pause|invalid|window)(?::(all|[0-9]{1,3}))?\]\]")
+_MARKS = re.compile(r"\[\[[^\]]*\]\]")
+_WORDS = 16
+"""Words of the first prompt that a tool receives as text input."""
+
+_PAUSED = "Still searching"
+_INVALID = "This is not of the shape that was asked for"
+
+
+def turn(raw: bytes, request: Request, seed: int, *, uses_tools: bool) -> Answer | None:
+    """Return the next turn of a conversation, or `None` if its plain answer is due."""
+    told = {match[1].decode(): match[2] for match in _DIRECTIVE.finditer(raw)}
+    if "pause" in told:
+        done = _said(request.messages, _PAUSED)
+        if done < int(told["pause"] or 1):
+            return _pause(done + 1)
+    if "tools" in told or uses_tools:
+        made = _tools(request, seed, at_once=told.get("tools") == b"all")
+        if made is not None:
+            return made
+    if "invalid" in told:
+        done = _said(request.messages, _INVALID)
+        if done < int(told["invalid"] or 1):
+            return text_content(f"{_INVALID} ({done + 1}).", request.params)
+    if "window" in told:
+        answer = text_content("An answer that fills the window", request.params)
+        answer.stop_reason = "model_context_window_exceeded"
+        return answer
+    return None
+
+
+def _said(messages: list[MessageParam], words: str) -> int:
+    """Count the model's turns that begin with these words."""
+    return sum(
+        message.role == "assistant" and text_of(message).startswith(words) for message in messages
+    )
+
+
+def _pause(number: int) -> Answer:
+    text = f"{_PAUSED} ({number})."
+    return Answer([{"type": "text", "text": text}], "pause_turn", output_tokens=tokens_of(text))
+
+
+def _tools(request: Request, seed: int, *, at_once: bool) -> Answer | None:
+    tools = {
+        tool["name"]: tool["input_schema"]
+        for tool in tools_of(request.params)
+        if "name" in tool and "input_schema" in tool
+    }
+    blocks = [block for message in request.messages for block in blocks_of(message)]
+    called = [block.name for block in blocks if block.type == "tool_use"]
+    left = [name for name in tools if name not in called]
+    if not left:
+        given = [_words(block.content) for block in blocks if block.type == "tool_result"]
+        if not given:
+            return None
+        return text_content("The tools gave: " + "; ".join(given), request.params)
+    prompt = prompt_of(request.messages)
+    subject = " ".join(_MARKS.sub("", text_of(request.messages[0])).split()[:_WORDS])
+    digest = crc32(prompt.encode("utf-8", "surrogatepass"), seed & 0xFFFFFFFF)
+    content: list[dict[str, Any]] = [
+        {
+            "type": "tool_use",
+            "id": f"toolu_{digest:08x}{len(request.messages):04d}{place:02d}",
+            "name": name,
+            "input": instance(tools[name], subject),
+        }
+        for place, name in enumerate(left if at_once else left[:1])
+    ]
+    tokens = tokens_of(msgspec.json.encode(content).decode())
+    return Answer(content, "tool_use", output_tokens=tokens)
+
+
+def _words(content: Any) -> str:
+    if isinstance(content, str):
+        return content
+    return "" if content is None else msgspec.json.encode(content).decode()
+
+
+# Answers ------------------------------------------------------------------------------------------
 
 QUOTED_WORDS = 12
 """Words of the prompt that an answer repeats."""
@@ -216,3 +408,78 @@ def _cut(text: str, tokens: int) -> str:
 
 def _json(value: Any) -> str:
     return msgspec.json.encode(value).decode()
+
+
+# Responders ---------------------------------------------------------------------------------------
+
+
+class ResponderError(ValueError):
+    """`--responder` names an object that cannot be called."""
+
+
+def load_responder(named: str | Responder) -> Responder:
+    """Return the function of `module:function`; the working directory is searched first."""
+    if not isinstance(named, str):
+        return named
+    module_name, _, function_name = named.partition(":")
+    if not module_name or not function_name:
+        raise ResponderError(f"--responder {named!r}: write module:function")
+    if "" not in sys.path and "." not in sys.path:
+        sys.path.insert(0, "")
+    try:
+        found: Any = importlib.import_module(module_name)
+        for part in function_name.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError) as error:
+        raise ResponderError(f"--responder {named!r}: {error}") from error
+    if not callable(found) or inspect.iscoroutinefunction(found):
+        raise ResponderError(f"--responder {named!r} is not a plain function")
+    return cast(Responder, found)
+
+
+def respond(responder: Responder, raw: bytes, params: Params) -> Answer | None:
+    """Return the responder's answer, or `None` for the sandbox's own.
+
+    Raises `ApiError` if the responder fails.
+    """
+    try:
+        given = responder(msgspec.json.decode(raw))
+    except Exception as error:
+        raise ApiError("api_error", f"responder raised {type(error).__name__}: {error}") from error
+    if given is None:
+        return None
+    try:
+        made = _read(given, params)
+        # An answer that cannot be sent must fail now, not in the middle of a results stream.
+        msgspec.json.encode([made.content, made.usage, made.stop_details])
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ApiError("api_error", f"responder gave no answer: {error!r}") from error
+    return made
+
+
+def _read(given: Any, params: Params) -> Answer:
+    if not isinstance(given, Mapping):
+        return _answer(given, params)
+    fields = cast(Mapping[str, Any], given)
+    if "error" in fields:
+        error = cast(Mapping[str, Any], fields["error"])
+        kind, message, details = error.get("type"), error.get("message"), error.get("details")
+        msgspec.json.encode([message, details])
+        raise ApiError(str(kind or "api_error"), message, details=details)
+    made = _answer(fields["content"], params)
+    made.stop_reason = fields.get("stop_reason", made.stop_reason)
+    made.stop_sequence = fields.get("stop_sequence", made.stop_sequence)
+    made.stop_details = fields.get("stop_details")
+    made.usage = dict(fields.get("usage") or {})
+    return made
+
+
+def _answer(content: Any, params: Params) -> Answer:
+    if isinstance(content, str):
+        return text_content(content, params)
+    if not isinstance(content, list):
+        raise TypeError(f"{type(content).__name__} is neither text nor a list of blocks")
+    blocks = cast(list[dict[str, Any]], content)
+    called = "tool_use" in [block["type"] for block in blocks]
+    tokens = tokens_of(msgspec.json.encode(blocks).decode())
+    return Answer(blocks, "tool_use" if called else "end_turn", output_tokens=tokens)

@@ -21,8 +21,7 @@ from .api_errors import ApiError, error_json
 from .fault_plan import Delay, DropAfter, Error, Hang, Html200
 from .http_calls import Call
 from .sandbox_settings import SandboxSettings
-from .service import Sandbox, key_of
-from .uploads import FileCalls
+from .service import FileCalls, Sandbox, key_of
 from .validation import TOO_DEEP
 
 Handler = Callable[[Call], Awaitable[Response]]
@@ -93,7 +92,7 @@ def create_app(settings: SandboxSettings | None = None) -> Starlette:
     """Return a sandbox as an ASGI application.
 
     Raises `claude_batch.sandbox.fault_plan.PlanError` for an invalid fault plan and
-    `claude_batch.sandbox.responders.ResponderError` for an unusable responder.
+    `claude_batch.sandbox.answers.ResponderError` for an unusable responder.
     """
     sandbox = Sandbox(settings or SandboxSettings())
     files = FileCalls(sandbox)

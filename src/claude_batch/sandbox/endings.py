@@ -12,12 +12,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from .answers import Answer, answer, refusal
+from .answers import TURNS, Answer, answer, refusal, respond, turn
 from .api_errors import ApiError, error_named
-from .conversation_turns import TURNS, turn
 from .fault_plan import OUTCOMES, FaultPlan
 from .file_store import FILE_MARK, Files
-from .responders import respond
 from .sandbox_settings import Responder
 from .token_usage import CacheUse, PromptCache, Usage, params_sha256
 from .validation import CallContext, Request, check_params

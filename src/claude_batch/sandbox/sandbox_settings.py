@@ -18,7 +18,7 @@ ORGANIZATION = "5a9db0c5-0000-4000-8000-000000000000"
 """Value of the `anthropic-organization-id` header on every answer."""
 
 Responder = Callable[[dict[str, Any]], Any]
-"""Called with the decoded params of one request; see `claude_batch.sandbox.responders`."""
+"""Called with the decoded params of one request; see `claude_batch.sandbox.answers`."""
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "": 1.0}
 _DURATION = re.compile(r"([0-9]*\.?[0-9]+)\s*(ms|s|m|h|d|)")

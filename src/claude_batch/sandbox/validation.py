@@ -16,7 +16,7 @@ from msgspec import UNSET, Raw
 
 from .api_errors import ApiError
 from .instances import SchemaError, instance
-from .media_tokens import media_tokens, written_size
+from .token_usage import media_tokens, written_size
 
 SAMPLING_FREE_VERSION = "2026-10-21"
 """The `anthropic-version` from which `temperature`, `top_p` and `top_k` are rejected."""

@@ -1,5 +1,17 @@
 """Upper bounds on the tokens of Messages params, which a budget reserves for them.
 
+The API gives the model each page twice: as an image, and as its extracted text
+(https://platform.claude.com/docs/en/build-with-claude/pdf-support: "1,500 to 3,000 tokens per page
+depending on content density", and the image on top of it). The documented figure is typical, not a
+limit, so here it is only the minimum. The text itself is bounded by what the page shows. Text is
+shown by the strings of its content streams, a code in them is a byte or more, and no token is
+shorter than a byte of the text's UTF-8.
+
+pypdf finds the pages, because their content depends on the whole file (inherited resources, object
+streams, shared forms). It runs in a process of its own (`claude_batch.core.limited`), which the
+first PDF starts. Streams are unpacked one by one and within limits. A file that exceeds a limit, or
+cannot be read, has no known bound.
+
 No token is shorter than a byte, so text never has more tokens than bytes. A PDF is bounded by its
 pages and their text (`wire.pdfs`), an image by its pixels, and an uploaded file by what was found
 when it was uploaded. If nothing is known (a URL, an unreadable PDF, the input of a server tool),
@@ -10,15 +22,311 @@ from __future__ import annotations
 
 import base64
 import binascii
+import io
+import logging
+import math
+import re
+import zlib
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from hashlib import sha256
-from typing import Final, Literal, NamedTuple, TypeAlias, cast
+from typing import Any, Final, Literal, NamedTuple, TypeAlias, cast
 
 import msgspec
 
+from claude_batch.core.limited import run_limited
 from claude_batch.wire.media import IMAGE_TYPES, media_of
-from claude_batch.wire.pdfs import pdf_tokens
+
+# Pdfs ---------------------------------------------------------------------------------------------
+
+PAGE_IMAGE_TOKENS: Final = 5_000
+"""Most tokens of the image of one page.
+
+Models with high resolution use at most 4,784 tokens for an image, others at most 1,600
+(https://platform.claude.com/docs/en/build-with-claude/vision)."""
+PAGE_TEXT_TOKENS: Final = 4_500
+"""Fewest tokens that are reserved for the text of a page.
+
+This is the documented 3,000, and half as much again for text outside of content streams (labels of
+images, comments)."""
+
+MOST_UNPACKED: Final = 64_000_000
+"""Most bytes of all unpacked streams together."""
+MOST_OF_A_STREAM: Final = 16_000_000
+"""Most bytes of one unpacked stream."""
+SECONDS: Final = 10.0
+"""Most seconds of processor time for a PDF."""
+_DEEPEST: Final = 20
+"""Deepest nesting of forms."""
+
+_BYTES_PER_UNIT: Final = 3
+"""Most UTF-8 bytes of a UTF-16 unit of text."""
+_BETWEEN: Final = 2
+"""Bytes that an extractor may put between two strings: a space, or a line break."""
+
+_SPECIAL: Final = re.compile(rb"[()]|<(?!<)[^<>()]*>")
+_ESCAPED: Final = re.compile(rb"\\[\s\S]")
+_HEX: Final = re.compile(rb"[0-9A-Fa-f\s]*")
+_DRAWN: Final = re.compile(rb"/([^\s()<>\[\]{}/%]*)\s*Do\b")
+_MARKED: Final = re.compile(rb"/([^\s()<>\[\]{}/%]*)\s*BDC\b")
+_HEX_IN_NAME: Final = re.compile(rb"#([0-9A-Fa-f]{2})")
+_MAPPED: Final = re.compile(rb"<([0-9A-Fa-f\s]+)>")
+_REPLACED: Final = re.compile(rb"/ActualText\s*(?:\((?:[^()\\]|\\[\s\S])*\)|<[0-9A-Fa-f\s]*>)")
+_GLYPH: Final = re.compile(r"/uni((?:[0-9A-Fa-f]{4})+)")
+
+# Any part of a PDF may be invalid, and pypdf then raises whatever its code runs into.
+_UNREADABLE = (
+    *(ArithmeticError, AssertionError, AttributeError, LookupError, NotImplementedError),
+    *(OSError, RecursionError, TypeError, ValueError, zlib.error),
+)
+
+
+class _TooMuch(Exception):
+    """The PDF has more content than is examined."""
+
+
+def pdf_tokens(data: bytes) -> int | None:
+    """Return the most input tokens that a PDF can have; `None` if that is not known.
+
+    It is unknown for a file that is encrypted or unreadable, or has more content than is examined.
+    The file is read in a process with bounded time and memory, because a small file can keep a
+    parser busy for hours.
+    """
+    try:
+        told = run_limited(f"{__name__}:count_tokens", data, seconds=SECONDS)
+    except ValueError:
+        return None
+    return int(told) if told else None
+
+
+def count_tokens(data: bytes) -> bytes:
+    """Return `pdf_tokens` as digits, without process limits; empty for `None`."""
+    found = _tokens_of(data)
+    return b"" if found is None else b"%d" % found
+
+
+def _tokens_of(data: bytes) -> int | None:
+    from pypdf import apply_configuration
+    from pypdf.errors import DependencyError, PyPdfError
+
+    # Its warnings are about repairs, which are irrelevant here.
+    logging.getLogger("pypdf").addHandler(logging.NullHandler())
+    limits = dict.fromkeys(
+        (
+            "zlib_maximum_output_length",
+            "lzw_maximum_output_length",
+            "run_length_maximum_output_length",
+            "brotli_maximum_output_length",
+            "array_based_stream_maximum_output_length",
+        ),
+        MOST_OF_A_STREAM,
+    )
+    try:
+        with apply_configuration(**limits, stream_decoding_work_maximum_length=MOST_UNPACKED):
+            return _Document(data).tokens()
+    except (PyPdfError, DependencyError, _TooMuch, *_UNREADABLE):
+        return None
+
+
+class _Document:
+    """One PDF, unpacked as far as needed."""
+
+    def __init__(self, data: bytes) -> None:
+        from pypdf import PdfReader
+
+        self._data = data
+        self._reader = PdfReader(io.BytesIO(data))
+        self._unpacked = 0
+        # With the objects themselves, so that their `id()` values are not reused.
+        self._forms: dict[tuple[int, int, float], tuple[Any, Any, int]] = {}
+        self._fonts: dict[int, tuple[Any, float]] = {}
+
+    def tokens(self) -> int | None:
+        reader = self._reader
+        if reader.is_encrypted:
+            return None
+        pages = [_dictionary(page) for page in reader.pages]
+        told = _resolved(_dictionary(reader.root_object.get("/Pages")).get("/Count"))
+        count = max(len(pages), told if isinstance(told, int) else 0)
+        if not count:
+            return None
+        texts = (max(PAGE_TEXT_TOKENS, self._page(page)) for page in pages)
+        unseen = count - len(pages)
+        images = count * PAGE_IMAGE_TOKENS
+        return images + sum(texts) + unseen * PAGE_TEXT_TOKENS + self._replacements()
+
+    def _replacements(self) -> int:
+        """Return the UTF-8 bytes of the document structure's replacement texts."""
+        from pypdf.generic import IndirectObject
+
+        reader, total = self._reader, 0
+        holders = sorted({holder for holder, _ in reader.xref_objStm.values()})
+        objects = (_resolved(IndirectObject(holder, 0, reader)) for holder in holders)
+        for source in (self._data, *map(self._unpack, objects)):
+            marks = source.count(b"/ActualText")
+            for found in _REPLACED.finditer(source):
+                total += len(found[0]) * _BYTES_PER_UNIT
+                marks -= 1
+            if marks > 0:
+                raise _TooMuch  # it is in another place
+        return total
+
+    def _page(self, page: dict[str, Any]) -> int:
+        """Return the most UTF-8 bytes of the text that a page shows."""
+        resources = _dictionary(_inherited(page, "/Resources"))
+        contents = _resolved(page.get("/Contents"))
+        parts = _items(contents) or [contents]
+        # The streams of a page are one text: a string may begin in one and end in the next.
+        content = b"\n".join(self._unpack(part) for part in parts if hasattr(part, "get_data"))
+        total = self._shown(content, resources, 3.0, 0)
+        for annotation in _items(page.get("/Annots")):
+            total += self._annotation(_dictionary(annotation))
+        return total
+
+    def _annotation(self, annotation: dict[str, Any]) -> int:
+        """Return the text bytes of a comment or form field: its own texts and its appearance."""
+        total = 0
+        for holder in (annotation, _dictionary(annotation.get("/Parent"))):
+            for name in ("/Contents", "/V", "/RC", "/DV"):
+                total += _length(_resolved(holder.get(name)))
+        for look in _values(annotation.get("/AP")):
+            for appearance in [look] if hasattr(look, "get_data") else _values(look):
+                if hasattr(appearance, "get_data"):
+                    total += self._form(appearance, {}, 3.0, 1)
+        return total
+
+    def _form(self, form: Any, outer: dict[str, Any], factor: float, depth: int) -> int:
+        """Return the text bytes that a form shows each time that it is drawn."""
+        if depth > _DEEPEST:
+            raise _TooMuch
+        resources = _dictionary(form.get("/Resources")) or outer
+        key = (id(form), id(resources), factor)
+        known = self._forms.get(key)
+        if known is None:
+            total = self._shown(self._unpack(form), resources, factor, depth)
+            known = self._forms[key] = (form, resources, total)
+        return known[2]
+
+    def _shown(self, content: bytes, resources: dict[str, Any], factor: float, depth: int) -> int:
+        """Return the text bytes of a content stream; ``factor`` as `_font`, if it names no font."""
+        fonts = [_dictionary(font) for font in _values(resources.get("/Font"))]
+        factor = max([factor if not fonts else 0.0, *(self._font(font) for font in fonts)])
+        codes, strings = _strings(content)
+        total = math.ceil(codes * factor) + strings * _BETWEEN
+        forms = _dictionary(resources.get("/XObject"))
+        for name in _names(_DRAWN, content):
+            form = _resolved(forms.get(name))
+            if hasattr(form, "get_data") and form.get("/Subtype") == "/Form":
+                total += self._form(form, resources, factor, depth + 1)
+        properties = _dictionary(resources.get("/Properties"))
+        for name in _names(_MARKED, content):
+            total += _length(_resolved(_dictionary(properties.get(name)).get("/ActualText")))
+        return total
+
+    def _font(self, font: dict[str, Any]) -> float:
+        """Return the most UTF-8 bytes of text for each byte of a string in this font."""
+        known = self._fonts.get(id(font))
+        if known is None:
+            known = self._fonts[id(font)] = (font, self._look_at_font(font))
+        return known[1]
+
+    def _look_at_font(self, font: dict[str, Any]) -> float:
+        for glyph in _values(font.get("/CharProcs")):
+            if _strings(self._unpack(glyph))[1]:
+                raise _TooMuch  # a glyph that contains text itself
+        encoding = _resolved(font.get("/Encoding"))
+        wide = font.get("/Subtype") == "/Type0" and encoding in ("/Identity-H", "/Identity-V")
+        units = 1
+        to_unicode = _resolved(font.get("/ToUnicode"))
+        if hasattr(to_unicode, "get_data"):
+            # A ligature is one code, and several letters.
+            for mapped in _MAPPED.finditer(self._unpack(to_unicode)):
+                units = max(units, -(-len(mapped[1].strip()) // 4))
+        for glyph in _items(_dictionary(encoding).get("/Differences")):
+            if isinstance(glyph, str):
+                named = _GLYPH.match(glyph)
+                units = max(units, len(named[1]) // 4 if named else glyph.count("_") + 1)
+        return _BYTES_PER_UNIT * units / (2 if wide else 1)
+
+    def _unpack(self, stream: Any) -> bytes:
+        data: bytes = _resolved(stream).get_data()
+        self._unpacked += len(data)
+        if self._unpacked > MOST_UNPACKED:
+            raise _TooMuch
+        return data
+
+
+def _strings(content: bytes) -> tuple[int, int]:
+    """Return the most bytes of the strings in a content stream, and the number of strings.
+
+    Other content that looks like a string (the data of an inline image) is counted too; a string is
+    never left out.
+    """
+    text = _ESCAPED.sub(b"..", content)
+    codes = strings = depth = start = 0
+    for found in _SPECIAL.finditer(text):
+        at, mark = found.start(), found[0]
+        if mark == b"(":
+            if not depth:
+                start = at
+                strings += 1
+            depth += 1
+        elif mark == b")":
+            if depth == 1:
+                codes += at - start - 1
+            depth = max(depth - 1, 0)
+        elif not depth:
+            held = mark[1:-1]
+            strings += 1
+            codes += -(-len(held) // 2) if _HEX.fullmatch(held) else len(held)
+    if depth:
+        codes += len(text) - start
+    return codes, strings
+
+
+def _names(pattern: re.Pattern[bytes], content: bytes) -> Iterator[str]:
+    for found in pattern.finditer(content):
+        name = _HEX_IN_NAME.sub(lambda code: bytes([int(code[1], 16)]), found[1])
+        yield "/" + name.decode("utf-8", "replace")
+
+
+def _resolved(given: Any) -> Any:
+    """Return the object of a reference, or the value itself if it is no reference."""
+    return given.get_object() if hasattr(given, "get_object") else given
+
+
+def _dictionary(given: Any) -> dict[str, Any]:
+    """Return a dictionary, or a stream's; empty if there is none."""
+    found = _resolved(given)
+    return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
+
+
+def _items(given: Any) -> list[Any]:
+    found = _resolved(given)
+    return [_resolved(each) for each in cast("list[Any]", found)] if isinstance(found, list) else []
+
+
+def _values(given: Any) -> list[Any]:
+    return [_resolved(each) for each in _dictionary(given).values()]
+
+
+def _inherited(page: dict[str, Any], name: str) -> Any:
+    """Return an attribute of a page, or of the nearest node above it."""
+    for _ in range(_DEEPEST):
+        if name in page:
+            return page[name]
+        page = _dictionary(page.get("/Parent"))
+    return None
+
+
+def _length(text: object) -> int:
+    """Return the UTF-8 bytes of a text; 0 for other values."""
+    if isinstance(text, bytes):
+        return len(text) * _BYTES_PER_UNIT
+    return len(text.encode("utf-8", "replace")) if isinstance(text, str) else 0
+
+
+# Bounds -------------------------------------------------------------------------------------------
 
 LONGEST_WINDOW: Final = 1_000_000
 """Tokens of the longest context window of any model ("Context windows")."""

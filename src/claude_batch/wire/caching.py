@@ -1,5 +1,8 @@
 """The prompt cache: find the prefixes that requests of a run share, and mark them if that pays.
 
+Two requests of one shape differ only in their texts. So if the API accepts one of them, it accepts
+the model, the tools and the schema of all.
+
 The API caches the content before a mark: tools, then the system prompt, then the messages. A write
 that lives for an hour costs twice the price of the tokens, and a read a tenth. Within batches 30 to
 98 % of the reads hit; each miss writes again. So n uses of a prefix cost n unmarked, and marked 2 +
@@ -12,14 +15,130 @@ Source: https://platform.claude.com/docs/en/build-with-claude/prompt-caching and
 from __future__ import annotations
 
 import hashlib
-from typing import NamedTuple
+from collections.abc import Iterator
+from typing import Any, NamedTuple, cast
 
 import msgspec
 
 from claude_batch.core.settings import BatchProcessingMode
 from claude_batch.wire.encoding import ITEM_OVERHEAD, EncodedRequest
 from claude_batch.wire.limits import MAX_BODY_BYTES, MAX_CACHE_POINTS, least_cached_tokens
-from claude_batch.wire.shapes import decode_fields, model_of, shape_digest
+
+# Shapes -------------------------------------------------------------------------------------------
+
+_OF_ONE = frozenset(
+    ("messages", "system", "max_tokens", "metadata", "stop_sequences", "user_profile_id")
+)
+"""Fields that belong to one request: texts and numbers, of which the API accepts any."""
+
+_COUNTED = frozenset(
+    (
+        "billing_policy",
+        "cache_control",
+        "compaction",
+        "context_management",
+        "mcp_servers",
+        "messages",
+        "model",
+        "output_config",
+        "system",
+        "thinking",
+        "tool_choice",
+        "tools",
+    )
+)
+"""Fields of ``count_tokens``: `MessageCountTokensParams` and its beta twin in anthropic 2.11."""
+
+_decode = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+
+
+class _Model(msgspec.Struct):
+    model: str
+
+
+_decode_model = msgspec.json.Decoder(_Model).decode
+
+
+def model_of(params: bytes) -> str:
+    """Return the model that encoded params name."""
+    return _decode_model(params).model
+
+
+def decode_fields(params: bytes) -> dict[str, msgspec.Raw]:
+    """Return the fields of encoded params, with their values as bytes."""
+    return _decode(params)
+
+
+def shape_digest(request: EncodedRequest, fields: dict[str, msgspec.Raw]) -> bytes:
+    """Return 16 bytes that are equal for all requests of a shape.
+
+    ``fields`` are those of the request's params. The digest covers the headers, the model, the
+    tools, the output format and every other field that is not the request's own text.
+    """
+    digest = hashlib.blake2b(repr(request.headers).encode(), digest_size=16)
+    for name, value in fields.items():
+        if name not in _OF_ONE:
+            digest.update(b"\0%b\0" % name.encode("utf-8", "surrogatepass"))
+            digest.update(value)
+    return digest.digest()
+
+
+def counted_params(params: bytes) -> bytes:
+    """Return the fields of the params that ``count_tokens`` accepts."""
+    fields = decode_fields(params)
+    return msgspec.json.encode({name: fields[name] for name in fields if name in _COUNTED})
+
+
+# Prefixes -----------------------------------------------------------------------------------------
+
+_MARK = "cache_control"
+
+
+class MarkedPrefix(NamedTuple):
+    """The longest marked prefix."""
+
+    digest: bytes
+    """Equal for equal prefixes."""
+    size: int
+    """Bytes of its JSON."""
+    hour: bool
+    """Whether any mark asks for an hour instead of five minutes."""
+
+
+def marked_prefix(params: bytes) -> MarkedPrefix | None:
+    """Return the longest prefix of encoded params with a ``cache_control`` mark, or `None`."""
+    if b'"cache_control"' not in params:
+        return None  # quotes inside texts are escaped
+    read = cast("dict[str, Any]", msgspec.json.decode(params))
+    parts = list(_parts(read))
+    marks = [(at, part[_MARK]) for at, part in enumerate(parts) if part.get(_MARK)]
+    if read.get(_MARK):
+        marks.append((len(parts) - 1, read[_MARK]))
+    if not marks:
+        return None
+    last = max(at for at, _ in marks)
+    encoded = msgspec.json.encode([read.get("model"), parts[: last + 1]])
+    hour = any(isinstance(mark, dict) and "1h" in mark.values() for _, mark in marks)
+    return MarkedPrefix(hashlib.blake2b(encoded, digest_size=16).digest(), len(encoded), hour)
+
+
+def _parts(params: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield tools, system and content blocks in the order of the prefix."""
+    yield from params.get("tools") or ()
+    yield from _blocks(params.get("system"))
+    for message in params.get("messages") or ():
+        yield from ({"role": message.get("role"), **each} for each in _blocks(message["content"]))
+
+
+def _blocks(content: Any) -> Iterator[dict[str, Any]]:
+    if isinstance(content, str):
+        yield {"type": "text", "text": content}
+    elif isinstance(content, list):
+        yield from (cast("dict[str, Any]", each) for each in cast("list[object]", content)
+                    if isinstance(each, dict))  # fmt: skip
+
+
+# Caching ------------------------------------------------------------------------------------------
 
 PAYS_AFTER = 6
 """Number of uses of a prefix after which the next ones are marked."""

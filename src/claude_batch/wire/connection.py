@@ -24,8 +24,8 @@ from urllib.request import getproxies, proxy_bypass
 import httpx2
 
 from claude_batch._version import __version__
+from claude_batch.wire.inbound import Redaction, without_userinfo
 from claude_batch.wire.limits import API_VERSION
-from claude_batch.wire.redaction import Redaction, without_userinfo
 
 _log = logging.getLogger(__name__)
 

@@ -21,7 +21,7 @@ import msgspec
 
 from claude_batch.core.outcome import Disposition, Outcome, Standing, next_step
 from claude_batch.core.states import RequestState, Stop
-from claude_batch.wire.schema_safety import UnusableSchema, validator_of
+from claude_batch.wire.schemas import UnusableSchema, validator_of
 
 _MOST_PROBLEMS = 5
 

@@ -17,8 +17,13 @@ import msgspec
 
 from claude_batch.core.errors import HaltReason
 from claude_batch.core.outcome import Disposition
-from claude_batch.wire.inbound import LONGEST_ID, header_word, mapping_or_none, retry_after
-from claude_batch.wire.redaction import Redaction
+from claude_batch.wire.inbound import (
+    LONGEST_ID,
+    Redaction,
+    header_word,
+    mapping_or_none,
+    retry_after,
+)
 
 
 class SendVerdict(Enum):
