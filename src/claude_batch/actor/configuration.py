@@ -35,7 +35,7 @@ from claude_batch.core.settings import BatchProcessingMode
 from claude_batch.wire.limits import CAPABILITIES
 from claude_batch.wire.schemas import close_objects, schema_fault
 
-# Yaml writer --------------------------------------------------------------------------------------
+# YAML writer --------------------------------------------------------------------------------------
 
 
 class Dumper(yaml.SafeDumper):
@@ -54,7 +54,7 @@ def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
 Dumper.add_representer(str, _represent_text)
 
 
-# Keys ---------------------------------------------------------------------------------------------
+# Keys of the YAML ---------------------------------------------------------------------------------
 
 _HOISTED = (
     *("description", "system_prompt", "options", "response_format", "batch_processing"),

@@ -1,17 +1,14 @@
 """`Document`: a document of a request; a DOCX, which the API rejects, becomes Markdown.
 
-A model cites the text that it received, so tags would appear in its citations. Bold and italics are
-left out for the same reason, and only the bars of tables are escaped: a citation quotes the
-document's own text.
-
-No library is used, because the text is part of a request's identity. A release with different
-spacing would make every run with a DOCX a new run, which is paid for again.
-
-A large DOCX is converted in a separate process with limits on time and memory.
-
 A file is read when its request is encoded. A file that many requests share is read once as long as
 it does not change. Documents travel inline in the request, unless the encoder's caller replaces a
 large one by the id of an uploaded file.
+
+The Markdown of a DOCX has no tags, no bold and no italics, and only the bars of its tables are
+escaped, because a model cites the text that it received. No library makes it, because the text is
+part of a request's identity: a release with different spacing would make every run with a DOCX a
+new run, which is paid for again. A large DOCX is converted in a separate process with limits on
+time and memory.
 """
 
 from __future__ import annotations
@@ -32,7 +29,7 @@ from claude_batch.core.limited import run_limited
 from claude_batch.wire.limits import max_pdf_pages
 from claude_batch.wire.media import DOCX, Media, media_of, unpacked_size
 
-# Markdown -----------------------------------------------------------------------------------------
+# Markdown of a DOCX -------------------------------------------------------------------------------
 
 _HEADINGS = {f"h{level}": f"{'#' * level} " for level in range(1, 7)}
 _VOID = ("br", "hr", "img", "wbr")
@@ -185,7 +182,7 @@ def _span(cell: _Node, name: str) -> int:
     return min(max(int(written), 1), _WIDEST) if written.isascii() and written.isdigit() else 1
 
 
-# Office -------------------------------------------------------------------------------------------
+# DOCX ---------------------------------------------------------------------------------------------
 
 CHEAP = 200_000
 """Unpacked bytes up to which a DOCX is converted in this process; it takes a second at most."""

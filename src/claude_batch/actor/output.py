@@ -1,11 +1,12 @@
 """`OutputFormat`: the type of the answers, as a JSON schema and a parser, or as labelled fields.
 
-Each field is a line of ``[[name]] value``. The text after a label belongs to its field, and so do
-the citations of the blocks that contain the text.
-
 Any type that Pydantic can validate works: a model, a dataclass, ``list[Invoice]``.
 `anthropic.transform_schema` describes in words what the API's schemas do not support (bounds,
 patterns of a model's own). The parser checks it when the answer is read.
+
+The API rejects a schema together with citations, so an answer with both is written as labelled
+fields: each is a line of ``[[name]] value``. The text after a label belongs to its field, and so do
+the citations of the blocks that contain the text.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from claude_batch.core.errors import InvalidRequestError
 from claude_batch.wire.messages import citations_of_block
 from claude_batch.wire.schemas import schema_fault
 
-# Labels -------------------------------------------------------------------------------------------
+# Labelled fields ----------------------------------------------------------------------------------
 
 _LABEL = re.compile(r"\[\[([A-Za-z_][A-Za-z0-9_]*)\]\]")
 _SCALARS = frozenset(("string", "integer", "number", "boolean", "null"))

@@ -142,7 +142,7 @@ def pretty(line: bytes) -> bytes:
     return msgspec.json.format(line) + b"\n"
 
 
-# Outputs ------------------------------------------------------------------------------------------
+# The output file ----------------------------------------------------------------------------------
 
 CHUNK_BYTES = 1 << 20
 """Bytes of lines that are written at once."""
@@ -351,7 +351,7 @@ def usual_mode() -> int:
     return 0o666 & ~umask
 
 
-# Folders ------------------------------------------------------------------------------------------
+# Results as a folder ------------------------------------------------------------------------------
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 _REPEATED = re.compile(r"-{2,}")

@@ -200,7 +200,7 @@ def _after_fork() -> None:
 os.register_at_fork(after_in_child=_after_fork)
 
 
-# In the process itself ------------------------------------------------------------------------
+# In the process itself ----------------------------------------------------------------------------
 
 
 def _serve(source: IO[bytes], sink: IO[bytes]) -> None:

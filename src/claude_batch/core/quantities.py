@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal, InvalidOperation
 from typing import Final
 
-# Plurals ------------------------------------------------------------------------------------------
+# Counted nouns ------------------------------------------------------------------------------------
 
 
 def count_of(count: int, noun: str, plural: str | None = None) -> str:
@@ -144,7 +144,7 @@ def format_deadline(value: float | datetime) -> str:
     return value.isoformat() if isinstance(value, datetime) else format_duration(value)
 
 
-# Dollars ------------------------------------------------------------------------------------------
+# Amounts of money ---------------------------------------------------------------------------------
 
 _NANO_DIGITS: Final = 9
 MOST_USD: Final = 1_000_000_000

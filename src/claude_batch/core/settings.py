@@ -1,7 +1,5 @@
 """The table of settings: each one's type, default, scope, environment variable, flag and help.
 
-The fields are in `claude_batch.core.settings`, so that type checkers see the type of each value.
-
 A setting is declared here, and as a keyword for type checkers in
 `claude_batch.providers.keywords`. The command line, the environment, an actor's YAML and
 ``docs/reference/settings.md`` are derived from `SETTINGS`.
@@ -44,7 +42,7 @@ from claude_batch.core.quantities import (
     usd,
 )
 
-# Setting ------------------------------------------------------------------------------------------
+# One setting --------------------------------------------------------------------------------------
 
 ENVIRONMENT_PREFIX = "CLAUDE_BATCH_"
 
@@ -205,7 +203,7 @@ def from_environment(name: str, environ: Mapping[str, str] | None = None) -> str
     return value or None
 
 
-# Settings -----------------------------------------------------------------------------------------
+# The settings -------------------------------------------------------------------------------------
 
 Duration = Annotated[
     float,

@@ -320,7 +320,7 @@ async def _is_done(future: Future[Answer], seconds: float | None) -> bool:
     return True
 
 
-# Sdk clients --------------------------------------------------------------------------------------
+# SDK clients --------------------------------------------------------------------------------------
 
 
 def async_client(provider: BatchCaller, *, owns: bool) -> anthropic.AsyncAnthropic:

@@ -93,7 +93,7 @@ def amounts(tx: Connection, run_id: str | None, actor: str) -> dict[BudgetScope,
     return {row.scope: row.amount for row in _rows(tx, run_id, actor)}
 
 
-# Sums ------------------------------------------------------------------------------------------
+# Sums ---------------------------------------------------------------------------------------------
 
 
 def _stand(tx: Connection, row: Record, day: int) -> Budget:

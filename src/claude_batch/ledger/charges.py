@@ -105,7 +105,7 @@ def _insert(tx: Connection, sums: Any) -> None:
     )
 
 
-# Batches ----------------------------------------------------------------------------------------
+# Batches ------------------------------------------------------------------------------------------
 
 
 def _members(batch_id: int) -> Any:
@@ -279,7 +279,7 @@ def leave_in_doubt(tx: Connection, batch_id: int) -> None:
     )
 
 
-# Answers that are priced later ------------------------------------------------------------------
+# Answers that are priced later --------------------------------------------------------------------
 
 _ANSWER = (
     results.c.request_seq == bindparam("of_seq"),
@@ -323,7 +323,7 @@ def price(tx: Connection, priced: Sequence[tuple[int, int, int]]) -> None:
         )
 
 
-# Live calls -------------------------------------------------------------------------------------
+# Live calls ---------------------------------------------------------------------------------------
 
 
 def _reserve_of(seq: int) -> Any:
@@ -369,7 +369,7 @@ def lose_calls(tx: Connection, seqs: Sequence[int]) -> None:
             settle_call(tx, batch_id, seq, cost=None, answered=False, lost=True)
 
 
-# What was sent before its budget ----------------------------------------------------------------
+# What was sent before its budget ------------------------------------------------------------------
 
 
 def uncounted(tx: Connection, of: ColumnElement[bool]) -> list[tuple[int, str]]:

@@ -62,7 +62,7 @@ class ToolResult(NamedTuple):
     is_error: bool
 
 
-# What an answer asks for ----------------------------------------------------------------------
+# What an answer asks for --------------------------------------------------------------------------
 
 
 def is_usable(answer: Any = results) -> Any:
@@ -80,7 +80,7 @@ def of_this_turn(answer: Any = results) -> Any:
     return answer.c.sending > func.coalesce(consumed, -1)
 
 
-# What is between two turns --------------------------------------------------------------------
+# What is between two turns ------------------------------------------------------------------------
 
 
 def is_continuing(tx: Connection, workspace_id: int) -> bool:
@@ -240,7 +240,7 @@ def stop(tx: Connection, seq: int, sending: int, why: Stop, note: str) -> None:
         )
 
 
-# Calls of tools -------------------------------------------------------------------------------
+# Calls of tools -----------------------------------------------------------------------------------
 
 
 def calls_of(tx: Connection, seq: int, sending: int) -> dict[str, Record]:

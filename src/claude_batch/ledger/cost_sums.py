@@ -343,7 +343,7 @@ def params_at(tx: Connection, run_id: str, positions: Sequence[int]) -> list[byt
     )
 
 
-# Event sums ---------------------------------------------------------------------------------------
+# Sums for events ----------------------------------------------------------------------------------
 
 BEGINNING = 200
 """Bytes of a request's params that are read: enough for the model, which comes first."""

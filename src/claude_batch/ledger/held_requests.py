@@ -1,7 +1,6 @@
-"""Equal requests are found by digests; held requests wait for the answer or turn of another.
+"""Held requests, which wait for another's answer or turn, and the digests that find equal requests.
 
-Digests are kept only for runs and calls that ask for them. A ledger without reuse of answers has
-none.
+Digests are kept only for runs and calls that ask for them.
 
 A double (duplicate request) is never sent. It ends with the other request, with the same answer, at
 no cost. Whatever happens to the other request, a held request goes on, because only the other's

@@ -1,7 +1,7 @@
 """Lock files beside a ledger: of leaders and of processes, accessible to no other user.
 
-The operating system frees a lock when its holder dies, whatever the cause. A free lock therefore
-proves that no caller waits in that process any more.
+The operating system frees a lock when its holder dies, whatever the cause. A free lock of a
+process therefore proves that no caller waits in that process any more.
 """
 
 from __future__ import annotations

@@ -151,7 +151,7 @@ def put_call_reserves(tx: Connection, reserves: Sequence[tuple[int, int]]) -> No
         tx.execute(_PUT_ANEW, [{"of_seq": seq, "of_reserve": amount} for seq, amount in reserves])
 
 
-# What waits ------------------------------------------------------------------------------------
+# What waits ---------------------------------------------------------------------------------------
 
 
 class Waiting(NamedTuple):

@@ -60,7 +60,7 @@ def is_double() -> Condition:
     return exists().where(doubles.c.request_seq == requests.c.seq)
 
 
-# What follows an outcome ------------------------------------------------------------------------
+# What follows an outcome --------------------------------------------------------------------------
 
 _run = runs.alias("run")
 # An alias: conditions of callers have subqueries of `runs` of their own.
@@ -212,7 +212,7 @@ def reject(tx: Connection, seq: int, *, posts: int) -> int:
     return sending
 
 
-# The queue and batches --------------------------------------------------------------------------
+# The queue and batches ----------------------------------------------------------------------------
 
 
 def pack(tx: Connection, which: Condition, batch_id: int) -> int:
@@ -251,7 +251,7 @@ def adopt(tx: Connection, seq: int, batch_id: int, *, sendings: int) -> None:
     _change(tx, which, batch_id=batch_id, sendings=sendings, **packed)
 
 
-# Waiting for other requests ---------------------------------------------------------------------
+# Waiting for other requests -----------------------------------------------------------------------
 
 
 def hold(tx: Connection, which: Condition) -> int:
@@ -282,7 +282,7 @@ def copy_answer(tx: Connection, which: Condition, original: FromClause) -> int:
     )
 
 
-# Ends without an answer -------------------------------------------------------------------------
+# Ends without an answer ---------------------------------------------------------------------------
 
 
 def cancel(tx: Connection, which: Condition, *, by_caller: bool = False) -> int:
@@ -330,7 +330,7 @@ def ask_again(
     )
 
 
-# Conversations ----------------------------------------------------------------------------------
+# Conversations ------------------------------------------------------------------------------------
 
 
 def queue_turn(tx: Connection, seq: int, *, size: int, due: float) -> None:
@@ -385,7 +385,7 @@ def stop_conversation(tx: Connection, seq: int, sending: int) -> int:
     return _change(tx, stands_at(seq, sending), state=RequestState.STOPPED, finished=at)
 
 
-# Live calls -------------------------------------------------------------------------------------
+# Live calls ---------------------------------------------------------------------------------------
 
 
 def choose_live(tx: Connection, which: Condition) -> int:

@@ -1,11 +1,8 @@
 """Transactions of unknown sendings, and late answers to requests that left one undecided.
 
-The first POST of a request may still be answered after the request was sent again on order, or
-given up. `former_members` records which request left which batch, so that a late line finds its
-request.
-
-An *unknown* batch keeps its requests until its outcome is decided. `former_members` records
-requests that leave it on the user's order, so that a late line still finds its request.
+An *unknown* batch keeps its requests until its outcome is decided. Its POST may still be answered
+after a request left it, because the user had the request sent again or given up. `former_members`
+records which request left which batch, so that a late line finds its request.
 """
 
 from __future__ import annotations

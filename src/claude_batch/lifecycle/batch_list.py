@@ -12,7 +12,7 @@ from claude_batch.wire.batches_client import ApiError, BatchesClient, RemoteBatc
 from claude_batch.wire.encoding import parse_custom_id
 from claude_batch.wire.messages import UnreadableLine, decode_line
 
-# Proof --------------------------------------------------------------------------------------------
+# Proof of ownership -------------------------------------------------------------------------------
 
 FOREIGN_LINES = 1000
 """Number of foreign lines after which a batch counts as foreign without further reading."""

@@ -5,8 +5,8 @@ the API. Batches that the ledger lacks, and whose results have its incarnation, 
 one of them is processing or unreadable, nothing is sent, because it may hold the answers to
 requests that wait here.
 
-It costs nothing and needs no leader lock. Lines are stored idempotently, and one transaction fills
-each batch from the states at that time.
+Fetching the results of a run's batches again costs nothing and needs no leader lock. Lines are
+stored idempotently, and one transaction fills each batch from the states at that time.
 """
 
 from __future__ import annotations
@@ -248,7 +248,7 @@ class _Recovery:
         self.found.done = True
 
 
-# Refetch ------------------------------------------------------------------------------------------
+# Missing results ----------------------------------------------------------------------------------
 
 _KEPT = "What was found until then is kept, and nothing was sent"
 

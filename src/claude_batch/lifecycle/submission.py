@@ -1,12 +1,13 @@
 """Submission: list, intend, send with the tail held back, and judge the answer or refusal.
 
-A request that the API names fails alone. If it names none, the batch is split in two. A half that
-is accepted proves that the account and the connection work, so the fault is in the other half. If
-both halves are refused alike, the requests are not at fault, and sending halts.
-
 A POST without its last two bytes cannot have been accepted. So every failure before they are sent
 is a definite no. A batch can become *unknown* only between ``armed`` and an understood answer, and
 an unknown batch is never sent again automatically.
+
+If the API rejects a batch and names a request, that request fails alone. If it names none, the
+batch is split in two. A half that is accepted proves that the account and the connection work, so
+the fault is in the other half. If both halves are refused alike, the requests are not at fault, and
+sending halts.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ from claude_batch.wire.error_table import ApiFault, SendVerdict
 from claude_batch.wire.messages import errored_line
 from claude_batch.wire.retry_policy import SENDING, STORING, next_check
 
-# Until stored -------------------------------------------------------------------------------------
+# Storing in spite of the disk ---------------------------------------------------------------------
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")

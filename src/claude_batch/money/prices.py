@@ -4,7 +4,7 @@ Prices are **femto-dollars** (10⁻¹⁵ USD) per token, so that half of $0.0125
 times 1.1, is still an integer. The cost of one answer is rounded once, to **nano-dollars** (10⁻⁹
 USD), with halves rounded up.
 
-::
+A price file of the user's own is JSON or YAML::
 
     claude-haiku-4-5:        # a model's name; also matches the name with a date appended
       input: 0.8             # dollars per million tokens, live; token prices halve in a batch
@@ -198,7 +198,7 @@ class Tariff:
         return -(-(tokens + searches * self.search) // _FEMTO_PER_NANO)
 
 
-# Price file ---------------------------------------------------------------------------------------
+# The user's price file ----------------------------------------------------------------------------
 
 _TOKENS = ("input", "output", "cache_read", "cache_write_5m", "cache_write_1h")
 _NEEDED = ("input", "output")

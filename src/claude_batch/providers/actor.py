@@ -57,7 +57,7 @@ class RunContext:
             run.close()
 
 
-# Actor --------------------------------------------------------------------------------------------
+# The actor ----------------------------------------------------------------------------------------
 
 _SHAPES_KEPT = 64
 """Number of output formats per actor whose encoding is cached."""

@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from langchain_anthropic import ChatAnthropic
 
 
-# Batch --------------------------------------------------------------------------------------------
+# The provider -------------------------------------------------------------------------------------
 
 _Requests = Iterable[str | ActorRequest] | AsyncIterable[str | ActorRequest]
 
@@ -672,7 +672,7 @@ def _told(caller: Future[Answer]) -> Generator[None]:
             caller.set_exception(error)
 
 
-# Open run -----------------------------------------------------------------------------------------
+# Runs by their id ---------------------------------------------------------------------------------
 
 
 def open_run(run_id: str, *, ledger: str | os.PathLike[str] | None = None, **settings: Any) -> Run:

@@ -1,6 +1,6 @@
 """Upload a document that many requests or calls share once, and refer to it by file id.
 
-The number of uses cannot be known beforehand, because requests are read as a stream. So uses are
+The number of a document's uses cannot be known beforehand, because requests are read as a stream. So uses are
 counted, and the rule asks whether one more repetition would be too much.
 """
 

@@ -30,7 +30,7 @@ from claude_batch.lifecycle.engine import Engine
 from claude_batch.providers.sync_bridge import Closing
 from claude_batch.wire.batches_client import ApiError, Unreachable
 
-# Prune --------------------------------------------------------------------------------------------
+# Pruning ------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,7 +143,7 @@ def _delete_files(engine: Engine, door: Callable[[], Door]) -> tuple[int, int, s
     )
 
 
-# Entrance -----------------------------------------------------------------------------------------
+# Access to the engine -----------------------------------------------------------------------------
 
 _entrances: weakref.WeakSet[Entrance] = weakref.WeakSet()
 
@@ -290,7 +290,7 @@ def _after_fork() -> None:
 os.register_at_fork(after_in_child=_after_fork)
 
 
-# Open ledger --------------------------------------------------------------------------------------
+# Operations of a provider with a ledger -----------------------------------------------------------
 
 
 class Opened(Closing):

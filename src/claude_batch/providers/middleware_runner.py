@@ -1,6 +1,6 @@
 """Call middleware: plain methods on threads, ``async def`` methods on the caller's event loop.
 
-No library's pool fits. asyncio joins its threads when the process ends, so a function that never
+No library's thread pool fits. asyncio joins its threads when the process ends, so a function that never
 returns would keep the process alive. anyio's threads belong to one event loop. Both count the time
 in the queue as time of the function.
 
@@ -29,7 +29,7 @@ from claude_batch.actor.response import ActorResponse, ActorResult
 from claude_batch.core.errors import InvalidRequestError, MiddlewareError
 from claude_batch.lifecycle.event_loop_thread import SharedEventLoop, wait_for
 
-# Worker pool --------------------------------------------------------------------------------------
+# Threads ------------------------------------------------------------------------------------------
 
 _T = TypeVar("_T")
 _R = TypeVar("_R")

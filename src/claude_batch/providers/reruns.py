@@ -16,7 +16,7 @@ from claude_batch.ledger.retries import ON_ORDER, Rerun, Retried
 from claude_batch.ledger.store import Ledger
 from claude_batch.lifecycle.recovery import Refetched
 
-# Rerun --------------------------------------------------------------------------------------------
+# Reruns -------------------------------------------------------------------------------------------
 
 _log = logging.getLogger(__name__)
 
@@ -84,7 +84,7 @@ def _minute(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M")
 
 
-# Retry failed -------------------------------------------------------------------------------------
+# Retries ------------------------------------------------------------------------------------------
 
 _TYPE = "type="
 _MISSING = "missing"

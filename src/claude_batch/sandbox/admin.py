@@ -1,12 +1,10 @@
 """The sandbox's own routes, under `/sandbox`: billing, log, fault plan and clock.
 
-A page in the user's browser can also reach a port of the loopback. It can send simple requests to
-another site, which then carry `Origin`. Or, once its own name resolves to the loopback (DNS
-rebinding), it can call the port as its own site, with its own name in `Host`. So a caller without
-the token must be on this machine, must use a name of the loopback, and must not be a page.
-
 They need no key, are never faulty, and do not appear in the log. They answer only programs of this
-machine: see `claude_batch.sandbox.admin`.
+machine. A page in the user's browser can also reach a port of the loopback: it can send simple
+requests to another site, which then carry `Origin`, or, once its own name resolves to the loopback
+(DNS rebinding), it can call the port as its own site, with its own name in `Host`. So a caller
+without the token must be on this machine, must use a name of the loopback, and must not be a page.
 
 - `GET /sandbox/healthz`: `{"ok": true, "now": …}`.
 - `GET /sandbox/billing`: a JSON list of every request processed, oldest batch first; with
@@ -42,7 +40,7 @@ if TYPE_CHECKING:
     from .service import Sandbox
 
 
-# Gate ---------------------------------------------------------------------------------------------
+# Access control -----------------------------------------------------------------------------------
 
 TOKEN_HEADER = "x-sandbox-token"
 

@@ -3,7 +3,7 @@
 Directives may stand anywhere in the params' text: `[[sandbox:OUTCOME]]`, with OUTCOME `errored`,
 `errored:TYPE` (also `errored:download_timeout`), `expired`, `canceled` or `refused`. With `:once`
 at the end, they apply only the first time that equal params are processed. Directives about turns
-are in `.conversation_turns`. An ending is stored only if it is not the ordinary success, so a
+are in `.answers`. An ending is stored only if it is not the ordinary success, so a
 large batch of ordinary requests needs little memory.
 """
 

@@ -1,10 +1,11 @@
 """One API call from first to last byte: the caller, the response headers, and the faults.
 
-Source: https://platform.claude.com/docs/en/build-with-claude/streaming
-
 Faults happen here, around the handlers, which do not handle them. A dropped connection is a real
 one: the server's protocol puts its transport into the call's scope (see `server`), and the fault
 aborts it. So the client sees a reset or a closed socket, not an HTTP response.
+
+A live message is streamed in the order and shapes of
+https://platform.claude.com/docs/en/build-with-claude/streaming
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ from .fault_plan import (
 from .results import with_unknown_fields
 from .sandbox_settings import ORGANIZATION
 
-# Sse ----------------------------------------------------------------------------------------------
+# Server-sent events -------------------------------------------------------------------------------
 
 PIECE = 24
 """Characters of text or JSON in one delta."""

@@ -1,12 +1,11 @@
 """Token counts that the sandbox bills, with a prompt cache that hits when it can.
 
-An image has a token for each patch of 28 by 28 pixels, 1,568 at most. Each page of a PDF counts as
-such an image plus its text. The sandbox reads the size of PNG and GIF images; others cost nothing
-here.
-
 Rule: one token for each four bytes of the JSON of messages, system and tools, rounded up. The part
 before a `cache_control` mark counts as written to or read from the cache, by the bytes of its
-compact JSON. Images and PDFs count by their pixels and pages, and are never in the cache.
+compact JSON. Images and PDFs count by their pixels and pages, and are never in the cache. An
+image has a token for each patch of 28 by 28 pixels, 1,568 at most. Each page of a PDF counts as
+such an image plus its text. The sandbox reads the size of PNG and GIF images; others cost nothing
+here.
 """
 
 from __future__ import annotations

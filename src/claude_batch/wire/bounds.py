@@ -1,6 +1,11 @@
 """Upper bounds on the tokens of Messages params, which a budget reserves for them.
 
-The API gives the model each page twice: as an image, and as its extracted text
+No token is shorter than a byte, so text never has more tokens than bytes. A PDF is bounded by its
+pages and their text, an image by its pixels, and an uploaded file by what was found when it was
+uploaded. If nothing is known (a URL, an unreadable PDF, the input of a server tool), the bound is
+the longest context window: the API refuses anything longer, and bills nothing.
+
+The API gives the model each page of a PDF twice: as an image, and as its extracted text
 (https://platform.claude.com/docs/en/build-with-claude/pdf-support: "1,500 to 3,000 tokens per page
 depending on content density", and the image on top of it). The documented figure is typical, not a
 limit, so here it is only the minimum. The text itself is bounded by what the page shows. Text is
@@ -11,11 +16,6 @@ pypdf finds the pages, because their content depends on the whole file (inherite
 streams, shared forms). It runs in a process of its own (`claude_batch.core.limited`), which the
 first PDF starts. Streams are unpacked one by one and within limits. A file that exceeds a limit, or
 cannot be read, has no known bound.
-
-No token is shorter than a byte, so text never has more tokens than bytes. A PDF is bounded by its
-pages and their text (`wire.pdfs`), an image by its pixels, and an uploaded file by what was found
-when it was uploaded. If nothing is known (a URL, an unreadable PDF, the input of a server tool),
-the bound is the longest context window: the API refuses anything longer, and bills nothing.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ import msgspec
 from claude_batch.core.limited import run_limited
 from claude_batch.wire.media import IMAGE_TYPES, media_of
 
-# Pdfs ---------------------------------------------------------------------------------------------
+# PDFs ---------------------------------------------------------------------------------------------
 
 PAGE_IMAGE_TOKENS: Final = 5_000
 """Most tokens of the image of one page.

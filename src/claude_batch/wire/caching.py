@@ -1,8 +1,5 @@
 """The prompt cache: find the prefixes that requests of a run share, and mark them if that pays.
 
-Two requests of one shape differ only in their texts. So if the API accepts one of them, it accepts
-the model, the tools and the schema of all.
-
 The API caches the content before a mark: tools, then the system prompt, then the messages. A write
 that lives for an hour costs twice the price of the tokens, and a read a tenth. Within batches 30 to
 98 % of the reads hit; each miss writes again. So n uses of a prefix cost n unmarked, and marked 2 +
@@ -10,6 +7,9 @@ that lives for an hour costs twice the price of the tokens, and a read a tenth. 
 53 % they never pay, so nothing is marked unless the run asks for it.
 
 Source: https://platform.claude.com/docs/en/build-with-claude/prompt-caching and …/batch-processing
+
+Two requests of one shape differ only in their texts. So if the API accepts one of them, it accepts
+the model, the tools and the schema of all.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from claude_batch.core.settings import BatchProcessingMode
 from claude_batch.wire.encoding import ITEM_OVERHEAD, EncodedRequest
 from claude_batch.wire.limits import MAX_BODY_BYTES, MAX_CACHE_POINTS, least_cached_tokens
 
-# Shapes -------------------------------------------------------------------------------------------
+# Shapes of requests -------------------------------------------------------------------------------
 
 _OF_ONE = frozenset(
     ("messages", "system", "max_tokens", "metadata", "stop_sequences", "user_profile_id")
@@ -89,7 +89,7 @@ def counted_params(params: bytes) -> bytes:
     return msgspec.json.encode({name: fields[name] for name in fields if name in _COUNTED})
 
 
-# Prefixes -----------------------------------------------------------------------------------------
+# Marked prefixes ----------------------------------------------------------------------------------
 
 _MARK = "cache_control"
 
@@ -138,7 +138,7 @@ def _blocks(content: Any) -> Iterator[dict[str, Any]]:
                     if isinstance(each, dict))  # fmt: skip
 
 
-# Caching ------------------------------------------------------------------------------------------
+# Caching plan -------------------------------------------------------------------------------------
 
 PAYS_AFTER = 6
 """Number of uses of a prefix after which the next ones are marked."""

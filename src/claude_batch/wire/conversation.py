@@ -202,7 +202,7 @@ def _are_callers(uses: list[ToolUse], params: bytes, ours: Collection[str]) -> b
     return bool(ours) and any(use.name in others for use in uses)
 
 
-# What an answer holds ---------------------------------------------------------------------------
+# What an answer holds -----------------------------------------------------------------------------
 
 
 class _Block(msgspec.Struct):

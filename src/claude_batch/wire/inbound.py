@@ -1,9 +1,10 @@
 """Checks on values that a server sends, and redaction of credentials in everything received.
 
-A server can echo what it was sent: in an error body, in a header, in a page of a proxy.
-
 A server may be the API, a gateway, or hostile. A value that fails its check costs one line, one
 batch or one call; it never reaches the ledger, a URL or a terminal unchecked.
+
+A server can also echo a credential that it was sent: in an error body, in a header, in a page of a
+proxy. Credentials are replaced before anything is stored or shown.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from urllib.request import getproxies
 
 import msgspec
 
-# Redaction ----------------------------------------------------------------------------------------
+# Redaction of credentials -------------------------------------------------------------------------
 
 MASK = "[credential]"
 
@@ -102,7 +103,7 @@ class Redaction:
         return data
 
 
-# Inbound ------------------------------------------------------------------------------------------
+# Checks -------------------------------------------------------------------------------------------
 
 LARGEST_COUNT = 2**53 - 1
 """Largest integer that every JSON reader keeps exactly (RFC 8259, section 6)."""

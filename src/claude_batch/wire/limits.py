@@ -1,9 +1,9 @@
 """The API's limits and names, and its models' capabilities; each with its source.
 
-The table refuses only what is known to be refused. A model without a row (a new one, or a name of a
+The table of models refuses only what is known to be refused. A model without a row (a new one, or a name of a
 gateway or of another platform) is assumed to have every capability, because the API decides.
 
-Sources of the rows:
+Sources of its rows:
 
 - (a) https://platform.claude.com/docs/en/build-with-claude/structured-outputs, "Structured outputs
   are generally available": Opus 4.6, Sonnet 4.6, Sonnet 4.5, Opus 4.5 and Haiku 4.5, with the
@@ -14,7 +14,7 @@ Sources of the rows:
 The SDK reports the same at run time (`GET /v1/models`, `capabilities.structured_outputs`, anthropic
 2.12). It is not queried, because a check must not need the network.
 
-Source, unless a line names another:
+Source of the limits, unless a line names another:
 https://platform.claude.com/docs/en/build-with-claude/batch-processing
 """
 
