@@ -102,15 +102,15 @@ Feature: An actor without batch_processing is answered live
   Scenario: one prompt where many are expected is refused
     Then a single prompt for many live requests is refused, async and sync
 
-  Scenario: A fault of the account raises AccountHaltedError with its reason
+  Scenario: A fault of the account raises AccountHaltedError with its reason, and is not retried
     Then a live call ends as follows
-      | each call meets                                                                                    | ends with          | reason      | error_type            | says         |
-      | {"type": "error", "status": 401}                                                                   | AccountHaltedError | credentials | authentication_error  | …request-id… |
-      | {"type": "error", "status": 402}                                                                   | AccountHaltedError | billing     | billing_error         | …request-id… |
-      | {"type": "error", "status": 403}                                                                   | AccountHaltedError | permission  | permission_error      | …request-id… |
-      | {"type": "error", "status": 429, "details": {"error_code": "enforced_spend_limit_reached"}}        | AccountHaltedError | spend_limit | rate_limit_error      | …request-id… |
-      | {"type": "error", "status": 400, "message": "You have reached your specified API usage limits. x"} | AccountHaltedError | spend_limit | invalid_request_error | …request-id… |
-      | {"type": "error", "status": 400, "message": "Your credit balance is too low to access"}            | AccountHaltedError | billing     | invalid_request_error | …request-id… |
+      | each call meets                                                                                    | ends with          | reason      | error_type            | says         | calls |
+      | {"type": "error", "status": 401}                                                                   | AccountHaltedError | credentials | authentication_error  | …request-id… | 1     |
+      | {"type": "error", "status": 402}                                                                   | AccountHaltedError | billing     | billing_error         | …request-id… | 1     |
+      | {"type": "error", "status": 403}                                                                   | AccountHaltedError | permission  | permission_error      | …request-id… | 1     |
+      | {"type": "error", "status": 429, "details": {"error_code": "enforced_spend_limit_reached"}}        | AccountHaltedError | spend_limit | rate_limit_error      | …request-id… | 1     |
+      | {"type": "error", "status": 400, "message": "You have reached your specified API usage limits. x"} | AccountHaltedError | spend_limit | invalid_request_error | …request-id… | 1     |
+      | {"type": "error", "status": 400, "message": "Your credit balance is too low to access"}            | AccountHaltedError | billing     | invalid_request_error | …request-id… | 1     |
 
   Scenario: after a halt nothing more is sent, and every request that is left says why
     Given a live provider with {"concurrency": 2}

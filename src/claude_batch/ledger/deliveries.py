@@ -1,9 +1,9 @@
 """Whether a run's results have reached their reader, and the removal of finished runs.
 
-A finished run that is removed is first put into the state that a dead process leaves: not fully stored. No
-query then finds or packs it any more, and if the removal is interrupted, a sweep continues it. A
-batch's row stays, without its long columns, because reconciliation needs every batch that was ever
-ours.
+A finished run that is removed is first put into the state that a dead process leaves: not fully
+stored. No query then finds or packs it any more, and if the removal is interrupted, a sweep
+continues it. A batch's row stays, without its long columns, because reconciliation needs every
+batch that was ever ours.
 """
 
 from __future__ import annotations

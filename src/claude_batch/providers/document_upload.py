@@ -1,7 +1,7 @@
 """Upload a document that many requests or calls share once, and refer to it by file id.
 
-The number of a document's uses cannot be known beforehand, because requests are read as a stream. So uses are
-counted, and the rule asks whether one more repetition would be too much.
+The number of a document's uses cannot be known beforehand, because requests are read as a stream.
+So uses are counted, and the rule asks whether one more repetition would be too much.
 """
 
 from __future__ import annotations

@@ -42,6 +42,7 @@ from claude_batch.core.errors import (
     AccountHaltedError,
     ActorConfigurationError,
     ActorError,
+    HaltReason,
     InvalidRequestError,
     LiveRequestError,
     MalformedAnswerError,
@@ -70,7 +71,7 @@ from claude_batch.wire.conversation import (
     converse,
 )
 from claude_batch.wire.encoding import LaneHeaders
-from claude_batch.wire.error_table import account_reason
+from claude_batch.wire.error_table import ApiFault, account_reason
 from claude_batch.wire.messages import disposition_of
 from claude_batch.wire.retry_policy import LIVE_CALL
 
@@ -534,7 +535,7 @@ class ClaudeProvider(Closing):
         if answer.is_redirect:
             # Every other call would get the same error.
             return AccountHaltedError(words, reason="refused")
-        reason = account_reason(fault.status, fault.error_type, fault.message, fault.details)
+        reason = _account_reason(fault)
         if reason is not None:
             return AccountHaltedError(words, reason=reason, error_type=fault.error_type)
         return LiveRequestError(
@@ -609,7 +610,14 @@ async def _as_async(requests: Requests) -> AsyncGenerator[RequestLike, None]:
             yield request
 
 
+def _account_reason(fault: ApiFault) -> HaltReason | None:
+    # A gateway's 401 counts too: without a ledger, the next call would only get the same answer.
+    return account_reason(fault.status, fault.error_type, fault.message, fault.details)
+
+
 def _passes(answer: LiveAnswer) -> bool:
     if answer.fault is not None:
+        if _account_reason(answer.fault) is not None:
+            return False  # a spend limit is a 429, but does not pass within a retry's wait
         return answer.fault.passes or answer.fault.disposition is Disposition.RETRY
     return answer.status is None and not answer.no_credential

@@ -1,8 +1,8 @@
 """Call middleware: plain methods on threads, ``async def`` methods on the caller's event loop.
 
-No library's thread pool fits. asyncio joins its threads when the process ends, so a function that never
-returns would keep the process alive. anyio's threads belong to one event loop. Both count the time
-in the queue as time of the function.
+No library's thread pool fits. asyncio joins its threads when the process ends, so a function that
+never returns would keep the process alive. anyio's threads belong to one event loop. Both count the
+time in the queue as time of the function.
 
 The code is written once, for callers with an event loop. Callers without one share a loop, in a
 separate thread. Without middleware, nothing here runs.

@@ -1,8 +1,9 @@
 """Answers of the sandbox's model or of the user's function, in the turns of a conversation.
 
-A model that is given documents cites the beginning of each, as the API does: by characters of a text, by the first page of a
-PDF, by the first block of a document made of blocks. A system prompt may list fields, each as a
-line of `[[label]] {JSON schema}`; the answer then has such fields, each cited.
+A model that is given documents cites the beginning of each, as the API does: by characters of a
+text, by the first page of a PDF, by the first block of a document made of blocks. A system prompt
+may list fields, each as a line of `[[label]] {JSON schema}`; the answer then has such fields, each
+cited.
 
 Directives may stand anywhere in the messages. `[[sandbox:tools]]` calls each of the client's tools
 once, one per turn (`[[sandbox:tools:all]]`: all in one turn), and then answers with their results.
@@ -14,7 +15,8 @@ The same params and seed always give the same answer. An answer contains a diges
 beginning of the prompt and, for Python code, the names that it defines. So a reader of a thousand
 answers can match each to its prompt.
 
-A user's function (`--responder module:function`) is called once for each request, with its decoded params, and returns
+A user's function (`--responder module:function`) is called once for each request, with its decoded
+params, and returns
 
 - a string: the text of the answer (cut at `max_tokens` as the API would);
 - a list: the content blocks;

@@ -1,7 +1,8 @@
 """The API's limits and names, and its models' capabilities; each with its source.
 
-The table of models refuses only what is known to be refused. A model without a row (a new one, or a name of a
-gateway or of another platform) is assumed to have every capability, because the API decides.
+The table of models refuses only what is known to be refused. A model without a row (a new one, or a
+name of a gateway or of another platform) is assumed to have every capability, because the API
+decides.
 
 Sources of its rows:
 
