@@ -29,7 +29,7 @@ from staging import KEY, start_api, until
 import claude_batch as cb
 from claude_batch.cli import display, run_delivery
 from claude_batch.cli.app import group
-from claude_batch.cli.exits import told_to_people
+from claude_batch.cli.exits import printing_errors
 from claude_batch.cli.inputs import Inputs
 from claude_batch.cli.user_messages import BadInput, BadOutput
 from claude_batch.core.states import BatchState, RequestState, RunState
@@ -491,7 +491,7 @@ def _(context: Context, name: str, code: int, words: str) -> None:
     errors = io.StringIO()
     with redirect_stderr(errors):
         try:
-            with told_to_people():
+            with printing_errors():
                 raise ERRORS[name]
         except SystemExit as ended:
             found = ended.code

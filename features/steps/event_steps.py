@@ -238,7 +238,7 @@ def _(context: Context, count: int) -> None:
     context.all = Observers("a ledger", log=False)
     context.all.attach([take])
     for number in range(count):
-        context.all.tell(
+        context.all.report(
             events.RequestsQueued(
                 ledger="a ledger", run_id="run", actor="a", requests=number, kind="run"
             )

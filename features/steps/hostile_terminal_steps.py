@@ -23,7 +23,7 @@ from behave.runner import Context
 from sqlalchemy import create_engine, text
 from staging import KEY
 
-from claude_batch.cli.user_messages import telling_notices
+from claude_batch.cli.user_messages import printing_notices
 
 CLIPBOARD = "\x1b]52;c;ZXZpbA==\x07"
 EVIL = f"{CLIPBOARD}\x9b2J\u202etxt.exe\u2069\x7f"
@@ -133,7 +133,7 @@ def _(context: Context, words: str) -> None:
 @when("a warning for people holds control characters")
 def _(context: Context) -> None:
     told = StringIO()
-    with redirect_stderr(told), telling_notices():
+    with redirect_stderr(told), printing_notices():
         log = logging.getLogger("claude_batch.tests")
         log.warning("it says %s", LABEL, extra={"for_people": True})
     context.shown = told.getvalue()

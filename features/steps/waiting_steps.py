@@ -176,7 +176,7 @@ def _event(run_id: str = "run") -> events.RunCancelled:
 
 @when("an event is told")
 def _(context: Context) -> None:
-    context.all.tell(_event())
+    context.all.report(_event())
 
 
 @then("it was told nothing")
@@ -218,7 +218,7 @@ def _takes_the_first(context: Context) -> None:
 
     context.all = Observers("a ledger", log=False)
     context.all.attach([take])
-    context.all.tell_each(events.RunCancelled, source)
+    context.all.report_each(events.RunCancelled, source)
     until(lambda: context.took)
 
 
@@ -255,7 +255,7 @@ def _asynchronous(context: Context) -> None:
 @when("{count:d} events are told, and all observers are closed")
 def _(context: Context, count: int) -> None:
     for number in range(count):
-        context.all.tell(_event(f"run {number}"))
+        context.all.report(_event(f"run {number}"))
     context.all.close()
 
 

@@ -247,8 +247,8 @@ class RequestEncoder:
         if max_tokens is None:
             max_tokens = DEFAULT_MAX_TOKENS
         self._name = configuration.name
-        self._told = {"model", "messages", *MESSAGES_PARAMETERS}
-        self._tell_unknown(parameters)
+        self._known_params = {"model", "messages", *MESSAGES_PARAMETERS}
+        self._warn_unknown(parameters)
         self._constant: dict[str, Any] = {"model": model, "max_tokens": max_tokens, **parameters}
         self._defaults: dict[str, Any] | None = {
             name: value for name, value in defaults.items() if name not in self._constant
@@ -321,12 +321,12 @@ class RequestEncoder:
 
             if shared is None or not self._batch:
                 return encoded(params.get("messages"))
-            told = encoded(shared.named())
-            if placing is None or told.headers.api_version != API_VERSION:
+            named = encoded(shared.named())
+            if placing is None or named.headers.api_version != API_VERSION:
                 # Under older versions of the API, files need a beta, and so a separate lane.
                 placing = inside
             whole = encoded(shared.placed(placing))
-            return EncodedRequest(whole.params, whole.headers, told.params)
+            return EncodedRequest(whole.params, whole.headers, named.params)
         except InvalidRequestError as error:
             key = request.key if isinstance(request, ActorRequest) else None
             if key is None or error.key is not None:
@@ -362,8 +362,8 @@ class RequestEncoder:
             params = {**self._constant, "messages": request.messages}
             return params, self._defaults, self._betas, None
         params = {**self._raw, **(request.params or {})}
-        if not self._told.issuperset(params):
-            self._tell_unknown(params)
+        if not self._known_params.issuperset(params):
+            self._warn_unknown(params)
         if self._format is not None:
             params["output_config"] = self._with_format(params.get("output_config"), request.key)
         return params, None, (), None
@@ -385,10 +385,10 @@ class RequestEncoder:
             )
         return {**config, "format": self._format}
 
-    def _tell_unknown(self, params: Mapping[str, Any]) -> None:
+    def _warn_unknown(self, params: Mapping[str, Any]) -> None:
         """Warn about unknown parameters, each once; they are sent anyway."""
-        for name in params.keys() - self._told:
-            self._told.add(name)
+        for name in params.keys() - self._known_params:
+            self._known_params.add(name)
             _log.warning(
                 "actor %s: `%s` is not a known parameter of the Messages API; it is sent unchanged",
                 self._name,
@@ -408,10 +408,10 @@ class RequestEncoder:
         words = instruction(own["schema"])
         system: object = params.get("system")
         if isinstance(system, list):
-            told: object = [*cast("list[object]", system), {"type": "text", "text": words}]
+            system_prompt: object = [*cast("list[object]", system), {"type": "text", "text": words}]
         else:
-            told = f"{system}\n\n{words}" if system else words
-        built = {**params, "output_config": config, "system": told}
+            system_prompt = f"{system}\n\n{words}" if system else words
+        built = {**params, "output_config": config, "system": system_prompt}
         if not config:
             del built["output_config"]
         return built

@@ -177,13 +177,13 @@ class Tool(Generic[_P, _R]):
 
     def _run(self, arguments: bytes) -> _Output:
         try:
-            return self._told(self._validated(**self._arguments(arguments)))
+            return self._result_text(self._validated(**self._arguments(arguments)))
         except Exception as error:
             return self._fault(error)
 
     async def _run_async(self, arguments: bytes) -> _Output:
         try:
-            return self._told(await self._validated(**self._arguments(arguments)))
+            return self._result_text(await self._validated(**self._arguments(arguments)))
         except asyncio.CancelledError:
             raise
         except Exception as error:
@@ -208,7 +208,7 @@ class Tool(Generic[_P, _R]):
         return self.failed(f"{type(error).__name__}: {error}")
 
     @staticmethod
-    def _told(value: object) -> _Output:
+    def _result_text(value: object) -> _Output:
         """Convert a result for the API: text and blocks unchanged, all else as JSON."""
         if isinstance(value, str):
             return msgspec.json.encode(value), False

@@ -11,7 +11,7 @@ import click
 from claude_batch._version import __version__
 from claude_batch.cli.cost import budget_command, cost_command
 from claude_batch.cli.estimate import estimate_command
-from claude_batch.cli.exits import EXIT_CODES, Exit, told_to_people
+from claude_batch.cli.exits import EXIT_CODES, Exit, printing_errors
 from claude_batch.cli.ledger_command import ledger_group
 from claude_batch.cli.resume_command import (
     advance_command,
@@ -22,7 +22,7 @@ from claude_batch.cli.resume_command import (
 )
 from claude_batch.cli.run_command import run_command, submit_command
 from claude_batch.cli.status_command import export_command, results_command, status_command
-from claude_batch.cli.user_messages import say, tell, telling_notices, visible
+from claude_batch.cli.user_messages import print_line, printing_notices, say, visible
 from claude_batch.sandbox.command import sandbox
 
 # Actors -------------------------------------------------------------------------------------------
@@ -50,7 +50,7 @@ def validate_command(files: tuple[str, ...]) -> None:
         if faults:
             code = Exit.USAGE
         else:
-            tell(f"{file}: fine")
+            print_line(f"{file}: fine")
     raise SystemExit(code)
 
 
@@ -77,7 +77,7 @@ class _Group(click.Group):
             return super().make_context(*args, **extra)
 
     def invoke(self, ctx: click.Context) -> Any:
-        with _shown_safely(), told_to_people(), telling_notices():
+        with _shown_safely(), printing_errors(), printing_notices():
             return super().invoke(ctx)
 
     def list_commands(self, ctx: click.Context) -> list[str]:

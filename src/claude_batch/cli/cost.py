@@ -17,7 +17,7 @@ from claude_batch.cli.display import (
 )
 from claude_batch.cli.options import option
 from claude_batch.cli.status_command import require_ledger
-from claude_batch.cli.user_messages import cell, say, tell, tell_json
+from claude_batch.cli.user_messages import cell, print_json, print_line, say
 from claude_batch.core.quantities import count_of, nano_dollars, write_usd
 from claude_batch.core.settings import default_ledger
 
@@ -70,10 +70,10 @@ def cost_command(
     finally:
         store.close()
     if as_json:
-        tell_json(report.to_dict())
+        print_json(report.to_dict())
         return
     for line in _details(report):
-        tell(line)
+        print_line(line)
     if by is not None:
         from claude_batch.cli.display import console
 
@@ -96,8 +96,8 @@ def _details(report: CostReport) -> list[str]:
     if report.requests:
         counts = ", ".join(f"{count:,} {state}" for state, count in report.requests.items())
         lines.append(f"requests: {counts}")
-    told = ", ".join(f"{count:,} {name}" for name, count in total.results.items() if count)
-    lines.append(f"results of all attempts: {told or 'none yet'}")
+    results = ", ".join(f"{count:,} {name}" for name, count in total.results.items() if count)
+    lines.append(f"results of all attempts: {results or 'none yet'}")
     if total.reused_answers:
         lines.append(f"answers reused at no cost: {total.reused_answers:,}")
     if report.first_answer is not None and report.last_answer is not None:
@@ -117,11 +117,11 @@ def _table(shares: tuple[CostShare, ...], by: str) -> Table:
     for column in (by, "answers", "others", "in", "out", "read", "written", "cost", "live"):
         table.add_column(column, justify="left" if column == by else "right", no_wrap=column == by)
     for share in shares:
-        tokens, told = share.tokens, share.results
+        tokens, counts = share.tokens, share.results
         table.add_row(
             cell(share.group or "-"),
-            f"{told['succeeded']:,}",
-            f"{sum(told.values()) - told['succeeded']:,}",
+            f"{counts['succeeded']:,}",
+            f"{sum(counts.values()) - counts['succeeded']:,}",
             f"{tokens.input:,}",
             f"{tokens.output:,}",
             f"{tokens.cache_read:,}",
@@ -201,12 +201,12 @@ def budget_command(
     if run_id is not None and amount is None:
         found = [each for each in found if each.name == run_id]
     if as_json:
-        tell_json([each.to_dict() for each in found])
+        print_json([each.to_dict() for each in found])
         return
     for each in found:
-        tell(_line(each))
+        print_line(_line(each))
     if not found:
-        tell("no budget")
+        print_line("no budget")
 
 
 def _set(
@@ -223,16 +223,16 @@ def _set(
     known = prices_of(prices)
     if run_id is not None and amount is not None:
         set_budget(store, "run", run_id, None if amount < 0 else amount, known)
-        say(f"{run_id}: {_told(amount)}")
+        say(f"{run_id}: {_limit_text(amount)}")
     if actor is not None:
         set_budget(store, "actor", actor[0], None if actor[1] < 0 else actor[1], known)
-        say(f"actor {actor[0]}: {_told(actor[1])}")
+        say(f"actor {actor[0]}: {_limit_text(actor[1])}")
     if daily is not None:
         set_budget(store, "day", "", None if daily < 0 else daily, known)
-        say(f"each day: {_told(daily)}")
+        say(f"each day: {_limit_text(daily)}")
 
 
-def _told(amount: int) -> str:
+def _limit_text(amount: int) -> str:
     return "the budget was removed" if amount < 0 else f"the budget is now {write_usd(amount)}"
 
 

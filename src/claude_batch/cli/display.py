@@ -146,7 +146,7 @@ def storing() -> Generator[Callable[[int], None]]:
     live = contextlib.ExitStack()
     status: Status | None = None
 
-    def tell(count: int) -> None:
+    def show(count: int) -> None:
         nonlocal shown, status
         now = time.monotonic()
         if now - shown < LINES_APART:
@@ -163,7 +163,7 @@ def storing() -> Generator[Callable[[int], None]]:
             status = live.enter_context(Console(stderr=True).status(words))
 
     with live:
-        yield tell
+        yield show
 
 
 class _Lines:

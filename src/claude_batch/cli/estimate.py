@@ -10,7 +10,7 @@ from claude_batch.cli.display import dollars
 from claude_batch.cli.exits import EXIT_CODES
 from claude_batch.cli.inputs import Asked, input_options
 from claude_batch.cli.options import ProviderOptions, provider_options, run_options
-from claude_batch.cli.user_messages import BadInput, say, tell, tell_json
+from claude_batch.cli.user_messages import BadInput, print_json, print_line, say
 from claude_batch.core.errors import ActorConfigurationError, InvalidRequestError
 from claude_batch.core.quantities import count_of
 
@@ -54,10 +54,10 @@ def estimate_command(asked: Asked, offline: bool, as_json: bool, options: Provid
         raise BadInput(inputs.nothing())
     found = estimator.estimate(_rules(estimator, actor.name, options, offline=offline))
     if as_json:
-        tell_json(found.to_dict())
+        print_json(found.to_dict())
         return
     for line in _details(found):
-        tell(line)
+        print_line(line)
 
 
 def _rules(

@@ -44,7 +44,7 @@ DEBUG = "CLAUDE_BATCH_DEBUG"
 
 
 @contextmanager
-def told_to_people() -> Generator[None]:
+def printing_errors() -> Generator[None]:
     """Turn every error of the block into one message and an exit code, without a traceback."""
     expect_interrupts()
     try:

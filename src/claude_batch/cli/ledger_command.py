@@ -17,7 +17,7 @@ from claude_batch.cli.options import (
     provider_options,
 )
 from claude_batch.cli.status_command import require_ledger
-from claude_batch.cli.user_messages import BadInput, BadOutput, say, tell, tell_json
+from claude_batch.cli.user_messages import BadInput, BadOutput, print_json, print_line, say
 from claude_batch.core.errors import InvalidRequestError
 from claude_batch.core.quantities import count_of, format_duration
 from claude_batch.core.settings import default_ledger
@@ -42,7 +42,7 @@ def show_command(as_json: bool, ledger: str | None) -> None:
     require_ledger(location)
     facts = facts_of(location)
     if as_json:
-        tell_json(facts.to_dict())
+        print_json(facts.to_dict())
         return
     values = facts.to_dict()
     for name, by_state in (("requests", facts.requests), ("batches", facts.batches)):
@@ -50,7 +50,7 @@ def show_command(as_json: bool, ledger: str | None) -> None:
         values[name] = ", ".join(counted) or "none"
     values["waiting_to_be_recovered"] = ", ".join(facts.waiting_to_be_recovered) or "none"
     for name, value in values.items():
-        tell(f"{name.replace('_', ' ')}: {value}")
+        print_line(f"{name.replace('_', ' ')}: {value}")
     if facts.high_water == "above" or facts.waiting_to_be_recovered:
         say("it is behind its high-water mark; recover it with: claude-batch ledger recover")
 
@@ -81,7 +81,7 @@ def backup_command(file: str | None, ledger: str | None) -> None:
             raise BadOutput(f"{target}: cannot be written: {error.strerror}") from None
     finally:
         opened.close()
-    tell(str(target))
+    print_line(str(target))
 
 
 @ledger_group.command("recover", epilog=EXIT_CODES)
@@ -101,7 +101,7 @@ def recover_command(force: bool, options: ProviderOptions) -> None:
 
     require_ledger(options.location)
     with open_provider(options, drive=False) as provider:
-        raise SystemExit(_tell(recover_ledger(provider, force=force)))
+        raise SystemExit(_print(recover_ledger(provider, force=force)))
 
 
 @ledger_group.command("prune", epilog=EXIT_CODES)
@@ -133,7 +133,7 @@ def prune_command(
         say(f"{run_id} was kept: {why}")
     if dry_run:
         for run_id in pruned.runs:
-            tell(run_id)
+            print_line(run_id)
         say(f"{count_of(len(pruned.runs), 'run')} would be removed; nothing was removed")
         return
     size = f"{pruned.size / 1_000_000:,.1f} MB of prompts and answers"
@@ -173,7 +173,7 @@ def confirm_key_command(run_id: str, options: ProviderOptions) -> None:
         say(f"the key already belongs to the workspace of {found}; nothing was changed")
 
 
-def _tell(found: Recovered) -> Exit:
+def _print(found: Recovered) -> Exit:
     for batch_id, count in found.adopted.items():
         say(f"batch {batch_id} was adopted, with {count_of(count, 'request')} of this ledger")
     for batch_id, count in found.strangers.items():

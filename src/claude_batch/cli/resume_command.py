@@ -10,7 +10,7 @@ import click
 from claude_batch.cli.exits import EXIT_CODES, Exit
 from claude_batch.cli.options import ProviderOptions, open_provider, option, provider_options
 from claude_batch.cli.status_command import has_ledger, require_ledger
-from claude_batch.cli.user_messages import BadOutput, require_stdout, say, tell, tell_json
+from claude_batch.cli.user_messages import BadOutput, print_json, print_line, require_stdout, say
 from claude_batch.core.errors import ActorConfigurationError, InvalidRequestError
 from claude_batch.core.quantities import count_of, format_duration
 from claude_batch.core.settings import default_ledger
@@ -39,7 +39,7 @@ def cancel_command(run_id: str, options: ProviderOptions) -> None:
             return
         run.cancel_sync()
         if not run.status().finished:
-            code = _tell_the_api(provider, run.id)
+            code = _forward_cancel(provider, run.id)
             if code is not Exit.OK:
                 raise SystemExit(code)
         status = run.status()
@@ -48,7 +48,7 @@ def cancel_command(run_id: str, options: ProviderOptions) -> None:
             say(f"its batches end soon. Wait for them with: {options.command('resume', run.id)}")
 
 
-def _tell_the_api(provider: ClaudeBatchProvider, run_id: str) -> Exit:
+def _forward_cancel(provider: ClaudeBatchProvider, run_id: str) -> Exit:
     """Ask the API to cancel; if another process drives the ledger, leave it to that process."""
     kept = f"{run_id} is marked as cancelled, but the cancel request has not reached the API yet"
     try:
@@ -281,21 +281,21 @@ def unknown_command(
             run_id = find_run_id(store, run_id)
         if decision is not None and run_id is not None:
             count = decide_unknown(store, run_id, resubmit=decision == "resubmit")
-            _tell(run_id, decision, count)
+            _print_decision(run_id, decision, count)
             return
         found = unknown_sendings(store, run_id)
     finally:
         store.close()
     if as_json:
-        tell_json([sending.to_dict() for sending in found])
+        print_json([sending.to_dict() for sending in found])
         return
     if not found:
-        tell("no requests are unknown")
+        print_line("no requests are unknown")
     for sending in found:
-        tell(_words(sending))
+        print_line(_words(sending))
 
 
-def _tell(run_id: str, decision: str, count: int) -> None:
+def _print_decision(run_id: str, decision: str, count: int) -> None:
     if not count:
         say(f"{run_id} has no unknown requests; nothing was changed")
     elif decision == "resubmit":

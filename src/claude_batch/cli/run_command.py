@@ -23,7 +23,7 @@ from claude_batch.cli.options import (
     provider_options,
     run_options,
 )
-from claude_batch.cli.user_messages import BadInput, BadOutput, say, tell
+from claude_batch.cli.user_messages import BadInput, BadOutput, print_line, say
 from claude_batch.core.errors import (
     AccountHaltedError,
     InvalidRequestError,
@@ -182,7 +182,7 @@ def _store(
 
 def _submit(provider: ClaudeBatchProvider, run: Run, options: ProviderOptions) -> Exit:
     with suppress(BadOutput):  # it is also printed on standard error
-        tell(run.id)
+        print_line(run.id)
     try:
         run.wait_until_sent_sync()
     except KeyboardInterrupt:

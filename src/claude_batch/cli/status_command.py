@@ -18,10 +18,10 @@ from claude_batch.cli.options import (
 )
 from claude_batch.cli.user_messages import (
     forget_stdout,
+    print_json,
+    print_line,
     require_stdout,
     say,
-    tell,
-    tell_json,
     unwritable,
 )
 from claude_batch.core.errors import RunNotFoundError
@@ -70,7 +70,7 @@ def status_command(run_id: str | None, as_json: bool, ledger: str | None) -> Non
         if cost is not None:
             values[0]["cost"] = cost.to_dict()
             values[0]["progress"] = _progress(location, found[0]).to_dict()
-        tell_json(values if run_id is None else values[0])
+        print_json(values if run_id is None else values[0])
     else:
         progress = None if run_id is None else _progress(location, found[0])
         _show(found, cost, progress)
@@ -122,7 +122,7 @@ def _show(found: list[RunStatus], cost: CostReport | None, progress: Progress | 
     )
 
     if not found:
-        tell("no runs yet")
+        print_line("no runs yet")
         return
     line = None if cost is None else cache_line(cost.total)
     try:

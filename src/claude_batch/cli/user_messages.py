@@ -84,7 +84,7 @@ class _Notices(logging.Handler):
 
 
 @contextmanager
-def telling_notices() -> Generator[None]:
+def printing_notices() -> Generator[None]:
     """Print messages of the ledger and the engine for people while the block runs."""
     handler, logger = _Notices(), logging.getLogger("claude_batch")
     events = logging.getLogger(LOGGER)
@@ -102,7 +102,7 @@ def telling_notices() -> Generator[None]:
         events.setLevel(levels[1])
 
 
-def tell(text: str) -> None:
+def print_line(text: str) -> None:
     """Print to standard output; do nothing if its reader has gone, or never existed.
 
     On a terminal, control characters are escaped; a file or a pipe gets them unchanged. Raises
@@ -111,8 +111,8 @@ def tell(text: str) -> None:
     _print(visible(text) if on_terminal() else encodable(text))
 
 
-def tell_json(value: object) -> None:
-    """Print a value as indented JSON. Raises as `tell` does."""
+def print_json(value: object) -> None:
+    """Print a value as indented JSON. Raises as `print_line` does."""
     import msgspec
 
     text = msgspec.json.format(msgspec.json.encode(value)).decode()

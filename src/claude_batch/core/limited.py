@@ -152,7 +152,7 @@ def run_limited(function: str, data: bytes, *, seconds: float) -> bytes:
             _process = None
         process = _process = _process or _Process()
         try:
-            kind, told = process.call(function, data, seconds)
+            kind, answer = process.call(function, data, seconds)
         except (_Gone, _Late, OSError) as error:
             _process = None
             code = process.close(kill=True)
@@ -167,10 +167,10 @@ def run_limited(function: str, data: bytes, *, seconds: float) -> bytes:
             _process = None
             process.close(kill=True)
     if kind == _DONE:
-        return told
+        return answer
     if kind == _NO_MEMORY:
         raise PassedBound(f"needs more than {MOST_MEMORY:,} bytes of memory to read")
-    raise ValueError(told.decode("utf-8", "replace"))
+    raise ValueError(answer.decode("utf-8", "replace"))
 
 
 _SIGXCPU, _SIGKILL = 24, 9
@@ -224,9 +224,9 @@ def _serve(source: IO[bytes], sink: IO[bytes]) -> None:
         _, most = resource.getrlimit(resource.RLIMIT_CPU)
         allowed = math.ceil(time.process_time()) + seconds
         resource.setrlimit(resource.RLIMIT_CPU, (allowed, most))
-        kind, told = _answer(name, data)
-        sink.write(_HEADER.pack(kind, len(told), 0))
-        sink.write(told)
+        kind, answer = _answer(name, data)
+        sink.write(_HEADER.pack(kind, len(answer), 0))
+        sink.write(answer)
         sink.flush()
 
 

@@ -187,7 +187,7 @@ def failure(error: Exception, answer: Answer | None = None) -> httpx2.Response:
 
     An error that the API itself reported for a request keeps its body, byte for byte.
     """
-    kind, details, batch_id, request_id = _told(error)
+    kind, details, batch_id, request_id = _described(error)
     headers = {
         "content-type": "application/json",
         "x-should-retry": "false",
@@ -200,14 +200,14 @@ def failure(error: Exception, answer: Answer | None = None) -> httpx2.Response:
         body = error_of_line(answer.raw)
     else:
         message = str(error) if isinstance(error, ActorError) else f"claude-batch failed: {error!r}"
-        told = {"type": kind, "message": message, **({"details": details} if details else {})}
+        fault = {"type": kind, "message": message, **({"details": details} if details else {})}
         body = msgspec.json.encode(
-            {"type": "error", "error": told, "request_id": headers.get("request-id")}
+            {"type": "error", "error": fault, "request_id": headers.get("request-id")}
         )
     return httpx2.Response(_STATUS.get(kind, 500), headers=headers, content=body)
 
 
-def _told(error: Exception) -> tuple[str, dict[str, Any] | None, str | None, str | None]:
+def _described(error: Exception) -> tuple[str, dict[str, Any] | None, str | None, str | None]:
     """Return an error's API type, further details, its batch and its request id."""
     match error:
         case BatchRequestError(outcome="errored"):

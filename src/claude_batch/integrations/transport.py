@@ -305,11 +305,11 @@ async def _is_done(future: Future[Answer], seconds: float | None) -> bool:
     loop = asyncio.get_running_loop()
     done = asyncio.Event()
 
-    def tell(_: Future[Answer]) -> None:
+    def finished(_: Future[Answer]) -> None:
         with contextlib.suppress(RuntimeError):  # the caller's loop has ended
             loop.call_soon_threadsafe(done.set)
 
-    future.add_done_callback(tell)
+    future.add_done_callback(finished)
     try:
         await asyncio.wait_for(done.wait(), seconds)
     except TimeoutError:

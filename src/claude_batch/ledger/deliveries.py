@@ -89,15 +89,15 @@ _OUTSTANDING = _outstanding()
 
 def outstanding_runs(tx: Connection) -> list[Outstanding]:
     """Return the runs that are unfinished, or whose output is not written yet; oldest first."""
-    return [_told(row) for row in tx.execute(_OUTSTANDING)]
+    return [_of_row(row) for row in tx.execute(_OUTSTANDING)]
 
 
 def outstanding_run(tx: Connection, run_id: str) -> Outstanding:
     """Return one run that is known to exist, whether it is outstanding or not."""
-    return _told(tx.execute(_RUNS.where(runs.c.id == run_id)).one())
+    return _of_row(tx.execute(_RUNS.where(runs.c.id == run_id)).one())
 
 
-def _told(row: Any) -> Outstanding:
+def _of_row(row: Any) -> Outstanding:
     return Outstanding(row.id, row.kind, row.output, bool(row.finished), row.base_url.rstrip("/"))
 
 

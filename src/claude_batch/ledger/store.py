@@ -235,7 +235,11 @@ class Ledger:
     @contextmanager
     def read(self) -> Generator[Connection]:
         """Begin a read transaction with one consistent snapshot. Raises `LedgerError`."""
-        with self._told("read"), self._engine.connect() as connection, connection.begin():
+        with (
+            self._translating_errors("read"),
+            self._engine.connect() as connection,
+            connection.begin(),
+        ):
             yield connection
 
     @contextmanager
@@ -267,7 +271,7 @@ class Ledger:
 
     @contextmanager
     def _writing(self) -> Generator[Connection]:
-        with self._told("written"), self._engine.connect() as plain:
+        with self._translating_errors("written"), self._engine.connect() as plain:
             if not self._sound:
                 # Checked before the first write but not before a read, so that the readable part of
                 # a damaged ledger stays readable.
@@ -287,7 +291,7 @@ class Ledger:
         return self._key in _written
 
     @contextmanager
-    def _told(self, what: str) -> Generator[None]:
+    def _translating_errors(self, what: str) -> Generator[None]:
         try:
             yield
         except (DBAPIError, sqlite3.Error) as error:
@@ -295,7 +299,7 @@ class Ledger:
 
     def watch(self) -> Watch:
         """Return a cheap check for commits of other connections."""
-        with self._told("read"):
+        with self._translating_errors("read"):
             return Watch(self)
 
     def fingerprint(self, credential: str) -> str:
@@ -332,7 +336,7 @@ class Ledger:
 
         Raises `FileExistsError` if the target exists, `OSError`, and `LedgerError`.
         """
-        with self._told("copied"):
+        with self._translating_errors("copied"):
             copy_ledger(self._engine, target)
 
     def checkpoint(self) -> bool:
@@ -347,7 +351,10 @@ class Ledger:
                 return False
         except FileNotFoundError:
             return False
-        with self._told("written"), closing(self._engine.raw_connection()) as connection:
+        with (
+            self._translating_errors("written"),
+            closing(self._engine.raw_connection()) as connection,
+        ):
             driver: Any = connection.driver_connection
             driver.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
         return True
@@ -383,7 +390,7 @@ class Watch:
 
         Raises `LedgerError`.
         """
-        with self._ledger._told("read"):  # pyright: ignore[reportPrivateUsage]
+        with self._ledger._translating_errors("read"):  # pyright: ignore[reportPrivateUsage]
             version = self._version()
         changed, self._last = version != self._last, version
         return changed

@@ -365,14 +365,14 @@ def warn_after(tx: Transaction, batch_id: int, now: float) -> list[str]:
     if not charges.any_budget(tx):
         return []
     words: list[str] = []
-    told: set[tuple[str, str]] = set()
+    warned: set[tuple[str, str]] = set()
     for run_id, actor in budgets.charged_runs(tx, batch_id):
         for budget in budgets.budgets_of(tx, run_id, actor, today(now)):
             gone = budget.spent + budget.doubt
             percent = next((p for p in WARN_AT if gone * 100 >= budget.amount * p), 0)
-            if percent <= budget.warned or (budget.scope, budget.name) in told:
+            if percent <= budget.warned or (budget.scope, budget.name) in warned:
                 continue
-            told.add((budget.scope, budget.name))
+            warned.add((budget.scope, budget.name))
             budgets.note_warned(tx, budget, percent)
             run = f" (run {run_id})" if budget.scope == "run" else ""
             words.append(

@@ -126,10 +126,10 @@ class Waiting:
         waiters = self._by_seq.pop(answer.seq, [])
         for waiter in waiters:
             self._release(waiter)
-        told = [waiter for waiter in waiters if settle(waiter.future, answer)]
-        if not all(waiter.acknowledges for waiter in told):
+        settled = [waiter for waiter in waiters if settle(waiter.future, answer)]
+        if not all(waiter.acknowledges for waiter in settled):
             self.on_taken(answer.seq)
-        elif waiters and not told:
+        elif waiters and not settled:
             self.on_let_go(answer.seq)
 
     def leave(self, waiter: Waiter) -> None:
@@ -379,9 +379,9 @@ class CallStore:
                 known = self._runs[group] = _CallsRun(run_id, until=_until(group[2]))
             known.next_position = max(known.next_position, flush.positions[run_id])
         for call, outcome in flush.done:
-            told = settle(call.future, outcome)
-            if isinstance(outcome, Answer) and not (told and call.acknowledges):
-                (self.taken if told else self.let_go)(outcome.seq)
+            delivered = settle(call.future, outcome)
+            if isinstance(outcome, Answer) and not (delivered and call.acknowledges):
+                (self.taken if delivered else self.let_go)(outcome.seq)
         return flush.waiting
 
     def _orphans(self, tx: Transaction, calls: Sequence[Call]) -> _Orphans:
@@ -598,10 +598,10 @@ class CallStore:
                 enqueue.set_trace(tx, first + index, call.trace)
         return [(call, call.waiter(first + index, run_id)) for index, call in enumerate(calls)]
 
-    def tell(self, observers: Observers) -> None:
+    def report(self, observers: Observers) -> None:
         """Report to observers what the last `store` has queued, by run."""
         for (run_id, actor), count in self._stored.items():
-            observers.tell(
+            observers.report(
                 RequestsQueued(
                     ledger=observers.ledger,
                     run_id=run_id,
@@ -611,7 +611,7 @@ class CallStore:
                 )
             )
         for run_id, count in self._retried.items():
-            observers.tell(
+            observers.report(
                 RequestsRetried(
                     ledger=observers.ledger, requests=count, reason="order", run_id=run_id
                 )

@@ -16,7 +16,7 @@ from claude_batch.ledger.collected_batches import Gap, NewResult, Stored
 from claude_batch.ledger.store import Ledger, Seat, Transaction
 from claude_batch.lifecycle.batch_list import prove, split_lines
 from claude_batch.lifecycle.budget_room import warn_after
-from claude_batch.lifecycle.event_reports import Telling
+from claude_batch.lifecycle.event_reports import Reporter
 from claude_batch.lifecycle.polling import absence, gap_since
 from claude_batch.money.prices import FREE, UNPRICED, Prices, prices_of
 from claude_batch.wire.batches_client import ApiError, BatchesClient, Unreachable
@@ -106,10 +106,10 @@ class Collection:
         ledger: Ledger,
         client: BatchesClient,
         settings: LedgerSettings,
-        telling: Telling | None = None,
+        reporter: Reporter | None = None,
     ) -> None:
         self._ledger = ledger
-        self._telling = telling or Telling(ledger, client)
+        self._reporter = reporter or Reporter(ledger, client)
         self._client = client
         self._settings = settings
         self._prices = prices_of(settings.prices)
@@ -185,7 +185,7 @@ class Collection:
                 given = collected_batches.give_successes(tx, batch_id)
             _log.info("batch %s: %s; fetched again", row.remote_id, words)
             if given:
-                self._telling.given(row)
+                self._reporter.given(row)
             return
         reach(CrashPoint.BETWEEN_RESULTS_AND_STATE)
         with self._ledger.write(seat) as tx:
@@ -206,7 +206,7 @@ class Collection:
         for words in warnings:
             _log.warning("%s", words, extra={"for_people": True})
         reach(CrashPoint.AFTER_COLLECTED)
-        self._telling.collected(row, collected)
+        self._reporter.collected(row, collected)
 
     def _gap(self, row: Any, missing: int) -> Gap:
         """Return what the completed fetch lacked, and until when it may stay missing."""

@@ -329,9 +329,9 @@ class Conversations:
             row = self._standing[call[0]].row
             tools = self._workbench.tools_of(row.run_id, row.tools) or {}
             self._running.add(call)
-            run_call(tools, use, lambda output, call=call: self._tell(call, output))
+            run_call(tools, use, lambda output, call=call: self._report(call, output))
 
-    def _tell(self, call: _Call, output: ToolOutput) -> None:
+    def _report(self, call: _Call, output: ToolOutput) -> None:
         """Store a tool's output in memory and wake the driver. Runs on the tool's own thread."""
         reach(CrashPoint.AFTER_TOOL_RUN)
         self._finished.append(ToolResult(*call, *output))

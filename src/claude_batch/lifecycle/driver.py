@@ -32,7 +32,7 @@ from claude_batch.lifecycle.collection import Collection
 from claude_batch.lifecycle.conversation_driver import ConversationLoop
 from claude_batch.lifecycle.deadline_driver import Deadlines
 from claude_batch.lifecycle.event_loop_thread import sleep_or_wake
-from claude_batch.lifecycle.event_reports import Telling
+from claude_batch.lifecycle.event_reports import Reporter
 from claude_batch.lifecycle.live_driver import LiveCalls
 from claude_batch.lifecycle.observers import Observers
 from claude_batch.lifecycle.packer import pack_due
@@ -124,13 +124,13 @@ class Driver:
         self._wake_send = asyncio.Event()
         self._wake_poll = asyncio.Event()
         self._prices = prices_of(settings.prices)
-        self.telling: Telling = Telling(ledger, client, observers)
+        self.reporter: Reporter = Reporter(ledger, client, observers)
         self._submission = Submission(
-            ledger, client, settings, lambda: self._stopping, self.telling
+            ledger, client, settings, lambda: self._stopping, self.reporter
         )
-        self._polling = Polling(ledger, client, settings, self.telling)
-        self._collection = Collection(ledger, client, settings, self.telling)
-        self._reconciliation = Reconciliation(ledger, client, settings, self.telling)
+        self._polling = Polling(ledger, client, settings, self.reporter)
+        self._collection = Collection(ledger, client, settings, self.reporter)
+        self._reconciliation = Reconciliation(ledger, client, settings, self.reporter)
         self._refusals = Refusals(ledger, settings)
         self._deadlines = Deadlines(ledger)
         self._live = LiveCalls(
@@ -139,7 +139,7 @@ class Driver:
             settings,
             stopping=lambda: self._stopping,
             changed=self._live_changed,
-            telling=self.telling,
+            reporter=self.reporter,
         )
         self._high_water = HighWater(ledger)
         self._conversations = ConversationLoop(
@@ -312,7 +312,7 @@ class Driver:
                 seat = Seat(self.workspace_id, submissions.take_seat(tx, self.workspace_id))
                 unknown = note_interrupted(tx, self.workspace_id)
             for row in unknown:
-                self.telling.unknown(row, submissions.INTERRUPTED)
+                self.reporter.unknown(row, submissions.INTERRUPTED)
             self._changed()
             yield seat
         finally:
@@ -410,7 +410,7 @@ class Driver:
         self._look_at_deadlines(seat)
         await self._observe(seat)
         await self._collect(seat)
-        self.telling.measure(seat.workspace_id)
+        self.reporter.measure(seat.workspace_id)
         # The collected results may have ended a run, or left work for the live API.
         again = min(self._keep_log_short(), self._look_at_deadlines(seat))
         with self._ledger.read() as tx:

@@ -167,7 +167,7 @@ class Engine:
             driver = Driver(
                 self.ledger, client, self.settings, self._notify, self.workbench, self.observers
             )
-            driver.telling.follow = self.noticing.follow
+            driver.reporter.follow = self.noticing.follow
             door = self._doors[name] = Door(client, driver)
         else:
             await client.close()
@@ -255,7 +255,7 @@ class Engine:
 
     def _notify(self) -> None:
         self._version += 1
-        self._tell_callers()
+        self._notify_callers()
         self._plan_notes()
         self.noticing.plan()
         if self._subscribers:
@@ -264,7 +264,7 @@ class Engine:
             for future in ready:
                 settle(future, self._version)
 
-    def _tell_callers(self) -> None:
+    def _notify_callers(self) -> None:
         if self._failure is not None:
             return
         try:
@@ -421,7 +421,7 @@ class Engine:
             for call in calls:
                 settle(call.future, failure)
             return
-        self._calls.tell(self.observers)
+        self._calls.report(self.observers)
         self.noticing.follow(self._calls.bounded)
         for call, waiter in added:
             if call.talk is not None:
@@ -434,7 +434,7 @@ class Engine:
             call.future.add_done_callback(lambda future, waiter=waiter: self._gone(future, waiter))
         for door in self._doors.values():
             door.driver.wake()
-        self._tell_callers()
+        self._notify_callers()
 
     def _gone(self, future: Future[Answer], waiter: Waiter) -> None:
         """Queue a cancelled caller for removal. Runs on the thread that ended the wait."""

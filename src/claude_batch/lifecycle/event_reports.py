@@ -62,7 +62,7 @@ def _harmless() -> Generator[None]:
         _log.exception("events could not be delivered to the observers")
 
 
-class Telling:
+class Reporter:
     """Reports to the observers of a ledger what one workspace's driver does."""
 
     def __init__(
@@ -88,7 +88,7 @@ class Telling:
             return
         with self._ledger.read() as tx:
             runs = queries.runs_of_batch(tx, row.id)
-        self.observers.tell(
+        self.observers.report(
             BatchSubmitted(
                 **self.here,
                 batch=row.id,
@@ -101,7 +101,7 @@ class Telling:
     @_harmless()
     def unknown(self, row: Any, reason: str) -> None:
         """Report that the outcome of sending a batch, given by its row, is unknown."""
-        self.observers.tell(
+        self.observers.report(
             BatchUnknown(**self.here, batch=row.id, requests=row.request_count, reason=reason)
         )
 
@@ -121,7 +121,7 @@ class Telling:
             self._sums(row, collected)
         if wants(RequestsRetried):
             for reason, count in collected.retried.items():
-                self.observers.tell(
+                self.observers.report(
                     RequestsRetried(
                         **self.here,
                         requests=count,
@@ -130,7 +130,7 @@ class Telling:
                     )
                 )
         if wants(RequestsAnswered):
-            self.observers.tell_each(RequestsAnswered, lambda: self._answered(row))
+            self.observers.report_each(RequestsAnswered, lambda: self._answered(row))
 
     def _sums(self, row: Any, collected: Collected) -> None:
         with self._ledger.read() as tx:
@@ -139,7 +139,7 @@ class Telling:
             if not self.observers.wants(ResultsCollected):
                 return
             sums = cost_sums.sums_of_batch(tx, row.id)
-        self.observers.tell(
+        self.observers.report(
             ResultsCollected(
                 **self.here,
                 **_totals(sums),
@@ -186,7 +186,7 @@ class Telling:
             )
             for (run_id, is_accounts), count in again.items():
                 reason = "account" if is_accounts else "passing"
-                self.observers.tell(
+                self.observers.report(
                     RequestsRetried(**self.here, requests=count, reason=reason, run_id=run_id)
                 )
         if wants(CallsAnswered):
@@ -194,7 +194,7 @@ class Telling:
         if wants(RequestsAnswered):
             # They are few and in memory already, so nothing is read for them.
             for event in list(self._calls_answered(ended)):
-                self.observers.tell(event)
+                self.observers.report(event)
 
     def _call_sums(self, ended: Sequence[CallEnd]) -> None:
         records = [_record_of(end.request, end.result) for end in ended if end.result is not None]
@@ -206,7 +206,7 @@ class Telling:
             return
         run_ids = tuple(dict.fromkeys(end.request.run_id for end in ended))
         requests = sum(totals["outcomes"].values())
-        self.observers.tell(
+        self.observers.report(
             CallsAnswered(**self.here, **totals, requests=requests, run_ids=run_ids)
         )
 
@@ -235,7 +235,7 @@ class Telling:
         with self._ledger.read() as tx:
             queue = cost_sums.queue_of(tx, workspace_id)
         age = 0.0 if queue.oldest is None else max(0.0, time.time() - queue.oldest)
-        self.observers.tell(
+        self.observers.report(
             QueueMeasured(
                 **self.here,
                 queued=queue.queued,

@@ -43,7 +43,7 @@ from claude_batch.lifecycle.budget_room import (
     warn_after,
 )
 from claude_batch.lifecycle.collection import result_of
-from claude_batch.lifecycle.event_reports import CallEnd, Telling
+from claude_batch.lifecycle.event_reports import CallEnd, Reporter
 from claude_batch.lifecycle.seat import stop_behind
 from claude_batch.lifecycle.submission import Refusals, until_stored
 from claude_batch.money.prices import FREE, prices_of
@@ -123,10 +123,10 @@ class LiveCalls:
         *,
         stopping: Callable[[], bool],
         changed: Callable[[], None],
-        telling: Telling | None = None,
+        reporter: Reporter | None = None,
     ) -> None:
         """Set up the calls; ``changed`` is called whenever requests have ended."""
-        self._telling = telling or Telling(ledger, client)
+        self._reporter = reporter or Reporter(ledger, client)
         self._ledger = ledger
         self._batches = client
         self._settings = settings
@@ -220,7 +220,7 @@ class LiveCalls:
         turns, rest = self._turns(seat, most)
         if turns:
             self._leave(seat, turns)
-        if self._tell_held(seat, self._held.keys() - held, now):
+        if self._report_held(seat, self._held.keys() - held, now):
             return 0.0  # only now is it known which smaller requests may fit
         return rest if self._page else LONGEST_REST
 
@@ -232,7 +232,7 @@ class LiveCalls:
             runs = live_calls.waiting_runs(tx, self._page)
         count_for_calls(self._ledger, seat, self._prices, runs, now)
 
-    def _tell_held(self, seat: Seat, run_ids: Collection[str], now: float) -> bool:
+    def _report_held(self, seat: Seat, run_ids: Collection[str], now: float) -> bool:
         """Store what each request of held runs reserves, for the run's status and the next check.
 
         Returns whether anything was stored.
@@ -346,14 +346,14 @@ class LiveCalls:
             with self._ledger.write(seat) as tx:
                 return self._note(tx, seat, ended)
 
-        told = await until_stored(note, f"{len(ended)} live answers cannot be stored yet")
+        ends = await until_stored(note, f"{len(ended)} live answers cannot be stored yet")
         for task in done:
             del self._calls[task]
         self._answered += sum(answer.is_answered for _, answer in ended)
         reach(CrashPoint.AFTER_LIVE_RECORD)
         for words in self._warnings:
             _log.warning("%s", words, extra={"for_people": True})
-        self._telling.called(told)
+        self._reporter.called(ends)
         self._changed()
 
     def _note(
@@ -362,7 +362,7 @@ class LiveCalls:
         """Store how calls ended, and return the same for the observers."""
         now = time.time()
         final: list[Ended] = []
-        told: list[CallEnd] = []
+        call_ends: list[CallEnd] = []
         for call, answer in ended:
             asked, seq = call.request, call.request.seq
             outcome, disposition = judge(answer, "always" if asked.retry == "always" else "safe")
@@ -404,14 +404,14 @@ class LiveCalls:
                     self._failures += 1
                 self._not_before = time.monotonic() + SENDING(self._failures)
             known = None if outcome is Outcome.MISSING else result
-            told.append(CallEnd(asked, call.batch_id, known, state, is_accounts, call.left))
+            call_ends.append(CallEnd(asked, call.batch_id, known, state, is_accounts, call.left))
         live_calls.finish(tx, final, now)
         self._warnings = [
             words
             for batch_id in {end.batch_id for end in final}
             for words in warn_after(tx, batch_id, now)
         ]
-        return told
+        return call_ends
 
     def _halt(self, tx: Transaction, seat: Seat, answer: LiveAnswer) -> None:
         if answer.fault is not None:

@@ -40,7 +40,7 @@ class Noticing:
         self._runs: set[str] = set()
         self._halts: dict[int, tuple[str, float]] = {}
         # Stamp of the reported end, by run: after a retry a run finishes again.
-        self._told: dict[str, int] = {}
+        self._reported: dict[str, int] = {}
         # Scope, name and amount of the last reported budget, by held run.
         self._held: dict[str, tuple[str, str, int]] = {}
         self._planned = False
@@ -100,7 +100,7 @@ class Noticing:
             return
         if now is not None:
             self._halts[row.id] = now
-            self._observers.tell(
+            self._observers.report(
                 SendingHalted(
                     ledger=self._observers.ledger,
                     workspace=row.name,
@@ -112,7 +112,7 @@ class Noticing:
             )
         else:
             reason, since = self._halts.pop(row.id)
-            self._observers.tell(
+            self._observers.report(
                 SendingResumed(
                     ledger=self._observers.ledger,
                     workspace=row.name,
@@ -136,10 +136,10 @@ class Noticing:
             workspace = queries.workspace_row(tx, run.workspace_id)
         self._runs.discard(run_id)
         self._held.pop(run_id, None)
-        if run.kind != "run" or self._told.get(run_id) == stamp:
+        if run.kind != "run" or self._reported.get(run_id) == stamp:
             return
-        self._told[run_id] = stamp
-        self._observers.tell(
+        self._reported[run_id] = stamp
+        self._observers.report(
             RunFinished(
                 ledger=self._observers.ledger,
                 workspace=workspace.name,
@@ -163,7 +163,7 @@ class Noticing:
             return
         now = self._held[run.id] = (held.scope, held.name, held.amount)
         if now != before:
-            self._observers.tell(
+            self._observers.report(
                 RunHeld(
                     ledger=self._observers.ledger,
                     workspace=queries.workspace_row(tx, run.workspace_id).name,

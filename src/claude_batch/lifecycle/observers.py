@@ -58,7 +58,7 @@ class Carriers:
     def __init__(self, observers: Iterable[ObserverLike]) -> None:
         found: list[Any] = [getattr(observer, "carry", None) for observer in observers]
         self._carry: list[Callable[[], object]] = [each for each in found if callable(each)]
-        self._told = False
+        self._warned = False
 
     def carried(self) -> str | None:
         """Return the first text that an observer carries, or `None`; exceptions are logged once."""
@@ -66,8 +66,8 @@ class Carriers:
             try:
                 found = carry()
             except Exception:
-                if not self._told:
-                    self._told = True
+                if not self._warned:
+                    self._warned = True
                     _log.exception("an observer's carry() failed; requests are sent without it")
                 continue
             if isinstance(found, str):
@@ -236,14 +236,14 @@ class Observers:
         """Return whether any observer wants events of a class, so that they are worth computing."""
         return any(outlet.wants(kind) for outlet in self._outlets)
 
-    def tell(self, event: Event) -> None:
+    def report(self, event: Event) -> None:
         """Queue an event for every observer that wants it."""
         kind = type(event)
         for outlet in self._outlets:
             if outlet.wants(kind):
                 outlet.put(event)
 
-    def tell_each(self, kind: type[Event], source: Source) -> None:
+    def report_each(self, kind: type[Event], source: Source) -> None:
         """Queue a source of many events of a class; each interested observer reads it.
 
         The source is read on the observer's thread, so no faster than the observer processes it.

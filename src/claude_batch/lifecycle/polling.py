@@ -16,7 +16,7 @@ from claude_batch.core.states import BatchState
 from claude_batch.ledger import batch_contents, collected_batches, halts, unknown_batches
 from claude_batch.ledger.store import Ledger, Seat
 from claude_batch.lifecycle.batch_list import MOST_PAGES, is_evidence
-from claude_batch.lifecycle.event_reports import Telling
+from claude_batch.lifecycle.event_reports import Reporter
 from claude_batch.wire.batches_client import ApiError, BatchesClient, RemoteBatch, Unreachable
 from claude_batch.wire.retry_policy import next_check
 
@@ -91,10 +91,10 @@ class Polling:
         ledger: Ledger,
         client: BatchesClient,
         settings: LedgerSettings,
-        telling: Telling | None = None,
+        reporter: Reporter | None = None,
     ) -> None:
         self._ledger = ledger
-        self._telling = telling or Telling(ledger, client)
+        self._reporter = reporter or Reporter(ledger, client)
         self._client = client
         self._settings = settings
 
@@ -148,7 +148,7 @@ class Polling:
                     with self._ledger.write(seat) as tx:
                         unknown_batches.take_earlier_answers(tx, row.id)
                         lost = collected_batches.mark_lost(tx, row.id, note=note, now=now)
-                    self._telling.collected(row, lost)
+                    self._reporter.collected(row, lost)
                     return None
         except Unreachable as error:
             note = str(error)
@@ -183,9 +183,9 @@ class Polling:
                 # An ended batch frees room in the API's queue, so sendings that wait for room may
                 # retry.
                 halts.wait_until(tx, seat.workspace_id, None, None)
-            self._telling.observers.tell(
+            self._reporter.observers.report(
                 BatchEnded(
-                    **self._telling.here,
+                    **self._reporter.here,
                     batch=row.id,
                     batch_id=row.remote_id,
                     requests=row.request_count,

@@ -21,7 +21,7 @@ from claude_batch.core.states import CandidateState
 from claude_batch.ledger import batch_contents, halts, unknown_batches
 from claude_batch.ledger.store import Ledger, Record, Seat, Transaction
 from claude_batch.lifecycle.batch_list import Listing, Proof, is_evidence, prove, walk
-from claude_batch.lifecycle.event_reports import Telling
+from claude_batch.lifecycle.event_reports import Reporter
 from claude_batch.lifecycle.polling import absence, age_of, gap_since, is_due
 from claude_batch.wire.batches_client import ApiError, BatchesClient, RemoteBatch, Unreachable
 from claude_batch.wire.retry_policy import next_check
@@ -88,10 +88,10 @@ class Reconciliation:
         ledger: Ledger,
         client: BatchesClient,
         settings: LedgerSettings,
-        telling: Telling | None = None,
+        reporter: Reporter | None = None,
     ) -> None:
         self._ledger = ledger
-        self._telling = telling or Telling(ledger, client)
+        self._reporter = reporter or Reporter(ledger, client)
         self._client = client
         self._settings = settings
 
@@ -214,7 +214,7 @@ class Reconciliation:
             if unknown_batches.rivals(tx, row.id):
                 return False
             self._adopt(tx, row.id, remote, "assumed")
-        self._tell(row.id, row.request_count, "assumed", remote.id)
+        self._report(row.id, row.request_count, "assumed", remote.id)
         return True
 
     def _adopt(self, tx: Transaction, batch_id: int, remote: RemoteBatch, how: str) -> None:
@@ -268,7 +268,7 @@ class Reconciliation:
             reach(CrashPoint.AFTER_ADOPT)
             if ours:
                 count = remote.request_counts.processing + remote.request_counts.finished
-                self._tell(proof.owner, count, "found", remote.id)
+                self._report(proof.owner, count, "found", remote.id)
             return ours
         missing: float | None = candidate.not_found_since
         overdue = False
@@ -339,15 +339,15 @@ class Reconciliation:
                 silent = unknown_batches.disprove(tx, batch_id, note=note)
                 if silent >= SILENT_SENDINGS:
                     self._too_silent(tx, seat, batch_id, silent)
-        self._tell(batch_id, count, outcome)
+        self._report(batch_id, count, outcome)
         return True
 
-    def _tell(
+    def _report(
         self, batch: int, requests: int, outcome: UnknownOutcome, batch_id: str | None = None
     ) -> None:
-        self._telling.observers.tell(
+        self._reporter.observers.report(
             UnknownDecided(
-                **self._telling.here,
+                **self._reporter.here,
                 batch=batch,
                 requests=requests,
                 outcome=outcome,

@@ -30,7 +30,7 @@ from claude_batch.ledger import batch_contents, halts, submissions, unknown_batc
 from claude_batch.ledger.high_water import HighWater, count_post, note_behind
 from claude_batch.ledger.store import Ledger, Seat, Transaction
 from claude_batch.lifecycle.batch_list import Listing, walk
-from claude_batch.lifecycle.event_reports import Telling
+from claude_batch.lifecycle.event_reports import Reporter
 from claude_batch.lifecycle.seat import stop_behind
 from claude_batch.wire.batches_client import ApiError, BatchesClient, CreateAnswer, Unreachable
 from claude_batch.wire.encoding import (
@@ -264,10 +264,10 @@ class Submission:
         client: BatchesClient,
         settings: LedgerSettings,
         stopping: Callable[[], bool],
-        telling: Telling | None = None,
+        reporter: Reporter | None = None,
     ) -> None:
         self._ledger = ledger
-        self._telling = telling or Telling(ledger, client)
+        self._reporter = reporter or Reporter(ledger, client)
         self._client = client
         self._settings = settings
         self._stopping = stopping
@@ -432,7 +432,7 @@ class Submission:
         if answer.batch is not None and answer.batch.id and self._armed:
             self._failures = 0
             if await self._note_accepted(seat, row, answer.batch.id, now):
-                self._telling.submitted(row, answer.batch.id)
+                self._reporter.submitted(row, answer.batch.id)
             else:
                 self._unresolved(seat, row, answer.batch.id)
             return
@@ -513,7 +513,7 @@ class Submission:
             halts.put_off_probe(
                 tx, seat.workspace_id, now=now, interval=self._settings.probe_interval
             )
-        self._telling.unknown(row, note)
+        self._reporter.unknown(row, note)
 
     def _unresolved(self, seat: Seat, row: Any, remote_id: str) -> None:
         """Give up a batch that the server accepted under the id of another batch.
@@ -525,7 +525,7 @@ class Submission:
             f"the server answered with the id {remote_id}, which another batch of this workspace "
             "has: a gateway in front of the API repeats its answers, or the server is not the API"
         )
-        self._telling.unknown(row, note)
+        self._reporter.unknown(row, note)
         with self._ledger.write(seat) as tx:
             unknown_batches.unresolve(tx, row.id, note=note)
             self._refusals.stop(tx, seat.workspace_id, note)

@@ -129,7 +129,7 @@ class Workbench:
         self._found: dict[str, Tools] = {}
         self._missing: dict[str, tuple[int, str]] = {}
         """For missing functions: the finder's count at the last search, and the reason."""
-        self._told: set[str] = set()
+        self._warned: set[str] = set()
         self._refused: dict[str, str] = {}
         """The reason by run, for runs whose functions were needed."""
         self.running: set[tuple[int, int, str]] = set()
@@ -179,8 +179,8 @@ class Workbench:
             self._refused.pop(run_id, None)
             return found
         why = self._refused[run_id] = self._missing[remembered][1]
-        if why not in self._told:
-            self._told.add(why)
+        if why not in self._warned:
+            self._warned.add(why)
             _log.warning(
                 "the tools of run %s are not available here: %s. Its conversations wait, and "
                 "nothing is lost",

@@ -124,16 +124,16 @@ class ClaudeBatchProvider(Opened):
             MiddlewareRunner(self.middleware) if self.middleware else None
         )
         """The runner that calls the middleware; None if there is no middleware."""
-        told = checked_observers(observers)
+        checked = checked_observers(observers)
         entrance = Entrance(
             self._location,
             ledger_settings,
             self.credentials,
             drive=drive,
-            observers=told,
+            observers=checked,
         )
         super().__init__(entrance, drive=drive)
-        self._carriers = Carriers(told)
+        self._carriers = Carriers(checked)
         self._encoders = RequestEncoders(self.default_options)
         self._documents = CallDocuments()
 
@@ -311,14 +311,14 @@ class ClaudeBatchProvider(Opened):
         def ask(opening: Future[Entered]) -> None:
             if future.cancelled() and not keep and key is None:
                 return  # nothing of it was stored
-            with _told(future):
+            with _settling(future):
                 engine, door = opening.result()
                 if isinstance(encoded, EncodedRequest) and not chosen.reuse:
                     store(engine, door, encoded)
                     return
 
                 def prepared(done: Future[EncodedRequest]) -> None:
-                    with _told(future):
+                    with _settling(future):
                         store(engine, door, done.result())
 
                 engine.read(lambda: prepare(engine, door)).add_done_callback(prepared)
@@ -550,7 +550,7 @@ class ClaudeBatchProvider(Opened):
         if run_id is None:
             return None
         # Not on this thread, because the call runs the observers' code.
-        await asyncio.wrap_future(engine.read(lambda: writer.tell(engine)))
+        await asyncio.wrap_future(engine.read(lambda: writer.report(engine)))
         return await asyncio.wrap_future(engine.read(lambda: self._stored(writer, run_id)))
 
     def _store_sync(
@@ -593,7 +593,7 @@ class ClaudeBatchProvider(Opened):
             raise
         if run_id is None:
             return None
-        writer.tell(self._engine)
+        writer.report(self._engine)
         return self._stored(writer, run_id)
 
     def _stored(self, writer: RunWriter, run_id: str) -> Run:
@@ -663,7 +663,7 @@ def _valid(prepared: ActorRequest | InvalidRequestError) -> ActorRequest:
 
 
 @contextlib.contextmanager
-def _told(caller: Future[Answer]) -> Generator[None]:
+def _settling(caller: Future[Answer]) -> Generator[None]:
     """Pass an exception in the block to the caller's future, unless it is done."""
     try:
         yield

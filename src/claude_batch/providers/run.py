@@ -251,7 +251,7 @@ class Run(Closing):
         with self._engine.ledger.write() as tx:
             collected_batches.cancel_run(tx, self.id, time.time())
         engine = self._engine
-        engine.observers.tell(RunCancelled(ledger=engine.observers.ledger, run_id=self.id))
+        engine.observers.report(RunCancelled(ledger=engine.observers.ledger, run_id=self.id))
         engine.noticing.follow([self.id])
         engine.wake()
 
@@ -301,7 +301,7 @@ class Run(Closing):
     def _ask_again(self, count: int) -> None:
         """Restart the time limit after ``count`` requests were queued again, as for a new run."""
         if count:
-            self._tell_retried(count)
+            self._report_retried(count)
             self._deadline = time.time() + self._max_wait
         self._engine.wake()
 
@@ -329,9 +329,9 @@ class Run(Closing):
         engine.wake()
         return fetched
 
-    def _tell_retried(self, count: int) -> None:
+    def _report_retried(self, count: int) -> None:
         observers = self._engine.observers
-        observers.tell(
+        observers.report(
             RequestsRetried(ledger=observers.ledger, requests=count, reason="order", run_id=self.id)
         )
 
@@ -360,7 +360,7 @@ class Run(Closing):
     def _decide_unknown(self, *, resubmit: bool) -> int:
         count = decide_unknown(self._engine.ledger, self.id, resubmit=resubmit)
         if resubmit and count:
-            self._tell_retried(count)
+            self._report_retried(count)
         self._engine.noticing.follow([self.id])
         self._engine.wake()
         return count

@@ -307,7 +307,7 @@ class RunWriter:
             self._workbench.give(run_id, self._talk.tools, self._talk.judge)
         return run_id
 
-    def tell(self, engine: Engine) -> None:
+    def report(self, engine: Engine) -> None:
         """Notify the engine, and for a new run the observers, that the run waits to be sent."""
         if self._is_new:
             queued = RequestsQueued(
@@ -317,7 +317,7 @@ class RunWriter:
                 requests=self._count,
                 kind="run",
             )
-            engine.observers.tell(queued)
+            engine.observers.report(queued)
             engine.noticing.follow([self.run_id])
         elif self.rerun is not None and self.rerun.queued:
             retried = RequestsRetried(
@@ -326,7 +326,7 @@ class RunWriter:
                 reason="order",
                 run_id=self._found,
             )
-            engine.observers.tell(retried)
+            engine.observers.report(retried)
             engine.noticing.follow([self._found])
         engine.wake()
 

@@ -142,20 +142,20 @@ _INVALID = "This is not of the shape that was asked for"
 
 def turn(raw: bytes, request: Request, seed: int, *, uses_tools: bool) -> Answer | None:
     """Return the next turn of a conversation, or `None` if its plain answer is due."""
-    told = {match[1].decode(): match[2] for match in _DIRECTIVE.finditer(raw)}
-    if "pause" in told:
+    directives = {match[1].decode(): match[2] for match in _DIRECTIVE.finditer(raw)}
+    if "pause" in directives:
         done = _said(request.messages, _PAUSED)
-        if done < int(told["pause"] or 1):
+        if done < int(directives["pause"] or 1):
             return _pause(done + 1)
-    if "tools" in told or uses_tools:
-        made = _tools(request, seed, at_once=told.get("tools") == b"all")
+    if "tools" in directives or uses_tools:
+        made = _tools(request, seed, at_once=directives.get("tools") == b"all")
         if made is not None:
             return made
-    if "invalid" in told:
+    if "invalid" in directives:
         done = _said(request.messages, _INVALID)
-        if done < int(told["invalid"] or 1):
+        if done < int(directives["invalid"] or 1):
             return text_content(f"{_INVALID} ({done + 1}).", request.params)
-    if "window" in told:
+    if "window" in directives:
         answer = text_content("An answer that fills the window", request.params)
         answer.stop_reason = "model_context_window_exceeded"
         return answer

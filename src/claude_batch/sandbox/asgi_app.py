@@ -40,7 +40,7 @@ class Endpoint:
         sandbox = self.sandbox
         started = time.monotonic()
         call = Call(self.route, sandbox.new_request_id(), scope, receive, send, sandbox.clock.now())
-        call.tell_workspace = sandbox.tells_workspace
+        call.report_workspace = sandbox.reports_workspace
         call.action = sandbox.plan.action(self.route, key_of(call.http))
         try:
             await self._answer(call)

@@ -72,31 +72,31 @@ class Endings:
     ) -> Ending | None:
         """Return the ending of one request, or `None` for a plain success. Counts as processing."""
         try:
-            told = self._told(raw, custom_id)
-            if told is not None and told.outcome != "succeeded":
+            ending = self._requested(raw, custom_id)
+            if ending is not None and ending.outcome != "succeeded":
                 # A live message cannot expire or be canceled: it is answered.
-                if told.outcome == "errored" or context.batch:
-                    return told
-                told = None
+                if ending.outcome == "errored" or context.batch:
+                    return ending
+                ending = None
             request = check_params(raw, context)
             if FILE_MARK in raw:
                 self.files.put_into(request, workspace, context)
-            if told is None and self.responder is not None:
+            if ending is None and self.responder is not None:
                 made = respond(self.responder, raw, request.params)
-                told = None if made is None else Ending("succeeded", answer=made)
-            if told is None and (self.uses_tools or DIRECTIVE_MARK in raw):
+                ending = None if made is None else Ending("succeeded", answer=made)
+            if ending is None and (self.uses_tools or DIRECTIVE_MARK in raw):
                 made = turn(raw, request, self.seed, uses_tools=self.uses_tools)
-                told = None if made is None else Ending("succeeded", answer=made)
+                ending = None if made is None else Ending("succeeded", answer=made)
         except ApiError as error:
             return Ending("errored", error=error)
         cache = self.cache.use(workspace, raw, now) if CACHE_MARK in raw else None
         if cache is None:
-            return told
-        told = told or Ending("succeeded")
-        told.cache = cache
-        return told
+            return ending
+        ending = ending or Ending("succeeded")
+        ending.cache = cache
+        return ending
 
-    def _told(self, raw: bytes, custom_id: str | None) -> Ending | None:
+    def _requested(self, raw: bytes, custom_id: str | None) -> Ending | None:
         directed = self._directed(raw) if DIRECTIVE_MARK in raw else None
         if not self.plan.about_requests:
             return directed

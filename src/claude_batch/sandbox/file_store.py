@@ -105,10 +105,10 @@ def _check_kind(block: Block, stored: StoredFile, where: str) -> None:
 
 
 def _source(stored: StoredFile) -> dict[str, Any]:
-    told = {"media_type": stored.mime_type, "file_id": stored.id}
+    source = {"media_type": stored.mime_type, "file_id": stored.id}
     if stored.mime_type == "text/plain":
-        return {**told, "type": "text", "data": stored.data.decode("utf-8", "replace")}
-    return {**told, "type": "base64", "data": stored.data}
+        return {**source, "type": "text", "data": stored.data.decode("utf-8", "replace")}
+    return {**source, "type": "base64", "data": stored.data}
 
 
 def need_beta(context: CallContext, what: str) -> None:

@@ -146,9 +146,9 @@ class Call:
     """Server time at which the call came in."""
     workspace: str | None = None
     """Set once the caller is authenticated."""
-    tell_workspace: bool = True
+    report_workspace: bool = True
     action: AnyAction | None = None
-    told: dict[str, str] = field(default_factory=dict[str, str])
+    limit_headers: dict[str, str] = field(default_factory=dict[str, str])
     """Additional headers of the answer."""
     anonymous: bool = False
     """Whether the answer comes from a proxy in front, which sends no API headers."""
@@ -223,7 +223,7 @@ class Call:
                 if up_to is not None and size >= up_to:
                     return
 
-    async def tell(self, message: Message) -> None:
+    async def send_reply(self, message: Message) -> None:
         """ASGI's `send`, with the headers that every answer of the API carries."""
         if message["type"] == "http.response.start":
             self.status = message["status"]
@@ -241,15 +241,17 @@ class Call:
             (b"request-id", self.request_id.encode()),
             (b"anthropic-organization-id", ORGANIZATION.encode()),
         ]
-        if self.workspace is not None and self.tell_workspace:
+        if self.workspace is not None and self.report_workspace:
             headers.append((b"anthropic-workspace-id", self.workspace.encode()))
-        return headers + [(name.encode(), value.encode()) for name, value in self.told.items()]
+        return headers + [
+            (name.encode(), value.encode()) for name, value in self.limit_headers.items()
+        ]
 
     async def answer(self, response: Response) -> None:
         """Send a response, modified by the fault plan."""
         if isinstance(self.action, UnknownFields) and response.media_type == "application/json":
-            told = with_unknown_fields(msgspec.json.decode(response.body))
-            response = json_response(told, response.status_code)
+            extended = with_unknown_fields(msgspec.json.decode(response.body))
+            response = json_response(extended, response.status_code)
         if isinstance(self.action, CutInsideLine) and isinstance(response, StreamingResponse):
             await self._cut_short(response)
         elif (
@@ -259,7 +261,7 @@ class Call:
         ):
             await self._without_framing(response)
         else:
-            await response(self.scope, self.receive, self.tell)
+            await response(self.scope, self.receive, self.send_reply)
 
     async def refuse(self, error: ApiError) -> None:
         """Send an API error, after reading the body up to `MAX_KEPT_BYTES`."""
@@ -289,7 +291,7 @@ class Call:
             "status": response.status_code,
             "headers": response.raw_headers,
         }
-        await self.tell(start)
+        await self.send_reply(start)
         async for part in response.body_iterator:
             await self.send({"type": "http.response.body", "body": part, "more_body": True})
         # close(), not abort(), because the data sent must arrive.
@@ -378,7 +380,7 @@ class Call:
             (b"content-length", str(len(page)).encode()),
             (b"connection", b"close"),
         ]
-        await self.tell({"type": "http.response.start", "status": 413, "headers": headers})
+        await self.send_reply({"type": "http.response.start", "status": 413, "headers": headers})
         await self.send({"type": "http.response.body", "body": page, "more_body": action.drain})
         if action.drain:
             await self.drain()

@@ -83,11 +83,11 @@ class Meter:
 
     def headers(self, now: float) -> dict[str, str]:
         """Return the rate limit headers of an answer."""
-        told: dict[str, str] = {}
+        headers: dict[str, str] = {}
         for name, bucket in self._buckets.items():
             full = now + (bucket.limit - bucket.left) * 60 / bucket.limit
             reset = datetime.fromtimestamp(math.ceil(full), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-            told[f"anthropic-ratelimit-{name}-limit"] = f"{bucket.limit:g}"
-            told[f"anthropic-ratelimit-{name}-remaining"] = str(max(0, math.floor(bucket.left)))
-            told[f"anthropic-ratelimit-{name}-reset"] = reset
-        return told
+            headers[f"anthropic-ratelimit-{name}-limit"] = f"{bucket.limit:g}"
+            headers[f"anthropic-ratelimit-{name}-remaining"] = str(max(0, math.floor(bucket.left)))
+            headers[f"anthropic-ratelimit-{name}-reset"] = reset
+        return headers

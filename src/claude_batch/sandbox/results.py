@@ -178,13 +178,13 @@ def _replaced(part: bytes, number: int, action: AnyAction) -> Iterator[bytes]:
 
 def contradiction(part: bytes) -> bytes:
     """Return a line for the same `custom_id` with another outcome."""
-    told = msgspec.json.decode(part)
-    if told["result"]["type"] == "succeeded":
+    line = msgspec.json.decode(part)
+    if line["result"]["type"] == "succeeded":
         error = error_body("api_error", "Internal server error", "req_sandbox_contradiction")
-        told["result"] = {"type": "errored", "error": error}
+        line["result"] = {"type": "errored", "error": error}
     else:
         text = {"type": "text", "text": "A line that contradicts another."}
-        told["result"] = {
+        line["result"] = {
             "type": "succeeded",
             "message": {
                 "id": "msg_sandbox_contradiction",
@@ -197,7 +197,7 @@ def contradiction(part: bytes) -> bytes:
                 "usage": Usage(1, 8).as_json("batch"),
             },
         }
-    return _encode(told) + b"\n"
+    return _encode(line) + b"\n"
 
 
 def with_unknown_fields(value: Any, inside: str = "") -> Any:

@@ -67,10 +67,10 @@ class Sandbox:
         return f"req_sandbox_{self._calls:012d}"
 
     @property
-    def tells_workspace(self) -> bool:
+    def reports_workspace(self) -> bool:
         """Return whether answers name the workspace."""
-        told = self.plan.plan.workspace_header
-        return self.settings.workspace_header if told is None else told
+        planned = self.plan.plan.workspace_header
+        return self.settings.workspace_header if planned is None else planned
 
     def authenticate(self, http: HttpRequest) -> str:
         """Return the workspace of the caller's key; raises `ApiError` (401, 403)."""
@@ -168,10 +168,10 @@ class Sandbox:
                 "not_found_error",
                 f"Results of message batch {batch.id} are no longer available: it is archived.",
             )
-        told = lines(batch, self.settings.seed, self.files)
+        sent = lines(batch, self.settings.seed, self.files)
         if call.action is not None and is_line_action(call.action):
-            told = spoiled(told, call.action)
-        return StreamingResponse(stream(chunks(told)), media_type="application/x-jsonl")
+            sent = spoiled(sent, call.action)
+        return StreamingResponse(stream(chunks(sent)), media_type="application/x-jsonl")
 
     # Live messages
 
@@ -197,7 +197,7 @@ class Sandbox:
         self._bill(message_id, raw, ending, message["usage"])
         if meter is not None:
             meter.answered(self.clock.now(), message["usage"])
-            call.told = meter.headers(self.clock.now())
+            call.limit_headers = meter.headers(self.clock.now())
         if request.params.stream:
             return StreamingResponse(stream(events(message)), media_type="text/event-stream")
         return json_response(message)
@@ -328,8 +328,8 @@ def _workspace(call: Call) -> str:
 
 def _file_of(body: bytes, content_type: str) -> tuple[str, str, bytes]:
     """Return name, type and content of the part called `file`; raises `ApiError` (400)."""
-    kind, told = _header(content_type)
-    boundary = told.get("boundary", "")
+    kind, parameters = _header(content_type)
+    boundary = parameters.get("boundary", "")
     if kind != "multipart/form-data" or not boundary:
         raise ApiError("invalid_request_error", "content-type: must be multipart/form-data")
     for part in (b"\r\n" + body).split(b"\r\n--" + boundary.encode()):
@@ -352,9 +352,9 @@ def _file_of(body: bytes, content_type: str) -> tuple[str, str, bytes]:
 def _header(value: str) -> tuple[str, dict[str, str]]:
     message = Message()
     message["content-type"] = value
-    told = message.get_params(failobj=[])
+    parameters = message.get_params(failobj=[])
     # If a parameter is written with a charset (`name*=`), Python returns it in three parts. The
     # stubs of `get_params` only allow texts.
-    given = cast("list[tuple[str, str | tuple[str, str, str]]]", told[1:])
+    given = cast("list[tuple[str, str | tuple[str, str, str]]]", parameters[1:])
     plain = {name: value if isinstance(value, str) else value[2] for name, value in given}
-    return (told[0][0].lower() if told else ""), plain
+    return (parameters[0][0].lower() if parameters else ""), plain

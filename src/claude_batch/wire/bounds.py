@@ -93,10 +93,10 @@ def pdf_tokens(data: bytes) -> int | None:
     parser busy for hours.
     """
     try:
-        told = run_limited(f"{__name__}:count_tokens", data, seconds=SECONDS)
+        count = run_limited(f"{__name__}:count_tokens", data, seconds=SECONDS)
     except ValueError:
         return None
-    return int(told) if told else None
+    return int(count) if count else None
 
 
 def count_tokens(data: bytes) -> bytes:
@@ -146,8 +146,8 @@ class _Document:
         if reader.is_encrypted:
             return None
         pages = [_dictionary(page) for page in reader.pages]
-        told = _resolved(_dictionary(reader.root_object.get("/Pages")).get("/Count"))
-        count = max(len(pages), told if isinstance(told, int) else 0)
+        declared = _resolved(_dictionary(reader.root_object.get("/Pages")).get("/Count"))
+        count = max(len(pages), declared if isinstance(declared, int) else 0)
         if not count:
             return None
         texts = (max(PAGE_TEXT_TOKENS, self._page(page)) for page in pages)

@@ -347,7 +347,7 @@ def _container_id(container: bytes) -> str | None:
 
 
 @lru_cache(maxsize=64)
-def _tell_once(schema: bytes, why: str) -> None:
+def _warn_once(schema: bytes, why: str) -> None:
     _log.warning(
         "answers cannot be validated by their schema, and are accepted unchanged: %s",
         why,
@@ -380,7 +380,7 @@ def schema_problem(params: bytes, message: bytes) -> str | None:
     try:
         validator = validator_of(schema)
     except UnusableSchema as error:
-        _tell_once(schema, str(error))
+        _warn_once(schema, str(error))
         return None
     problems: list[str] = []
     try:
@@ -390,6 +390,6 @@ def schema_problem(params: bytes, message: bytes) -> str | None:
             if len(problems) == _MOST_PROBLEMS:
                 break
     except RecursionError:
-        _tell_once(schema, "it is nested too deeply")
+        _warn_once(schema, "it is nested too deeply")
         return None
     return "; ".join(problems) or None

@@ -111,10 +111,10 @@ class Pace:
         """Return the estimated cost of a call in terms of the limits."""
         given = params_bytes / BYTES_PER_TOKEN
         mean = self._output_mean
-        told = 0.0 if mean is None else mean
+        output = 0.0 if mean is None else mean
         if max_tokens is not None:
-            told = min(told, max_tokens)
-        return Cost(1.0, given, told, given + told)
+            output = min(output, max_tokens)
+        return Cost(1.0, given, output, given + output)
 
     def ask(self, now: float, cost: Cost, most: int) -> float | Turn:
         """Return a permit for a call that may be sent now, or the seconds until the next attempt.
@@ -154,8 +154,8 @@ class Pace:
                     else mean + _RECENT * (output_tokens - mean)
                 )
             given = turn.cost.input_tokens if input_tokens is None else float(input_tokens)
-            told = turn.cost.output_tokens if output_tokens is None else float(output_tokens)
-            self._correct(turn.cost, Cost(1.0, given, told, given + told))
+            output = turn.cost.output_tokens if output_tokens is None else float(output_tokens)
+            self._correct(turn.cost, Cost(1.0, given, output, given + output))
             if turn.era == self._era:
                 # Only for a call of the current era: an answer to an older call is no evidence.
                 self.refusals = 0
@@ -163,7 +163,7 @@ class Pace:
                 self.window += grown
             self._learn(now, headers)
             self._end()
-        self._tell()
+        self._notify()
 
     def refused(
         self, now: float, turn: Turn, headers: Mapping[str, str], retry_after: float | None
@@ -181,20 +181,20 @@ class Pace:
             if retry_after is not None:
                 self.paused_until = max(self.paused_until, now + retry_after)
             self._end()
-        self._tell()
+        self._notify()
 
     def failed(self) -> None:
         """Record a call that ended in any other way; its estimated cost counts as used."""
         with self._lock:
             self._end()
-        self._tell()
+        self._notify()
 
     def unused(self, turn: Turn) -> None:
         """Return a permit whose call is not sent."""
         with self._lock:
             self._correct(turn.cost, Cost(0.0))
             self._end()
-        self._tell()
+        self._notify()
 
     def listen(self, listener: Callable[[], None]) -> None:
         """Call a function whenever a call ends, on the thread on which it ends."""
@@ -206,7 +206,7 @@ class Pace:
         with self._lock:
             self._listeners.discard(listener)
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         with self._lock:
             listeners = list(self._listeners)
         for listener in listeners:
