@@ -61,6 +61,36 @@ class Receipt(BaseModel):
     note: str | None = None
 
 
+class Seller(BaseModel):
+    name: str
+    vat: str | None
+
+
+class Item(BaseModel):
+    """A line of the order, without its total."""
+
+    what: str
+    price: Decimal
+    marks: list[str] = []
+
+
+class Order(BaseModel):
+    """Nested: an object, a list of objects, and one of several objects."""
+
+    number: str
+    seller: Seller | None
+    items: list[Item] = Field(description="In the order of the document")
+    payment: Card | Transfer | None = None
+    grid: list[list[int]] = []
+
+
+class Mixed(BaseModel):
+    """A field that is an object or a text, which no label can tell apart."""
+
+    number: str
+    of: list[Line | str]
+
+
 class Node(BaseModel):
     name: str
     children: list[Node] = []

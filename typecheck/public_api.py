@@ -165,6 +165,7 @@ def providers(registry: cb.ProviderRegistry, configuration: cb.ActorConfiguratio
     registry.register("mine", cb.ClaudeBatchProvider)
     assert_type(registry.get("mine"), cb.Provider)
     assert_type(registry.names(), tuple[str, ...])
+    assert_type(cb.default_registry, cb.ProviderRegistry)
     assert_type(registry.for_actor(configuration), cb.Provider)
     assert_type(cb.Actor(configuration, batched), cb.Actor)
 

@@ -32,11 +32,29 @@ Feature: What an answer cites is shown, for the whole and for each field
     And the actor asked for a Receipt of a cited document, its system prompt in blocks, is told the fields in a block more
     And the actor asked for a Receipt of a document that is not cited sends its schema
 
+  Scenario: nested values are asked for by their paths
+    Then the actor asked for an Order of a cited document is told
+      """
+      counted from 0, and write all lines of one object before those of the next: [[items[0].what]] and its other lines, then [[items[1].what]], and so on.
+      [[number]] {"type":"string"}
+      [[seller.name]] {"type":"string"}
+      [[seller.vat]] {"anyOf":[{"type":"string"},{"type":"null"}]}
+      items: In the order of the document
+      items[]: A line of the order, without its total.
+      [[items[].what]] {"type":"string"}
+      [[items[].price]] {"anyOf":[{"type":"number"},{"type":"string"
+      [[items[].marks]] {"type":"array","items":{"type":"string"}
+      [[payment.kind]] {"anyOf":[{"const":"card"},{"const":"transfer"}]}
+      [[payment.number]] {"type":"string"
+      [[payment.bank]] {"type":"string"}
+      [[grid[]]] {"type":"array","items":{"type":"integer"}
+      """
+
   Scenario: What fits behind no label is refused with the reason
     Then models are asked for of a cited document as follows
-      | model | error |
-      | Invoice | request 'k': field `lines`: with citations, the answer is requested as labelled fields, because the API does not accept a schema together with citations. A nested value cannot be labelled; flatten the model |
-      | list[Flat] | This format has no fields |
+      | model      | error                                                                                                                                                                                        |
+      | Mixed      | request 'k': field `of[]`: with citations, the answer is requested as labelled fields, because the API does not accept a schema together with citations. Its type is not known, or it is one |
+      | list[Flat] | request 'k': with citations, …This format has no fields                                                                                                                                      |
 
   Scenario Outline: labelled fields are read into the model, each with its citations
     Given an actor response with the blocks
@@ -53,9 +71,32 @@ Feature: What an answer cites is shown, for the whole and for each field
       | [{"type": "text", "text": "[[number]] 7\n[[issued]] soon\n[[total]] 1\n[[currency]] EUR\n[[paid]] maybe"}] | is refused with "issued: Input should be a valid date or datetime, input is too short; paid: Input should be a valid boolean" | {"number": [], "issued": [], "total": [], "currency": [], "paid": []} |
       | [{"type": "text", "text": "{\"number\": \"[[number]]\"}"}] | is refused with "issued: Field required" | {} |
 
+  Scenario Outline: nested fields are read into the model, and cited by their paths: <what>
+    Given an actor response with the blocks
+      """
+      [{"type": "text", "text": "[[number]] 7\n<lines>"}, {"type": "text", "text": "6", "citations": [{"type": "page_location", "cited_text": "No. 7"}]}]
+      """
+    Then the actor response read as Order is {"number": "7", <order>}
+    And the actor response read as Order has the field citations {"number": [], <cited>}
+
+    Examples:
+      | what | lines | order | cited |
+      | two objects | [[seller.name]] X\n[[seller.vat]] null\n[[items[0].what]] a [[b]]\n[[items[0].price]] 1\n[[items[1].what]] c\n[[items[1].price]] | "seller": {"name": "X", "vat": null}, "items": [{"what": "a [[b]]", "price": "1", "marks": []}, {"what": "c", "price": "6", "marks": []}], "payment": null, "grid": [] | "seller.name": [], "seller.vat": [], "items[0].what": [], "items[0].price": [], "items[1].what": [], "items[1].price": ["No. 7"] |
+      | counted from 1 | [[seller.name]] null\n[[seller.vat]] null\n[[items[1].what]] a\n[[items[1].price]] 1\n[[items[3].what]] c\n[[items[3].price]] | "seller": null, "items": [{"what": "a", "price": "1", "marks": []}, {"what": "c", "price": "6", "marks": []}], "payment": null, "grid": [] | "seller.name": [], "seller.vat": [], "items[0].what": [], "items[0].price": [], "items[1].what": [], "items[1].price": ["No. 7"] |
+      | no number | [[items[].what]] a\n[[items[].price]] | "seller": null, "items": [{"what": "a", "price": "6", "marks": []}], "payment": null, "grid": [] | "items[0].what": [], "items[0].price": ["No. 7"] |
+      | lists of scalars | [[items[0].what]] a\n[[items[0].price]] 1\n[[items[0].marks]] x\n[[items[0].marks[1]]] y\n[[grid[0]]] 1\n[[grid[1]]] 5\n[[grid[1]]] | "seller": null, "items": [{"what": "a", "price": "1", "marks": ["x", "y"]}], "payment": null, "grid": [[1], [5, 6]] | "items[0].what": [], "items[0].price": [], "items[0].marks": [], "grid[0]": [], "grid[1]": ["No. 7"] |
+      | an empty list | [[items[0].what]] null\n[[items[0].price]] null\n[[payment.kind]] card\n[[payment.bank]] null\n[[payment.number]] | "seller": null, "items": [], "payment": {"kind": "card", "number": "6"}, "grid": [] | "payment.kind": [], "payment.bank": [], "payment.number": ["No. 7"] |
+
+  Scenario: a price that is given twice for one object is an error, and not a guess
+    Given an actor response with the blocks
+      """
+      [{"type": "text", "text": "[[number]] 7\n[[items[0].what]] a\n[[items[0].price]] 1\n[[items[0].price]] 2"}]
+      """
+    Then the actor response read as Order is refused with "items.0.price"
+
   Scenario: without the model the fields are texts
     Given an actor response with the blocks
       """
-      [{"type": "text", "text": "[[a]] 1\n[[b]] x\n[[b]] y"}]
+      [{"type": "text", "text": "[[a]] 1\n[[b]] x\n[[b]] y\n[[c[0].d]] z"}]
       """
-    Then the actor response read as JSON is {"a": "1", "b": ["x", "y"]}
+    Then the actor response read as JSON is {"a": "1", "b": ["x", "y"], "c[0].d": "z"}

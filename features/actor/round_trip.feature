@@ -59,17 +59,30 @@ Feature: What is written of an actor reads back as the same actor
     When the actor file is loaded
     Then the actor's mapping is {"model": "m"}
 
-  Scenario: nested stays nested, without the other actors
+  Scenario: nested stays nested, with the other actors as they were
     Given an actor file
       """
       cleveragents: {version: "2", default_actor: a}
       actors:
-        a: {config: {model: m}}
+        a: {config: {model: m, batch_processing: {linger: 90}}}
         b: {type: llm, config: {model: n, system_prompt: hi}, skills: [s]}
+        c: {type: graph, config: {nodes: [a, b]}}
       routes: {main: b}
       """
     When the actor file is loaded as "b"
-    Then the actor's mapping is {"cleveragents": {"version": "2", "default_actor": "b"}, "actors": {"b": {"type": "llm", "config": {"model": "n", "system_prompt": "hi"}, "skills": ["s"]}}, "routes": {"main": "b"}}
+    Then the actor's mapping is {"cleveragents": {"version": "2", "default_actor": "b"}, "actors": {"a": {"config": {"model": "m", "batch_processing": {"linger": 90}}}, "b": {"type": "llm", "config": {"model": "n", "system_prompt": "hi"}, "skills": ["s"]}, "c": {"type": "graph", "config": {"nodes": ["a", "b"]}}}, "routes": {"main": "b"}}
+    And the actor reads back equal from its own YAML, mapping and pickled copy
+
+  Scenario: an actor that was chosen by its name is the default of what is written
+    Given an actor file
+      """
+      actors:
+        a: {config: {model: m}}
+        b: {config: {model: n}}
+      """
+    When the actor file is loaded as "a"
+    Then the actor's mapping is {"cleveragents": {"default_actor": "a"}, "actors": {"a": {"config": {"model": "m"}}, "b": {"config": {"model": "n"}}}}
+    And the actor reads back equal from its own YAML, mapping and pickled copy
 
   Scenario: durations are written as text
     Given an actor file

@@ -26,6 +26,7 @@ Feature: Every block of code on every page is run or checked
       | docs/how-to/retries.md           |
       | docs/how-to/observability.md     |
       | docs/how-to/middleware.md        |
+      | docs/how-to/providers.md         |
 
   Scenario Outline: The transcripts of a page are what the commands print: <page>
     When the transcripts of <page> are played in order

@@ -22,3 +22,10 @@ Feature: Answers that cite their documents
     When "What was paid?" about "receipt.pdf" is asked for as Receipt, with citations
     Then every answer is an object of Receipt
     And every field cites page 1 of "receipt.pdf"
+
+  Scenario: The lines of an order are objects, and each of their fields has its citations
+    Given an API
+    And a batch provider
+    When a question about a cited text "Order 7" titled "O" is asked for as Order in every way
+    Then every answer is an object of Order
+    And every answer has citations for number, seller.name, seller.vat, items[0].what, items[0].price, items[0].marks, items[1].what, items[1].price, items[1].marks, payment.kind, payment.number, payment.bank, grid[0], grid[1]

@@ -28,7 +28,8 @@ Feature: The API looks at one request of each shape before a run is sent
 
     Examples:
       | requests | shapes | calls |
-      | 100      | 1      | 0     |
+      | 1        | 1      | 1     |
+      | 100      | 3      | 3     |
       | 101      | 1      | 1     |
       | 101      | 3      | 3     |
       | 120      | 60     | 50    |
@@ -39,6 +40,51 @@ Feature: The API looks at one request of each shape before a run is sent
     When a run of 101 prompts is submitted in an event loop to the model "unknown-model-9"
     Then it is refused before anything is sent, because of "model: unknown-model-9"
     And nothing is left of it in the ledger
+
+  Scenario: A model that does not exist refuses a small run too
+    Given an API
+    And a batch provider
+    When a run of 1 prompts is asked of the model "unknown-model-9"
+    Then it is refused before anything is sent, because of "model: unknown-model-9"
+    And nothing is left of it in the ledger
+
+  Scenario Outline: A run of <requests> requests of <shapes> shapes, of which the ledger knows <known>, is <calls> calls more
+    Given an API
+    And a batch provider
+    When a run of <known> requests of <known> shapes is asked
+    Then the API has counted tokens <known> times
+    When a run of <requests> requests of <shapes> shapes is asked
+    Then the API has counted tokens <in all> times
+
+    Examples:
+      | known | requests | shapes | calls | in all |
+      | 2     | 4        | 2      | 0     | 2      |
+      | 2     | 5        | 3      | 1     | 3      |
+      | 2     | 101      | 2      | 2     | 4      |
+
+  Scenario: A shape that was refused is checked again, and another workspace's shape too
+    Given an API
+    And a batch provider
+    When a run of 1 prompts is asked of the model "unknown-model-9"
+    And a run of 1 prompts is asked of the model "unknown-model-9"
+    Then the API has counted tokens 2 times
+    When a run of 2 requests of 1 shapes is asked
+    Then the API has counted tokens 3 times
+    Given an API
+    And a batch provider
+    When a run of 3 requests of 1 shapes is asked
+    Then the API has counted tokens 1 times
+
+  Scenario: A small run goes on without a warning if the check fails
+    Given an API
+    And a batch provider
+    And the API has the faults
+      """
+      {"rules": [{"route": "count_tokens", "action": {"type": "error", "status": 429}}]}
+      """
+    When a run of 2 requests of 1 shapes is asked
+    Then all of them are answered
+    And no warning is given
 
   Scenario: What was counted is kept for estimates
     Given an API

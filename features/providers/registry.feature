@@ -120,3 +120,34 @@ Feature: The registry finds who answers for an actor
 
   Scenario: both of Claude's providers keep the protocol
     Then the registry by default gives providers that keep the protocol, each under its name
+
+  Scenario: Packages bring providers, which are imported when they are asked for
+    Given packages with the providers
+      | package | name   | object        | module                                           |
+      | acme    | Acme   | acme:provider | from claude_batch import ClaudeProvider as provider |
+      | broken  | broken | broken:make   | import nothing_of_that_name                      |
+      | empty   | empty  | empty:gone    |                                                  |
+      | wrong   | wrong  | wrong:make    | make = "a text"                                  |
+      | twice   | double | twice:make    |                                                  |
+      | again   | double | again:make    |                                                  |
+      | thief   | claude | thief:make    |                                                  |
+    Then the registry by default knows "acme, anthropic, broken, claude, claude-batch, double, empty, wrong"
+    And the modules "acme, broken, empty, wrong, twice, again, thief" are not imported
+    And providers of packages are found as follows
+      | name      | provider       | error                                                                                                                             |
+      | anthropic | ClaudeProvider |                                                                                                                                   |
+      | claude    | ClaudeProvider |                                                                                                                                   |
+      | ACME      | ClaudeProvider |                                                                                                                                   |
+      | broken    |                | the provider 'broken' cannot be imported (broken:make of broken): ModuleNotFoundError: No module named 'nothing_of_that_name'. Other providers are not affected |
+      | empty     |                | the provider 'empty' cannot be imported (empty:gone of empty): AttributeError: module 'empty' has no attribute 'gone'…            |
+      | wrong     |                | the provider 'wrong' cannot be imported (wrong:make of wrong): TypeError: it is not a class or function, but str…                 |
+      | double    |                | several packages have a provider 'double': …twice:make of twice…; uninstall all but one, or register the one to use               |
+      | nobody    |                | …acme, anthropic, broken, claude, claude-batch, double, empty, wrong                                                              |
+    And the modules "twice, again, thief" are not imported
+
+  Scenario: A registry of one's own has no plug-ins unless it names their group
+    Given packages with the providers
+      | package | name | object        | module                                              |
+      | acme    | acme | acme:provider | from claude_batch import ClaudeProvider as provider |
+    And a registry with the provider "mine"
+    Then the registry's names are "mine"

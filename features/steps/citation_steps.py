@@ -127,6 +127,15 @@ def _(context: Context, name: str, expected: str) -> None:
     assert found == json.loads(expected), found
 
 
+@then("the actor asked for an {name} of a cited document is told")
+def _(context: Context, name: str) -> None:
+    told = asked_for(cb.ActorConfiguration(model="m"), shape_of(name))["system"]
+    at = 0
+    for line in context.text.splitlines():
+        at = told.find(line, at)
+        assert at >= 0, (line, told)
+
+
 # Over real HTTP
 
 
@@ -161,6 +170,13 @@ def _(context: Context, text: str, title: str, name: str) -> None:
     context.add_cleanup(provider.close)
     live = cb.Actor(cb.ActorConfiguration(model="claude-haiku-4-5"), provider)
     context.outcomes = asyncio.run(ask())
+
+
+@then("every answer has citations for {labels}")
+def _(context: Context, labels: str) -> None:
+    for answer in context.outcomes:
+        assert list(answer.field_citations) == labels.split(", "), answer.field_citations
+        assert all(answer.field_citations.values()), answer.field_citations
 
 
 @then('every field of every answer cites "{text}" of "{title}"')

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import re
@@ -100,6 +101,14 @@ def run_example(program: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@given("a folder of {count:d} invoices, one page each")
+def folder_of_invoices(context: Context, count: int) -> None:
+    pdf_of = runpy.run_path(str(ROOT / "examples" / "invoices" / "make.py"))["pdf_of"]
+    context.invoices = [context.tmp / f"invoice_{number:03d}.pdf" for number in range(count)]
+    for number, path in enumerate(context.invoices):
+        path.write_bytes(pdf_of(f"INVOICE {number}\nTestCorp\nOne service: $10\nTOTAL $10"))
+
+
 @when("the README's reader runs the example {program} twice")
 def run_example_twice(context: Context, program: str) -> None:
     assert f"(examples/{program.split()[0]})" in README
@@ -108,7 +117,44 @@ def run_example_twice(context: Context, program: str) -> None:
 
 @when("the README's reader tries the example {program}")
 def run_example_once(context: Context, program: str) -> None:
+    if "INVOICES" in program:
+        program = program.replace("INVOICES", " ".join(map(str, context.invoices)))
     context.runs = [run_example(program)]
+
+
+@then('the README\'s reader has seen {count:d} lines like "{pattern}"')
+def seen_lines(context: Context, count: int, pattern: str) -> None:
+    for done in context.runs:
+        assert done.returncode == 0, done.stderr
+        assert len(re.findall(pattern, done.stdout, re.MULTILINE)) == count, done.stdout
+
+
+@then("the example {program} has at most {count:d} lines of code")
+def is_no_longer(context: Context, program: str, count: int) -> None:
+    source = (ROOT / "examples" / program.split()[0]).read_text("utf-8")
+    found = code_lines(source)
+    assert found <= count, found
+
+
+def code_lines(source: str) -> int:
+    """How many lines hold code: not those of comments and docstrings, and no empty ones."""
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef)
+    first = [node.body[0] for node in ast.walk(ast.parse(source)) if isinstance(node, documented)]
+    words = {
+        line
+        for node in first
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)
+    }
+    lines = enumerate(source.splitlines(), 1)
+    return sum(1 for at, line in lines if at not in words and line.split("#")[0].strip())
+
+
+@then("the programs of examples/from are those that are run above")
+def all_examples_run(context: Context) -> None:
+    steps = [step.name for each in context.feature.walk_scenarios() for step in each.steps]
+    run = {found[1] for step in steps if (found := re.search(r"the example from/(\S+\.py)", step))}
+    assert run == {path.name for path in (ROOT / "examples" / "from").glob("*.py")}, run
 
 
 @then("the README's reader has seen {count:d} answers each time")

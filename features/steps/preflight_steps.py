@@ -160,6 +160,11 @@ def _(context: Context, model: str) -> None:
         ledger.close()
 
 
+@then("no warning is given")
+def _(context: Context) -> None:
+    assert context.heard.lines == []
+
+
 @then('a warning says "{words}"')
 def _(context: Context, words: str) -> None:
     assert any(words in line for line in context.heard.lines), context.heard.lines

@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import sys
+import tempfile
 import threading
 import time
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 from typing import Any
 
 from behave import given, then, use_step_matcher, when
@@ -23,6 +26,8 @@ from claude_batch.core.errors import (
     LiveRequestError,
 )
 from claude_batch.providers.actor import Actor, load_actor
+from claude_batch.providers.batch import ClaudeBatchProvider
+from claude_batch.providers.live import ClaudeProvider
 from claude_batch.providers.protocol import Provider, ProviderCapabilities
 from claude_batch.providers.registry import ProviderRegistry, default_registry
 
@@ -422,3 +427,40 @@ def _(registered: str, name: str) -> object:
     if registered:
         registry.register(registered, lambda: _Provider(registered))
     return registry.get(name)
+
+
+# --- providers of other packages ------------------------------------------------------------------
+
+
+@given("packages with the providers")
+def _(context: Context) -> None:
+    folder = Path(tempfile.mkdtemp(dir=context.tmp))
+    packages = [row["package"] for row in context.table]
+    for package, row in zip(packages, context.table, strict=True):
+        (folder / f"{package}.py").write_text(row["module"])
+        facts = folder / f"{package}-1.0.dist-info"
+        facts.mkdir()
+        (facts / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n")
+        named = f"[claude_batch.providers]\n{row['name']} = {row['object']}\n"
+        (facts / "entry_points.txt").write_text(named)
+    sys.path.append(str(folder))
+
+    def forget() -> None:
+        sys.path.remove(str(folder))
+        for package in packages:
+            sys.modules.pop(package, None)
+
+    context.add_cleanup(forget)
+
+
+@then('the modules "{names}" are not imported')
+def _(context: Context, names: str) -> None:
+    assert not sys.modules.keys() & set(names.split(", "))
+
+
+@rule("providers of packages are found")
+def _(name: str) -> dict[str, str]:
+    registry = ProviderRegistry("claude_batch.providers")
+    registry.register("claude", ClaudeProvider)
+    registry.register("claude-batch", ClaudeBatchProvider)
+    return {"provider": type(registry.get(name)).__name__}

@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from claude_batch.providers.entrance import Pruned
     from claude_batch.providers.live import ClaudeProvider
     from claude_batch.providers.protocol import Provider, ProviderCapabilities
-    from claude_batch.providers.registry import ProviderRegistry
+    from claude_batch.providers.registry import ProviderRegistry, default_registry
     from claude_batch.providers.run import Run
     from claude_batch.providers.status import BatchStatus, Progress, RunStatus
 
@@ -114,7 +114,7 @@ _HOMES = {
     "providers.entrance": ("Pruned",),
     "providers.live": ("ClaudeProvider",),
     "providers.protocol": ("Provider", "ProviderCapabilities"),
-    "providers.registry": ("ProviderRegistry",),
+    "providers.registry": ("ProviderRegistry", "default_registry"),
     "providers.run": ("Run",),
     "providers.status": ("BatchStatus", "Progress", "RunStatus"),
 }
@@ -177,6 +177,7 @@ __all__ = [
     "__version__",
     "client",
     "client_sync",
+    "default_registry",
     "events",
     "load_actor",
     "open_run",

@@ -508,8 +508,9 @@ class ActorConfiguration(BaseModel):
         """Return what was written, as plain values: unset stays unset, nested stays nested.
 
         Durations become text (``30s``), and the name is written in full. An actor of a nested file
-        comes with that file's other keys (``cleveragents``, ``routes``, …), without its other
-        actors. Reading the result again gives an equal configuration.
+        comes with all of that file: its other actors and its other keys (``cleveragents``,
+        ``routes``, …) are as they were read, and it is the default actor. So reading the result
+        again gives an equal configuration.
         """
         written = self.model_dump(exclude_unset=True, warnings=False)
         if isinstance(self.batch_processing, BatchProcessingMode) and "batch_processing" in written:
@@ -523,10 +524,11 @@ class ActorConfiguration(BaseModel):
             return written
         if written.get("name") == _named_after(self._identifier):
             del written["name"]
-        return {
-            key: {self._identifier: written} if key == "actors" else value
-            for key, value in self._envelope.items()
+        actors = {
+            key: written if str(key) == self._identifier else sibling
+            for key, sibling in self._envelope["actors"].items()
         }
+        return {**self._envelope, "actors": actors}
 
     def to_yaml(self) -> str:
         """Return `to_dict` as YAML. Raises `ActorConfigurationError` for unsupported values."""
@@ -543,13 +545,16 @@ class ActorConfiguration(BaseModel):
         """Return the same actor as ``identifier`` of a nested file (used by the loader)."""
         own = self.model_copy()
         own._identifier = identifier
-        own._envelope = {**envelope, "actors": None}
-        header = envelope.get("cleveragents")
-        if isinstance(header, Mapping) and "default_actor" in header:
-            own._envelope["cleveragents"] = {
-                **cast("Mapping[str, Any]", header),
-                "default_actor": identifier,
-            }
+        actors = cast("Mapping[Any, Any]", envelope["actors"])
+        siblings = {key: None if str(key) == identifier else actors[key] for key in actors}
+        header = cast("Mapping[str, Any]", envelope.get("cleveragents") or {})
+        if "default_actor" in header or len(actors) > 1:
+            # First, where people look for it, unless the file has it elsewhere.
+            envelope = {"cleveragents": None, **envelope}
+            header = {**header, "default_actor": identifier}
+            own._envelope = {**envelope, "actors": siblings, "cleveragents": header}
+        else:
+            own._envelope = {**envelope, "actors": siblings}
         return own
 
     def in_folder(self, folder: str) -> ActorConfiguration:

@@ -5,16 +5,19 @@ Any type that Pydantic can validate works: a model, a dataclass, ``list[Invoice]
 patterns of a model's own). The parser checks it when the answer is read.
 
 The API rejects a schema together with citations, so an answer with both is written as labelled
-fields: each is a line of ``[[name]] value``. The text after a label belongs to its field, and so do
-the citations of the blocks that contain the text.
+fields: each value is a line of ``[[label]] value``. Its label is its path in the object, such as
+``seller.name`` or ``items[0].price``. The text after a label belongs to its field, and so do the
+citations of the blocks that contain the text.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from functools import lru_cache
-from typing import Any, Generic, NamedTuple, TypeVar, cast
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar, cast
 
 import msgspec
 from pydantic import PydanticSchemaGenerationError, PydanticUserError, TypeAdapter, ValidationError
@@ -27,8 +30,13 @@ from claude_batch.wire.schemas import schema_fault
 
 # Labelled fields ----------------------------------------------------------------------------------
 
-_LABEL = re.compile(r"\[\[([A-Za-z_][A-Za-z0-9_]*)\]\]")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_LABEL = re.compile(rf"\[\[({_NAME.pattern}(?:\.{_NAME.pattern}|\[[0-9]{{0,9}}\])*)\]\]")
+_STEP = re.compile(rf"({_NAME.pattern})|\[([0-9]*)\]")
 _SCALARS = frozenset(("string", "integer", "number", "boolean", "null"))
+
+_MOST_PARTS = 10_000
+"""Maximum parts of a schema: its references may repeat a few of them any number of times."""
 
 _ASK = """\
 Answer with the fields below and with nothing else. Write each on a line of its own: its label, in \
@@ -38,100 +46,220 @@ the documents do not say a value, write null. Cite the documents for every value
 stands behind a label.
 """
 
+_ASK_ITEMS = """\
+A label with [] describes the objects of a list. Write the number of the object there, counted \
+from 0, and write all lines of one object before those of the next: {first} and its other lines, \
+then {second}, and so on. Of a list without objects, write no line.
+"""
+
 
 class LabelledField(NamedTuple):
     """The part of an answer after one label."""
 
-    name: str
+    label: str
     value: str
     citations: tuple[Citation, ...]
 
 
-def instruction(schema: Mapping[str, Any], key: str | None = None) -> str:
-    """Return the instruction for the model to answer in a flat schema's fields.
+@dataclass(frozen=True, slots=True)
+class _Value:
+    """A scalar, or a list of scalars, which has a line for each item."""
 
-    Raises `InvalidRequestError`, which names the field, for a schema that is not flat.
-    """
-    root = _resolved(schema, schema)
-    properties: object = root.get("properties")
-    if not isinstance(properties, Mapping) or not properties:
-        raise InvalidRequestError(
-            "with citations, the answer is requested as labelled fields, because the API does "
-            "not accept a schema together with citations. This format has no fields; use a model "
-            "with fields, or turn citations off",
-            key=key,
-        )
-    lines = [_ASK]
-    for name, field in cast("Mapping[str, Any]", properties).items():
-        kinds = _kinds(field, schema)
-        if _LABEL.fullmatch(f"[[{name}]]") is None or not kinds <= {*_SCALARS, "list"}:
-            raise InvalidRequestError(
-                f"field `{name}`: with citations, the answer is requested as labelled fields, "
-                "because the API does not accept a schema together with citations. A nested "
-                "value cannot be labelled; flatten the model, or turn citations off",
-                key=key,
+    kinds: set[str]
+    """Names of scalar types, and ``list``."""
+    schema: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class _Object:
+    """An object, or one of several: then it has the fields of all."""
+
+    fields: dict[str, _Node]
+    shared: set[str]
+    """Fields that all alternatives have."""
+    required: set[str]
+    nullable: bool
+    description: str
+
+
+@dataclass(frozen=True, slots=True)
+class _List:
+    """A list of objects or lists."""
+
+    items: _Object | _List | _Value
+    description: str
+
+
+_Node: TypeAlias = _Value | _Object | _List
+_Path: TypeAlias = tuple[str | int, ...]
+
+
+class Labels:
+    """The labels of a JSON schema: what to ask for, and how to read the answer."""
+
+    def __init__(self, schema: Mapping[str, Any], key: str | None = None) -> None:
+        """Raises `InvalidRequestError`, which names the field that cannot have a label."""
+        try:
+            root = _SchemaReader(schema, key).node([schema], "")
+        except RecursionError:
+            raise _refusal("", "This format is nested too deeply; flatten it", key) from None
+        if not isinstance(root, _Object):
+            raise _refusal("", "This format has no fields; use a model with fields", key)
+        self._root = root
+        self._values: dict[str, _Value] = {
+            label: node for label, node in _labelled(root) if isinstance(node, _Value)
+        }
+
+    def instruction(self) -> str:
+        """Return the instruction for the model to answer in these fields."""
+        lines = [_ASK]
+        if numbered := [label for label in self._values if "[]" in label]:
+            first, second = (
+                f"[[{numbered[0].replace('[]', '[0]').replace('[0]', f'[{number}]', 1)}]]"
+                for number in (0, 1)
             )
-        lines.append(f"[[{name}]] {msgspec.json.encode(_inlined(field, schema)).decode()}")
-    return "\n".join(lines)
+            lines.append(_ASK_ITEMS.format(first=first, second=second))
+        for label, node in _labelled(self._root):
+            if isinstance(node, _Value):
+                lines.append(f"[[{label}]] {msgspec.json.encode(node.schema).decode()}")
+            elif node.description:
+                lines.append(f"{label}: {node.description}")
+        return "\n".join(lines)
+
+    def fields(self, content: Sequence[Mapping[str, Any]]) -> list[LabelledField]:
+        """Return the labelled fields of an answer, in order; empty if it has none.
+
+        Only the schema's own fields count as labels. The items of a list are numbered from 0
+        without gaps, as in the value.
+        """
+        found = [(_path_of(field.label), field) for field in labelled_fields(content, self)]
+        # A model may describe an empty list as one object with null for each value.
+        said = {item for path, field in found if field.value != "null" for item in _items(path)}
+        found = [(path, field) for path, field in found if said.issuperset(_items(path))]
+        places: dict[_Path, int] = {}
+        known: Counter[_Path] = Counter()
+        for item in sorted({item for path, _ in found for item in _items(path)}):
+            places[item] = known[item[:-1]]
+            known[item[:-1]] += 1
+        return [field._replace(label=_label_of(path, places)) for path, field in found]
+
+    def value(self, fields: Sequence[LabelledField]) -> Any:
+        """Return the JSON value of the schema that the fields make up."""
+        return _built(self._root, [(_path_of(field.label), field.value) for field in fields])
+
+    def own(self, label: str) -> str | None:
+        """Return a label as the schema has it, with its numbers; None if it is not one of it."""
+        plain = re.sub(r"\[[0-9]*\]", "[]", label)
+        if plain in self._values:
+            return label
+        # The items of a list of scalars need no numbers.
+        return label[: label.rindex("[")] if plain.removesuffix("[]") in self._values else None
 
 
 def labelled_fields(
-    content: Sequence[Mapping[str, Any]], schema: Mapping[str, Any] | None = None
+    content: Sequence[Mapping[str, Any]], labels: Labels | None = None
 ) -> list[LabelledField]:
-    """Return the labelled fields of an answer, in order; empty if it has none.
-
-    With a schema, only its own fields count as labels.
-    """
+    """Return the labelled fields of an answer as it has them; empty if it has none."""
     blocks = [block for block in content if block.get("type") == "text"]
     text = "".join(str(block.get("text") or "") for block in blocks)
     begins_with = text.lstrip()
     if begins_with.startswith(("{", "[", '"')) and _LABEL.match(begins_with) is None:
         return []  # it is JSON
-    names = None if schema is None else _resolved(schema, schema).get("properties", {})
-    labels = [label for label in _LABEL.finditer(text) if names is None or label[1] in names]
-    ends_at = [*[label.start() for label in labels[1:]], len(text)]
-    spans = [(label.end(), end) for label, end in zip(labels, ends_at, strict=False)]
-    cited: list[list[Citation]] = [[] for _ in labels]
-    start = 0
+    marks = [
+        (name, mark.start(), mark.end())
+        for mark in _LABEL.finditer(text)
+        if (name := mark[1] if labels is None else labels.own(mark[1])) is not None
+    ]
+    ends_at = [*[start for _, start, _ in marks[1:]], len(text)]
+    spans = [(begins, ends) for (_, _, begins), ends in zip(marks, ends_at, strict=False)]
+    cited: list[list[Citation]] = [[] for _ in marks]
+    start = first = 0
     for block in blocks:
         end = start + len(str(block.get("text") or ""))
+        while first < len(spans) and spans[first][1] <= start:
+            first += 1
         if found := citations_of_block(block):
-            for place, (begins, ends) in enumerate(spans):
+            for place, (begins, ends) in enumerate(spans[first:], first):
+                if begins >= end:
+                    break
                 if text[max(start, begins) : min(end, ends)].strip():
                     cited[place] += found
         start = end
     return [
-        LabelledField(label[1], text[begins:ends].strip(), tuple(citations))
-        for label, (begins, ends), citations in zip(labels, spans, cited, strict=True)
+        LabelledField(name, text[begins:ends].strip(), tuple(citations))
+        for (name, _, _), (begins, ends), citations in zip(marks, spans, cited, strict=True)
     ]
 
 
-def values_of(
-    fields: Sequence[LabelledField], schema: Mapping[str, Any] | None = None
-) -> dict[str, Any]:
-    """Return the fields' values as JSON values; as texts if no schema has their types.
-
-    A repeated field is a list, and so is each field that is a list in the schema.
-    """
-    properties: Mapping[str, Any] = {}
-    if schema is not None:
-        properties = _resolved(schema, schema).get("properties", {})
-    values: dict[str, list[Any]] = {}
+def texts_of(fields: Sequence[LabelledField]) -> dict[str, Any]:
+    """Return the texts of the fields by label; a list for a label that is repeated."""
+    texts: dict[str, list[str]] = {}
     for field in fields:
-        kinds = _kinds(properties[field.name], schema or {}) if field.name in properties else None
-        values.setdefault(field.name, []).append(_value(field.value, kinds))
-    found: dict[str, Any] = {}
-    for name, several in values.items():
-        if name in properties and "list" in _kinds(properties[name], schema or {}):
-            found[name] = [value for value in several if value is not None]
-        else:
-            found[name] = several[0] if len(several) == 1 else several
-    return found
+        texts.setdefault(field.label, []).append(field.value)
+    return {label: found[0] if len(found) == 1 else found for label, found in texts.items()}
 
 
-def _value(text: str, kinds: set[str] | None) -> Any:
-    if kinds is None:
-        return text
+def _path_of(label: str) -> _Path:
+    return tuple(step[1] or int(step[2] or 0) for step in _STEP.finditer(label))
+
+
+def _label_of(path: _Path, places: Mapping[_Path, int]) -> str:
+    """Return the label of a path, with the items of its lists at these places."""
+    words = (
+        f"[{places[path[: at + 1]]}]" if isinstance(step, int) else f".{step}"
+        for at, step in enumerate(path)
+    )
+    return "".join(words).removeprefix(".")
+
+
+def _items(path: _Path) -> Iterator[_Path]:
+    """Yield the path of each item of a list that the path is in."""
+    return (path[: at + 1] for at, step in enumerate(path) if isinstance(step, int))
+
+
+def _labelled(node: _Node, label: str = "") -> Iterator[tuple[str, _Node]]:
+    """Yield all below a node with their labels, in order."""
+    if isinstance(node, _Object):
+        for name, field in node.fields.items():
+            inner = f"{label}.{name}" if label else name
+            yield inner, field
+            yield from _labelled(field, inner)
+    elif isinstance(node, _List):
+        yield f"{label}[]", node.items
+        yield from _labelled(node.items, f"{label}[]")
+
+
+def _built(node: _Node, found: Sequence[tuple[_Path, str]]) -> Any:
+    """Return a node's value, given the paths below it and their texts."""
+    if isinstance(node, _Value):
+        return _values(node.kinds, [text for _, text in found])
+    inner: dict[str | int, list[tuple[_Path, str]]] = {}
+    for path, text in found:
+        inner.setdefault(path[0], []).append((path[1:], text))
+    if isinstance(node, _List):
+        return [_built(node.items, inner[number]) for number in sorted(inner, key=int)]
+    value: dict[str, Any] = {}
+    for name, field in node.fields.items():
+        texts = inner.get(name, [])
+        unsaid = {text for _, text in texts} <= {"null"}
+        if unsaid and name not in node.shared:
+            continue  # it belongs to another alternative
+        if unsaid and isinstance(field, _Object) and field.nullable:
+            if texts or name in node.required:
+                value[name] = None
+        elif texts or (isinstance(field, _List) and name in node.required):
+            value[name] = _built(field, texts)
+    return value
+
+
+def _values(kinds: set[str], texts: Sequence[str]) -> Any:
+    values = [_value(text, kinds) for text in texts]
+    if "list" in kinds:
+        return [value for value in values if value is not None]
+    return values[0] if len(values) == 1 else values
+
+
+def _value(text: str, kinds: set[str]) -> Any:
     if text == "null" and kinds & {"null", "list"}:
         return None
     if "string" not in kinds:
@@ -142,43 +270,120 @@ def _value(text: str, kinds: set[str] | None) -> Any:
     return text
 
 
-def _resolved(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Mapping[str, Any]:
-    found: Any = schema
-    while isinstance(found, Mapping) and "$ref" in found:
-        name = str(cast("Mapping[str, Any]", found)["$ref"]).rpartition("/")[2]
-        found = root.get("$defs", root.get("definitions", {})).get(name, {})
-    return cast("Mapping[str, Any]", found) if isinstance(found, Mapping) else {}
+def _refusal(label: str, why: str, key: str | None) -> InvalidRequestError:
+    field = f"field `{label}`: " if label else ""
+    return InvalidRequestError(
+        f"{field}with citations, the answer is requested as labelled fields, because the API does "
+        f"not accept a schema together with citations. {why}, or turn citations off",
+        key=key,
+    )
 
 
-def _inlined(schema: Any, root: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a field's schema without references, and without the title that repeats its label."""
-    field = {key: value for key, value in _resolved(schema, root).items() if key != "title"}
-    for word in ("anyOf", "allOf"):
-        if word in field:
-            field[word] = [_inlined(inner, root) for inner in field[word]]
-    if "items" in field:
-        field["items"] = _inlined(field["items"], root)
-    return field
+class _SchemaReader:
+    """Reads a schema's nodes. References are followed, and alternatives are united."""
+
+    def __init__(self, schema: Mapping[str, Any], key: str | None) -> None:
+        self._root = schema
+        self._key = key
+        self._parts = 0
+
+    def node(self, schemas: Sequence[Any], label: str) -> _Node:
+        """Return the node of a field; ``schemas`` are its alternatives."""
+        kinds: set[str] = set()
+        objects: list[Mapping[str, Any]] = []
+        items: list[Any] = []
+        parts = [part for schema in schemas for part in self._parts_of(schema)]
+        for part in parts:
+            for kind in _kinds(part):
+                if kind == "object":
+                    objects.append(part)
+                elif kind == "array":
+                    items.append(part.get("items", {}))
+                else:
+                    kinds.add(kind)
+        told = (" ".join(str(part.get("description", "")).split()) for part in parts)
+        # In braces are the bounds and defaults that `anthropic.transform_schema` could not keep.
+        description = next((text for text in told if text and not text.startswith("{")), "")
+        item = self.node(items, f"{label}[]") if items else None
+        if isinstance(item, _Value) and "list" not in item.kinds:
+            kinds |= {"list"} | item.kinds
+            item = None
+        if item is not None and not objects and kinds <= {"null"}:
+            return _List(item, description)
+        if objects and item is None and kinds <= {"null"}:
+            return self._object(objects, label, "null" in kinds, description)
+        if objects or item is not None or not kinds <= {*_SCALARS, "list"} or not kinds:
+            why = "Its type is not known, or it is one of several that cannot share a label"
+            raise _refusal(label, f"{why}; change the model", self._key)
+        inlined = [self._inlined(schema) for schema in schemas]
+        same = all(each == inlined[0] for each in inlined)
+        return _Value(kinds, inlined[0] if same else {"anyOf": inlined})
+
+    def _object(
+        self, objects: Sequence[Mapping[str, Any]], label: str, nullable: bool, description: str
+    ) -> _Object:
+        named: dict[str, list[Any]] = {}
+        for part in objects:
+            for name, schema in cast("Mapping[str, Any]", part.get("properties") or {}).items():
+                named.setdefault(name, []).append(schema)
+        if not named:
+            raise _refusal(label, "An object whose fields are not known has no labels", self._key)
+        fields: dict[str, _Node] = {}
+        for name, schemas in named.items():
+            inner = f"{label}.{name}" if label else name
+            if _NAME.fullmatch(name) is None:
+                raise _refusal(inner, "Its name cannot be a label; rename it", self._key)
+            fields[name] = self.node(schemas, inner)
+        shared = {name for name, schemas in named.items() if len(schemas) == len(objects)}
+        required = {name for name in shared if all(name in _required(part) for part in objects)}
+        return _Object(fields, shared, required, nullable, description)
+
+    def _parts_of(self, schema: Any) -> Iterator[Mapping[str, Any]]:
+        """Yield the schema, or its alternatives, without references."""
+        part = self._resolved(schema)
+        yield part
+        for word in ("anyOf", "oneOf", "allOf"):
+            for inner in part.get(word) or ():
+                yield from self._parts_of(inner)
+
+    def _resolved(self, schema: Any) -> Mapping[str, Any]:
+        found: Any = schema
+        while True:
+            self._parts += 1
+            if self._parts > _MOST_PARTS:
+                raise _refusal("", "This format is too large; use a smaller one", self._key)
+            if not isinstance(found, Mapping):
+                return {}
+            known = cast("Mapping[str, Any]", found)
+            if "$ref" not in known:
+                return known
+            name = str(known["$ref"]).rpartition("/")[2]
+            found = self._root.get("$defs", self._root.get("definitions", {})).get(name, {})
+
+    def _inlined(self, schema: Any) -> dict[str, Any]:
+        """Return a value's schema without references, and the title that repeats its label."""
+        field = {key: value for key, value in self._resolved(schema).items() if key != "title"}
+        for word in ("anyOf", "allOf"):
+            if word in field:
+                field[word] = [self._inlined(inner) for inner in field[word]]
+        if "items" in field:
+            field["items"] = self._inlined(field["items"])
+        return field
 
 
-def _kinds(schema: Any, root: Mapping[str, Any]) -> set[str]:
-    """Return a field's kinds: scalar types, ``list`` of scalars, ``nested`` for all else."""
-    field = _resolved(schema, root)
+def _required(part: Mapping[str, Any]) -> Sequence[str]:
+    return part.get("required") or ()
+
+
+def _kinds(part: Mapping[str, Any]) -> set[str]:
+    """Return the types of a schema itself: of scalars, ``object`` and ``array``."""
     kinds: set[str] = set()
-    for word in ("anyOf", "allOf"):
-        for inner in field.get(word, []):
-            kinds |= _kinds(inner, root)
-    values = [*field.get("enum", []), *([field["const"]] if "const" in field else [])]
+    values = [*part.get("enum", []), *([part["const"]] if "const" in part else [])]
     for value in values:
         kinds.add("string" if isinstance(value, str) else "null" if value is None else "number")
-    kind = field.get("type")
-    for each in cast("list[str]", kind) if isinstance(kind, list) else [kind] if kind else []:
-        if each == "array":
-            items = _kinds(field.get("items", {}), root)
-            kinds |= ({"list"} | items) if items and items <= _SCALARS else {"nested"}
-        else:
-            kinds.add(each if each in _SCALARS else "nested")
-    return kinds or {"nested"}
+    kind = part.get("type")
+    kinds.update(cast("list[str]", kind) if isinstance(kind, list) else [kind] if kind else [])
+    return kinds
 
 
 # Output -------------------------------------------------------------------------------------------
@@ -221,9 +426,18 @@ class OutputFormat(Generic[_T]):
         except ValidationError as error:
             raise ValueError(problems_of(error)) from None
 
+    @cached_property
+    def labels(self) -> Labels | None:
+        """The labels of its fields; None if it cannot be requested as labelled fields."""
+        try:
+            return Labels(self.schema)
+        except InvalidRequestError:
+            return None
+
     def of_fields(self, fields: Sequence[LabelledField]) -> _T:
         """Return the value of labelled fields. Raises as `parse` does."""
-        return self.parse(msgspec.json.encode(values_of(fields, self.schema)).decode())
+        assert self.labels is not None
+        return self.parse(msgspec.json.encode(self.labels.value(fields)).decode())
 
     def __reduce__(self) -> tuple[Any, ...]:
         return output_format_of, (self.kind,)

@@ -10,6 +10,7 @@ import logging
 from collections.abc import AsyncIterable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, replace
+from functools import cached_property
 from typing import Any, TypeAlias, cast
 
 from claude_batch.actor.configuration import MESSAGES_PARAMETERS, ActorConfiguration
@@ -21,7 +22,7 @@ from claude_batch.actor.documents import (
     inside,
     messages_with,
 )
-from claude_batch.actor.output import instruction
+from claude_batch.actor.output import Labels
 from claude_batch.core.errors import InvalidRequestError
 from claude_batch.wire.encoding import EncodedRequest, PromptParams, encode_params
 from claude_batch.wire.limits import API_VERSION, SAMPLING_PARAMETERS, takes_sampling
@@ -405,7 +406,7 @@ class RequestEncoder:
         if own is None or config.get("format") is not own:
             return params
         del config["format"]
-        words = instruction(own["schema"])
+        words = self._instruction
         system: object = params.get("system")
         if isinstance(system, list):
             system_prompt: object = [*cast("list[object]", system), {"type": "text", "text": words}]
@@ -415,6 +416,10 @@ class RequestEncoder:
         if not config:
             del built["output_config"]
         return built
+
+    @cached_property
+    def _instruction(self) -> str:
+        return Labels(self._constant["output_config"]["format"]["schema"]).instruction()
 
     def _with_prompt(self, prompt: str) -> dict[str, Any]:
         return {**self._constant, "messages": [{"role": "user", "content": prompt}]}

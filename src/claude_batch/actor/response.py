@@ -12,7 +12,13 @@ import msgspec
 import msgspec.structs
 from typing_extensions import TypeVar
 
-from claude_batch.actor.output import OutputFormat, labelled_fields, parse_json, values_of
+from claude_batch.actor.output import (
+    LabelledField,
+    OutputFormat,
+    labelled_fields,
+    parse_json,
+    texts_of,
+)
 from claude_batch.core.citations import Citation
 from claude_batch.core.errors import ActorError, MissingResultError, OutputValidationError
 from claude_batch.core.usage import Usage
@@ -171,12 +177,12 @@ class ActorResponse(Generic[OutputT_co]):
     def field_citations(self) -> dict[str, list[Citation]]:
         """The citations of each field, for a format that was requested with citations.
 
-        A field without any has an empty list. Empty for an answer that is not in labelled fields.
+        Keys are paths in the object: ``number``, ``seller.name``, ``items[0].price``. A field
+        without any citation has an empty list. Empty for an answer that is not in labelled fields.
         """
         found: dict[str, list[Citation]] = {}
-        schema = None if self._output is None else self._output.schema
-        for field in labelled_fields(self.content, schema):
-            found.setdefault(field.name, []).extend(field.citations)
+        for field in self._labelled_fields():
+            found.setdefault(field.label, []).extend(field.citations)
         return found
 
     @property
@@ -287,14 +293,19 @@ class ActorResponse(Generic[OutputT_co]):
         if self.stop_reason not in _UNFINISHED:
             _ = self.parsed_output
 
+    def _labelled_fields(self) -> list[LabelledField]:
+        if self._output is None:
+            return labelled_fields(self.content)
+        labels = self._output.labels
+        return [] if labels is None else labels.fields(self.content)
+
     def _parse(self) -> Any:
         output = self._output
         read = parse_json if output is None else output.parse
         text = self.text
         try:
-            schema = None if output is None else output.schema
-            if fields := labelled_fields(self.content, schema):
-                return values_of(fields) if output is None else output.of_fields(fields)
+            if fields := self._labelled_fields():
+                return texts_of(fields) if output is None else output.of_fields(fields)
             try:
                 return read(text)
             except ValueError:

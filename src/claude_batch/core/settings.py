@@ -361,13 +361,14 @@ class BatchProcessingMode(BaseModel):
     preflight: Annotated[
         bool | Literal["auto"],
         Flag(
-            "Let the API check one request of each shape first (above 100 requests)",
+            "Let the API check one request of each shape first (else: of new shapes)",
             ASKING,
             off="--no-preflight",
         ),
     ] = "auto"
     """Whether the API checks one request of each shape before anything of the run is sent.
-    ``auto``: only if the run has more than 100 requests."""
+    ``auto``: each shape that the ledger has not seen accepted yet, and every shape of a run of more
+    than 100 requests."""
     cache: Annotated[
         Literal["off", "auto"],
         Flag("Mark common beginnings of requests for the prompt cache", ASKING),

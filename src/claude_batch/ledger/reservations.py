@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, Literal, NamedTuple
 
 from sqlalchemy import Connection, and_, bindparam, case, func, insert, or_, select, update
@@ -25,11 +25,27 @@ class TokenCount(NamedTuple):
     size: int
     """Bytes of the counted params."""
     tokens: int
+    shape: bytes
+    """Digest of what the request shares with others, which the API has accepted with it."""
 
 
-def add_token_counts(tx: Connection, counts: Sequence[TokenCount], now: float) -> None:
+def add_token_counts(
+    tx: Connection, workspace_id: int, counts: Sequence[TokenCount], now: float
+) -> None:
     """Store at least one token count; ``now`` is seconds since the epoch."""
-    tx.execute(insert(token_counts), [{**each._asdict(), "counted": now} for each in counts])
+    common = {"workspace_id": workspace_id, "counted": now}
+    tx.execute(insert(token_counts), [{**each._asdict(), **common} for each in counts])
+
+
+def counted_shapes(tx: Connection, workspace_id: int, shapes: Collection[bytes]) -> set[bytes]:
+    """Return those of the shapes that the API has accepted in this workspace."""
+    return set(
+        tx.scalars(
+            select(token_counts.c.shape)
+            .where(token_counts.c.shape.in_(shapes), token_counts.c.workspace_id == workspace_id)
+            .distinct()
+        )
+    )
 
 
 def tokens_per_byte(tx: Connection, model: str) -> float | None:

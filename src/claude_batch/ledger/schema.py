@@ -25,7 +25,7 @@ from sqlalchemy import (
     text,
 )
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 """Schema version, raised with every table change. Ledgers of other versions are not written to."""
 
 metadata: MetaData = MetaData()
@@ -447,7 +447,11 @@ token_counts: Table = Table(
     Column("size", BigInteger, nullable=False),  # bytes of the counted params
     Column("tokens", BigInteger, nullable=False),
     Column("counted", Float, nullable=False),
+    # What the request shares with others that the API accepts if it accepts this one, and where.
+    Column("shape", LargeBinary),
+    Column("workspace_id", _Serial, ForeignKey("workspaces.id")),
     Index("ix_token_counts_model", "model"),
+    Index("ix_token_counts_shape", "shape", "workspace_id"),
 )
 """Token counts that the API returned for requests before their run was sent."""
 

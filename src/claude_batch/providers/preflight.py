@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Collection, Coroutine
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
@@ -28,7 +28,7 @@ from claude_batch.wire.error_table import ApiFault
 _log = logging.getLogger(__name__)
 
 FROM_REQUESTS = 101
-"""Minimum requests of a run for which preflight is on by default."""
+"""Minimum requests of a run of which all shapes are checked by default, the known ones too."""
 
 MOST_SHAPES = 50
 """Maximum shapes of a run that are checked; more would delay it."""
@@ -68,8 +68,8 @@ class Preflight:
         """Set up the checks.
 
         ``count`` calls the API; ``run`` schedules a coroutine on a loop where it may be awaited.
-        ``always``: check whatever the number of requests. ``spare_single``: a fault in one
-        request's own messages does not reject the run.
+        ``always``: check all shapes, whatever the number of requests. ``spare_single``: a fault in
+        one request's own messages does not reject the run.
         """
         self._count = count
         self._run = run
@@ -95,13 +95,27 @@ class Preflight:
         else:
             self._left_out += 1
 
-    def check(self, requests: int) -> list[TokenCount]:
-        """Check the shapes if the run is large enough; return the token counts.
+    @property
+    def shapes(self) -> Collection[bytes]:
+        """Digests of the shapes found so far."""
+        return self._samples.keys()
+
+    def check(self, requests: int, known: Collection[bytes]) -> list[TokenCount]:
+        """Check the shapes of a run of so many requests; return the token counts.
+
+        ``known`` are shapes that the API has accepted before. They are checked again only for a
+        large run, because a model may have been retired since.
 
         Raises `PreflightError`. Blocks. An API that is unreachable or too slow does not reject the
         run.
         """
-        if not self._samples or not (self._always or requests >= FROM_REQUESTS):
+        large = self._always or requests >= FROM_REQUESTS
+        samples = [
+            (shape, sample)
+            for shape, sample in self._samples.items()
+            if large or shape not in known
+        ]
+        if not samples:
             return []
         if self._left_out:
             _log.warning(
@@ -111,18 +125,20 @@ class Preflight:
                 self._left_out,
                 extra={"for_people": True},
             )
-        samples = list(self._samples.values())
-        bodies = [counted_params(sample.encoded.params) for sample in samples]
-        answers = self._run(self._ask(samples, bodies)).result()
+        bodies = [counted_params(sample.encoded.params) for _, sample in samples]
+        answers = self._run(self._ask([sample for _, sample in samples], bodies)).result()
         counted: list[TokenCount] = []
-        for sample, body, answer in zip(samples, bodies, answers, strict=True):
+        for (shape, sample), body, answer in zip(samples, bodies, answers, strict=True):
             if isinstance(answer, int):
-                counted.append(TokenCount(model_of(body), len(body), answer))
+                counted.append(TokenCount(model_of(body), len(body), answer, shape))
             elif isinstance(answer, ApiError) and self._refuses(answer.fault):
                 raise _refusal(sample, answer.fault)
         for answer in answers:
             if isinstance(answer, Exception):
-                _log.warning(
+                _log.log(
+                    # Nobody expects the check of a small run, and its failure would be reported
+                    # before every such run.
+                    logging.WARNING if large else logging.DEBUG,
                     "the check before sending was not finished: %s; the run continues",
                     answer,
                     extra={"for_people": True},

@@ -6,12 +6,15 @@ import difflib
 import inspect
 import os
 import threading
-from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias, cast, get_args
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias, cast, get_args
 
 from claude_batch.actor.configuration import ActorConfiguration
 from claude_batch.core.errors import ActorConfigurationError, ProviderNotFoundError
 from claude_batch.providers.protocol import Provider
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 ProviderFactory: TypeAlias = Callable[..., Provider]
 """Creates a provider from keyword settings; called when an actor first needs it."""
@@ -26,6 +29,10 @@ _ENVIRONMENT = ("ANTHROPIC_", "CLAUDE_BATCH_")
 # other providers.
 
 
+PLUG_INS = "claude_batch.providers"
+"""The entry-point group in which other packages name their providers."""
+
+
 class ProviderRegistry:
     """A table of provider names and factories.
 
@@ -34,7 +41,13 @@ class ProviderRegistry:
     connections. Thread-safe.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, plug_ins: str | None = None) -> None:
+        """``plug_ins`` is a group of entry points whose factories can be requested by name too.
+
+        An entry point is imported when its provider is first requested, so that a broken one
+        affects nobody else. A registered name takes precedence over it.
+        """
+        self._plug_ins = plug_ins
         self._factories: dict[str, ProviderFactory] = {}
         self._made: dict[tuple[str, object, object], Provider] = {}
         # How many actors hold a provider that was only lent; the last actor closes it.
@@ -63,13 +76,15 @@ class ProviderRegistry:
         """Return all names that `get` accepts, sorted."""
         with self._lock:
             aliases = (alias for alias, name in _ALIASES.items() if name in self._factories)
-            return tuple(sorted({*self._factories, *aliases}))
+            plug_ins = (_normal(point.name) for point in self._entry_points())
+            return tuple(sorted({*self._factories, *aliases, *plug_ins}))
 
     def get(self, name: str, **settings: Any) -> Provider:
         """Return the provider of that name, created on the first call for these settings.
 
         A setting that is None counts as not given. Raises `ProviderNotFoundError`, which lists the
-        known names, and what the factory raises.
+        known names, `ActorConfigurationError` for a plug-in that cannot be imported, and what the
+        factory raises.
         """
         with self._lock:
             provider = self._get(name, settings)
@@ -156,7 +171,38 @@ class ProviderRegistry:
             for candidate in (wanted, _ALIASES.get(wanted, wanted)):
                 if candidate in self._factories:
                     return candidate
+            points = [point for point in self._entry_points() if _normal(point.name) == wanted]
+            if points:
+                self._factories[wanted] = _plug_in(wanted, points)
+                return wanted
         raise ProviderNotFoundError(name, self.names())
+
+    def _entry_points(self) -> Iterable[EntryPoint]:
+        if self._plug_ins is None:
+            return ()
+        from importlib.metadata import entry_points  # the usual providers are found without it
+
+        return entry_points(group=self._plug_ins)
+
+
+def _plug_in(name: str, points: Sequence[EntryPoint]) -> ProviderFactory:
+    """Import the factory of a plug-in. Raises `ActorConfigurationError`."""
+    by = [f"{point.value} of {point.dist.name if point.dist else 'a package'}" for point in points]
+    if len({point.value for point in points}) > 1:
+        raise ActorConfigurationError(
+            f"several packages have a provider {name!r}: {', '.join(by)}; uninstall all but one, "
+            "or register the one to use"
+        )
+    try:
+        factory = points[0].load()
+        if not callable(factory):
+            raise TypeError(f"it is not a class or function, but {type(factory).__name__}")
+    except Exception as error:
+        raise ActorConfigurationError(
+            f"the provider {name!r} cannot be imported ({by[0]}): {type(error).__name__}: {error}. "
+            "Other providers are not affected"
+        ) from error
+    return cast("ProviderFactory", factory)
 
 
 def _normal(name: str) -> str:
@@ -241,8 +287,11 @@ def _keywords_of(provider: Callable[..., Provider]) -> list[str]:
     return names
 
 
-default_registry: ProviderRegistry = ProviderRegistry()
-"""The registry that `load_actor` uses, with ``claude`` (``anthropic``) and ``claude-batch``."""
+default_registry: ProviderRegistry = ProviderRegistry(PLUG_INS)
+"""The registry that `load_actor` uses.
+
+It has ``claude`` (``anthropic``) and ``claude-batch``, and what other packages bring.
+"""
 
 default_registry.register(_LIVE, _live)
 default_registry.register(_BATCH, _batch)

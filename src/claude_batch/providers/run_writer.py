@@ -338,9 +338,12 @@ class RunWriter:
         """Run the preflight check; its token counts improve estimates."""
         if self._preflight is None:
             return
-        if counted := self._preflight.check(self._count):
+        with self.ledger.read() as tx:
+            shapes = self._preflight.shapes
+            known = reservations.counted_shapes(tx, self._workspace_id, shapes)
+        if counted := self._preflight.check(self._count, known):
             with self.ledger.write() as tx:
-                reservations.add_token_counts(tx, counted, time.time())
+                reservations.add_token_counts(tx, self._workspace_id, counted, time.time())
 
     def _spare(self, *, anew: bool) -> None:
         """Find requests that need not be sent, and requests that must wait for the cache.

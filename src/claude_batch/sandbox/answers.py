@@ -3,7 +3,7 @@
 A model that is given documents cites the beginning of each, as the API does: by characters of a
 text, by the first page of a PDF, by the first block of a document made of blocks. A system prompt
 may list fields, each as a line of `[[label]] {JSON schema}`; the answer then has such fields, each
-cited.
+cited. A label with `[]` belongs to a list of objects, of which the answer has two.
 
 Directives may stand anywhere in the messages. `[[sandbox:tools]]` calls each of the client's tools
 once, one per turn (`[[sandbox:tools:all]]`: all in one turn), and then answers with their results.
@@ -34,8 +34,9 @@ import importlib
 import inspect
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any, cast
 from zlib import crc32
 
@@ -48,7 +49,7 @@ from .validation import Block, MessageParam, Params, Request, blocks_of, cites, 
 
 # Cited answers ------------------------------------------------------------------------------------
 
-_FIELD = re.compile(r"^\[\[(\w+)\]\] (\{.*\})$", re.MULTILINE)
+_FIELD = re.compile(r"^\[\[([\w.\[\]]+)\]\] (\{.*\})$", re.MULTILINE)
 _LONGEST = 60
 
 Citation = dict[str, Any]
@@ -116,7 +117,7 @@ def in_fields(
 ) -> list[dict[str, Any]]:
     """Return the content of an answer in labelled fields: each value is its own, cited block."""
     content: list[dict[str, Any]] = []
-    for name, schema in fields:
+    for name, schema in _numbered(fields):
         value = instance(schema, text)
         for each in cast(list[Any], value) if isinstance(value, list) else [value]:
             written = each if isinstance(each, str) else msgspec.json.encode(each).decode()
@@ -124,6 +125,24 @@ def in_fields(
             content.append({"type": "text", "text": written, "citations": cited})
             content.append({"type": "text", "text": "\n"})
     return content
+
+
+def _numbered(fields: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
+    """Yield the fields; those of a list of objects once for each of two objects."""
+    for (_, listed), group in groupby(fields, lambda field: _place(field[0])):
+        if not listed:
+            yield from group
+            continue
+        found = list(group)
+        for number in ("[0]", "[1]"):
+            own = [(label.replace("[]", number, 1), schema) for label, schema in found]
+            yield from _numbered(own)
+
+
+def _place(label: str) -> tuple[str, bool]:
+    """Return the list of objects that a label belongs to first, or itself; and which it is."""
+    place, brackets, _ = label.partition("[]")
+    return place, bool(brackets)
 
 
 # Conversation turns -------------------------------------------------------------------------------

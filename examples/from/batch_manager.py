@@ -1,0 +1,45 @@
+"""BatchManager's invoices: nested items, citations of each value, a cost limit and a retry.
+
+python examples/from/batch_manager.py examples/invoices/*.pdf
+"""
+
+import sys
+
+from pydantic import BaseModel
+
+import claude_batch as cb
+
+
+class LineItem(BaseModel):
+    description: str
+    quantity: int
+    unit_price: float
+    total: float
+
+
+class Invoice(BaseModel):
+    invoice_number: str
+    company_name: str
+    total_amount: float
+    line_items: list[LineItem]
+
+
+extractor = cb.ActorConfiguration(
+    model="claude-sonnet-4-5", citations=True, batch_processing={"budget_usd": 2}
+)
+ask = "Extract invoice data"
+requests = [cb.ActorRequest(ask, documents=[path], key=path) for path in sys.argv[1:]]
+with cb.ClaudeBatchProvider() as provider:
+    run = cb.Actor(extractor, provider).submit_sync(requests, output_format=Invoice)
+    if run.wait_sync().failed:
+        run.retry_failed_sync()
+    for result in run:
+        if result.response is None:
+            print(f"{result.key}: {result.error}")
+            continue
+        invoice, citations = result.response.parsed_output, result.response.field_citations
+        print(f"{result.key}: {invoice.company_name}, ${invoice.total_amount:.2f}")
+        for place, item in enumerate(invoice.line_items):
+            pages = [citation.place for citation in citations[f"line_items[{place}].total"]]
+            print(f"  {item.description}: ${item.total:.2f} ({', '.join(pages)})")
+    print(f"Total cost: ${run.cost().total.cost_usd:.2f}")

@@ -1,0 +1,46 @@
+"""batchata's complete example: invoices as objects, with the page that each field is from.
+
+python examples/from/batchata_structured.py examples/invoices/*.pdf
+"""
+
+import sys
+
+from pydantic import BaseModel
+
+import claude_batch as cb
+
+
+class InvoiceAnalysis(BaseModel):
+    invoice_number: str
+    total_amount: float
+    vendor: str
+    payment_status: str
+
+
+extractor = cb.ActorConfiguration(
+    model="claude-sonnet-4-5",
+    options={"temperature": 0.0},
+    batch_processing={"budget_usd": 5, "max_wait": "10m"},
+)
+requests = [
+    cb.ActorRequest(
+        "Extract the invoice number, total amount, vendor name, and payment status.",
+        documents=[path],
+        citations=True,
+        key=path,
+    )
+    for path in sys.argv[1:]
+]
+with (
+    cb.ClaudeBatchProvider() as provider,
+    cb.Actor(extractor, provider).run(requests, output_format=InvoiceAnalysis) as run,
+):
+    for result in run:
+        if result.response is None:
+            print(f"{result.key} failed: {result.error}")
+            continue
+        invoice = result.response.parsed_output
+        print(f"{result.key} ({run.progress().done:.0%} done, ${run.cost().total.cost_usd:.3f})")
+        for field, citations in result.response.field_citations.items():
+            pages = ", ".join(citation.place for citation in citations)
+            print(f"  {field}: {getattr(invoice, field)} ({pages})")
