@@ -104,10 +104,16 @@ def environment(session: nox.Session, **more: str) -> dict[str, str | None]:
     """Variables for a test: nothing of the user's own ledger, key or settings (None: unset)."""
     temporary = Path(session.create_tmp())
     inherited = [name for name in os.environ if name.startswith(("ANTHROPIC_", "CLAUDE_BATCH_"))]
+    certificates = temporary / "certificates"
+    certificates.mkdir(exist_ok=True)
     return {
         **dict.fromkeys(inherited),
         "CLAUDE_BATCH_LEDGER": str(temporary / "ledger.db"),
         "CLAUDE_BATCH_STATE_DIR": str(temporary / "state"),
+        # Tests speak plain HTTP. Each of their thousands of clients would read all certificates of
+        # the machine, which takes up to 20 ms.
+        "SSL_CERT_FILE": None,
+        "SSL_CERT_DIR": str(certificates),
         **more,
     }
 
