@@ -110,14 +110,14 @@ class Mutant(NamedTuple):
 
 
 MUTANTS: Mapping[str, Mutant] = {
-    "takes an unknown sending for not accepted at once": Mutant(_hasty, 2),
+    "takes an unknown sending for not accepted at once": Mutant(_hasty, 1),
     "sends a create again that got no answer": Mutant(_stubborn, 1),
     "does not note that the tail may have left": Mutant(_unarmed, 2),
     "sends a request again whose line is missing": Mutant(_spendthrift, 22),
     "gives up results that three fetches lacked": Mutant(_impatient, 1),
-    "adopts a batch that may be another sending": Mutant(_unrivalled, 2),
+    "adopts a batch that may be another sending": Mutant(_unrivalled, 11),
     "writes although it was deposed": Mutant(_deaf, 1),
     "packs what no budget has room for": Mutant(_generous, 1),
-    "asks live again after an error that may hide an answer": Mutant(_careless, 1, live=True),
+    "asks live again after an error that may hide an answer": Mutant(_careless, 8, live=True),
     "withdraws what was sent": Mutant(_forgetful, 1),
 }

@@ -1,3 +1,4 @@
+@long
 Feature: A deadline is met at full price where batches leave no time for it
   Only what did not run is asked live, and nothing is asked both ways.
 

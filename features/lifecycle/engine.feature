@@ -1,4 +1,4 @@
-@every_python
+@every_python @long
 Feature: One engine for each ledger of a process, shared by all and owned by none
 
   Scenario: Providers of the same ledger share batches

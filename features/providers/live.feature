@@ -122,13 +122,13 @@ Feature: An actor without batch_processing is answered live
     Then a live call ends as follows
       | settings           | each call meets                                          | ends with        | status | error_type            | says                           | calls | names the call |
       | {"max_retries": 0} | {"type": "error", "status": 529}                         | LiveRequestError | 529    | overloaded_error      | …529 overloaded_error…         | 1     | yes            |
-      | {"max_retries": 0} | {"type": "error", "status": 429, "retry_after": 60}      | LiveRequestError | 429    | rate_limit_error      | …429…                          | 1     | yes            |
       | {"max_retries": 0} | {"type": "error", "status": 400, "message": "bad thing"} | LiveRequestError | 400    | invalid_request_error | …bad thing…                    | 1     | yes            |
       | {"max_retries": 0} | {"type": "error", "status": 500, "json": false}          | LiveRequestError | 500    |                       | …500…                          | 1     | no             |
       | {"max_retries": 0} | {"type": "proxy_413"}                                    | LiveRequestError | 413    |                       | …Too Large…                    | 1     | no             |
       | {"max_retries": 0} | {"type": "html_200"}                                     | LiveRequestError | 200    |                       | …something that is not a Message… | 1     | no             |
       | {"max_retries": 0} | {"type": "drop_before"}                                  | LiveRequestError |        |                       | …no answer from http://127…    | 1     | no             |
       | {"max_retries": 0} | {"type": "drop_after"}                                   | LiveRequestError |        |                       | …no answer from http://127…    | 1     | no             |
+      | {"max_retries": 0} | {"type": "error", "status": 429, "retry_after": 60}      | LiveRequestError | 429    | rate_limit_error      | …429…                          | 1     | yes            |
 
   Scenario: a failure of one request among many ends that one alone
     Given a live provider with {"max_retries": 0, "concurrency": 1}
