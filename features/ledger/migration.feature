@@ -13,6 +13,7 @@ Feature: A ledger of an older version is brought to this one, and never harmed
       | 1       |
       | 2       |
       | 3       |
+      | 4       |
 
   Scenario: What budgets have counted of a ledger of version 3 is still counted
     Given a ledger of schema version 3 with a run in it
@@ -38,7 +39,7 @@ Feature: A ledger of an older version is brought to this one, and never harmed
     When a command runs: status --ledger old.db
     Then the command line exits with 0 and says
       """
-      was migrated from schema version 1 to 4
+      was migrated from schema version 1 to 5
       old.db.v1.backup is a copy of the old file
       """
 

@@ -105,7 +105,12 @@ _TO_CHARGES = (
 )
 
 
-STEPS: dict[int, Callable[[Connection], None]] = {1: from_1_to_2, 2: from_2_to_3, 3: from_3_to_4}
+STEPS: dict[int, Callable[[Connection], None]] = {
+    1: from_1_to_2,
+    2: from_2_to_3,
+    3: from_3_to_4,
+    4: add_what_is_missing,
+}
 """The step from each version to the next."""
 
 
