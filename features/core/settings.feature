@@ -15,6 +15,7 @@ Feature: A setting comes from the nearest place that names it
       | setting             | value  |
       | linger              | 2      |
       | max_requests        | 100000 |
+      | parallel_batches    | none   |
       | poll_interval       | 30     |
       | max_poll_interval   | 300    |
       | max_wait            | 93600  |
@@ -69,6 +70,8 @@ Feature: A setting comes from the nearest place that names it
       | {"CLAUDE_BATCH_SETTLING": "later"}            | CLAUDE_BATCH_SETTLING: …is not a duration                            |
       | {"CLAUDE_BATCH_ON_UNKNOWN": "resend"}         | CLAUDE_BATCH_ON_UNKNOWN: …'resend' is neither wait nor resubmit      |
       | {"CLAUDE_BATCH_EXCLUSIVE_WORKSPACE": "maybe"} | CLAUDE_BATCH_EXCLUSIVE_WORKSPACE: …'maybe' is neither true nor false |
+      | {"CLAUDE_BATCH_BATCHES_PER_HOUR": "-1"}       | CLAUDE_BATCH_BATCHES_PER_HOUR: -1 is less than 0                     |
+      | {"CLAUDE_BATCH_REQUESTS_PER_MINUTE": "1.5"}   | CLAUDE_BATCH_REQUESTS_PER_MINUTE: '1.5' is not a whole number        |
 
   Scenario: A ledger's setting may be written in words
     Then a ledger's settings are resolved as follows

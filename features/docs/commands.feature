@@ -14,6 +14,7 @@ Feature: The commands on the pages work
       | docs/how-to/command-line.md      |
       | docs/how-to/documents.md         |
       | docs/how-to/budgets.md           |
+      | docs/how-to/limits.md            |
       | docs/how-to/deadlines.md         |
       | docs/how-to/caching.md           |
       | docs/how-to/retries.md           |

@@ -28,6 +28,7 @@ from claude_batch.wire.batches_client import (
 )
 from claude_batch.wire.encoding import LaneHeaders
 from claude_batch.wire.error_table import ApiFault
+from claude_batch.wire.pace import CallLog
 from histories.clock import Clock
 from histories.live_api import LivePlan, SimulatedLive
 
@@ -272,7 +273,7 @@ class SimulatedClient(BatchesClient):
 
     async def close(self) -> None: ...
 
-    def live(self, *, concurrency: int) -> SimulatedLive:
+    def live(self, *, concurrency: int, log: CallLog | None = None) -> SimulatedLive:
         return SimulatedLive(self._api)
 
     def _answered(self) -> None:

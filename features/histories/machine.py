@@ -53,6 +53,7 @@ MODES = st.builds(
     linger=st.sampled_from([0.0, 2.0]),
     max_requests=st.integers(1, 4),
     max_attempts=st.integers(1, 3),
+    parallel_batches=st.sampled_from([None, None, None, 1, 2]),
 )
 SETTLING = [10.0, 100.0, 900.0]
 SETTINGS = st.builds(

@@ -36,6 +36,17 @@ _AT_API = (BatchState.IN_PROGRESS, BatchState.CANCELING, BatchState.ENDED)
 _RETRYABLE = ("overloaded", "credit", "expired")
 
 
+_CROWDED = """
+SELECT r.id, r.parallel_batches AS most, count(*) AS there
+FROM runs r JOIN batch_runs m ON m.run_id = r.id JOIN batches b ON b.id = m.batch_id
+WHERE b.state IN ('submitting', 'in_progress', 'canceling', 'unknown')
+AND r.id IN (SELECT m.run_id FROM batch_runs m JOIN batches b ON b.id = m.batch_id
+    WHERE b.state = 'submitting')
+GROUP BY r.id HAVING count(*) > r.parallel_batches
+"""
+"""Runs that have just sent more batches than ``parallel_batches`` allows."""
+
+
 class Violation(AssertionError):
     """A promise was broken."""
 
@@ -188,6 +199,8 @@ class Verdict:
         ]
         if self.is_halted() and sizes != [1]:
             self._say(f"a halted workspace was probed with {sizes} requests")
+        for row in self.rows(_CROWDED):
+            self._say(f"{row['id']} has {row['there']} batches at once, of {row['most']} allowed")
 
     def _accept(self, remote: Remote) -> None:
         for identifier in remote.ids:

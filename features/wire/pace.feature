@@ -171,3 +171,27 @@ Feature: Live calls leave as fast as the API allows, and no faster
     Then paces are the same for the same server, key and model, and for nothing else
     And a pace that nobody has any more is forgotten
     And a forked child has paces of its own
+
+  Scenario: The user's own limits hold in every minute
+    Then after the calls of a log one more waits as follows
+      | log                      | second | requests | tokens | bytes | max tokens | wait |
+      | []                       | 0      | 1        |        | 4     | 10         | 0    |
+      | [[0, 2, 0]]              | 10     | 2        |        | 4     | 10         | 50   |
+      | [[0, 2, 0]]              | 60     | 2        |        | 4     | 10         | 0    |
+      | [[0, 1, 0], [5, 1, 0]]   | 10     | 2        |        | 4     | 10         | 50   |
+      | [[0, 1, 0], [5, 2, 0]]   | 10     | 2        |        | 4     | 10         | 55   |
+      | [[0, 9, 0]]              | 10     |          | 100    | 4     | 10         | 0    |
+      | [[0, 1, 80]]             | 10     |          | 100    | 40    | 10         | 0    |
+      | [[0, 1, 80]]             | 10     |          | 100    | 44    | 10         | 50   |
+      | [[0, 1, 80], [9, 1, 20]] | 10     | 5        | 100    | 40    | 10         | 50   |
+      | []                       | 0      |          | 100    | 4     | 4000       | 0    |
+      | [[0, 1, 1], [9, 1, 1]]   | 10     |          | 100    | 4     | 4000       | 59   |
+
+  Scenario: A call's tokens are corrected by its answer, and a call that is not sent counts nothing
+    Given the log of a minute with a limit of 100 tokens
+    When a call of 40 bytes and at most 80 tokens is sent, and answered with 10 and 20 tokens
+    Then a call of 40 bytes and at most 80 tokens may be sent
+    When a call of 40 bytes and at most 80 tokens is sent, and does not leave
+    Then a call of 40 bytes and at most 80 tokens may be sent
+    When a call of 40 bytes and at most 80 tokens is sent, and answered with 10 and 40 tokens
+    Then no call of 40 bytes and at most 80 tokens may be sent

@@ -24,6 +24,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    NonNegativeInt,
     PlainSerializer,
     ValidationError,
     ValidationInfo,
@@ -141,6 +142,8 @@ class Setting:
             return usd(nano_dollars(value))
         if self.kind is Kind.SWITCH:
             return _read_switch(value)
+        if self.kind is Kind.COUNT:
+            return _read_count(value, self.least)
         if self.kind is Kind.CHOICE and value not in self.choices:
             raise ValueError(f"{value!r} is neither {' nor '.join(self.choices)}")
         return os.fsdecode(value)
@@ -157,6 +160,18 @@ def _read_switch(value: Any) -> bool:
         return _SWITCHES[str(value).lower()]
     except KeyError:
         raise ValueError(f"{value!r} is neither true nor false") from None
+
+
+def _read_count(value: Any, least: int | None) -> int:
+    try:
+        count = int(value)
+    except (TypeError, ValueError):
+        raise ValueError(f"{value!r} is not a whole number") from None
+    if count != float(value) or isinstance(value, bool):
+        raise ValueError(f"{value!r} is not a whole number")
+    if least is not None and count < least:
+        raise ValueError(f"{count} is less than {least}")
+    return count
 
 
 def _annotations(settings: type[Any]) -> Mapping[str, Any]:
@@ -276,6 +291,11 @@ class BatchProcessingMode(BaseModel):
         default=100_000, ge=1, le=100_000
     )
     """The most requests in one batch; the API accepts at most 100,000."""
+    parallel_batches: Annotated[
+        int | None, Flag("Batches of the run in flight at once", ASKING, bounded=True)
+    ] = Field(default=None, ge=1)
+    """The most batches with requests of a run that are in flight at once; its other requests wait.
+    Default: no limit."""
     poll_interval: Annotated[Duration, Flag("Shortest time between two checks")] = Field(
         default=30.0, ge=SHORTEST_INTERVAL
     )
@@ -505,6 +525,22 @@ class LedgerSettings:
     """Whether functions are imported because a run in the ledger names them. Anyone who can write
     the ledger can then choose code that this process runs.
     """
+    requests_per_minute: Annotated[
+        NonNegativeInt | None, Flag("The most live calls in any minute; 0: no limit", bounded=True)
+    ] = None
+    """The most live calls of a workspace in any minute, whatever the API allows. It is stored in
+    the ledger, and holds for all its processes. 0 removes it. Default: the stored value."""
+    tokens_per_minute: Annotated[
+        NonNegativeInt | None,
+        Flag("The most tokens of live calls in any minute; 0: no limit", bounded=True),
+    ] = None
+    """The most input and output tokens of a workspace's live calls in any minute, as they are
+    estimated before a call and corrected by its answer. Stored as `requests_per_minute` is."""
+    batches_per_hour: Annotated[
+        NonNegativeInt | None, Flag("The most batches in any hour; 0: no limit", bounded=True)
+    ] = None
+    """The most batches of a workspace in any hour. Requests wait for the next one together. Stored
+    as `requests_per_minute` is."""
     prices: Annotated[
         str, Flag("Your own prices of models, which override the known ones", metavar="FILE")
     ] = ""

@@ -60,6 +60,15 @@ UNDER_WAY: Final = (
 """States of a batch whose requests wait for their outcome."""
 
 
+IN_FLIGHT: Final = (
+    BatchState.SUBMITTING,
+    BatchState.IN_PROGRESS,
+    BatchState.CANCELING,
+    BatchState.UNKNOWN,
+)
+"""States of a batch that the API may be processing."""
+
+
 class CandidateState(StrEnum):
     """The state of an API batch that may be the result of a POST with an unknown outcome."""
 

@@ -21,7 +21,7 @@ from sqlalchemy import (
     update,
 )
 
-from claude_batch.core.states import BatchState, RequestState
+from claude_batch.core.states import IN_FLIGHT, BatchState, RequestState
 from claude_batch.ledger import charges, transitions
 from claude_batch.ledger.charges import DAY
 from claude_batch.ledger.schema import (
@@ -64,10 +64,38 @@ def due_lanes(tx: Connection, workspace_id: int, now: float) -> list[tuple[int, 
     return [(int(lane), str(run), float(due)) for lane, run, due in rows]
 
 
+_limited, _counted = runs.alias("limited"), batches.alias("counted")
+
+
+def _at_limit(states: Sequence[BatchState]) -> Any:
+    """Select the runs that have as many batches in these states as ``parallel_batches`` allows."""
+    # Literals, because `plain_rows` binds single values only.
+    within = _counted.c.state.in_([literal_column(f"'{state}'") for state in states])
+    return (
+        select(_limited.c.id)
+        .join(batch_runs, batch_runs.c.run_id == _limited.c.id)
+        .join(_counted, _counted.c.id == batch_runs.c.batch_id)
+        .where(_limited.c.parallel_batches.is_not(None), within)
+        .group_by(_limited.c.id, _limited.c.parallel_batches)
+        .having(func.count() >= _limited.c.parallel_batches)
+    )
+
+
+_FULL = _at_limit((BatchState.PACKED, *IN_FLIGHT))
+PACKABLE_NOW: tuple[Any, ...] = (*ELIGIBLE, runs.c.id.not_in(_FULL))
+"""Like `ELIGIBLE`, without the runs that have as many batches as ``parallel_batches`` allows.
+
+A batch that waits to be sent counts too, because it takes the place of the next one."""
+# A split makes two batches of one, so the limit is checked again before one is sent.
+_SENDABLE = batches.c.id.not_in(
+    select(batch_runs.c.batch_id).where(batch_runs.c.run_id.in_(_at_limit(IN_FLIGHT)))
+)
+
+
 _QUEUED_OF_LANE = (
     select(requests.c.seq, requests.c.size, requests.c.run_id)
     .join(runs, runs.c.id == requests.c.run_id)
-    .where(*ELIGIBLE, requests.c.lane_id == bindparam("lane"), bindparam("alone") == ALONE)
+    .where(*PACKABLE_NOW, requests.c.lane_id == bindparam("lane"), bindparam("alone") == ALONE)
     .order_by(requests.c.seq)
 )
 
@@ -84,7 +112,7 @@ _by_prefix = (func.coalesce(requests.c.prefix, literal_column("-1")), requests.c
 _QUEUED_BY_PREFIX = (
     select(requests.c.seq, requests.c.size, requests.c.run_id)
     .join(runs, runs.c.id == requests.c.run_id)
-    .where(*ELIGIBLE, requests.c.lane_id == bindparam("lane"), bindparam("alone") == ALONE)
+    .where(*PACKABLE_NOW, requests.c.lane_id == bindparam("lane"), bindparam("alone") == ALONE)
     .order_by(*_by_prefix)
 )
 
@@ -102,7 +130,12 @@ def queued_primers(tx: Connection, lane_id: int, alone: str = "") -> list[tuple[
         select(requests.c.seq, requests.c.size, requests.c.run_id)
         .join(runs, runs.c.id == requests.c.run_id)
         .join(primers, primers.c.request_seq == requests.c.seq)
-        .where(*ELIGIBLE, requests.c.lane_id == lane_id, alone == ALONE, requests.c.attempts == 0)
+        .where(
+            *PACKABLE_NOW,
+            requests.c.lane_id == lane_id,
+            alone == ALONE,
+            requests.c.attempts == 0,
+        )
         .order_by(requests.c.seq)
     )
     return [(row.seq, row.size, row.run_id) for row in rows]
@@ -136,6 +169,11 @@ def policies(tx: Connection, lane_id: int, alone: str = "") -> dict[str, Record]
     )
     rows = tx.execute(select(runs).where(*_PACKABLE, alone == ALONE, queued))
     return {row.id: row for row in rows}
+
+
+def full_runs(tx: Connection) -> set[str]:
+    """Return the runs that have as many batches as their ``parallel_batches`` allows."""
+    return set(tx.scalars(_FULL))
 
 
 def batch(tx: Connection, batch_id: int) -> Record:
@@ -176,7 +214,7 @@ def pack(
         transitions.pack_each(tx, _QUEUED, batch_id, only)
         _note_runs(tx, batch_id)
         return batch_id
-    eligible_runs = select(runs.c.id).where(*_PACKABLE, alone == ALONE)
+    eligible_runs = select(runs.c.id).where(*_PACKABLE, alone == ALONE, runs.c.id.not_in(_FULL))
     mine: Any = requests.c.seq <= last_seq
     if which == "by_prefix":
         chosen = _QUEUED_BY_PREFIX.with_only_columns(requests.c.seq).limit(count).subquery()
@@ -244,7 +282,9 @@ def _packed_of(workspace_id: int) -> Any:
     return (
         select(batches.c.id)
         .join(lanes, lanes.c.id == batches.c.lane_id)
-        .where(batches.c.state == BatchState.PACKED, lanes.c.workspace_id == workspace_id)
+        .where(
+            batches.c.state == BatchState.PACKED, lanes.c.workspace_id == workspace_id, _SENDABLE
+        )
     )
 
 

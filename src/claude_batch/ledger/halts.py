@@ -1,10 +1,16 @@
-"""Transactions of halting: when a workspace stops sending, and when it resumes."""
+"""Transactions that decide when a workspace may send: halts, pauses, and the user's own limits."""
 
 from __future__ import annotations
 
-from sqlalchemy import Connection, select, update
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
-from claude_batch.ledger.schema import workspaces
+from sqlalchemy import Connection, and_, case, func, or_, select, update
+from sqlalchemy.dialects.sqlite import insert
+
+from claude_batch.core.states import BatchState
+from claude_batch.ledger.schema import batches, lanes, meta, workspaces
 from claude_batch.ledger.store import Record
 
 LONGEST_PROBE_WAIT = 3600.0
@@ -125,4 +131,93 @@ def wait_until(tx: Connection, workspace_id: int, until: float | None, reason: s
         update(workspaces)
         .where(workspaces.c.id == workspace_id)
         .values(wait_until=until, wait_reason=reason)
+    )
+
+
+# The user's own limits ---------------------------------------------------------------------------
+
+HOUR = 3600.0
+
+PER_HOUR = "batches_per_hour"
+"""What the reason of a pause begins with that this limit causes."""
+
+
+class Limits(NamedTuple):
+    """The limits that hold for all processes of a ledger; None for no limit."""
+
+    requests_per_minute: int | None = None
+    tokens_per_minute: int | None = None
+    batches_per_hour: int | None = None
+
+
+def declare_limits(tx: Connection, limits: Mapping[str, int | None]) -> None:
+    """Store limits by name, for all processes. None leaves the stored one, and 0 removes it."""
+    given = {name: str(limit) for name, limit in limits.items() if limit is not None}
+    for name, value in given.items():
+        row = insert(meta).values(name=name, value=value)
+        tx.execute(row.on_conflict_do_update(index_elements=["name"], set_={"value": value}))
+    if PER_HOUR in given:
+        # A pause for the former limit ends; the next pass begins another one if it must.
+        tx.execute(
+            update(workspaces)
+            .where(workspaces.c.wait_reason.startswith(PER_HOUR))
+            .values(wait_until=None, wait_reason=None)
+        )
+
+
+def limits_of(tx: Connection) -> Limits:
+    """Return the ledger's limits."""
+    rows = tx.execute(select(meta.c.name, meta.c.value).where(meta.c.name.in_(Limits._fields)))
+    return Limits(**{name: int(value) or None for name, value in rows})
+
+
+# When the API created a batch at the latest, by its own clock. Without a response nothing is known
+# of a batch that was armed; it may have been created.
+_TOOK = func.coalesce(batches.c.submitted, batches.c.armed) - batches.c.intended
+_CREATED = case(
+    (batches.c.server_time.is_(None), batches.c.submitted),
+    else_=batches.c.server_time + func.min(func.max(_TOOK, 0.0), HOUR),
+)
+
+
+def next_place(tx: Connection, workspace_id: int, per_hour: int, now: float) -> float:
+    """Return the seconds until one more batch makes no more than ``per_hour`` in any hour.
+
+    ``now`` is the server's time. A batch counts if the API has created it or may have.
+    """
+    nth: float | None = tx.scalar(
+        select(_CREATED)
+        .join(lanes, lanes.c.id == batches.c.lane_id)
+        .where(
+            lanes.c.workspace_id == workspace_id,
+            or_(
+                batches.c.armed.is_not(None),
+                and_(batches.c.submitted.is_not(None), batches.c.state != BatchState.LIVE),
+            ),
+        )
+        .order_by(_CREATED.desc())
+        .offset(per_hour - 1)
+        .limit(1)
+    )
+    # The API's times are whole seconds.
+    return 0.0 if nth is None else max(0.0, min(nth + HOUR + 1.0 - now, HOUR))
+
+
+Calls = Sequence[tuple[float, int, float]]
+"""Live calls of the last minute: time, number, and their tokens."""
+
+
+def recent_calls(tx: Connection, workspace_id: int) -> Calls:
+    """Return the live calls that a limit has counted."""
+    found = halt_of(tx, workspace_id).recent_calls
+    calls: Any = json.loads(found) if found else ()
+    return [(float(at), int(count), float(tokens)) for at, count, tokens in calls]
+
+
+def keep_recent_calls(tx: Connection, workspace_id: int, calls: Calls) -> None:
+    """Store the live calls that a limit has counted, so that the next driver counts them too."""
+    tx.execute(
+        update(workspaces)
+        .where(workspaces.c.id == workspace_id)
+        .values(recent_calls=json.dumps([[round(at, 3), n, round(t)] for at, n, t in calls]))
     )

@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 from sqlalchemy import Connection, and_, bindparam, case, func, insert, or_, select, update
 
 from claude_batch.core.states import RequestState
-from claude_batch.ledger.batch_contents import ALONE, ELIGIBLE
+from claude_batch.ledger.batch_contents import ALONE, ELIGIBLE, PACKABLE_NOW
 from claude_batch.ledger.schema import former_members, params, requests, results, runs, token_counts
 from claude_batch.ledger.store import plain_rows
 
@@ -232,7 +232,7 @@ def reserved_of_lane(
         )
         .join(runs, runs.c.id == requests.c.run_id)
         .where(
-            *ELIGIBLE,
+            *PACKABLE_NOW,
             requests.c.lane_id == lane_id,
             alone == ALONE,
             or_(

@@ -48,7 +48,8 @@ meta: Table = Table(
     Column("value", String, nullable=False),
 )
 """Names: ``schema_version``; ``incarnation``, which distinguishes this ledger from its copies, and
-``former_incarnations``; ``salt``; ``stamp``; ``posts``, which the high-water mark counts too.
+``former_incarnations``; ``salt``; ``stamp``; ``posts``, which the high-water mark counts too; and
+the user's own limits, by the names of their settings.
 """
 
 workspaces: Table = Table(
@@ -75,6 +76,8 @@ workspaces: Table = Table(
     # Nothing is uploaded before this time (a 429 or 529 response asked to wait).
     Column("wait_until", Float),
     Column("wait_reason", Text),
+    # The live calls of the last minute that a limit has counted, as JSON.
+    Column("recent_calls", Text),
 )
 
 credentials: Table = Table(
@@ -121,6 +124,7 @@ runs: Table = Table(
     # The run's batch_processing settings, as in `BatchProcessingMode`.
     Column("linger", Float, nullable=False),
     Column("max_requests", Integer, nullable=False),
+    Column("parallel_batches", Integer),  # None: no limit
     Column("poll_interval", Float, nullable=False),
     Column("max_poll_interval", Float, nullable=False),
     Column("max_wait", Float, nullable=False),

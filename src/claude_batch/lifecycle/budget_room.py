@@ -15,7 +15,7 @@ from claude_batch.core.errors import BudgetExceededError, BudgetScope, InvalidRe
 from claude_batch.core.quantities import count_of, nano_dollars, usd, write_usd
 from claude_batch.core.settings import BatchProcessingMode, LedgerSettings
 from claude_batch.core.states import BatchState
-from claude_batch.ledger import budgets, charges, queries, reservations
+from claude_batch.ledger import budgets, charges, halts, queries, reservations
 from claude_batch.ledger.budgets import Budget
 from claude_batch.ledger.live_calls import groups_live_calls
 from claude_batch.ledger.reservations import Waiting
@@ -37,8 +37,12 @@ def today(now: float) -> int:
     return int(now // charges.DAY)
 
 
-def declare_daily(ledger: Ledger, settings: LedgerSettings) -> None:
-    """Store the daily budget of the settings, if any, for all processes that drive the ledger."""
+def declare_limits(ledger: Ledger, settings: LedgerSettings) -> None:
+    """Store the limits of the settings, if any, for all processes that drive the ledger."""
+    limits = {name: getattr(settings, name) for name in halts.Limits._fields}
+    if any(limit is not None for limit in limits.values()):
+        with ledger.write() as tx:
+            halts.declare_limits(tx, limits)
     if settings.daily_budget_usd is not None:
         with ledger.write() as tx:
             budgets.declare(tx, "day", "", nano_dollars(settings.daily_budget_usd))

@@ -13,6 +13,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Generator
 from dataclasses import dataclass
+from typing import Any
 
 from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.errors import LedgerError
@@ -27,7 +28,7 @@ from claude_batch.ledger import (
     submissions,
 )
 from claude_batch.ledger.high_water import HighWater
-from claude_batch.ledger.store import Deposed, Ledger, Seat
+from claude_batch.ledger.store import Deposed, Ledger, Seat, Transaction
 from claude_batch.lifecycle.collection import Collection
 from claude_batch.lifecycle.conversation_driver import ConversationLoop
 from claude_batch.lifecycle.deadline_driver import Deadlines
@@ -356,21 +357,32 @@ class Driver:
         now = time.time()
         with self._ledger.read() as tx:
             state = queries.workspace_row(tx, seat.workspace_id)
+            pause = self._pause(tx, seat)
         if state.behind is not None:
             return LONGEST_SLEEP
         self._release_held(seat)
         if halts.halt_stands(state, now):
             return LONGEST_SLEEP if state.next_probe is None else state.next_probe - now
-        packed, next_due = pack_due(self._ledger, seat, now, self._prices)
+        packed, next_due = pack_due(
+            self._ledger, seat, now, self._prices, not_before=now + pause if pause else None
+        )
         if packed:
             self._changed()
         self._live.wake()  # a few requests may have been moved to the live API
-        # A longer wait was planned before the clock jumped.
-        if state.wait_until is not None and 0 < state.wait_until - now <= LONGEST_WAIT:
-            return state.wait_until - now
+        rest = LONGEST_SLEEP if next_due is None else max(0.0, next_due - time.time())
+        if pause and (next_due == now + pause or self._has_packed(seat)):
+            self._note_pause(seat, state, now + pause)
+            return min(pause, rest)
+        # A longer wait was planned before the clock jumped. A pause for `batches_per_hour` is only
+        # noted for the status, and has just been computed again.
+        is_asked = not (state.wait_reason or "").startswith(halts.PER_HOUR)
+        if is_asked and state.wait_until and 0 < state.wait_until - now <= LONGEST_WAIT:
+            return min(state.wait_until - now, rest)
+        if pause:
+            return rest
         batch_id = self._next_batch(seat, probe=state.halted is not None)
         if batch_id is None:
-            return LONGEST_SLEEP if next_due is None else max(0.0, next_due - time.time())
+            return rest
         await self._submission.send(seat, batch_id)
         self._changed()
         self._wake_poll.set()
@@ -393,6 +405,29 @@ class Driver:
             self._changed()
         else:
             self._released = stamp
+
+    def _pause(self, tx: Transaction, seat: Seat) -> float:
+        """Return the seconds until ``batches_per_hour`` allows one more batch.
+
+        Requests stay in the queue meanwhile, so that they share the next batch.
+        """
+        limit = halts.limits_of(tx).batches_per_hour
+        if limit is None:
+            return 0.0
+        return halts.next_place(tx, seat.workspace_id, limit, self._client.server_now())
+
+    def _has_packed(self, seat: Seat) -> bool:
+        with self._ledger.read() as tx:
+            return batch_contents.next_packed(tx, seat.workspace_id) is not None
+
+    def _note_pause(self, seat: Seat, state: Any, until: float) -> None:
+        """Store that sending pauses for ``batches_per_hour``, for the status of the runs."""
+        if state.wait_until is not None and state.wait_until > until - 1.0:
+            return
+        with self._ledger.write(seat) as tx:
+            words = f"{halts.PER_HOUR} allows no more batches in this hour"
+            halts.wait_until(tx, seat.workspace_id, until, words)
+        self._changed()
 
     def _next_batch(self, seat: Seat, *, probe: bool) -> int | None:
         if probe:

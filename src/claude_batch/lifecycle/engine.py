@@ -30,7 +30,7 @@ from claude_batch.ledger import collected_batches, halts, queries
 from claude_batch.ledger.locks import ProcessLock
 from claude_batch.ledger.queries import Answer
 from claude_batch.ledger.store import Ledger, Watch
-from claude_batch.lifecycle.budget_room import declare_daily, held_of
+from claude_batch.lifecycle.budget_room import declare_limits, held_of
 from claude_batch.lifecycle.calls import Call, CallStore, Waiter, Waiting, settle
 from claude_batch.lifecycle.doors import (
     Door,
@@ -130,7 +130,7 @@ class Engine:
                     )
             else:
                 ledger = Ledger(location)
-                declare_daily(ledger, settings)
+                declare_limits(ledger, settings)
                 engine = _engines[name] = cls(ledger, settings, finder)
             engine._users += 1
             return engine

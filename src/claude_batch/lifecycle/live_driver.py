@@ -52,7 +52,7 @@ from claude_batch.wire.encoding import LaneHeaders, custom_id
 from claude_batch.wire.error_table import ApiFault, SendVerdict
 from claude_batch.wire.live_client import LiveAnswer, LiveClient, asked_of, longest_silence
 from claude_batch.wire.messages import ResultLine, decode_line, errored_line
-from claude_batch.wire.pace import Turn
+from claude_batch.wire.pace import MINUTE, NO_LIMITS, CallLog, OwnLimits, Turn
 from claude_batch.wire.retry_policy import SENDING
 
 _log = logging.getLogger(__name__)
@@ -142,6 +142,8 @@ class LiveCalls:
         self._held: dict[str, int] = {}
         """Nano-dollars left, by run, for runs with requests that do not fit into their budgets."""
         self._held_before: set[str] = set()
+        self._limits = NO_LIMITS
+        self._log = CallLog()
         self._answered = 0
         self._failures = 0
         self._not_before = 0.0
@@ -163,6 +165,7 @@ class LiveCalls:
 
     async def _work(self, seat: Seat, *, until_idle: bool) -> None:
         try:
+            self._read_log(seat)
             while True:
                 self._wake.clear()
                 rest = LONGEST_REST if self._stopping() else self._send(seat)
@@ -185,6 +188,25 @@ class LiveCalls:
                 self._client.leave()
                 self._client = None
 
+    def _read_log(self, seat: Seat) -> None:
+        """Continue the count of the last driver, which may have been another process."""
+        with self._ledger.read() as tx:
+            calls = halts.recent_calls(tx, seat.workspace_id)
+        # From the wall clock, which all processes share, to one that does not jump. An age that a
+        # jump has made impossible becomes a possible one.
+        past, now = time.time(), time.monotonic()
+        self._log = CallLog(
+            (now - min(max(past - at, 0.0), MINUTE), count, tokens) for at, count, tokens in calls
+        )
+
+    def _keep_log(self, tx: Transaction, seat: Seat) -> None:
+        if self._limits.any:
+            ahead = time.time() - time.monotonic()
+            calls = self._log.entries(time.monotonic())
+            halts.keep_recent_calls(
+                tx, seat.workspace_id, [(at + ahead, count, tokens) for at, count, tokens in calls]
+            )
+
     async def _observe(self, seconds: float) -> None:
         """Wait until a call has ended, or for so many seconds."""
         woken = asyncio.ensure_future(self._wake.wait())
@@ -204,6 +226,7 @@ class LiveCalls:
         now = time.time()
         with self._ledger.read() as tx:
             state = queries.workspace_row(tx, seat.workspace_id)
+            limits = halts.limits_of(tx)
             if not self._page:
                 self._page.extend(live_calls.waiting(tx, seat.workspace_id, PAGE, room=self._held))
         if not self._page or state.behind is not None:
@@ -212,6 +235,7 @@ class LiveCalls:
             return LONGEST_REST if state.next_probe is None else state.next_probe - now
         if self._not_before - time.monotonic() > 0:
             return self._not_before - time.monotonic()
+        self._limits = OwnLimits(limits.requests_per_minute, limits.tokens_per_minute)
         # While the account is halted or a server fails, send one call as a probe. Each failing call
         # may be billed without an answer.
         most = MOST if state.halted is None and not self._failures else 1
@@ -249,7 +273,8 @@ class LiveCalls:
     def _turns(self, seat: Seat, most: int) -> tuple[list[tuple[int, str, Turn]], float]:
         """Return permits for the first requests, and the seconds until the next one may be sent."""
         if self._client is None:
-            self._client = self._batches.live(concurrency=MOST)
+            self._client = self._batches.live(concurrency=MOST, log=self._log)
+        self._client.limits = self._limits
         turns: list[tuple[int, str, Turn]] = []
         rest = LONGEST_REST
         seen: set[int] = set()
@@ -303,6 +328,7 @@ class LiveCalls:
                     claim = live_calls.claim(tx, asked, now, reserve)
                     claimed.append((_Call(asked, *claim, now, self._failures), model, turn))
                 number = count_post(tx) if claimed else 0
+                self._keep_log(tx, seat)
             if claimed and not self._high_water.raise_to(number, sending=True):
                 self._behind(seat, claimed)
                 return
@@ -406,6 +432,7 @@ class LiveCalls:
             known = None if outcome is Outcome.MISSING else result
             call_ends.append(CallEnd(asked, call.batch_id, known, state, is_accounts, call.left))
         live_calls.finish(tx, final, now)
+        self._keep_log(tx, seat)
         self._warnings = [
             words
             for batch_id in {end.batch_id for end in final}

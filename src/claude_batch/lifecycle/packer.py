@@ -134,11 +134,17 @@ def goes_live(waiting: int, choices: Iterable[Choice]) -> bool:
 
 
 def pack_due(
-    ledger: Ledger, seat: Seat, now: float, prices: Prices | None = None
+    ledger: Ledger,
+    seat: Seat,
+    now: float,
+    prices: Prices | None = None,
+    *,
+    not_before: float | None = None,
 ) -> tuple[list[int], float | None]:
     """Pack every lane that is due, each as far as one batch and the budgets allow.
 
     ``prices`` bound the cost of requests if there is a budget (by default the listed prices).
+    ``not_before``: no batch may be sent before then, so only what goes live leaves the queue.
     Returns the new batches, and the time when the next lane is due (`None` if no lane waits).
     """
     with ledger.read() as tx:
@@ -165,6 +171,14 @@ def pack_due(
             if goes_live(totals[0], policies.values()):
                 live_calls.choose(tx, lane_id, policies)
                 continue
+            if not_before is not None:
+                later.append(not_before)
+                continue
+            if any(policy.parallel_batches for policy in policies.values()):
+                full = batch_contents.full_runs(tx)
+                policies = {run: each for run, each in policies.items() if run not in full}
+                if full:
+                    totals = None
             budget = Fitting.of(tx, lane_id, policies, now, alone)
             cut, which, only = None, "first", None
             if budget is None or budget.all_fit:
@@ -196,17 +210,20 @@ def _cut_of(
     tx: Transaction,
     lane_id: int,
     alone: str,
-    totals: tuple[int, int, int],
+    totals: tuple[int, int, int] | None,
     policies: Mapping[str, Record],
     avoid: Collection[int],
 ) -> tuple[Cut | None, Literal["first", "by_prefix", "primers"]]:
-    """Return the requests of a lane that make the next batch, and how they were selected."""
+    """Return the requests of a lane that make the next batch, and how they were selected.
+
+    ``totals`` are those of the lane, or `None` if some of its runs have to wait.
+    """
     prefixed = any(policy.prefixed for policy in policies.values())
     if prefixed and (ahead := batch_contents.queued_primers(tx, lane_id, alone)):
         # Only one request of each prefix is sent; more requests would delay all the others.
         return plan_cut(ahead, policies, avoid=avoid), "primers"
     # A whole lane usually fits into one batch, so its requests need not be read one by one.
-    cut = whole_cut(*totals, policies, avoid=avoid)
+    cut = None if totals is None else whole_cut(*totals, policies, avoid=avoid)
     if cut is not None:
         return cut, "first"
     if prefixed:

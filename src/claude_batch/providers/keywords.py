@@ -36,6 +36,7 @@ class SettingKeywords(LiveKeywords, total=False):
 
     linger: _Duration | None
     max_requests: int | None
+    parallel_batches: int | None
     poll_interval: _Duration | None
     max_poll_interval: _Duration | None
     max_wait: _Duration | None
@@ -64,6 +65,9 @@ class SettingKeywords(LiveKeywords, total=False):
     resubmit_after: _Duration | None
     exclusive_workspace: bool | None
     probe_interval: _Duration | None
+    requests_per_minute: int | None
+    tokens_per_minute: int | None
+    batches_per_hour: int | None
     prices: str | os.PathLike[str] | None
     allow_tools_from_ledger: bool | None
     daily_budget_usd: _Dollars | None

@@ -49,7 +49,7 @@ from claude_batch.core.errors import (
 )
 from claude_batch.core.outcome import Disposition
 from claude_batch.core.quantities import parse_duration
-from claude_batch.core.settings import BatchProcessingMode, from_environment, resolve_mode
+from claude_batch.core.settings import SETTINGS, BatchProcessingMode, from_environment, resolve_mode
 from claude_batch.core.states import RequestState
 from claude_batch.lifecycle.event_loop_thread import EventLoopThread, wait_for
 from claude_batch.lifecycle.tool_runner import ToolOutput, Tools, run_call
@@ -158,6 +158,8 @@ class ClaudeProvider(Closing):
         timeout: str | float | None = None,
         max_retries: int = 2,
         refusal_patience: str | float = 600.0,
+        requests_per_minute: int | None = None,
+        tokens_per_minute: int | None = None,
         prices: str | os.PathLike[str] | None = None,
         default_options: Mapping[str, Any] | None = None,
         middleware: Iterable[object] = (),
@@ -174,7 +176,10 @@ class ClaudeProvider(Closing):
         disables all retries. ``live_retry`` selects the errors: ``safe`` (the default) retries only
         if nothing was processed, such as after a failed connection; ``always`` also retries after a
         500, a timeout or a broken connection, so an answer may be paid for twice. After a 429 or
-        529, all calls wait together, for at most ``refusal_patience`` (a duration). ``prices`` is a
+        529, all calls wait together, for at most ``refusal_patience`` (a duration).
+        ``requests_per_minute`` and ``tokens_per_minute`` limit the calls in any minute, counted
+        together for all providers of the process that have a limit and the same key; the tokens of
+        a call are estimated first, and corrected by its answer. ``prices`` is a
         file of custom prices, which take precedence over the built-in ones. ``default_options`` are
         Messages parameters for requests that do not set them. ``max_turns`` and
         ``validation_attempts`` are as in `BatchProcessingMode`. ``middleware`` (see `Middleware`)
@@ -193,6 +198,10 @@ class ClaudeProvider(Closing):
             self._refusal_patience = parse_duration(refusal_patience)
         except ValueError as error:
             raise ActorConfigurationError(f"refusal_patience: {error}") from None
+        self._limits = (
+            _own_limit("requests_per_minute", requests_per_minute),
+            _own_limit("tokens_per_minute", tokens_per_minute),
+        )
         self._settings = mode_keywords(settings, LiveKeywords)
         self._base_url = base_url or from_environment("base_url")
         self._api_key = api_key
@@ -490,6 +499,7 @@ class ClaudeProvider(Closing):
 
             from claude_batch.wire.connection import Connection, CredentialFault
             from claude_batch.wire.live_client import LiveClient
+            from claude_batch.wire.pace import OwnLimits
 
             try:
                 connection = Connection(base_url=self._base_url, api_key=self._key())
@@ -505,7 +515,9 @@ class ClaudeProvider(Closing):
                 raise AccountHaltedError(
                     "no API key: set ANTHROPIC_API_KEY, or give api_key=…", reason="credentials"
                 )
-            self._live = LiveClient(connection, concurrency=self._concurrency)
+            self._live = LiveClient(
+                connection, concurrency=self._concurrency, limits=OwnLimits(*self._limits)
+            )
         return self._live
 
     def _translated(
@@ -545,6 +557,16 @@ class ClaudeProvider(Closing):
             request_id=fault.request_id,
             may_be_billed=answer.may_be_billed,
         )
+
+
+def _own_limit(name: str, given: int | None) -> int | None:
+    value, where = given, name
+    if value is None:
+        value, where = from_environment(name), SETTINGS[name].variable
+    try:
+        return None if value is None else SETTINGS[name].read(value) or None
+    except ValueError as error:
+        raise ActorConfigurationError(f"{where}: {error}") from None
 
 
 class _Many:

@@ -39,7 +39,7 @@ from claude_batch.providers.mapping import result_of
 from claude_batch.providers.middleware_runner import MiddlewareRunner
 from claude_batch.providers.reruns import parse_only, report_rerun, retry_run
 from claude_batch.providers.result_cursor import ResultCursor
-from claude_batch.providers.status import Progress, ProgressReader, RunStatus, status_of
+from claude_batch.providers.status import Progress, ProgressReader, RunStatus, at_limit, status_of
 from claude_batch.providers.sync_bridge import Closing, Pause, step_async, step_sync
 from claude_batch.providers.unknown_sendings import decide_unknown
 
@@ -531,16 +531,18 @@ class Run(Closing):
             return queries.unfinished(tx, self.id)
 
     def _sending(self) -> tuple[int, Any, int]:
-        """Return the number of unsent requests, the workspace, and how many requests are held."""
+        """Return the number of unsent requests, the workspace, and how many of them must wait."""
         own = self._untried()
         with self._engine.ledger.read() as tx:
             row = queries.run_row(tx, self.id)
+            unsent = queries.unsent(tx, self.id)
             held = held_of(tx, self.id, time.time())
-            return (
-                queries.unsent(tx, self.id),
-                queries.workspace_row(tx, own or row.workspace_id),
-                0 if held is None else held.requests,
-            )
+            waits = 0 if held is None else held.requests
+            if row.parallel_batches is not None:
+                states = [batch.state for batch in queries.batches_of_run(tx, self.id)]
+                if at_limit(states, row.parallel_batches):
+                    waits = unsent
+            return unsent, queries.workspace_row(tx, own or row.workspace_id), waits
 
     def _untried(self) -> int | None:
         """Return the workspace of our own key while the key is untried, else None.

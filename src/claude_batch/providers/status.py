@@ -14,11 +14,12 @@ import msgspec
 
 from claude_batch.core.errors import RunNotFoundError
 from claude_batch.core.quantities import count_of, format_duration, roughly, usd
-from claude_batch.core.states import BatchState, RequestState, RunState
+from claude_batch.core.states import IN_FLIGHT, BatchState, RequestState, RunState
 from claude_batch.ledger import (
     budgets,
     conversations,
     cost_sums,
+    halts,
     queries,
     run_deadlines,
     unknown_batches,
@@ -271,6 +272,7 @@ def status_of(ledger: Ledger, run_id: str, *, driven: bool | None = None) -> Run
             driven = seat_is_taken(ledger, run.workspace_id)
         batches = _batches(tx, run.id, bool(driven))
         workspace = queries.workspace_row(tx, run.workspace_id)
+        limits = halts.limits_of(tx)
         strange = queries.strange_count(tx, run.id)
         deadline = _deadline(tx, run, counts)
         held = held_of(tx, run.id, time.time()) if counts.get(RequestState.QUEUED) else None
@@ -304,7 +306,16 @@ def status_of(ledger: Ledger, run_id: str, *, driven: bool | None = None) -> Run
         halt=halt if still_open else None,
         waiting_for=(
             _waiting_for(
-                run, state, counts, batches, workspace, deadline, turning, held, bool(driven)
+                run,
+                state,
+                counts,
+                batches,
+                workspace,
+                limits,
+                deadline,
+                turning,
+                held,
+                bool(driven),
             )
             if still_open
             else ""
@@ -397,6 +408,14 @@ def _deadline(tx: Transaction, run: Any, counts: Mapping[RequestState, int]) -> 
     )
 
 
+def at_limit(states: Iterable[str], parallel_batches: int | None) -> bool:
+    """Return whether as many batches are at the API as ``parallel_batches`` allows."""
+    if parallel_batches is None:
+        return False
+    sent = [state for state in states if state in IN_FLIGHT and state != BatchState.SUBMITTING]
+    return len(sent) >= parallel_batches
+
+
 def _about(seconds: float) -> str:
     """Return a duration in words; whole minutes from ten minutes on."""
     step = 60 if seconds >= 600 else 1
@@ -424,6 +443,7 @@ def _waiting_for(
     counts: Mapping[RequestState, int],
     batches: tuple[BatchStatus, ...],
     workspace: Any,
+    limits: halts.Limits,
     deadline: Deadline | None,
     turning: str,
     held: Held | None,
@@ -462,6 +482,13 @@ def _waiting_for(
         words.append(_at_api_words(whole))
     if incomplete := [batch for batch in at_api if batch.missing]:
         words.append(_missing_words(incomplete))
+    if counts.get(RequestState.QUEUED) and at_limit(
+        [batch.state for batch in batches], run.parallel_batches
+    ):
+        words.append(
+            f"its queued requests wait until one of {run.parallel_batches} batches has ended "
+            "(parallel_batches)"
+        )
     if at_api:
         age = (time.time() - min(batch.submitted or time.time() for batch in at_api)) / 86400
         if age >= WARN_FROM_DAY:
@@ -473,7 +500,8 @@ def _waiting_for(
     goes_live = any(groups_live_calls(batch.state) for batch in batches)
     sends = state is RunState.RUNNING or (state is RunState.UNKNOWN and driven)
     if goes_live and counts.get(RequestState.QUEUED) and sends:
-        words.append("live calls are sent as fast as the API's limits allow")
+        own = " and your own" if limits.requests_per_minute or limits.tokens_per_minute else ""
+        words.append(f"live calls are sent as fast as the API's limits{own} allow")
     if deadline is not None:
         words.append(_deadline_words(deadline))
     if state is RunState.STORING:

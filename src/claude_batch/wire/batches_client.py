@@ -44,6 +44,7 @@ from claude_batch.wire.inbound import (
 )
 from claude_batch.wire.limits import LIST_PAGE
 from claude_batch.wire.live_client import LiveClient
+from claude_batch.wire.pace import CallLog
 from claude_batch.wire.retry_policy import READING
 
 _T = TypeVar("_T")
@@ -199,9 +200,12 @@ class BatchesClient:
         """Credential in use, for fingerprinting only; never write it anywhere."""
         return self._connection.credential
 
-    def live(self, *, concurrency: int) -> LiveClient:
-        """Return a client for live calls with the same credential, over the same connections."""
-        return LiveClient(self._connection, concurrency=concurrency)
+    def live(self, *, concurrency: int, log: CallLog | None = None) -> LiveClient:
+        """Return a client for live calls with the same credential, over the same connections.
+
+        ``log`` counts its calls against the user's own limits.
+        """
+        return LiveClient(self._connection, concurrency=concurrency, log=log)
 
     def server_now(self) -> float:
         """Return the server's time, as seconds since the epoch, from the last ``Date`` header."""

@@ -35,7 +35,7 @@ from claude_batch.wire.messages import (
     decode_message,
     read_malformed,
 )
-from claude_batch.wire.pace import Pace, Turn
+from claude_batch.wire.pace import NO_LIMITS, CallLog, Counted, OwnLimits, Pace, Turn
 
 _MESSAGES = "/v1/messages"
 
@@ -45,7 +45,19 @@ _SECONDS_PER_TOKEN = 3600.0 / 128_000
 # (`_calculate_nonstreaming_timeout` in its `_base_client.py`).
 
 _paces: WeakValueDictionary[tuple[str, str, str], Pace] = WeakValueDictionary()
+# Kept for as long as the process lives: a new provider continues the count of a closed one.
+_logs: dict[tuple[str, str], CallLog] = {}
 _paces_lock = threading.Lock()
+
+
+def log_of(base_url: str, credential: str) -> CallLog:
+    """Return the log of this process's calls with a credential, for the user's own limits."""
+    name = (base_url, hashlib.sha256(credential.encode()).hexdigest())
+    with _paces_lock:
+        log = _logs.get(name)
+        if log is None:
+            log = _logs[name] = CallLog()
+        return log
 
 
 def pace_of(base_url: str, credential: str, model: str) -> Pace:
@@ -137,8 +149,21 @@ def asked_of(params: bytes) -> tuple[str, int]:
 class LiveClient:
     """A client for live calls over one connection. Belongs to one event loop."""
 
-    def __init__(self, connection: Connection, *, concurrency: int) -> None:
-        """Set up the client; ``concurrency`` bounds the concurrent calls to each model."""
+    def __init__(
+        self,
+        connection: Connection,
+        *,
+        concurrency: int,
+        log: CallLog | None = None,
+        limits: OwnLimits = NO_LIMITS,
+    ) -> None:
+        """Set up the client; ``concurrency`` bounds the concurrent calls to each model.
+
+        ``log`` counts the calls of a minute against ``limits``. Default: the process's own log.
+        """
+        self.limits: OwnLimits = limits
+        """The user's own limits; they may be changed at any time."""
+        self._log = log
         self._connection = connection
         self._redaction = connection.redaction
         self._concurrency = concurrency
@@ -178,12 +203,10 @@ class LiveClient:
 
     async def turn(self, model: str, params_bytes: int, max_tokens: int) -> Turn:
         """Wait for permission to send a call, first come, first served."""
-        pace = self.pace(model)
-        cost = pace.cost_of(params_bytes, max_tokens)
         async with self._queues.setdefault(model, asyncio.Lock()):
             while True:
                 self._ended.clear()
-                found = pace.ask(time.monotonic(), cost, self._concurrency)
+                found = self.try_turn(model, params_bytes, max_tokens, self._concurrency)
                 if isinstance(found, Turn):
                     return found
                 # Python 3.11's `wait_for` may swallow a cancellation that arrives with the event.
@@ -198,11 +221,32 @@ class LiveClient:
         """
         pace = self.pace(model)
         cost = pace.cost_of(params_bytes, max_tokens)
-        return pace.ask(time.monotonic(), cost, min(most, self._concurrency))
+        now = time.monotonic()
+        counted = None
+        if self.limits.any:
+            counted = self.log.take(now, self.limits, params_bytes, max_tokens)
+            if not isinstance(counted, Counted):
+                return counted
+        found = pace.ask(now, cost, min(most, self._concurrency))
+        if counted is not None:
+            if isinstance(found, Turn):
+                found.counted = counted
+            else:
+                self.log.give_back(counted)
+        return found
+
+    @property
+    def log(self) -> CallLog:
+        """The log that `limits` apply to."""
+        if self._log is None:
+            self._log = log_of(self.base_url, self._connection.credential)
+        return self._log
 
     def unused(self, turn: Turn, model: str) -> None:
         """Return a permit whose call is not sent."""
         self.pace(model).unused(turn)
+        if turn.counted is not None:
+            self.log.give_back(turn.counted)
 
     async def send(
         self,
@@ -235,7 +279,7 @@ class LiveClient:
             reason = self._redaction.reason(error)
             return LiveAnswer(reason=reason, never_left=error.never_connected)
         except CredentialFault as error:
-            pace.unused(turn)
+            self.unused(turn, model)
             return LiveAnswer(reason=str(error), never_left=True, no_credential=True)
         except TimeoutError:
             pace.failed()
@@ -264,14 +308,17 @@ class LiveClient:
                 request_id=request_id,
             )
         usage = message.usage
+        # Cache reads do not count toward any limit.
+        given = usage.input_tokens + usage.cache_creation_input_tokens
         pace.answered(
             time.monotonic(),
             turn,
             response.headers,
-            # Cache reads do not count toward any limit.
-            input_tokens=usage.input_tokens + usage.cache_creation_input_tokens,
+            input_tokens=given,
             output_tokens=usage.output_tokens,
         )
+        if turn.counted is not None:
+            self.log.correct(turn.counted, given, usage.output_tokens)
         raw = self._redaction.answer(response.content)
         return LiveAnswer(message=message, raw=raw, status=response.status_code)
 
@@ -291,9 +338,10 @@ class LiveClient:
 
 def _after_fork() -> None:
     # A lock that another thread of the parent held is never released in the child.
-    global _paces_lock, _paces
+    global _paces_lock, _paces, _logs
     _paces_lock = threading.Lock()
     _paces = WeakValueDictionary()
+    _logs = {}
 
 
 os.register_at_fork(after_in_child=_after_fork)

@@ -21,7 +21,8 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -84,6 +85,8 @@ class Turn:
     cost: Cost
     era: int
     """Number of pauses that had begun when it was sent."""
+    counted: Counted | None = None
+    """Its entry in the log that the user's own limits apply to, if there are any."""
 
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
@@ -245,6 +248,127 @@ class Pace:
         if "input_tokens" in self._buckets:
             # The combined limit repeats the tighter of the two.
             self._buckets.pop("tokens", None)
+
+
+# The user's own limits ----------------------------------------------------------------------------
+
+MINUTE = 60.0
+
+_TOGETHER = 1.0
+"""Seconds of calls that the log counts together, as if all were sent with the last of them."""
+
+
+class OwnLimits(NamedTuple):
+    """The most that may be sent in any minute; `None` for no limit."""
+
+    requests: int | None = None
+    tokens: int | None = None
+
+    @property
+    def any(self) -> bool:
+        """Whether there is a limit."""
+        return self.requests is not None or self.tokens is not None
+
+
+NO_LIMITS = OwnLimits()
+
+
+@dataclass(slots=True, eq=False)
+class _Sent:
+    """The calls of about a second."""
+
+    first: float
+    last: float
+    calls: int = 0
+    tokens: float = 0.0
+
+
+class Counted(NamedTuple):
+    """One call in a `CallLog`."""
+
+    among: _Sent
+    tokens: float
+    """The tokens that were estimated before it was sent."""
+
+
+class CallLog:
+    """The calls of the last minute, for limits that hold in every minute.
+
+    A token bucket would allow twice its limit in the first minute. A call's tokens are estimated
+    before it is sent, and corrected by its answer. Times are seconds of any clock that does not
+    jump back. Thread-safe.
+    """
+
+    def __init__(self, calls: Iterable[tuple[float, int, float]] = ()) -> None:
+        """Continue a log; each entry is a time, a number of calls, and their tokens."""
+        self._sent = deque(_Sent(at, at, count, tokens) for at, count, tokens in calls)
+        self._output_mean: float | None = None
+        self._lock = threading.Lock()
+
+    def entries(self, now: float) -> list[tuple[float, int, float]]:
+        """Return the log of the last minute, as the constructor takes it."""
+        with self._lock:
+            self._forget(now)
+            return [(each.last, each.calls, each.tokens) for each in self._sent]
+
+    def take(
+        self, now: float, limits: OwnLimits, params_bytes: int, max_tokens: int
+    ) -> Counted | float:
+        """Count a call if it may be sent now, else return the seconds until the next attempt.
+
+        A call that needs more tokens than the whole limit is sent when the last minute is empty.
+        """
+        with self._lock:
+            self._forget(now)
+            mean = self._output_mean
+            output = max_tokens if mean is None else min(max_tokens, mean)
+            tokens = params_bytes / BYTES_PER_TOKEN + output
+            if (wait := self._wait(now, limits, tokens)) > 0:
+                return wait
+            if not self._sent or now - self._sent[-1].first >= _TOGETHER:
+                self._sent.append(_Sent(now, now))
+            among = self._sent[-1]
+            among.last = max(among.last, now)
+            among.calls += 1
+            among.tokens += tokens
+            return Counted(among, tokens)
+
+    def _wait(self, now: float, limits: OwnLimits, tokens: float) -> float:
+        """Return the seconds until so many of the oldest calls are a minute old that one fits."""
+        calls_left = tokens_left = math.inf
+        if limits.requests is not None:
+            calls_left = limits.requests - sum(each.calls for each in self._sent)
+        if limits.tokens is not None:
+            tokens_left = limits.tokens - sum(each.tokens for each in self._sent)
+        wait = 0.0
+        for each in self._sent:
+            if calls_left >= 1 and tokens_left >= tokens:
+                break
+            wait = max(SHORTEST_WAIT, each.last + MINUTE - now)
+            calls_left += each.calls
+            tokens_left += each.tokens
+        return wait
+
+    def correct(self, counted: Counted, input_tokens: int, output_tokens: int) -> None:
+        """Count the tokens of an answered call in place of the estimate."""
+        with self._lock:
+            mean = self._output_mean
+            self._output_mean = (
+                float(output_tokens) if mean is None else mean + _RECENT * (output_tokens - mean)
+            )
+            counted.among.tokens += input_tokens + output_tokens - counted.tokens
+
+    def give_back(self, counted: Counted) -> None:
+        """Forget a call that is not sent."""
+        with self._lock:
+            counted.among.calls -= 1
+            counted.among.tokens -= counted.tokens
+            if not counted.among.calls and counted.among in self._sent:
+                self._sent.remove(counted.among)
+
+    def _forget(self, now: float) -> None:
+        while self._sent and self._sent[0].last + MINUTE <= now:
+            self._sent.popleft()
 
 
 def _number(headers: Mapping[str, str], name: str, what: str) -> float | None:
