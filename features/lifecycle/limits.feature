@@ -4,7 +4,7 @@ Feature: Limits that the user sets are kept, whatever the API allows
     Given an API that takes 0.4 seconds for a batch
     And a batch provider with {"max_requests": 2, "parallel_batches": 2}
     When a run of 10 prompts is submitted
-    Then the status says "its queued requests wait until one of 2 batches has ended (parallel_batches)"
+    Then the status says "its queued requests wait until a batch has ended: parallel_batches allows 2 batches at once"
     When the results are read in order
     Then there are 10 results in the order of the prompts
     And the API has seen 5 batches

@@ -486,8 +486,8 @@ def _waiting_for(
         [batch.state for batch in batches], run.parallel_batches
     ):
         words.append(
-            f"its queued requests wait until one of {run.parallel_batches} batches has ended "
-            "(parallel_batches)"
+            "its queued requests wait until a batch has ended: parallel_batches allows "
+            f"{count_of(run.parallel_batches, 'batch', 'batches')} at once"
         )
     if at_api:
         age = (time.time() - min(batch.submitted or time.time() for batch in at_api)) / 86400
