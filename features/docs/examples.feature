@@ -26,6 +26,7 @@ Feature: What older libraries do in their own examples takes no more lines here
       | program                                                               | count | line                    | batches | original |
       | async_batch_llm_retry.py [[sandbox:errored:overloaded_error:once]]Ann | 1     | ^0: .*, attempt 2$      | 2       | 21       |
       | async_batch_llm_middleware.py Knot Sail                               | 4     | ^(Starting\|Success: S) | 1       | 21       |
+      | async_batch_llm_rate_limit.py Knot Sail                               | 2     | ^[01] Sandbox           | 0       | 22       |
 
   Scenario: no example is left out
     Then the programs of examples/from are those that are run above
