@@ -5,7 +5,6 @@ python examples/from/batchata_files.py
 
 import random
 import tempfile
-import time
 from pathlib import Path
 
 from pydantic import BaseModel
@@ -40,10 +39,9 @@ with tempfile.TemporaryDirectory() as folder, cb.ClaudeBatchProvider() as provid
         path.write_text(invoice(number))
     requests = [cb.ActorRequest(prompt, documents=[path], citations=True) for path in paths]
     run = cb.Actor(extractor, provider).submit_sync(requests, output_format=InvoiceAnalysis)
-    while not run.status().finished:
-        progress = run.progress()
-        print(f"\rProgress: {progress.done:.0%} | Cost: ${progress.cost_usd:.3f}", end="")
-        time.sleep(1)
+    run.wait_sync(
+        progress=lambda now: print(f"\rProgress: {now.done:.0%}, ${now.cost_usd:.3f}", end="")
+    )
     for result in run:
         if result.response is None:
             print(f"\n{result.position} failed: {result.error}")

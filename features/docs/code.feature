@@ -28,6 +28,8 @@ Feature: Every block of code on every page is run or checked
       | docs/how-to/observability.md     |
       | docs/how-to/middleware.md        |
       | docs/how-to/providers.md         |
+      | docs/how-to/budgets.md           |
+      | docs/how-to/export.md            |
 
   Scenario Outline: The transcripts of a page are what the commands print: <page>
     When the transcripts of <page> are played in order

@@ -14,7 +14,6 @@ from random import Random
 from typing import Any
 
 import claude_batch as cb
-from claude_batch.cli.outputs import cost_usd, csv_line, error_type, output_line
 from claude_batch.core.outcome import Disposition
 from claude_batch.core.states import RequestState
 from claude_batch.core.usage import Usage
@@ -22,6 +21,7 @@ from claude_batch.integrations.http_answers import response_of
 from claude_batch.ledger.queries import Answer
 from claude_batch.lifecycle.collection import result_of as stored_result
 from claude_batch.money.prices import prices_of
+from claude_batch.providers.export import csv_line, output_line
 from claude_batch.providers.mapping import result_of
 from claude_batch.wire.conversation import (
     ToolOutcome,
@@ -176,7 +176,7 @@ def read_answer(answer: Answer) -> None:
         if isinstance(result.error, cb.AnswerError) and result.error.response is not None:
             use(result.error.response)
     is_json(output_line(answer))
-    csv_line(answer, error_type, cost_usd, safe=True)
+    csv_line(answer, safe=True)
     is_json(response_of(answer, stream=False).content)
     response_of(answer, stream=True).text.encode()
 

@@ -178,3 +178,46 @@ Feature: The cost of a run is estimated before it is sent
       "What is it?"
       """
     Then the estimate's tokens in are between 1 and 300
+
+  Scenario Outline: An estimate in Python is the command's, and stores nothing: <how>
+    Given an API that bills what it is told to
+    And a command's file "asks.jsonl" of 30 prompts of 2000 bytes
+    And a batch provider
+    When 30 requests of 2000 bytes are estimated, <how>
+    Then the estimate has
+      | field    | value     |
+      | requests | 30        |
+      | way      | batch     |
+      | counted  | <counted> |
+      | batches  | 1         |
+    And there is no ledger yet
+    When a command runs: estimate --json --model claude-haiku-4-5 asks.jsonl <flags>
+    Then the estimate is the command's for the same requests
+
+    Examples:
+      | how                                   | counted | flags     |
+      | asynchronously                        | counted |           |
+      | from an async iterable, offline       | rule    | --offline |
+      | synchronously in a loop that runs     | counted |           |
+
+  Scenario: An estimate of a live actor has the live price
+    Given an API that bills what it is told to
+    And a live actor
+    When 3 requests of 100 bytes are estimated, synchronously
+    Then the estimate has
+      | field          | value |
+      | requests       | 3     |
+      | way            | live  |
+      | batches        | 0     |
+      | saved_by_batch | 0     |
+
+  Scenario: Nothing to estimate, or a request that cannot be sent, is refused
+    Given an API that bills what it is told to
+    And a batch provider
+    When 0 requests of 10 bytes are estimated, offline
+    Then the error is a InvalidRequestError that says
+      """
+      there are no requests to estimate
+      """
+    When 1 requests of 0 bytes are estimated, offline
+    Then the error is a InvalidRequestError

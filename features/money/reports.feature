@@ -32,6 +32,8 @@ Feature: What a run has cost adds up, to the nano-dollar
       | tokens.cache_read     | 44001                   |
       | tokens.cache_write_5m | 301                     |
       | tokens.cache_write_1h | 500                     |
+      | cache_hit_rate        | 0.21164196764837448     |
+      | effective_input_tokens | 168877                 |
       | web_searches          | 3                       |
       | requests.succeeded    | 7                       |
       | results.succeeded     | 7                       |
@@ -59,6 +61,7 @@ Feature: What a run has cost adds up, to the nano-dollar
       saved $0.0257 by batch and $0.0105 by cache
       tokens: 163,101 in, 2,601 out, cache 44,001 read and 801 written; 3 web searches
       cache writes: 301 for 5 minutes, 500 for 1 hour
+      cache hit rate: 21.2 %; the prompts cost as much as 168,877 plain input tokens
       requests: 7 succeeded
       results of all attempts: 7 succeeded
       first answers after
@@ -163,3 +166,13 @@ Feature: What a run has cost adds up, to the nano-dollar
       """
       there is no ledger at
       """
+
+  Scenario: What a prompt cost is said in plain input tokens, and how much of it was cached
+    Then usage is summed up as follows
+      | input | read | written 5m | written 1h | cache hit rate | effective input tokens |
+      | 100   | 0    | 0          | 0          | 0              | 100                    |
+      | 0     | 0    | 0          | 0          | 0              | 0                      |
+      | 10    | 30   | 0          | 0          | 0.75           | 13                     |
+      | 0     | 0    | 100        | 0          | 0              | 125                    |
+      | 0     | 0    | 0          | 100        | 0              | 200                    |
+      | 100   | 200  | 40         | 60         | 0.5            | 290                    |

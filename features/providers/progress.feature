@@ -128,3 +128,95 @@ Feature: How far a run is, and what it waits for, since when, and what would cha
       | ━ 0 of 3 requests done                                                  |
       | ━ 2 of 3 requests done, cost so far \$0\.\d+ of \$20, about [0-3]s left |
     And the terminal says "is stored: 3 requests", "waiting for: 1 batch at the API"
+
+  Scenario Outline: A function is given the progress of a run: by <way>
+    Given an API that takes 1.5 seconds for a batch
+    And a batch provider with {"max_requests": 2, "max_attempts": 1}
+    When these prompts are asked with progress, by <way>
+      | prompt                                           |
+      | one                                              |
+      | two                                              |
+      | [[sandbox:errored:invalid_request_error]] broken |
+      | [[sandbox:expired]] late                         |
+    Then progress was reported first at 0.0 and last at 1.0
+    And progress was reported last with
+      | field     | value                                          |
+      | completed | 4                                              |
+      | total     | 4                                              |
+      | outcomes  | {"errored": 1, "expired": 1, "succeeded": 2}   |
+      | failures  | {"expired": 1, "invalid_request_error": 1}     |
+      | budget    | none                                           |
+      | unpriced  | 0                                              |
+    And the run was expected to cost something, and in the end what it has cost
+
+    Examples:
+      | way                       |
+      | submit and wait           |
+      | submit_sync and wait_sync |
+      | respond_all               |
+      | respond_all_sync          |
+      | an `async with` block     |
+      | a `with` block            |
+
+  Scenario Outline: A function that fails does not harm the run, is not called again, and is logged: by <way>
+    Given an API that takes 1 seconds for a batch
+    And a batch provider
+    When 3 prompts are asked with progress that fails, by <way>
+    Then there are 3 results in the order of the prompts
+    And progress was reported 1 time
+    And the log has 1 line that says "failed; it is not called again, and the run continues"
+
+    Examples:
+      | way                       |
+      | submit_sync and wait_sync |
+      | respond_all               |
+
+  Scenario: A caller that leaves early hears no end
+    Given an API
+    And a batch provider
+    When the progress of 3 prompts is left at the first result
+    Then progress was reported 1 time
+
+  Scenario: However often something changes, progress is reported twice a second at most
+    Then progress is due as follows
+      | what                                  | looks at                          | each takes | due at         |
+      | after half a second                   | 0, 0.1, 0.4, 0.5, 0.9, 1.0        | 0          | 0, 0.5, 1.0    |
+      | after a look that took long, later    | 0, 0.5, 1.0, 2.4, 2.5, 3.0, 4.5   | 0.1        | 0, 0.5, 2.5, 4.5 |
+      | after a look that took very long      | 0, 0.5, 3.0, 5.5, 6.0             | 10         | 0, 0.5, 5.5    |
+      | without a change, after five seconds  | 0, 1 same, 4.9 same, 5 same, 6 same | 0        | 0, 5           |
+
+  Scenario: Live calls report their progress too
+    Given an API
+    And a live actor
+    When these prompts are asked with progress, by respond_all
+      | prompt                                           |
+      | one                                              |
+      | [[sandbox:errored:invalid_request_error]] broken |
+    Then progress was reported last with
+      | field     | value                          |
+      | done      | 1                              |
+      | completed | 2                              |
+      | total     | 2                              |
+      | outcomes  | {"succeeded": 1, "errored": 1} |
+      | failures  | {"invalid_request_error": 1}   |
+
+  Scenario: What cannot be called with progress is refused
+    Then progress functions are checked as follows
+      | progress  | error                                               |
+      | print     |                                                     |
+      | True      |                                                     |
+      | None      |                                                     |
+      | 5         | progress: 5 is not a function                       |
+      | async def | is an `async def`, and nothing awaits it            |
+
+  Scenario Outline: progress=True shows the bar of the command line <where>
+    Given an API that takes 2 seconds for a batch
+    And a batch provider
+    When 3 prompts are asked with the bar <where>, by <way>
+    Then the bar says "<first>" and then "<last>"
+
+    Examples:
+      | where           | way                       | first                  | last                                      |
+      | on a terminal   | submit_sync and wait_sync | 0 of 3 requests done   | 3 of 3 requests done, cost so far $0.0    |
+      | in a notebook   | respond_all               | 0 of 3 requests done   | 3 of 3 requests done, cost so far $0.0    |
+      | without either  | a `with` block            | running: 3             | finished: 3 succeeded of 3, 100.0 % done  |

@@ -34,6 +34,7 @@ from claude_batch.cli.inputs import Inputs
 from claude_batch.cli.user_messages import BadInput, BadOutput
 from claude_batch.core.states import BatchState, RequestState, RunState
 from claude_batch.ledger.store import Ledger
+from claude_batch.providers import progress
 from claude_batch.providers.status import BatchStatus, RunStatus, all_statuses
 
 SOURCES = str(Path(str(cb.__file__)).parents[1])
@@ -541,7 +542,7 @@ def _(context: Context) -> None:
     errors = io.StringIO()
     clock = iter([0.0, 0.5, 0.9, 1.5, 9.0])
     ticking = mock.patch("time.monotonic", lambda: next(clock))
-    with redirect_stderr(errors), ticking, display.display() as shown:
+    with redirect_stderr(errors), ticking, progress.display() as shown:
         shown.show(a_status())
         shown.show(a_status())
         shown.show(a_status(counts={RequestState.SUCCEEDED: 1000}))
@@ -564,7 +565,7 @@ def _(context: Context) -> None:
     terminal = Terminal()
     environment = {"TERM": "xterm", "COLUMNS": "120", "NO_COLOR": "1"}
     seen = mock.patch("sys.stderr", terminal)
-    with seen, mock.patch.dict(os.environ, environment), display.display() as shown:
+    with seen, mock.patch.dict(os.environ, environment), progress.display() as shown:
         assert isinstance(shown._live, Live)  # type: ignore[attr-defined]
         shown.show(a_status(batches=(a_batch(1),)), "no contact")
         shown._live.refresh()  # type: ignore[attr-defined]
@@ -589,9 +590,9 @@ def _(context: Context) -> None:
     full = a_status(
         label="[bold]mine", output="/tmp/out.jsonl", strange_lines=3, batches=(*batches, *odd)
     )
-    says(rendered(display.run_details(full)), context)
-    assert "msgbatch_0004" not in rendered(display.run_details(full))
-    bare = rendered(display.run_details(a_status(waiting_for="", output="o", delivered=1.0)))
+    says(rendered(progress.run_details(full)), context)
+    assert "msgbatch_0004" not in rendered(progress.run_details(full))
+    bare = rendered(progress.run_details(a_status(waiting_for="", output="o", delivered=1.0)))
     assert "not written yet" not in bare and "waiting for" not in bare, bare
 
 

@@ -17,13 +17,12 @@ from fuzzing.readers import REDACTION, read_line, read_message
 from tables import rule
 
 import claude_batch as cb
-from claude_batch.cli.display import dollars
-from claude_batch.cli.outputs import cost_usd
 from claude_batch.core.outcome import Disposition
-from claude_batch.core.quantities import write_usd
+from claude_batch.core.quantities import dollars, write_usd
 from claude_batch.core.states import RequestState
 from claude_batch.integrations.http_answers import response_of
 from claude_batch.ledger.queries import Answer
+from claude_batch.providers.export import cost_usd
 from claude_batch.wire import messages
 from claude_batch.wire.error_table import fault_of_response
 from claude_batch.wire.inbound import Redaction

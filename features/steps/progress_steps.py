@@ -20,14 +20,15 @@ from staging import make_provider, until
 from tables import rule
 
 import claude_batch as cb
-from claude_batch.cli import display
 from claude_batch.core.quantities import nano_dollars, roughly
 from claude_batch.core.settings import BatchProcessingMode
 from claude_batch.core.states import RequestState, RunState
 from claude_batch.ledger import enqueue
 from claude_batch.ledger.enqueue import NewRequest, NewRun
 from claude_batch.ledger.schema import batches
-from claude_batch.providers.status import Progress, RunStatus, expected_end, status_of
+from claude_batch.providers import progress as progress_module
+from claude_batch.providers.progress import Progress, expected_end
+from claude_batch.providers.status import RunStatus, status_of
 
 
 def _submit(context: Context, prompts: list[str]) -> None:
@@ -211,6 +212,8 @@ def _status() -> RunStatus:
 def _progress(**fields: Any) -> Progress:
     progress = Progress(
         done=0.99999,
+        completed=990,
+        total=1000,
         cost=12_300_000,
         unpriced=1,
         budget=None,
@@ -225,7 +228,7 @@ def _(context: Context) -> None:
     errors = io.StringIO()
     clock = iter([0.0, 10.0, 20.0])
     ticking = mock.patch("time.monotonic", lambda: next(clock))
-    with redirect_stderr(errors), ticking, display.display() as shown:
+    with redirect_stderr(errors), ticking, progress_module.display() as shown:
         shown.show(_status(), "", _progress())
         shown.show(_status(), "", _progress(expected_end=time.time() + 300))
         shown.show(_status(), "", _progress(cost=0, unpriced=0, expected_end=None))
@@ -235,7 +238,7 @@ def _(context: Context) -> None:
 
 @then('the display says of a run with a budget of ${sum} "{words}"')
 def _(context: Context, sum: str, words: str) -> None:
-    told = display.progress_words(_progress(budget=nano_dollars(sum)))
+    told = progress_module.progress_words(_progress(budget=nano_dollars(sum)))
     assert words in told, told
 
 
@@ -243,7 +246,7 @@ def _(context: Context, sum: str, words: str) -> None:
 def _(context: Context, words: str) -> None:
     console = Console(record=True, width=200, file=io.StringIO())
     live = mock.Mock(update=console.print)
-    display._Table(live).show(_status(), "", _progress())
+    progress_module._Table(live).show(_status(), "", _progress())
     assert words in console.export_text()
 
 

@@ -54,15 +54,17 @@ if TYPE_CHECKING:
     from claude_batch.core.states import BatchState, RequestState, RunState
     from claude_batch.core.usage import Usage
     from claude_batch.integrations.client import client, client_sync
+    from claude_batch.money.estimates import Estimate
     from claude_batch.providers.actor import Actor, load_actor
     from claude_batch.providers.batch import ClaudeBatchProvider, open_run
     from claude_batch.providers.cost_report import CostReport, CostShare
     from claude_batch.providers.entrance import Pruned
     from claude_batch.providers.live import ClaudeProvider
+    from claude_batch.providers.progress import Progress
     from claude_batch.providers.protocol import Provider, ProviderCapabilities
     from claude_batch.providers.registry import ProviderRegistry, default_registry
     from claude_batch.providers.run import Run
-    from claude_batch.providers.status import BatchStatus, Progress, RunStatus
+    from claude_batch.providers.status import BatchStatus, RunStatus
 
 # A library is silent unless its user configures logging.
 logging.getLogger(__name__).addHandler(logging.NullHandler())
@@ -108,6 +110,7 @@ _HOMES = {
     "core.states": ("BatchState", "RequestState", "RunState"),
     "core.usage": ("Usage",),
     "integrations.client": ("client", "client_sync"),
+    "money.estimates": ("Estimate",),
     "providers.actor": ("Actor", "load_actor"),
     "providers.batch": ("ClaudeBatchProvider", "open_run"),
     "providers.cost_report": ("CostReport", "CostShare"),
@@ -116,7 +119,8 @@ _HOMES = {
     "providers.protocol": ("Provider", "ProviderCapabilities"),
     "providers.registry": ("ProviderRegistry", "default_registry"),
     "providers.run": ("Run",),
-    "providers.status": ("BatchStatus", "Progress", "RunStatus"),
+    "providers.progress": ("Progress",),
+    "providers.status": ("BatchStatus", "RunStatus"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
@@ -147,6 +151,7 @@ __all__ = [
     "CostShare",
     "Document",
     "EngineStoppedError",
+    "Estimate",
     "Event",
     "InvalidRequestError",
     "KeyConflictError",

@@ -434,6 +434,10 @@ class OutputFormat(Generic[_T]):
         except InvalidRequestError:
             return None
 
+    def to_json(self, value: _T) -> Any:
+        """Return a value of the type as JSON values."""
+        return self._adapter.dump_python(value, mode="json")
+
     def of_fields(self, fields: Sequence[LabelledField]) -> _T:
         """Return the value of labelled fields. Raises as `parse` does."""
         assert self.labels is not None

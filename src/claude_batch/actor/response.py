@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from dataclasses import field as dataclass_field
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -20,7 +20,12 @@ from claude_batch.actor.output import (
     texts_of,
 )
 from claude_batch.core.citations import Citation
-from claude_batch.core.errors import ActorError, MissingResultError, OutputValidationError
+from claude_batch.core.errors import (
+    ActorError,
+    MissingResultError,
+    OutputValidationError,
+    error_type,
+)
 from claude_batch.core.usage import Usage
 from claude_batch.wire.messages import (
     DecodedMessage,
@@ -223,10 +228,14 @@ class ActorResponse(Generic[OutputT_co]):
             raise self._unreadable(error) from None
         return Message.construct(**value)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values, as in an output line: text, content, stop_reason, model, usage, …"""
+    def to_dict(self, *, parsed: bool = False) -> dict[str, Any]:
+        """Return plain values, as in an output line: text, content, stop_reason, model, usage, …
+
+        ``parsed`` adds `parsed_output` as JSON values, and `field_citations` if the answer has
+        fields; raises what they raise.
+        """
         message = self._message()
-        return {
+        values: dict[str, Any] = {
             "text": self.text,
             "content": message.content,
             "stop_reason": message.stop_reason,
@@ -238,6 +247,15 @@ class ActorResponse(Generic[OutputT_co]):
             "reused": self._reused,
             "cost_usd": None if self._cost is None else self._cost / 1e9,
         }
+        if parsed:
+            output, value = self._output, self.parsed_output
+            values["parsed"] = value if output is None else output.to_json(value)
+            if fields := self.field_citations:
+                values["field_citations"] = {
+                    name: [asdict(citation) for citation in citations]
+                    for name, citations in fields.items()
+                }
+        return values
 
     def _message(self) -> DecodedMessage:
         if self._decoded is None:
@@ -427,6 +445,15 @@ class ActorResult(Generic[OutputT_co]):
             return self.response
         assert self.error is not None
         raise self.error
+
+    def to_dict(self, *, parsed: bool = False) -> dict[str, Any]:
+        """Return plain values, as in an output line; ``parsed`` as in `ActorResponse.to_dict`."""
+        name = str(self.position + 1) if self.key is None else self.key
+        if self.response is not None:
+            return {"id": name, "ok": True, **self.response.to_dict(parsed=parsed)}
+        assert self.error is not None
+        error = {"type": error_type(self.error), "message": str(self.error)}
+        return {"id": name, "ok": False, "error": error}
 
     def with_output(self, output: OutputFormat[OutputT]) -> ActorResult[OutputT]:
         """Return the same result with a parsed and validated answer; or with the parse error."""

@@ -22,7 +22,8 @@ from claude_batch.cli.resume_command import (
 )
 from claude_batch.cli.run_command import run_command, submit_command
 from claude_batch.cli.status_command import export_command, results_command, status_command
-from claude_batch.cli.user_messages import print_line, printing_notices, say, visible
+from claude_batch.cli.user_messages import print_line, printing_notices, say
+from claude_batch.core.terminal import visible
 from claude_batch.sandbox.command import sandbox
 
 # Actors -------------------------------------------------------------------------------------------

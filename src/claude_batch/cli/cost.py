@@ -9,7 +9,6 @@ import click
 
 from claude_batch.cli.display import (
     cost_words,
-    dollars,
     duration,
     saved_words,
     token_words,
@@ -17,9 +16,10 @@ from claude_batch.cli.display import (
 )
 from claude_batch.cli.options import option
 from claude_batch.cli.status_command import require_ledger
-from claude_batch.cli.user_messages import cell, print_json, print_line, say
-from claude_batch.core.quantities import count_of, nano_dollars, write_usd
+from claude_batch.cli.user_messages import print_json, print_line, say
+from claude_batch.core.quantities import count_of, dollars, nano_dollars, write_usd
 from claude_batch.core.settings import default_ledger
+from claude_batch.core.terminal import cell
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -92,6 +92,11 @@ def _details(report: CostReport) -> list[str]:
         lines.append(
             f"cache writes: {tokens.cache_write_5m:,} for 5 minutes, {tokens.cache_write_1h:,} "
             "for 1 hour"
+        )
+    if total.effective_input_tokens != tokens.input:
+        lines.append(
+            f"cache hit rate: {total.cache_hit_rate * 100:.1f} %; the prompts cost as much as "
+            f"{total.effective_input_tokens:,} plain input tokens"
         )
     if report.requests:
         counts = ", ".join(f"{count:,} {state}" for state, count in report.requests.items())

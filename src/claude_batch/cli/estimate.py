@@ -6,17 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from claude_batch.cli.display import dollars
 from claude_batch.cli.exits import EXIT_CODES
 from claude_batch.cli.inputs import Asked, input_options
 from claude_batch.cli.options import ProviderOptions, provider_options, run_options
-from claude_batch.cli.user_messages import BadInput, print_json, print_line, say
-from claude_batch.core.errors import ActorConfigurationError, InvalidRequestError
-from claude_batch.core.quantities import count_of
+from claude_batch.cli.user_messages import BadInput, print_json, print_line
+from claude_batch.core.errors import InvalidRequestError
+from claude_batch.core.quantities import count_of, dollars
 
 if TYPE_CHECKING:
-    from claude_batch.money.estimates import Estimate, Rule
-    from claude_batch.providers.estimation import Estimator
+    from claude_batch.money.estimates import Estimate
 
 
 @click.command("estimate", epilog=EXIT_CODES)
@@ -37,68 +35,32 @@ def estimate_command(asked: Asked, offline: bool, as_json: bool, options: Provid
     from claude_batch.actor.request import RequestEncoders
     from claude_batch.core.settings import resolve_mode
     from claude_batch.money.prices import prices_of
-    from claude_batch.providers.estimation import Estimator
-    from claude_batch.wire.caching import CacheMarks
+    from claude_batch.providers.entrance import find_credentials
+    from claude_batch.providers.estimation import Estimation
 
     actor, inputs = asked.actor_and_inputs()
-    mode = resolve_mode(actor.batch_processing or True, options.settings)
-    estimator = Estimator(prices_of(options.settings["prices"]), mode, CacheMarks.of(mode))
-    encoder = RequestEncoders({}).of(actor)
+    given = options.settings
+    estimation = Estimation(
+        RequestEncoders({}).of(actor),
+        resolve_mode(actor.batch_processing or True, given),
+        prices_of(given["prices"]),
+        actor=actor.name,
+        ledger=options.location,
+        credentials=lambda: find_credentials(given["base_url"], None, given["api_key_env"]),
+    )
     for request in inputs:
         try:
-            own = None if request.documents else request.prompt
-            estimator.add(encoder.encode(request), prompt=own)
+            estimation.add(request)
         except InvalidRequestError as error:
             inputs.refuse(error)
-    if not estimator.loads:
+    if estimation.is_empty:
         raise BadInput(inputs.nothing())
-    found = estimator.estimate(_rules(estimator, actor.name, options, offline=offline))
+    found = estimation.result(offline=offline)
     if as_json:
         print_json(found.to_dict())
         return
     for line in _details(found):
         print_line(line)
-
-
-def _rules(
-    estimator: Estimator, actor: str, options: ProviderOptions, *, offline: bool
-) -> dict[str, Rule]:
-    from claude_batch.cli.status_command import has_ledger
-    from claude_batch.ledger.store import Ledger
-    from claude_batch.money.estimates import UNKNOWN
-    from claude_batch.providers.entrance import find_credentials
-    from claude_batch.providers.estimation import count_tokens, rules_seen
-    from claude_batch.wire.batches_client import ApiError, BatchesClient, Unreachable
-    from claude_batch.wire.connection import CredentialFault
-
-    rules: dict[str, Rule] = {}
-    if has_ledger(options.location):
-        store = Ledger(options.location)
-        try:
-            rules = rules_seen(store, actor, estimator.loads)
-        finally:
-            store.close()
-    if offline:
-        return rules
-
-    def client() -> BatchesClient:
-        given = options.settings
-        found = find_credentials(given["base_url"], None, given["api_key_env"])
-        base_url, api_key = found.get("base_url"), found.get("api_key")
-        made = BatchesClient(base_url=base_url, api_key=api_key, attempts=2)
-        if not made.credential:
-            raise ActorConfigurationError("there is no API key")
-        return made
-
-    try:
-        counted = count_tokens(client, estimator.sample)
-    except (ApiError, Unreachable, CredentialFault, ActorConfigurationError) as error:
-        say(f"the API cannot count tokens ({error}); they are estimated instead")
-        return rules
-    for model, ratio in counted.items():
-        known = rules.get(model, UNKNOWN)
-        rules[model] = known._replace(tokens_per_byte=ratio, source="counted")
-    return rules
 
 
 _COUNTED = {

@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from click.core import ParameterSource
@@ -30,6 +30,7 @@ from claude_batch.core.settings import (
 
 if TYPE_CHECKING:
     from claude_batch.providers.batch import ClaudeBatchProvider
+    from claude_batch.providers.export import Format
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _T = TypeVar("_T")
@@ -99,10 +100,6 @@ def _named(commands: Commands) -> list[str]:
         for name, setting in SETTINGS.items()
         if setting.flag is not None and setting.flag.commands == commands
     ]
-
-
-Format = Literal["jsonl", "csv", "csv-safe"]
-"""Format of OUT. ``csv-safe``: no text cell begins like a spreadsheet formula."""
 
 
 def format_option(command: _F) -> _F:

@@ -9,11 +9,11 @@ import click
 
 from claude_batch.cli.exits import EXIT_CODES, Exit
 from claude_batch.cli.options import ProviderOptions, open_provider, option, provider_options
-from claude_batch.cli.status_command import has_ledger, require_ledger
+from claude_batch.cli.status_command import require_ledger
 from claude_batch.cli.user_messages import BadOutput, print_json, print_line, require_stdout, say
 from claude_batch.core.errors import ActorConfigurationError, InvalidRequestError
 from claude_batch.core.quantities import count_of, format_duration
-from claude_batch.core.settings import default_ledger
+from claude_batch.core.settings import default_ledger, has_ledger
 from claude_batch.core.states import RequestState
 
 if TYPE_CHECKING:

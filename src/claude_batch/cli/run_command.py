@@ -14,7 +14,6 @@ from claude_batch.cli.exits import EXIT_CODES, Exit
 from claude_batch.cli.inputs import Asked, input_options
 from claude_batch.cli.options import (
     DOLLARS,
-    Format,
     ProviderOptions,
     folder_option,
     format_option,
@@ -37,6 +36,7 @@ if TYPE_CHECKING:
     from claude_batch.cli.inputs import Inputs
     from claude_batch.money.estimates import Estimate
     from claude_batch.providers.batch import ClaudeBatchProvider
+    from claude_batch.providers.export import Format
     from claude_batch.providers.run import Run
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -105,8 +105,12 @@ def _ask(
     new: bool,
     wait: bool,
 ) -> Exit:
-    from claude_batch.cli.outputs import check_folder, check_writable
-    from claude_batch.cli.run_delivery import parkable, wait_and_deliver
+    from claude_batch.cli.run_delivery import (
+        check_folder,
+        check_writable,
+        parkable,
+        wait_and_deliver,
+    )
     from claude_batch.ledger.deliveries import Forms
 
     actor, inputs = asked.actor_and_inputs()

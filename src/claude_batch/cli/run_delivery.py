@@ -1,21 +1,29 @@
-"""Wait for a run, deliver it, and return the exit code for its outcome."""
+"""Wait for a run, write its output, and return the exit code for its outcome."""
 
 from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from claude_batch.cli.display import Display, cost_line, counts_line, display
+from claude_batch.cli.display import cost_line
 from claude_batch.cli.exits import Exit
 from claude_batch.cli.interrupts import SIGNALS
 from claude_batch.cli.options import ProviderOptions, import_provider
-from claude_batch.cli.outputs import format_of, write_folder, write_output
-from claude_batch.cli.user_messages import BadOutput, say
+from claude_batch.cli.user_messages import (
+    BadOutput,
+    forget_stdout,
+    on_terminal,
+    require_stdout,
+    say,
+    unwritable,
+)
 from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.errors import (
     AccountHaltedError,
@@ -26,12 +34,24 @@ from claude_batch.core.errors import (
     LedgerError,
 )
 from claude_batch.core.quantities import count_of
+from claude_batch.core.terminal import visible, visible_json
+from claude_batch.providers.export import (
+    chunks,
+    format_of,
+    is_special,
+    make_folder,
+    probe,
+    run_summary,
+    write_file,
+    write_folder,
+)
+from claude_batch.providers.progress import Display, counts_line, display
 
 if TYPE_CHECKING:
-    from claude_batch.cli.options import Format
     from claude_batch.ledger.deliveries import Forms
     from claude_batch.ledger.queries import Answer
     from claude_batch.providers.batch import ClaudeBatchProvider
+    from claude_batch.providers.export import Format
     from claude_batch.providers.run import Run
     from claude_batch.providers.status import RunStatus
 
@@ -119,6 +139,7 @@ def wait_and_deliver(
     If the user interrupts, or the server never answers, the provider is closed and everything is
     parked. Raises `BadOutput`, and any unexpected exception.
     """
+    run.results_dir = None  # `deliver` writes it, after the output
     try:
         with display() as shown:
             error = _wait(provider, run, shown)
@@ -229,7 +250,7 @@ def deliver(
         if output is not None or folder is None:
             whole = write_output(_answers(provider, run), output, format_of(output, form))
         if whole and folder is not None:
-            write_folder(_answers(provider, run), folder, _summary(run))
+            _write_folder(provider, run, folder)
     except BadOutput as error:
         raise BadOutput(
             f"{error}. The results are kept. Write them with: claude-batch results {run.id} -o OUT"
@@ -241,6 +262,14 @@ def deliver(
     for written in (output, folder):
         if written is not None:
             say(f"wrote {written}")
+
+
+def _write_folder(provider: ClaudeBatchProvider, run: Run, folder: str) -> None:
+    try:
+        summary = run_summary(run.status(), run.cost())
+        write_folder(_answers(provider, run), folder, summary)
+    except OSError as error:
+        raise BadOutput(_unwritable_folder(folder, error)) from None
 
 
 def _answers(provider: ClaudeBatchProvider, run: Run) -> Iterator[Answer]:
@@ -277,12 +306,78 @@ def say_unfinished(run: Run, status: RunStatus) -> None:
     say(f"{run.id} is not finished: {have} no result yet")
 
 
-def _summary(run: Run) -> dict[str, Any]:
-    status = run.status()
-    return {
-        "actor": status.actor,
-        "label": status.label,
-        "created": status.created,
-        "total": status.total,
-        **run.cost().to_dict(),
-    }
+# Outputs ------------------------------------------------------------------------------------------
+
+
+def check_writable(output: str | None) -> None:
+    """Check that OUT can be written, before anything is paid for. Raises `BadOutput`."""
+    if output is None:
+        try:
+            require_stdout()
+        except BadOutput as error:
+            raise BadOutput(f"{error}; name a file with -o. Nothing was sent") from None
+        return
+    if os.path.isdir(output):
+        raise BadOutput(f"{output}: is a directory; name a file with -o. Nothing was sent")
+    try:
+        if not is_special(output):
+            probe(Path(os.path.realpath(output)))
+    except OSError as error:
+        raise BadOutput(
+            f"{output}: cannot be written: {error.strerror}. Nothing was sent"
+        ) from None
+
+
+def check_folder(folder: str | None) -> None:
+    """Create the folder, and check that it is writable. Raises `BadOutput`."""
+    if folder is None:
+        return
+    try:
+        make_folder(folder)
+    except OSError as error:
+        raise BadOutput(f"{_unwritable_folder(folder, error)}. Nothing was sent") from None
+
+
+def _unwritable_folder(folder: str, error: OSError) -> str:
+    return f"{folder}: cannot write to this folder: {error.strerror}"
+
+
+def write_output(answers: Iterable[Answer], output: str | None, form: Format = "jsonl") -> bool:
+    """Write every answer as a line, in this format.
+
+    A file appears only when it is complete and on disk. ``output`` None means standard output;
+    returns False if its reader closed it before the end. Raises `BadOutput`.
+    """
+    if output is None:
+        content = chunks(answers, form)
+        return _write_stdout(_visible(content, form) if on_terminal() else content)
+    try:
+        write_file(answers, output, form)
+    except OSError as error:
+        raise BadOutput(f"{output}: cannot be written: {error.strerror}") from None
+    return True
+
+
+def _write_stdout(content: Iterable[bytes]) -> bool:
+    require_stdout()
+    try:
+        for chunk in content:
+            sys.stdout.buffer.write(chunk)
+        sys.stdout.buffer.flush()
+    except BrokenPipeError:
+        forget_stdout()
+        say(
+            "standard output was closed before all results were written; they are kept in the "
+            "ledger"
+        )
+        return False
+    except OSError as error:
+        raise unwritable(error) from None
+    return True
+
+
+def _visible(content: Iterable[bytes], form: Format) -> Iterator[bytes]:
+    """Yield lines for a terminal, with the answers' control sequences escaped."""
+    show = visible_json if form == "jsonl" else visible
+    for chunk in content:
+        yield show(chunk.decode("utf-8", "surrogatepass")).encode()

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from claude_batch.cli.exits import EXIT_CODES, Exit
 from claude_batch.cli.options import (
-    Format,
     ProviderOptions,
     folder_option,
     format_option,
@@ -26,12 +24,14 @@ from claude_batch.cli.user_messages import (
 )
 from claude_batch.core.errors import RunNotFoundError
 from claude_batch.core.quantities import count_of
-from claude_batch.core.settings import default_ledger
+from claude_batch.core.settings import default_ledger, has_ledger
 
 if TYPE_CHECKING:
     from claude_batch.providers.cost_report import CostReport
+    from claude_batch.providers.export import Format
+    from claude_batch.providers.progress import Progress
     from claude_batch.providers.run import Run
-    from claude_batch.providers.status import Progress, RunStatus
+    from claude_batch.providers.status import RunStatus
 
 
 # Status command -----------------------------------------------------------------------------------
@@ -43,11 +43,6 @@ def require_ledger(location: str) -> None:
         raise RunNotFoundError(
             f"there is no ledger at {location} yet; `claude-batch run` creates it"
         )
-
-
-def has_ledger(location: str) -> bool:
-    """Return whether there is a ledger, without creating one."""
-    return "://" in location or Path(location).expanduser().exists()
 
 
 @click.command("status")
@@ -78,7 +73,7 @@ def status_command(run_id: str | None, as_json: bool, ledger: str | None) -> Non
 
 def _progress(location: str, status: RunStatus) -> Progress:
     from claude_batch.ledger.store import Ledger
-    from claude_batch.providers.status import ProgressReader
+    from claude_batch.providers.progress import ProgressReader
 
     ledger = Ledger(location)
     try:
@@ -117,9 +112,9 @@ def _show(found: list[RunStatus], cost: CostReport | None, progress: Progress | 
         cache_line,
         console,
         progress_lines,
-        run_details,
         runs_table,
     )
+    from claude_batch.providers.progress import run_details
 
     if not found:
         print_line("no runs yet")
@@ -164,8 +159,13 @@ def results_command(
 
     If the run is not finished, the results so far are written, and the exit code is 3.
     """
-    from claude_batch.cli.outputs import check_folder, check_writable
-    from claude_batch.cli.run_delivery import deliver, parkable, write_partial
+    from claude_batch.cli.run_delivery import (
+        check_folder,
+        check_writable,
+        deliver,
+        parkable,
+        write_partial,
+    )
     from claude_batch.ledger.deliveries import Forms
 
     output = None if output == "-" else output
@@ -221,8 +221,12 @@ def export_command(
     Unlike `results`, this does not mark the run as delivered: its own output is still written
     later.
     """
-    from claude_batch.cli.outputs import check_writable
-    from claude_batch.cli.run_delivery import parkable, say_unfinished, write_partial
+    from claude_batch.cli.run_delivery import (
+        check_writable,
+        parkable,
+        say_unfinished,
+        write_partial,
+    )
 
     output = None if output == "-" else output
     check_writable(output)

@@ -426,3 +426,35 @@ class LedgerError(ActorError):
 
 class EngineStoppedError(ActorError):
     """The engine ended while a caller waited; queued requests stay in the ledger."""
+
+
+_ANSWERED: dict[type[AnswerError], str] = {
+    AnswerRefusedError: "refusal",
+    ContextWindowExceededError: "model_context_window_exceeded",
+    MalformedAnswerError: "malformed_answer",
+    OutputValidationError: "invalid_output",
+    TurnLimitError: "max_turns",
+    ToolInterruptedError: "tool_interrupted",
+    ConversationStoppedError: "too_large",
+}
+
+_OTHERS: dict[type[ActorError], str] = {
+    SubmissionUnknownError: "submission_unknown",
+    LiveRequestError: "no_answer",
+    AccountHaltedError: "halted",
+    BudgetExceededError: "budget_exceeded",
+    MiddlewareError: "middleware",
+    InvalidRequestError: "invalid_request",
+    KeyConflictError: "key_conflict",
+}
+
+
+def error_type(error: ActorError) -> str:
+    """Return the API's error type if there is one, else a type for what happened."""
+    if isinstance(error, BatchRequestError):
+        return error.error_type or error.outcome
+    if isinstance(error, AnswerError):
+        return _ANSWERED[type(error)]
+    if isinstance(error, LiveRequestError | AccountHaltedError) and error.error_type is not None:
+        return error.error_type
+    return _OTHERS.get(type(error), "missing_result")

@@ -196,3 +196,10 @@ def write_usd(nano: int) -> str:
     whole, _, rest = decimal_usd(abs(nano), separator=",").partition(".")
     rest = rest.rstrip("0")
     return f"{'-' if nano < 0 else ''}${whole}{f'.{rest:0<2}' if rest else ''}"
+
+
+def dollars(nano: int) -> str:
+    """Return ``$1.23``, or as many digits as a small sum needs; exact sums are in --json."""
+    sum_ = abs(nano)
+    places = 2 if sum_ >= 10_000_000_000 else 4 if sum_ >= 10_000_000 else 6
+    return f"{'-' if nano < 0 else ''}${decimal_usd(sum_, places, separator=',')}"

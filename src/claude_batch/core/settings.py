@@ -650,6 +650,11 @@ def default_ledger(explicit: str | os.PathLike[str] | None = None) -> str:
     return str(user_data_path("claude-batch", appauthor=False) / "ledger.db")
 
 
+def has_ledger(location: str) -> bool:
+    """Return whether there is a ledger, without creating one."""
+    return "://" in location or Path(location).expanduser().exists()
+
+
 def default_state_dir() -> Path:
     """Return the directory for files that must not be lost with the ledger.
 

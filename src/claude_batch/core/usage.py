@@ -2,7 +2,39 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+from typing import Final
+
 import msgspec
+
+# Anthropic's pricing page (https://platform.claude.com/docs/en/about-claude/pricing), read on
+# 2026-11-21, "Prompt caching": the price of a token relative to a plain input token. Costs use the
+# model's own prices if a price source has them.
+CACHE_WRITE_5M_FACTOR: Final = Decimal("1.25")
+"""A cache write of five minutes costs this many times the input price."""
+CACHE_WRITE_1H_FACTOR: Final = Decimal(2)
+"""A cache write of one hour costs this many times the input price."""
+CACHE_READ_FACTOR: Final = Decimal("0.1")
+"""A cache read costs this many times the input price."""
+
+
+def cache_hit_rate(*, plain: int, read: int, written: int) -> float:
+    """Return the share of the prompts' tokens that were read from the prompt cache, from 0 to 1."""
+    prompts = plain + read + written
+    return read / prompts if prompts else 0.0
+
+
+def effective_input_tokens(*, plain: int, read: int, written_5m: int, written_1h: int) -> int:
+    """Return how many plain input tokens cost as much as these prompts, rounded.
+
+    Half the price in batches applies to all of them, and does not change the number.
+    """
+    return round(
+        plain
+        + read * CACHE_READ_FACTOR
+        + written_5m * CACHE_WRITE_5M_FACTOR
+        + written_1h * CACHE_WRITE_1H_FACTOR
+    )
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -28,3 +60,22 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Where the model ran; ``us`` has a separate price. None if the API does not report it."""
     speed: str | None = None
     """``fast`` for a live answer requested at a higher speed and price."""
+
+    @property
+    def cache_hit_rate(self) -> float:
+        """The share of the prompt's tokens that was read from the prompt cache, from 0 to 1."""
+        return cache_hit_rate(
+            plain=self.input_tokens,
+            read=self.cache_read_input_tokens,
+            written=self.cache_creation_input_tokens,
+        )
+
+    @property
+    def effective_input_tokens(self) -> int:
+        """How many plain input tokens cost as much as this prompt, cache included (rounded)."""
+        return effective_input_tokens(
+            plain=self.input_tokens,
+            read=self.cache_read_input_tokens,
+            written_5m=self.cache_creation_input_tokens - self.cache_creation_1h_input_tokens,
+            written_1h=self.cache_creation_1h_input_tokens,
+        )

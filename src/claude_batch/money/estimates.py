@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from decimal import Decimal
 from typing import Any, Final, Literal, NamedTuple
 
+from claude_batch.core.quantities import usd
 from claude_batch.core.usage import Usage
 from claude_batch.money.prices import Prices, Tariff
 
@@ -98,6 +100,11 @@ class Estimate:
     """How the requests are sent. ``either``: in batches, and live if a deadline leaves no time."""
     unbounded: int
     """Number of requests that `cost_most` excludes, because their cost has no known upper bound."""
+
+    @property
+    def cost_usd(self) -> Decimal:
+        """`cost` in dollars, exactly."""
+        return usd(self.cost)
 
     @property
     def saved_by_batch(self) -> int:

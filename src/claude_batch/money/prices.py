@@ -33,19 +33,18 @@ from typing import Any, Final, Literal, NamedTuple, cast
 import yaml
 
 from claude_batch.core.errors import ActorConfigurationError
-from claude_batch.core.usage import Usage
+from claude_batch.core.usage import (
+    CACHE_READ_FACTOR,
+    CACHE_WRITE_1H_FACTOR,
+    CACHE_WRITE_5M_FACTOR,
+    Usage,
+)
 from claude_batch.core.yaml_reader import BoundedLoader, YamlFault, yaml_faults
 
 # Rates --------------------------------------------------------------------------------------------
 
 # Anthropic's pricing page (https://platform.claude.com/docs/en/about-claude/pricing), read on
 # 2026-11-21. If a price source names one of these values, the source's value is used.
-CACHE_WRITE_5M_FACTOR: Final = Decimal("1.25")
-"""A cache write of five minutes costs this many times the input price ("Prompt caching")."""
-CACHE_WRITE_1H_FACTOR: Final = Decimal(2)
-"""A cache write of one hour costs this many times the input price ("Prompt caching")."""
-CACHE_READ_FACTOR: Final = Decimal("0.1")
-"""A cache read costs this many times the input price ("Prompt caching")."""
 WEB_SEARCH_USD: Final = Decimal(10)
 """Dollars per 1,000 web searches, also in a batch ("Web search tool")."""
 _BATCH_DIVISOR: Final = 2

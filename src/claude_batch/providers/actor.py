@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import threading
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, cast, overload
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Iterator,
+)
+from typing import TYPE_CHECKING, Any, TypeAlias, cast, overload
 
 from claude_batch.actor.configuration import ActorConfiguration
 from claude_batch.actor.loader import ActorLoader
@@ -18,6 +27,9 @@ from claude_batch.providers.registry import ProviderRegistry, default_registry
 from claude_batch.providers.sync_bridge import Closing
 
 if TYPE_CHECKING:
+    from claude_batch.money.estimates import Estimate
+    from claude_batch.providers.estimation import Estimation
+    from claude_batch.providers.progress import ProgressLike
     from claude_batch.providers.run import Run
 
 
@@ -58,6 +70,8 @@ class RunContext:
 
 
 # The actor ----------------------------------------------------------------------------------------
+
+StrPath: TypeAlias = str | os.PathLike[str]
 
 _SHAPES_KEPT = 64
 """Number of output formats per actor whose encoding is cached."""
@@ -182,7 +196,13 @@ class Actor(Closing):
 
     @overload
     def respond_all(
-        self, requests: Requests, *, ordered: bool = True, new: bool = False
+        self,
+        requests: Requests,
+        *,
+        ordered: bool = True,
+        new: bool = False,
+        progress: ProgressLike = None,
+        results_dir: StrPath | None = None,
     ) -> AsyncIterator[ActorResult]: ...
     @overload
     def respond_all(
@@ -192,6 +212,8 @@ class Actor(Closing):
         ordered: bool = True,
         new: bool = False,
         output_format: type[OutputT],
+        progress: ProgressLike = None,
+        results_dir: StrPath | None = None,
     ) -> AsyncIterator[ActorResult[OutputT]]: ...
     def respond_all(
         self,
@@ -200,6 +222,8 @@ class Actor(Closing):
         ordered: bool = True,
         new: bool = False,
         output_format: type[Any] | None = None,
+        progress: ProgressLike = None,
+        results_dir: StrPath | None = None,
     ) -> AsyncIterator[ActorResult[Any]]:
         """Send many requests and yield every result, failures included.
 
@@ -208,23 +232,33 @@ class Actor(Closing):
         In batches, submitting the same requests again finds the earlier run, unless ``new`` is set.
         Its answers are returned at no cost (`ActorResult.reused`), and requests that failed for a
         transient reason are retried. `run` returns the run itself. ``output_format`` works as in
-        `respond`; an answer that does not match it is a failed result.
+        `respond`; an answer that does not match it is a failed result. ``progress`` works as in
+        `Run.wait`, whenever a result is asked for. ``results_dir`` works as in `submit`.
         """
         check_requests(requests)
         actor, output = self._shaped(output_format)
-        results: AsyncIterator[ActorResult]
-        if self._asks_anew(new):
-            respond_all = cast(
-                "Callable[..., AsyncIterator[ActorResult]]", self._provider.respond_all
-            )
-            results = respond_all(actor, requests, ordered=ordered, new=True)
-        else:
-            results = self._provider.respond_all(actor, requests, ordered=ordered)
-        return results if output is None else _read_all(results, output)
+        more = self._more(new, output, progress, results_dir)
+        respond_all = cast("Callable[..., AsyncIterator[ActorResult]]", self._provider.respond_all)
+        results = respond_all(actor, requests, ordered=ordered, **more)
+        if "prepare" in more:
+            return results  # the run itself parses and reports
+        if output is not None:
+            results = _read_all(results, output)
+        if not progress:
+            return results
+        from claude_batch.providers.progress import counted
+
+        return counted(results, requests, progress)
 
     @overload
     def respond_all_sync(
-        self, requests: Iterable[str | ActorRequest], *, ordered: bool = True, new: bool = False
+        self,
+        requests: Iterable[str | ActorRequest],
+        *,
+        ordered: bool = True,
+        new: bool = False,
+        progress: ProgressLike = None,
+        results_dir: StrPath | None = None,
     ) -> Iterator[ActorResult]: ...
     @overload
     def respond_all_sync(
@@ -234,6 +268,8 @@ class Actor(Closing):
         ordered: bool = True,
         new: bool = False,
         output_format: type[OutputT],
+        progress: ProgressLike = None,
+        results_dir: StrPath | None = None,
     ) -> Iterator[ActorResult[OutputT]]: ...
     def respond_all_sync(
         self,
@@ -242,21 +278,25 @@ class Actor(Closing):
         ordered: bool = True,
         new: bool = False,
         output_format: type[Any] | None = None,
+        progress: ProgressLike = None,
+        results_dir: StrPath | None = None,
     ) -> Iterator[ActorResult[Any]]:
         """Run `respond_all` synchronously, with or without a running event loop."""
         check_requests(requests)
         actor, output = self._shaped(output_format)
-        results: Iterator[ActorResult]
-        if self._asks_anew(new):
-            respond_all = cast(
-                "Callable[..., Iterator[ActorResult]]", self._provider.respond_all_sync
-            )
-            results = respond_all(actor, requests, ordered=ordered, new=True)
-        else:
-            results = self._provider.respond_all_sync(actor, requests, ordered=ordered)
-        if output is None:
+        more = self._more(new, output, progress, results_dir)
+        respond_all = cast("Callable[..., Iterator[ActorResult]]", self._provider.respond_all_sync)
+        results = respond_all(actor, requests, ordered=ordered, **more)
+        if "prepare" in more:
+            return results  # the run itself parses and reports
+        if output is not None:
+            parse = output
+            results = (result.with_output(parse) for result in results)
+        if not progress:
             return results
-        return (result.with_output(output) for result in results)
+        from claude_batch.providers.progress import counted_sync
+
+        return counted_sync(results, requests, progress)
 
     async def submit(
         self,
@@ -265,6 +305,7 @@ class Actor(Closing):
         label: str | None = None,
         new: bool = False,
         output_format: type[Any] | None = None,
+        results_dir: StrPath | None = None,
     ) -> Run:
         """Store a run and send it; the process may end as soon as this returns.
 
@@ -272,14 +313,16 @@ class Actor(Closing):
         ``new`` is set. If that run has ended, its requests that failed for a transient reason
         (expired, canceled, overload, …) are retried, and a log record reports this.
         ``output_format`` works as in `respond`: the run's `results` parse the answers with it, and
-        another process passes it to them again. Raises `ActorConfigurationError` if the provider
-        does not support batches.
+        another process passes it to them again. ``results_dir`` is a folder for one file per
+        result, which `Run.wait` and `Run.results` write when all requests have ended. Raises
+        `ActorConfigurationError` if the provider does not support batches, and ``OSError`` if the
+        folder cannot be written; nothing is stored then.
         """
         submit = cast("Callable[..., Awaitable[Run]]", self._batched("submit", requests))
         actor, output = self._shaped(output_format)
+        prepare = _preparing(output, None, results_dir)
         run = await submit(actor, requests, label=label, new=new)
-        if output is not None:
-            run.output = output
+        await asyncio.to_thread(prepare, run)
         return run
 
     def submit_sync(
@@ -289,13 +332,14 @@ class Actor(Closing):
         label: str | None = None,
         new: bool = False,
         output_format: type[Any] | None = None,
+        results_dir: StrPath | None = None,
     ) -> Run:
         """Run `submit` synchronously, with or without a running event loop."""
         submit = cast("Callable[..., Run]", self._batched("submit_sync", requests))
         actor, output = self._shaped(output_format)
+        prepare = _preparing(output, None, results_dir)
         run = submit(actor, requests, label=label, new=new)
-        if output is not None:
-            run.output = output
+        prepare(run)
         return run
 
     def run(
@@ -306,35 +350,106 @@ class Actor(Closing):
         new: bool = False,
         output_format: type[Any] | None = None,
         ordered: bool = True,
+        progress: ProgressLike = None,
+        results_dir: StrPath | None = None,
     ) -> RunContext:
         """`submit` as a block: ``async with actor.run(requests) as run:``, or ``with``.
 
         The block receives the `Run`: its id, `progress`, `results`, `wait`, `retry_failed` and
         `cancel`. Iterating over it yields its results, in input order unless ``ordered`` is False.
+        ``progress`` works as in `Run.wait`, while the run is waited for or its results are read.
         Leaving the block never cancels the run. Entering it raises what `submit` raises.
         """
         self._batched("submit", requests)
+        _check(progress)
         plain = cast(
             "Iterable[str | ActorRequest]", requests
         )  # an asynchronous one for `async with`
 
         def prepared(run: Run) -> Run:
-            run.ordered = ordered
+            run.ordered, run.on_progress = ordered, progress
             return run
 
         async def submit() -> Run:
-            run = self.submit(requests, label=label, new=new, output_format=output_format)
+            run = self.submit(
+                requests,
+                label=label,
+                new=new,
+                output_format=output_format,
+                results_dir=results_dir,
+            )
             return prepared(await run)
 
         def submit_sync() -> Run:
-            run = self.submit_sync(plain, label=label, new=new, output_format=output_format)
+            run = self.submit_sync(
+                plain,
+                label=label,
+                new=new,
+                output_format=output_format,
+                results_dir=results_dir,
+            )
             return prepared(run)
 
         return RunContext(submit, submit_sync)
 
-    def _asks_anew(self, new: bool) -> bool:
-        """Return whether to pass ``new``; a provider that stores nothing always sends anew."""
-        return new and self._provider.capabilities.durable
+    async def estimate(
+        self,
+        requests: Requests,
+        *,
+        offline: bool = False,
+        output_format: type[Any] | None = None,
+    ) -> Estimate:
+        """Estimate what these requests would cost; nothing is stored or sent.
+
+        The API counts the input tokens of a few of them, free of charge. Without a key, or with
+        ``offline``, they are estimated from earlier answers, else from their size. Middleware is
+        not called. Raises `InvalidRequestError` for the first request that cannot be sent.
+        """
+        estimation = self._estimation(requests, output_format)
+        if not isinstance(requests, AsyncIterable):
+            return await asyncio.to_thread(_estimated, estimation, requests, offline)
+        async for request in requests:
+            await asyncio.to_thread(estimation.add, request)
+        return await asyncio.to_thread(_estimated, estimation, (), offline)
+
+    def estimate_sync(
+        self,
+        requests: Iterable[str | ActorRequest],
+        *,
+        offline: bool = False,
+        output_format: type[Any] | None = None,
+    ) -> Estimate:
+        """Run `estimate` synchronously, with or without a running event loop."""
+        return _estimated(self._estimation(requests, output_format), requests, offline)
+
+    def _estimation(self, requests: object, output_format: type[Any] | None) -> Estimation:
+        check_requests(requests)
+        found: Any = getattr(self._provider, "estimation", None)
+        if found is None:
+            raise ActorConfigurationError(
+                f"actor {self.name} is answered by {self._provider.name!r}, which estimates no "
+                "costs"
+            )
+        actor, _ = self._shaped(output_format)
+        return cast("Estimation", found(actor))
+
+    def _more(
+        self,
+        new: bool,
+        output: OutputFormat[Any] | None,
+        progress: ProgressLike,
+        results_dir: StrPath | None,
+    ) -> dict[str, Any]:
+        """Return the keywords of `respond_all` that only a provider with a ledger accepts."""
+        _check(progress)
+        if not self._provider.capabilities.durable:
+            if results_dir is not None:
+                raise self._no_runs("write a folder of results")
+            return {}  # it always sends anew
+        more: dict[str, Any] = {"new": True} if new else {}
+        if progress or results_dir is not None:
+            more["prepare"] = _preparing(output, progress, results_dir)
+        return more
 
     def _shaped(
         self, output_format: type[Any] | None
@@ -355,14 +470,52 @@ class Actor(Closing):
         check_requests(requests)
         found: object = getattr(self._provider, method, None)
         if found is None:
-            raise ActorConfigurationError(
-                f"actor {self.name} is answered by {self._provider.name!r}, which keeps no runs; "
-                "write `batch_processing: true` in its YAML to submit"
-            )
+            raise self._no_runs("submit")
         return found
+
+    def _no_runs(self, what: str) -> ActorConfigurationError:
+        return ActorConfigurationError(
+            f"actor {self.name} is answered by {self._provider.name!r}, which keeps no runs; "
+            f"write `batch_processing: true` in its YAML to {what}"
+        )
 
     def __repr__(self) -> str:
         return f"Actor({self.name!r}, provider={self._provider.name!r})"
+
+
+def _estimated(
+    estimation: Estimation, requests: Iterable[str | ActorRequest], offline: bool
+) -> Estimate:
+    for request in requests:
+        estimation.add(request)
+    return estimation.result(offline=offline)
+
+
+def _check(progress: ProgressLike) -> None:
+    if progress is not None:
+        from claude_batch.providers.progress import check_progress
+
+        check_progress(progress)
+
+
+def _preparing(
+    output: OutputFormat[Any] | None, progress: ProgressLike, results_dir: StrPath | None
+) -> Callable[[Run], None]:
+    """Create the folder, and return what is done with the run once it is stored."""
+    if results_dir is not None:
+        from claude_batch.providers.export import make_folder
+
+        make_folder(os.path.abspath(results_dir))
+
+    def prepare(run: Run) -> None:
+        if output is not None:
+            run.output = output
+        if progress:
+            run.on_progress = progress
+        if results_dir is not None:
+            run.set_results_dir(results_dir)
+
+    return prepare
 
 
 def _kept(keep: bool) -> dict[str, bool]:

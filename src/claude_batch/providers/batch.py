@@ -44,7 +44,7 @@ from claude_batch.money.estimates import Estimate
 from claude_batch.money.prices import prices_of
 from claude_batch.providers.document_upload import CallDocuments, Uploads
 from claude_batch.providers.entrance import Entered, Entrance, Opened, find_credentials
-from claude_batch.providers.estimation import stored_estimate
+from claude_batch.providers.estimation import Estimation, stored_estimate
 from claude_batch.providers.keywords import SettingKeywords, ledger_keywords, mode_keywords
 from claude_batch.providers.mapping import response_of
 from claude_batch.providers.middleware_runner import (
@@ -341,16 +341,19 @@ class ClaudeBatchProvider(Opened):
         *,
         ordered: bool = True,
         new: bool = False,
+        prepare: Callable[[Run], None] | None = None,
     ) -> AsyncIterator[ActorResult]:
         """Send many requests as one run and yield every result, failures included.
 
         The same requests continue the earlier run, unless ``new`` is set: its answers are returned
         again, and requests that failed for a transient reason are retried. A request whose
         middleware fails is a failed result and not part of the run. Without requests there are no
-        results.
+        results. ``prepare`` receives the stored run, before its results are read.
         """
         refused: list[ActorResult] = []
         run = await self._store(actor, requests, self._mode(actor), new=new, refused=refused)
+        if run is not None and prepare is not None:
+            await asyncio.to_thread(prepare, run)
         results = None if run is None else run.results(ordered=ordered)
         async for result in merge(results, refused, ordered=ordered):
             yield result
@@ -362,10 +365,13 @@ class ClaudeBatchProvider(Opened):
         *,
         ordered: bool = True,
         new: bool = False,
+        prepare: Callable[[Run], None] | None = None,
     ) -> Iterator[ActorResult]:
         """Run `respond_all` synchronously, with or without a running event loop."""
         refused: list[ActorResult] = []
         run = self._store_sync(actor, requests, self._mode(actor), new=new, refused=refused)
+        if run is not None and prepare is not None:
+            prepare(run)
         results = iter(()) if run is None else run.results_sync(ordered=ordered)
         yield from merge_sync(results, refused, ordered=ordered) if refused else results
 
@@ -613,6 +619,17 @@ class ClaudeBatchProvider(Opened):
             except InvalidRequestError as error:
                 prepared = error
             yield prepared
+
+    def estimation(self, actor: ActorConfiguration) -> Estimation:
+        """Return an empty estimate for requests of an actor; opens no ledger."""
+        return Estimation(
+            self._encoders.of(actor),
+            self._mode(actor),
+            prices_of(self.settings.prices),
+            actor=actor.name,
+            ledger=self._location,
+            credentials=self.credentials,
+        )
 
     def open_run(self, run_id: str) -> Run:
         """Return a run of this ledger by its id. Raises `RunNotFoundError`."""

@@ -10,6 +10,7 @@ from typing import Any
 from claude_batch.core.errors import BudgetScope
 from claude_batch.core.quantities import usd
 from claude_batch.core.states import RequestState
+from claude_batch.core.usage import cache_hit_rate, effective_input_tokens
 from claude_batch.ledger import budgets, cost_sums, queries
 from claude_batch.ledger.cost_sums import Grouping, Priced, Sums
 from claude_batch.ledger.store import Ledger
@@ -59,9 +60,28 @@ class CostShare:
         """`cost` in dollars, exactly."""
         return usd(self.cost)
 
+    @property
+    def cache_hit_rate(self) -> float:
+        """Share of the prompts' tokens that were read from the prompt cache, from 0 to 1."""
+        tokens = self.tokens
+        written = tokens.cache_write_5m + tokens.cache_write_1h
+        return cache_hit_rate(plain=tokens.input, read=tokens.cache_read, written=written)
+
+    @property
+    def effective_input_tokens(self) -> int:
+        """How many plain input tokens cost as much as the prompts, cache included (rounded)."""
+        return effective_input_tokens(
+            plain=self.tokens.input,
+            read=self.tokens.cache_read,
+            written_5m=self.tokens.cache_write_5m,
+            written_1h=self.tokens.cache_write_1h,
+        )
+
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON; ``…_usd`` are dollars."""
         values = asdict(self)
+        values["cache_hit_rate"] = self.cache_hit_rate
+        values["effective_input_tokens"] = self.effective_input_tokens
         for name in ("cost", "live_cost", "saved_by_batch", "saved_by_cache"):
             values[f"{name}_usd"] = values[name] / 1e9
         return values

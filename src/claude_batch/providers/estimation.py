@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
-import asyncio
+import logging
 import random
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal
 
-from claude_batch.core.settings import BatchProcessingMode
+from claude_batch.actor.request import ActorRequest, RequestEncoder
+from claude_batch.core.errors import ActorConfigurationError, InvalidRequestError
+from claude_batch.core.settings import BatchProcessingMode, has_ledger
 from claude_batch.ledger import cost_sums, reservations
 from claude_batch.ledger.store import Ledger
 from claude_batch.lifecycle.budget_room import bound_cost, tokens_of_files
-from claude_batch.money.estimates import Estimate, Load, Rule, estimate
+from claude_batch.money.estimates import UNKNOWN, Estimate, Load, Rule, estimate
 from claude_batch.money.prices import Prices
+from claude_batch.providers.middleware_runner import wait_on_a_loop
 from claude_batch.providers.run_writer import RunWriter
-from claude_batch.wire.batches_client import BatchesClient
+from claude_batch.wire.batches_client import ApiError, BatchesClient, Unreachable
 from claude_batch.wire.bounds import FileTokens, Unbounded, named_and_longest, token_bound
 from claude_batch.wire.caching import CacheMarks, counted_params, marked_prefix
+from claude_batch.wire.connection import CredentialFault
 from claude_batch.wire.encoding import EncodedRequest, LaneHeaders, body_length
 from claude_batch.wire.limits import MAX_BODY_BYTES
+
+_log = logging.getLogger(__name__)
 
 SAMPLE = 8
 """Requests whose tokens the API counts."""
@@ -142,16 +148,6 @@ def rules_seen(ledger: Ledger, actor: str, models: Iterable[str]) -> dict[str, R
     return rules
 
 
-def count_tokens(
-    client: Callable[[], BatchesClient], sample: Sequence[tuple[str, EncodedRequest]]
-) -> dict[str, float]:
-    """Return tokens per byte for each model in the sample, from the API's free token count.
-
-    Raises `ApiError` and `Unreachable`. Not for a thread that runs an event loop.
-    """
-    return asyncio.run(_count(client, sample))
-
-
 async def _count(
     client: Callable[[], BatchesClient], sample: Sequence[tuple[str, EncodedRequest]]
 ) -> dict[str, float]:
@@ -167,20 +163,111 @@ async def _count(
     return {model: tokens / size for model, (tokens, size) in sums.items()}
 
 
+class Estimation:
+    """The estimate of requests that are neither stored nor sent, added one by one."""
+
+    def __init__(
+        self,
+        encoder: RequestEncoder,
+        mode: BatchProcessingMode,
+        prices: Prices,
+        *,
+        actor: str,
+        ledger: str | None,
+        credentials: Callable[[], Mapping[str, str]],
+    ) -> None:
+        """``ledger`` is the location of earlier answers; it is not created."""
+        self._encoder = encoder
+        self._estimator = Estimator(prices, mode, CacheMarks.of(mode))
+        self._actor = actor
+        self._ledger = ledger
+        self._credentials = credentials
+
+    @property
+    def is_empty(self) -> bool:
+        """Return True if there is no request."""
+        return not self._estimator.loads
+
+    def add(self, request: str | ActorRequest) -> None:
+        """Add a request; reads its documents. Raises `InvalidRequestError`."""
+        asked = ActorRequest.of(request)
+        own = None if asked.documents else asked.prompt
+        self._estimator.add(self._encoder.encode(asked), prompt=own)
+
+    def result(self, *, offline: bool = False) -> Estimate:
+        """Return the estimate. Unless ``offline``, the API counts the tokens of a few requests.
+
+        If the API cannot count them, a log record says so, and they are estimated instead. Raises
+        `InvalidRequestError` if there is no request.
+        """
+        if self.is_empty:
+            raise InvalidRequestError("there are no requests to estimate")
+        rules: dict[str, Rule] = {}
+        if self._ledger is not None and has_ledger(self._ledger):
+            store = Ledger(self._ledger)
+            try:
+                rules = rules_seen(store, self._actor, self._estimator.loads)
+            finally:
+                store.close()
+        if not offline:
+            try:
+                counted = wait_on_a_loop(_count(self._client, self._estimator.sample))
+            except (ApiError, Unreachable, CredentialFault, ActorConfigurationError) as error:
+                _log.warning(
+                    "the API cannot count tokens (%s); they are estimated instead",
+                    error,
+                    extra={"for_people": True},
+                )
+                counted = {}
+            for model, ratio in counted.items():
+                known = rules.get(model, UNKNOWN)
+                rules[model] = known._replace(tokens_per_byte=ratio, source="counted")
+        return self._estimator.estimate(rules)
+
+    def _client(self) -> BatchesClient:
+        found = self._credentials()
+        client = BatchesClient(
+            base_url=found.get("base_url"), api_key=found.get("api_key"), attempts=2
+        )
+        if not client.credential:
+            raise ActorConfigurationError("there is no API key")
+        return client
+
+
 def stored_estimate(writer: RunWriter, prices: Prices) -> Estimate:
     """Estimate a stored run that is not sent yet, from a sample of its requests."""
     writer.flush()
-    requests, ledger = writer.count, writer.ledger
-    places = sorted({requests * each // STORED_SAMPLE for each in range(STORED_SAMPLE)})
-    with ledger.read() as tx:
-        bodies = cost_sums.params_at(tx, writer.run_id, places)
-    estimator = Estimator(prices, writer.asked.mode, files=tokens_of_files(ledger))
-    for number, body in enumerate(bodies):
-        # Each sampled request stands for those up to the next one.
-        times = requests * (number + 1) // len(bodies) - requests * number // len(bodies)
-        estimator.add(EncodedRequest(body, LaneHeaders()), times)
+    actor = writer.asked.actor
+    estimator = Estimator(prices, writer.asked.mode, files=tokens_of_files(writer.ledger))
+    _add_stored(estimator, writer.ledger, writer.run_id, writer.count)
     looked_at = sum(load.size for load in estimator.loads.values())
     for load in estimator.loads.values():
         for name in ("size", "media_size", "media_tokens", "most_input"):
             setattr(load, name, round(getattr(load, name) * writer.size / looked_at))
-    return estimator.estimate(rules_seen(ledger, writer.asked.actor, estimator.loads))
+    return estimator.estimate(rules_seen(writer.ledger, actor, estimator.loads))
+
+
+def expected_cost(
+    ledger: Ledger, run_id: str, requests: int, *, actor: str, mode: str, prices: Prices
+) -> int | None:
+    """Estimate the cost of all requests of a run in nano-dollars, from a sample of them.
+
+    None if a model has no known price.
+    """
+    way = BatchProcessingMode.model_validate({"mode": mode})
+    estimator = Estimator(prices, way, files=tokens_of_files(ledger))
+    _add_stored(estimator, ledger, run_id, requests)
+    if not estimator.loads:
+        return None
+    found = estimator.estimate(rules_seen(ledger, actor, estimator.loads))
+    return None if found.unpriced else found.cost
+
+
+def _add_stored(estimator: Estimator, ledger: Ledger, run_id: str, requests: int) -> None:
+    places = sorted({requests * each // STORED_SAMPLE for each in range(STORED_SAMPLE)})
+    with ledger.read() as tx:
+        bodies = cost_sums.params_at(tx, run_id, places)
+    for number, body in enumerate(bodies):
+        # Each sampled request stands for those up to the next one.
+        times = requests * (number + 1) // len(bodies) - requests * number // len(bodies)
+        estimator.add(EncodedRequest(body, LaneHeaders()), times)

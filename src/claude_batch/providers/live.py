@@ -76,6 +76,7 @@ from claude_batch.wire.messages import disposition_of
 from claude_batch.wire.retry_policy import LIVE_CALL
 
 if TYPE_CHECKING:
+    from claude_batch.providers.estimation import Estimation
     from claude_batch.wire.live_client import LiveAnswer, LiveClient
 
 
@@ -380,6 +381,20 @@ class ClaudeProvider(Closing):
             base_url=self._base_url,
             api_key=self._key(),
             **kwargs,
+        )
+
+    def estimation(self, actor: ActorConfiguration) -> Estimation:
+        """Return an empty estimate for requests of an actor, at live prices."""
+        from claude_batch.providers.entrance import find_credentials
+        from claude_batch.providers.estimation import Estimation
+
+        return Estimation(
+            self._encoders.of(actor),
+            resolve_mode(True, {**self._settings, "mode": "live"}),
+            self._prices,
+            actor=actor.name,
+            ledger=None,
+            credentials=lambda: find_credentials(self._base_url, self._api_key, self._api_key_env),
         )
 
     # One call -------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import AsyncIterator, Generator, Iterable, Iterator, Mapping
 from concurrent.futures import Future
@@ -11,7 +12,12 @@ from typing import Any, TypeVar, overload
 
 from claude_batch.actor.output import OutputFormat, output_format_of
 from claude_batch.actor.response import ActorResult, OutputT
-from claude_batch.core.errors import BatchTimeoutError, BudgetExceededError, RunNotFoundError
+from claude_batch.core.errors import (
+    ActorError,
+    BatchTimeoutError,
+    BudgetExceededError,
+    RunNotFoundError,
+)
 from claude_batch.core.events import RequestsRetried, RunCancelled
 from claude_batch.core.quantities import nano_dollars
 from claude_batch.core.states import UNDER_WAY, BatchState
@@ -35,11 +41,26 @@ from claude_batch.lifecycle.seat import seat_is_taken
 from claude_batch.money.prices import prices_of
 from claude_batch.providers.cost_report import CostReport, cost_of, set_budget
 from claude_batch.providers.entrance import Entrance
+from claude_batch.providers.export import (
+    Format,
+    export_run,
+    final_answers,
+    make_folder,
+    run_summary,
+    write_folder,
+)
 from claude_batch.providers.mapping import result_of
 from claude_batch.providers.middleware_runner import MiddlewareRunner
+from claude_batch.providers.progress import (
+    Progress,
+    ProgressLike,
+    ProgressReader,
+    check_progress,
+    reported,
+)
 from claude_batch.providers.reruns import parse_only, report_rerun, retry_run
 from claude_batch.providers.result_cursor import ResultCursor
-from claude_batch.providers.status import Progress, ProgressReader, RunStatus, at_limit, status_of
+from claude_batch.providers.status import RunStatus, at_limit, status_of
 from claude_batch.providers.sync_bridge import Closing, Pause, step_async, step_sync
 from claude_batch.providers.unknown_sendings import decide_unknown
 
@@ -101,6 +122,16 @@ class Run(Closing):
         """Format that parses the answers in `results` without an ``output_format``."""
         self.ordered: bool = True
         """Whether iterating over the run yields its results in input order."""
+        self.on_progress: ProgressLike = None
+        """Receives the progress while the run is waited for or its results are read, if no
+        ``progress`` is given.
+        """
+        self.results_dir: str | None = None
+        """Folder for one file per result, written by `wait` and `results` when all requests have
+        ended; None for no such files, and if the command line writes the run's output.
+        """
+        if row.output is None and row.delivered is None:
+            self.results_dir = row.results_dir
         self._row = row
         self._stamp = stamp
         self._progress: ProgressReader | None = None
@@ -153,77 +184,106 @@ class Run(Closing):
         return status_of(self._engine.ledger, self.id, driven=driven)
 
     def progress(self, status: RunStatus | None = None) -> Progress:
-        """Return the run's progress: completed share, cost so far, failures, expected end.
+        """Return the run's progress: requests done by outcome, cost, budget, expected end.
 
         ``status``: a status that was just read, to avoid a second read.
         """
         if self._progress is None:
-            self._progress = ProgressReader(self._engine.ledger, self.id)
+            prices = prices_of(self._entrance.settings.prices)
+            self._progress = ProgressReader(self._engine.ledger, self.id, prices)
         return self._progress.read(status or self.status())
 
     def cost(self, *, by: Grouping | None = None) -> CostReport:
         """Return what the run has used and cost so far, also by ``actor``, ``model`` or ``day``."""
         return cost_of(self._engine.ledger, self.id, by)
 
-    async def wait(self) -> RunStatus:
+    async def wait(self, *, progress: ProgressLike = None) -> RunStatus:
         """Wait until every request has its final state.
 
-        Raises `AccountHaltedError` if sending halts and no request of the run is at the API,
-        `BudgetExceededError` if the run is held and only another budget would release it, and
-        `BatchTimeoutError` after ``max_wait``.
-        """
-        return await _first(step_async(self._finished()))
+        ``progress`` is a function that is called with a `Progress`, at most twice a second and once
+        at the end; True shows a progress bar. It runs on the caller's thread. Its first exception
+        is logged and ends the calls; the run continues.
 
-    def wait_sync(self) -> RunStatus:
+        Raises `AccountHaltedError` if sending halts and no request of the run is at the API,
+        `BudgetExceededError` if the run is held and only another budget would release it,
+        `BatchTimeoutError` after ``max_wait``, and ``OSError`` if `results_dir` cannot be written.
+        """
+        check_progress(progress)
+        return await _only(step_async(self._reported(self._finished(), progress)))
+
+    def wait_sync(self, *, progress: ProgressLike = None) -> RunStatus:
         """Run `wait` synchronously, with or without a running event loop."""
-        return next(step_sync(self._finished()))[0]
+        check_progress(progress)
+        [[status]] = step_sync(self._reported(self._finished(), progress))
+        return status
 
     async def wait_until_sent(self) -> None:
         """Wait until the API has every batch of the run that its queue admits.
 
         Raises `AccountHaltedError`.
         """
-        await _first(step_async(self._sent()))
+        await _only(step_async(self._sent()))
 
     def wait_until_sent_sync(self) -> None:
         """Run `wait_until_sent` synchronously, with or without a running event loop."""
         next(step_sync(self._sent()))
 
     @overload
-    def results(self, *, ordered: bool = True) -> AsyncIterator[ActorResult]: ...
+    def results(
+        self, *, ordered: bool = True, progress: ProgressLike = None
+    ) -> AsyncIterator[ActorResult]: ...
     @overload
     def results(
-        self, *, ordered: bool = True, output_format: type[OutputT]
+        self,
+        *,
+        ordered: bool = True,
+        output_format: type[OutputT],
+        progress: ProgressLike = None,
     ) -> AsyncIterator[ActorResult[OutputT]]: ...
     async def results(
-        self, *, ordered: bool = True, output_format: type[Any] | None = None
+        self,
+        *,
+        ordered: bool = True,
+        output_format: type[Any] | None = None,
+        progress: ProgressLike = None,
     ) -> AsyncIterator[ActorResult[Any]]:
         """Yield results in input order, or as they complete; wait for those that are missing.
 
         ``output_format``: the type that the run was submitted with; an answer that does not match
         it is a failed result. When all other requests have ended, a request that a budget holds is
         a failed result with `BudgetExceededError`. With a higher budget it is sent, and a later
-        iteration yields its answer. Otherwise raises what `wait` raises, and `InvalidRequestError`
-        for a type that is not a supported format.
+        iteration yields its answer. ``progress`` works as in `wait`, whenever a result is asked
+        for. Otherwise raises what `wait` raises, and `InvalidRequestError` for a type that is not a
+        supported format.
         """
         output = self._format(output_format)
-        async for page in step_async(self._pages(ordered)):
+        async for page in step_async(self._reported(self._pages(ordered), progress)):
             async for some in self._handed_over(page):
                 for result in some:
                     yield result if output is None else result.with_output(output)
 
     @overload
-    def results_sync(self, *, ordered: bool = True) -> Iterator[ActorResult]: ...
+    def results_sync(
+        self, *, ordered: bool = True, progress: ProgressLike = None
+    ) -> Iterator[ActorResult]: ...
     @overload
     def results_sync(
-        self, *, ordered: bool = True, output_format: type[OutputT]
+        self,
+        *,
+        ordered: bool = True,
+        output_format: type[OutputT],
+        progress: ProgressLike = None,
     ) -> Iterator[ActorResult[OutputT]]: ...
     def results_sync(
-        self, *, ordered: bool = True, output_format: type[Any] | None = None
+        self,
+        *,
+        ordered: bool = True,
+        output_format: type[Any] | None = None,
+        progress: ProgressLike = None,
     ) -> Iterator[ActorResult[Any]]:
         """Run `results` synchronously, with or without a running event loop."""
         output = self._format(output_format)
-        for page in step_sync(self._pages(ordered)):
+        for page in step_sync(self._reported(self._pages(ordered), progress)):
             for some in self._handed_over_sync(page):
                 for result in some:
                     yield result if output is None else result.with_output(output)
@@ -244,7 +304,7 @@ class Run(Closing):
 
         Returns at once; finished requests keep their results. `wait` returns when all have ended.
         """
-        await _first(step_async(self._read(self.cancel_sync)))
+        await _only(step_async(self._read(self.cancel_sync)))
 
     def cancel_sync(self) -> None:
         """Run `cancel` synchronously, with or without a running event loop."""
@@ -261,7 +321,7 @@ class Run(Closing):
         Held requests that fit now are sent. Requests in progress continue, whatever they may cost.
         Raises ``ValueError`` for an invalid amount.
         """
-        await _first(step_async(self._read(lambda: self.set_budget_sync(usd))))
+        await _only(step_async(self._read(lambda: self.set_budget_sync(usd))))
 
     def set_budget_sync(self, usd: Decimal | str | float | None) -> None:
         """Run `set_budget` synchronously, with or without a running event loop."""
@@ -284,7 +344,7 @@ class Run(Closing):
         `ActorConfigurationError` for an invalid ``only``, and with ``missing`` what `refetch`
         raises; nothing is sent then.
         """
-        return await _first(step_async(self._read(lambda: self.retry_failed_sync(only))))
+        return await _only(step_async(self._read(lambda: self.retry_failed_sync(only))))
 
     def retry_failed_sync(self, only: Iterable[str] | None = None) -> int:
         """Run `retry_failed` synchronously, with or without a running event loop."""
@@ -313,7 +373,7 @@ class Run(Closing):
         the key, `EngineStoppedError` if the API cannot be reached, and `ActorConfigurationError` if
         the run was submitted to another base URL.
         """
-        return await _first(step_async(self._read(self.refetch_sync)))
+        return await _only(step_async(self._read(self.refetch_sync)))
 
     def refetch_sync(self) -> int:
         """Run `refetch` synchronously, with or without a running event loop."""
@@ -340,7 +400,7 @@ class Run(Closing):
 
         Returns how many requests are queued again.
         """
-        return await _first(step_async(self._read(self.resubmit_unknown_sync)))
+        return await _only(step_async(self._read(self.resubmit_unknown_sync)))
 
     def resubmit_unknown_sync(self) -> int:
         """Run `resubmit_unknown` synchronously, with or without a running event loop."""
@@ -351,7 +411,7 @@ class Run(Closing):
 
         They end in `SubmissionUnknownError`. Returns their number.
         """
-        return await _first(step_async(self._read(self.give_up_unknown_sync)))
+        return await _only(step_async(self._read(self.give_up_unknown_sync)))
 
     def give_up_unknown_sync(self) -> int:
         """Run `give_up_unknown` synchronously, with or without a running event loop."""
@@ -364,6 +424,28 @@ class Run(Closing):
         self._engine.noticing.follow([self.id])
         self._engine.wake()
         return count
+
+    async def export(self, path: str | os.PathLike[str], format: Format | None = None) -> int:
+        """Write the results so far to a file, and return their number; the run stays as it is.
+
+        ``format`` is ``jsonl``, ``csv``, or ``csv-safe`` for spreadsheets; by default ``csv`` for a
+        path that ends so, else ``jsonl``. The file appears when it is complete. Raises ``OSError``.
+        """
+        return await _only(step_async(self._read(lambda: self.export_sync(path, format))))
+
+    def export_sync(self, path: str | os.PathLike[str], format: Format | None = None) -> int:
+        """Run `export` synchronously, with or without a running event loop."""
+        return export_run(self._engine.ledger, self.id, os.fspath(path), format)
+
+    def set_results_dir(self, folder: str | os.PathLike[str]) -> None:
+        """Have `wait` and `results` write one file per result to a folder, in any process.
+
+        Creates the folder. Raises ``OSError`` if it cannot be written.
+        """
+        path = os.path.abspath(folder)
+        make_folder(path)
+        self.set_forms(self.forms()._replace(results_dir=path))
+        self.results_dir = path
 
     def forms(self) -> Forms:
         """Return the formats and the folder of the run's output."""
@@ -391,7 +473,39 @@ class Run(Closing):
     def _finished(self) -> Generator[Pause | Any, Any, None]:
         """Yield the status once every request has its final state."""
         yield from self._until_final()
+        yield from self._files()
         yield from self._read(self.status)
+
+    def _reported(
+        self, work: Generator[Pause | Any, Any, None], progress: ProgressLike
+    ) -> Generator[Pause | Any, Any, None]:
+        chosen = self.on_progress if progress is None else progress
+        if not chosen:
+            return work
+        return reported(
+            work, chosen, lambda: self._engine.read(self._look), lambda: self._engine.version
+        )
+
+    def _look(self) -> tuple[RunStatus, Progress] | None:
+        try:
+            status = self.status()
+            return status, self.progress(status)
+        except ActorError:
+            return None  # the work that is reported raises it
+
+    def _files(self) -> Generator[Pause, Any, None]:
+        if self.results_dir is not None:
+            yield Pause(self._engine.read(self._write_files))
+
+    def _write_files(self) -> None:
+        """Write `results_dir`, unless a budget still holds requests of the run."""
+        if self.results_dir is None or self._unfinished():
+            return
+        answers = final_answers(self._engine.ledger, self.id)
+        summary = run_summary(self.status(), self.cost())
+        write_folder(answers, self.results_dir, summary, self.output)
+        if self._row.output is None:
+            self.mark_delivered()
 
     def _sent(self) -> Generator[Pause | Any, Any, None]:
         """Yield None once the API has every batch of the run that its queue admits."""
@@ -478,6 +592,7 @@ class Run(Closing):
                 yield page
                 continue
             if not left:
+                yield from self._files()
                 return
             yield Pause(self._entrance.opening())
             held: BudgetExceededError | None = None
@@ -611,7 +726,6 @@ class Run(Closing):
         )
 
 
-async def _first(items: AsyncIterator[list[_T]]) -> _T:
-    async for item in items:
-        return item[0]
-    raise AssertionError("a read gives one item")  # pragma: no cover
+async def _only(items: AsyncIterator[list[_T]]) -> _T:
+    [[item]] = [each async for each in items]
+    return item

@@ -1,4 +1,7 @@
-"""OUT and `--results-dir`: results as JSON lines, CSV or files, written whole or not at all."""
+"""Results as files: JSON lines, CSV, or a folder with one file for each result.
+
+A file appears whole or not at all. Functions raise `OSError` if it cannot be written.
+"""
 
 from __future__ import annotations
 
@@ -6,47 +9,32 @@ import csv
 import io
 import os
 import re
-import sys
 import unicodedata
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Literal, TypeAlias
 
 import msgspec
 
-from claude_batch.cli.options import Format
-from claude_batch.cli.user_messages import (
-    BadOutput,
-    forget_stdout,
-    on_terminal,
-    require_stdout,
-    say,
-    unwritable,
-    visible,
-    visible_json,
-)
+from claude_batch.actor.output import OutputFormat
+from claude_batch.actor.response import ActorResponse
 from claude_batch.core import temporary_files
 from claude_batch.core.crash_points import CrashPoint, reach
-from claude_batch.core.errors import (
-    ActorError,
-    AnswerError,
-    AnswerRefusedError,
-    BatchRequestError,
-    ContextWindowExceededError,
-    ConversationStoppedError,
-    MalformedAnswerError,
-    OutputValidationError,
-    SubmissionUnknownError,
-    ToolInterruptedError,
-    TurnLimitError,
-)
+from claude_batch.core.errors import ActorError, AnswerError, error_type
 from claude_batch.core.quantities import decimal_usd
 from claude_batch.core.states import RequestState
+from claude_batch.ledger import queries
 from claude_batch.ledger.queries import Answer
+from claude_batch.ledger.store import Ledger
+from claude_batch.providers.cost_report import CostReport
 from claude_batch.providers.mapping import result_of
+from claude_batch.providers.status import RunStatus
 from claude_batch.wire.messages import decode_line, output_of_line
+
+Format: TypeAlias = Literal["jsonl", "csv", "csv-safe"]
+"""Format of a file. ``csv-safe``: no text cell begins like a spreadsheet formula."""
 
 # Formats ------------------------------------------------------------------------------------------
 
@@ -82,13 +70,7 @@ def format_of(output: str | None, form: Format | None) -> Format:
     return "csv" if output is not None and output.lower().endswith(".csv") else "jsonl"
 
 
-def csv_line(
-    answer: Answer,
-    error_type: Callable[[Any], str],
-    cost_usd: Callable[[int], bytes],
-    *,
-    safe: bool = False,
-) -> bytes:
+def csv_line(answer: Answer, *, safe: bool = False) -> bytes:
     """Return one row without its line end; line breaks inside an answer are quoted.
 
     ``safe``: escape text that a spreadsheet would evaluate as a formula.
@@ -142,7 +124,7 @@ def pretty(line: bytes) -> bytes:
     return msgspec.json.format(line) + b"\n"
 
 
-# The output file ----------------------------------------------------------------------------------
+# Lines --------------------------------------------------------------------------------------------
 
 CHUNK_BYTES = 1 << 20
 """Bytes of lines that are written at once."""
@@ -179,16 +161,6 @@ class _Failure(msgspec.Struct, gc=False):
     stop_reason: str | msgspec.UnsetType | None = msgspec.UNSET
     cost_usd: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
-
-_ANSWERED: dict[type[AnswerError], str] = {
-    AnswerRefusedError: "refusal",
-    ContextWindowExceededError: "model_context_window_exceeded",
-    MalformedAnswerError: "malformed_answer",
-    OutputValidationError: "invalid_output",
-    TurnLimitError: "max_turns",
-    ToolInterruptedError: "tool_interrupted",
-    ConversationStoppedError: "too_large",
-}
 
 _encode = msgspec.json.Encoder().encode
 
@@ -230,84 +202,8 @@ def cost_usd(nano: int) -> bytes:
     return decimal_usd(nano).encode()
 
 
-def error_type(error: ActorError) -> str:
-    """Return the API's error type if there is one, else a type for what happened."""
-    if isinstance(error, BatchRequestError):
-        return error.error_type or error.outcome
-    if isinstance(error, AnswerError):
-        return _ANSWERED[type(error)]
-    return "submission_unknown" if isinstance(error, SubmissionUnknownError) else "missing_result"
-
-
-def check_writable(output: str | None) -> None:
-    """Check that OUT can be written, before anything is paid for. Raises `BadOutput`."""
-    if output is None:
-        try:
-            require_stdout()
-        except BadOutput as error:
-            raise BadOutput(f"{error}; name a file with -o. Nothing was sent") from None
-        return
-    if os.path.isdir(output):
-        raise BadOutput(f"{output}: is a directory; name a file with -o. Nothing was sent")
-    try:
-        if not _is_special(output):
-            probe(Path(os.path.realpath(output)))
-    except OSError as error:
-        raise BadOutput(
-            f"{output}: cannot be written: {error.strerror}. Nothing was sent"
-        ) from None
-
-
-def probe(target: Path) -> None:
-    """Check that a file can be created in the target's folder. Raises `OSError`."""
-    descriptor, path = temporary_files.create_beside(target)
-    os.close(descriptor)
-    path.unlink()
-
-
-def write_output(answers: Iterable[Answer], output: str | None, form: Format = "jsonl") -> bool:
-    """Write every answer as a line, in this format.
-
-    A file appears only when it is complete and on disk. ``output`` None means standard output;
-    returns False if its reader closed it before the end. Raises `BadOutput`.
-    """
-    if output is None:
-        chunks = _chunks(answers, form)
-        return _write_stdout(_visible(chunks, form) if on_terminal() else chunks)
-    try:
-        with open(output, "wb") if _is_special(output) else replacing(output) as stream:
-            stream.writelines(_chunks(answers, form))
-    except OSError as error:
-        raise BadOutput(f"{output}: cannot be written: {error.strerror}") from None
-    return True
-
-
-def _write_stdout(chunks: Iterable[bytes]) -> bool:
-    require_stdout()
-    try:
-        for chunk in chunks:
-            sys.stdout.buffer.write(chunk)
-        sys.stdout.buffer.flush()
-    except BrokenPipeError:
-        forget_stdout()
-        say(
-            "standard output was closed before all results were written; they are kept in the "
-            "ledger"
-        )
-        return False
-    except OSError as error:
-        raise unwritable(error) from None
-    return True
-
-
-def _visible(chunks: Iterable[bytes], form: Format) -> Iterator[bytes]:
-    """Yield lines for a terminal, with the answers' control sequences escaped."""
-    show = visible_json if form == "jsonl" else visible
-    for chunk in chunks:
-        yield show(chunk.decode("utf-8", "surrogatepass")).encode()
-
-
-def _chunks(answers: Iterable[Answer], form: Format) -> Iterator[bytes]:
+def chunks(answers: Iterable[Answer], form: Format) -> Iterator[bytes]:
+    """Yield the file's content, in pieces of about `CHUNK_BYTES`."""
     safe = form == "csv-safe"
     lines = [] if form == "jsonl" else [csv_row(list(CSV_COLUMNS))]
     size = 0
@@ -315,7 +211,7 @@ def _chunks(answers: Iterable[Answer], form: Format) -> Iterator[bytes]:
         if form == "jsonl":
             line = output_line(answer)
         else:
-            line = csv_line(answer, error_type, cost_usd, safe=safe)
+            line = csv_line(answer, safe=safe)
         lines.append(line)
         size += len(line)
         if size >= CHUNK_BYTES:
@@ -327,7 +223,43 @@ def _chunks(answers: Iterable[Answer], form: Format) -> Iterator[bytes]:
         yield b"\n".join(lines) + b"\n"
 
 
-def _is_special(output: str) -> bool:
+# Files --------------------------------------------------------------------------------------------
+
+
+def write_file(answers: Iterable[Answer], path: str, form: Format) -> None:
+    """Write every answer as a line. The file appears only when it is complete and on disk."""
+    with open(path, "wb") if is_special(path) else replacing(path) as stream:
+        stream.writelines(chunks(answers, form))
+
+
+def final_answers(ledger: Ledger, run_id: str) -> Iterator[Answer]:
+    """Yield the results of a run so far, in order."""
+    answers = queries.answers_by_position(ledger, run_id)
+    return (answer for answer in answers if answer.state.is_final)
+
+
+def export_run(ledger: Ledger, run_id: str, path: str, form: Format | None) -> int:
+    """Write the results of a run so far, and return their number."""
+    count = 0
+
+    def counted() -> Iterator[Answer]:
+        nonlocal count
+        for answer in final_answers(ledger, run_id):
+            count += 1
+            yield answer
+
+    write_file(counted(), path, format_of(path, form))
+    return count
+
+
+def probe(target: Path) -> None:
+    """Check that a file can be created in the target's folder."""
+    descriptor, path = temporary_files.create_beside(target)
+    os.close(descriptor)
+    path.unlink()
+
+
+def is_special(output: str) -> bool:
     """Return True for a pipe or a device, which cannot be replaced and holds no partial file."""
     return os.path.exists(output) and not os.path.isfile(output)
 
@@ -351,7 +283,7 @@ def usual_mode() -> int:
     return 0o666 & ~umask
 
 
-# Results as a folder ------------------------------------------------------------------------------
+# Folders ------------------------------------------------------------------------------------------
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 _REPEATED = re.compile(r"-{2,}")
@@ -361,42 +293,70 @@ _LONGEST_BYTES = 180
 """Bytes of the same; file systems accept names of 255."""
 
 
-def check_folder(folder: str | None) -> None:
-    """Create the folder, and check that it is writable. Raises `BadOutput`."""
-    if folder is None:
-        return
-    try:
-        (Path(folder) / "raw").mkdir(parents=True, exist_ok=True)
-        probe(Path(folder) / "summary.json")
-    except OSError as error:
-        raise BadOutput(
-            f"{folder}: cannot write to this folder: {error.strerror}. Nothing was sent"
-        ) from None
+def make_folder(folder: str) -> None:
+    """Create the folder, and check that it is writable."""
+    (Path(folder) / "raw").mkdir(parents=True, exist_ok=True)
+    probe(Path(folder) / "summary.json")
 
 
-def write_folder(answers: Iterable[Answer], folder: str, summary: Mapping[str, Any]) -> None:
+def write_folder(
+    answers: Iterable[Answer],
+    folder: str,
+    summary: Mapping[str, Any],
+    output: OutputFormat[Any] | None = None,
+) -> None:
     """Write every answer to its own file, then the raw lines, and the summary last.
 
-    Each file appears whole, and ``summary.json`` when all the others are on disk. Raises
-    `BadOutput`.
+    ``output`` parses the answers. Each file appears whole, and ``summary.json`` when all the others
+    are on disk.
     """
     root = Path(folder)
     last = root / "summary.json"
+    (root / "raw").mkdir(parents=True, exist_ok=True)
+    last.unlink(missing_ok=True)
+    raw_lines = root / "raw" / "results.jsonl"
+    with temporary_files.replacing(raw_lines, mode=usual_mode(), sweep=True) as raw:
+        for answer in answers:
+            _write(root / _name(answer), pretty(_parsed_line(answer, output)))
+            if answer.raw is not None:
+                raw.write(answer.raw + b"\n")
+    # One sync for all files: a flush for each would take longer than the writing.
+    os.sync()
+    with temporary_files.replacing(last, mode=usual_mode(), sweep=True) as stream:
+        stream.write(pretty(msgspec.json.encode(summary)))
+
+
+def _parsed_line(answer: Answer, output: OutputFormat[Any] | None) -> bytes:
+    """Return an output line, with what the answer says as values and with their citations."""
+    line = output_line(answer)
+    response = result_of(answer).response
+    if response is None or not (more := _parsed(response, output)):
+        return line
+    values: dict[str, Any] = msgspec.json.decode(line, type=dict[str, msgspec.Raw])
+    return msgspec.json.encode({**values, **more})
+
+
+def _parsed(response: ActorResponse, output: OutputFormat[Any] | None) -> dict[str, Any]:
+    if output is not None:
+        response = response.with_output(output)
+    elif not response.text.lstrip().startswith(("{", "[")):
+        return {}  # neither an object nor labelled fields, but text for people
     try:
-        (root / "raw").mkdir(parents=True, exist_ok=True)
-        last.unlink(missing_ok=True)
-        raw_lines = root / "raw" / "results.jsonl"
-        with temporary_files.replacing(raw_lines, mode=usual_mode(), sweep=True) as raw:
-            for answer in answers:
-                _write(root / _name(answer), pretty(output_line(answer)))
-                if answer.raw is not None:
-                    raw.write(answer.raw + b"\n")
-        # One sync for all files: a flush for each would take longer than the writing.
-        os.sync()
-        with temporary_files.replacing(last, mode=usual_mode(), sweep=True) as stream:
-            stream.write(pretty(msgspec.json.encode(summary)))
-    except OSError as error:
-        raise BadOutput(f"{folder}: cannot write to this folder: {error.strerror}") from None
+        values = response.to_dict(parsed=True)
+    except ActorError:
+        return {}  # it does not have the format; its text is in the file
+    return {name: values[name] for name in ("parsed", "field_citations") if name in values}
+
+
+def run_summary(status: RunStatus, cost: CostReport) -> dict[str, Any]:
+    """Return what ``summary.json`` holds: the actor, the number of requests, and the costs."""
+    return {
+        "actor": status.actor,
+        "label": status.label,
+        "created": status.created,
+        "total": status.total,
+        **cost.to_dict(),
+    }
 
 
 def _name(answer: Answer) -> str:

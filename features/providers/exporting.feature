@@ -1,0 +1,119 @@
+Feature: Results as files, from Python
+
+  Scenario Outline: A folder gets one file a result when all requests have ended: <way>
+    Given an API whose model answers as it is told
+    And a command's folder
+    And a batch provider
+    When the prompts are asked as Flat into the folder "kept", by <way>
+      | prompt                                    |
+      | say: {"number": "12", "total": 3}         |
+      | say: not an invoice                       |
+      | [[sandbox:errored:invalid_request_error]] |
+    Then the folder "kept" has the files 000001.json, 000002.json, 000003.json, raw/results.jsonl, summary.json
+    And the file "kept/000001.json" of JSON has
+      | field  | value                         |
+      | id     | "1"                           |
+      | ok     | true                          |
+      | parsed | {"number": "12", "total": 3.0} |
+    And the file "kept/000002.json" of JSON has
+      | field  | value            |
+      | text   | "not an invoice" |
+      | parsed | nothing          |
+    And the file "kept/000003.json" of JSON has
+      | field      | value                   |
+      | error.type | "invalid_request_error" |
+    And the file "kept/summary.json" of JSON has
+      | field              | value |
+      | total              | 3     |
+      | requests.succeeded | 2     |
+    And nothing of the ledger is left to deliver
+
+    Examples:
+      | way              |
+      | submit and wait  |
+      | respond_all      |
+      | respond_all_sync |
+      | a `with` block   |
+
+  Scenario: Another process that waits for the run fills the folder
+    Given an API that takes 1 seconds for a batch
+    And a command's folder
+    And a batch provider
+    When 2 prompts are submitted for the folder "kept", and their process ends
+    Then the folder "kept" is empty
+    When a provider of another process waits for the run
+    Then the folder "kept" has the files 000001.json, 000002.json, raw/results.jsonl, summary.json
+    And nothing of the ledger is left to deliver
+
+  Scenario: A folder that cannot be made is refused before anything is stored
+    Given an API
+    And a command's file "taken"
+      """
+      a file where a folder should be
+      """
+    And a batch provider
+    When 2 prompts are submitted for the folder "taken"
+    Then the error is one of the system, about the folder
+    And there is no ledger yet
+    Given a live actor
+    When 2 prompts are asked for the folder "kept"
+    Then the error is a ActorConfigurationError that says
+      """
+      which keeps no runs; write `batch_processing: true` in its YAML to write a folder of results
+      """
+
+  Scenario: The fields of an answer that cites its documents have their citations
+    Given an API
+    And a command's folder
+    And a batch provider
+    When a cited text "Receipt 7" titled "R" is asked about as Receipt into the folder "kept"
+    Then the file "kept/000001.json" of JSON has
+      | field                                | value       |
+      | parsed.paid                          | true        |
+      | field_citations.number.0.text        | "Receipt 7" |
+      | field_citations.number.0.title       | "R"         |
+    And to_dict has the same, if it is parsed
+
+  Scenario: A command's folder has the values of what is JSON
+    Given an API whose model answers as it is told
+    And a command's file "asks.jsonl"
+      """
+      {"prompt": "say: [1, 2]"}
+      {"prompt": "say: 42"}
+      """
+    When a command runs: run --model claude-haiku-4-5 asks.jsonl --results-dir kept
+    Then the command line exits with 0
+    And the file "kept/000001.json" of JSON has
+      | field  | value  |
+      | parsed | [1, 2] |
+    And the file "kept/000002.json" of JSON has
+      | field  | value   |
+      | text   | "42"    |
+      | parsed | nothing |
+
+  Scenario: A run is exported as the command does it, and stays as it is
+    Given an API
+    And a command's folder
+    And a batch provider with {"max_requests": 2, "max_attempts": 1}
+    When a run of these prompts is submitted
+      | prompt                                    |
+      | one                                       |
+      | [[sandbox:errored:invalid_request_error]] |
+    And the run is waited for
+    And the run is exported to "answers.csv"
+    Then 2 results are exported
+    And the rows of "answers.csv" have
+      | id | ok    | says | error_type            |
+      | 1  | true  |      |                       |
+      | 2  | false |      | invalid_request_error |
+    When the run is exported to "answers.txt" as jsonl, asynchronously
+    Then 2 results are exported
+    And the file "answers.txt" is what the command exports
+
+  Scenario: The results so far can be exported
+    Given an API that takes 3600 seconds for a batch
+    And a command's folder
+    And a batch provider
+    When a run of 2 prompts is submitted
+    And the run is exported to "answers.jsonl"
+    Then 0 results are exported
