@@ -47,6 +47,7 @@ Feature: Results as files, from Python
 
   Scenario: A folder that cannot be made is refused before anything is stored
     Given an API
+    And a command's folder
     And a command's file "taken"
       """
       a file where a folder should be
@@ -76,6 +77,7 @@ Feature: Results as files, from Python
 
   Scenario: A command's folder has the values of what is JSON
     Given an API whose model answers as it is told
+    And a command's folder
     And a command's file "asks.jsonl"
       """
       {"prompt": "say: [1, 2]"}
