@@ -31,7 +31,7 @@ ask = "Extract invoice data"
 requests = [cb.ActorRequest(ask, documents=[path], key=path) for path in sys.argv[1:]]
 with cb.ClaudeBatchProvider() as provider:
     run = cb.Actor(extractor, provider).submit_sync(requests, output_format=Invoice)
-    if run.wait_sync().failed:
+    if run.wait_sync(progress=True).failed:
         run.retry_failed_sync()
     for result in run:
         if result.response is None:

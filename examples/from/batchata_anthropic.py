@@ -29,7 +29,8 @@ requests = [
     for text in TEXTS
 ]
 with cb.ClaudeBatchProvider() as provider:
-    for result in cb.Actor(analyst, provider).respond_all_sync(requests, output_format=Analysis):
+    actor = cb.Actor(analyst, provider)
+    for result in actor.respond_all_sync(requests, output_format=Analysis, progress=True):
         if result.response is None:
             print(f"{result.position} failed: {result.error}")
             continue

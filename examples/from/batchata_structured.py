@@ -33,14 +33,16 @@ requests = [
 ]
 with (
     cb.ClaudeBatchProvider() as provider,
-    cb.Actor(extractor, provider).run(requests, output_format=InvoiceAnalysis) as run,
+    cb.Actor(extractor, provider).run(
+        requests, output_format=InvoiceAnalysis, progress=True, results_dir="invoice_results"
+    ) as run,
 ):
     for result in run:
         if result.response is None:
             print(f"{result.key} failed: {result.error}")
             continue
         invoice = result.response.parsed_output
-        print(f"{result.key} ({run.progress().done:.0%} done, ${run.cost().total.cost_usd:.3f})")
+        print(f"{result.key}: {invoice.invoice_number} of {invoice.vendor}")
         for field, citations in result.response.field_citations.items():
             pages = ", ".join(citation.place for citation in citations)
             print(f"  {field}: {getattr(invoice, field)} ({pages})")

@@ -13,7 +13,7 @@ Feature: What older libraries do in their own examples takes no more lines here
 
     Examples: batchata
       | program                                                                       | count | line                              | batches | original |
-      | batchata_basic.py README.md CONTRIBUTING.md                                   | 2     | ^(README\|CONTRIBUTING).md Sandbox | 1       | 9        |
+      | batchata_basic.py README.md CONTRIBUTING.md                                   | 2     | (README\|CONTRIBUTING).md Sandbox | 1       | 9        |
       | batchata_anthropic.py                                                         | 3     | ^  Key points: Sandbox            | 1       | 41       |
       | batchata_structured.py examples/invoices/harbour.pdf examples/invoices/sails.pdf | 8   | ^  \w+: .* \(page 1\)$            | 1       | 41       |
       | batchata_files.py                                                             | 6     | ^  - INVOICE #INV-2024-00         | 3       | 79       |
@@ -27,6 +27,7 @@ Feature: What older libraries do in their own examples takes no more lines here
       | async_batch_llm_retry.py [[sandbox:errored:overloaded_error:once]]Ann | 1     | ^0: .*, attempt 2$      | 2       | 21       |
       | async_batch_llm_middleware.py Knot Sail                               | 4     | ^(Starting\|Success: S) | 1       | 21       |
       | async_batch_llm_rate_limit.py Knot Sail                               | 2     | ^[01] Sandbox           | 0       | 22       |
+      | async_batch_llm_progress.py Knot Sail                                 | 3     | ^[01] Sandbox\|100.0 % | 1       | 9        |
 
   Scenario: no example is left out
     Then the programs of examples/from are those that are run above

@@ -11,6 +11,7 @@ import shlex
 import subprocess
 import sys
 from collections import Counter
+from pathlib import Path
 
 from behave import given, then, when
 from behave.runner import Context
@@ -90,11 +91,12 @@ def refused_reader(context: Context) -> None:
     os.environ["ANTHROPIC_API_KEY"] = "sk-ant-invalid"
 
 
-def run_example(program: str) -> subprocess.CompletedProcess[str]:
-    name, *arguments = program.split()
+def run_example(program: str, folder: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    name, *words = program.split()
+    arguments = [str(ROOT / word) if (ROOT / word).exists() else word for word in words]
     return subprocess.run(
-        [sys.executable, f"examples/{name}", *arguments],
-        cwd=ROOT,
+        [sys.executable, str(ROOT / "examples" / name), *arguments],
+        cwd=folder,
         capture_output=True,
         text=True,
         timeout=60,
@@ -119,14 +121,15 @@ def run_example_twice(context: Context, program: str) -> None:
 def run_example_once(context: Context, program: str) -> None:
     if "INVOICES" in program:
         program = program.replace("INVOICES", " ".join(map(str, context.invoices)))
-    context.runs = [run_example(program)]
+    context.runs = [run_example(program, context.tmp)]
 
 
 @then('the README\'s reader has seen {count:d} lines like "{pattern}"')
 def seen_lines(context: Context, count: int, pattern: str) -> None:
     for done in context.runs:
         assert done.returncode == 0, done.stderr
-        assert len(re.findall(pattern, done.stdout, re.MULTILINE)) == count, done.stdout
+        printed = done.stdout + done.stderr
+        assert len(re.findall(pattern, printed, re.MULTILINE)) == count, printed
 
 
 @then("the example {program} has at most {count:d} lines of code")
