@@ -187,7 +187,9 @@ def _(context: Context) -> None:
     for number, actor in enumerate(context.actors):
         path = _folder(context) / f"{number}.yaml"
         path.write_text(actor.to_yaml(), encoding="utf-8")
-        assert ActorLoader.load_all(path) == [actor], path.read_text()
+        read = {each.name: each for each in ActorLoader.load_all(path)}
+        assert [*read] == [each.name for each in context.actors], path.read_text()
+        assert read[actor.name] == actor, path.read_text()
 
 
 @then("the actor error is at line {line:d}")
