@@ -80,6 +80,32 @@ Feature: A request and its actor become Messages params
     Then none of the actor's encoded params has "temperature" or "top_k"
     And the actor's log has 2 warnings, which name claude-opus-5-5 and the parameter
 
+  Scenario: A request overrides its actor's model, options and format
+    Then the actor's params for {"prompt": "Hello", "model": "anthropic/claude-opus-5-5", "options": {"temperature": null, "max_tokens": 9, "effort": "x"}} are
+      """
+      {"model": "claude-opus-5-5", "max_tokens": 9, "system": "You review.", "effort": "x",
+       "messages": [{"role": "user", "content": "Hello"}], "betas": ["b-2", "b-1"]}
+      """
+    And the actor's params for {"prompt": "Hello", "options": {"system": "Be brief."}, "response_format": {"type": "object", "properties": {}}} are
+      """
+      {"model": "claude-haiku-4-5", "max_tokens": 4096, "temperature": 0.2, "system": "Be brief.",
+       "output_config": {"format": {"type": "json_schema", "schema": {"type": "object", "properties": {}, "additionalProperties": false}}},
+       "messages": [{"role": "user", "content": "Hello"}], "betas": ["b-2", "b-1"]}
+      """
+
+  Scenario: A request's format joins the actor's output_config, and replaces its format
+    Given an actor made with {"model": "m", "options": {"output_config": {"effort": "low"}}, "response_format": {"type": "object", "properties": {"a": {"type": "string"}}}}
+    Then the actor's params for {"prompt": "Hello", "options": {"output_config": {"effort": "high"}}, "response_format": {"type": "object", "properties": {}}} are
+      """
+      {"model": "m", "max_tokens": 4096,
+       "output_config": {"effort": "high", "format": {"type": "json_schema", "schema": {"type": "object", "properties": {}, "additionalProperties": false}}},
+       "messages": [{"role": "user", "content": "Hello"}]}
+      """
+
+  Scenario: What is said of an actor's model holds for no other model
+    Given an actor made with {"model": "claude-3-haiku-20240307", "model_capabilities": {"structured_outputs": true}}
+    Then the actor's request {"prompt": "a", "model": "claude-3-5-haiku-20241022", "response_format": {"type": "object"}} is refused with "claude-3-5-haiku-20241022"
+
   Scenario Outline: a prompt is encoded to the same bytes as its params in full
     Given an actor made with <actor>
     Then each odd prompt of the actor has the bytes that its params have, with the defaults <defaults>
@@ -121,6 +147,14 @@ Feature: A request and its actor become Messages params
       | {"id": true, "prompt": "a"}                                                  | a key must be a non-empty text, not True                                  |
       | {"id": true, "promt": "a"}                                                   | unknown key `promt`                                                          |
       | {"id": "a", "key": "b", "prompt": "a"}                                       | `id` and `key` mean the same, but differ                                     |
+      | {"prompt": "a", "model": " "}                                                | `model` must be a non-empty text, not str (' ') |
+      | {"prompt": "a", "options": [1]}                                              | `options` must be a mapping, not list ('[1]') |
+      | {"prompt": "a", "options": {"maxtokens": 1}}                                 | did you mean `max_tokens`? |
+      | {"id": "k", "prompt": "a", "options": {"messages": []}}                      | request 'k': `messages` is set in a request |
+      | {"prompt": "a", "options": {"model": "m"}}                                   | write `model` beside `options` |
+      | {"prompt": "a", "response_format": {"a": 1}}                                 | output_format: is not a JSON schema |
+      | {"prompt": "a", "response_format": {"type": "text"}}                         | output_format: is not a JSON schema |
+      | {"params": {"messages": [{"role": "user", "content": "a"}]}, "model": "m"}   | in raw `params`, write them there |
       | 5                                                                            | a request must be a text, an ActorRequest or a mapping, not int                   |
 
   Scenario: text that is no Unicode is refused with its key

@@ -19,6 +19,17 @@ Feature: The API looks at one request of each shape before a run is sent
     Then it is refused before anything is sent, because of "tools.0.input_schema"
     And the refusal names "request 'bad'"
 
+  Scenario: A prompt with a model of its own is a shape of its own
+    Given an API
+    And a batch provider with {"preflight": true}
+    When a run is asked of these requests
+      | request                                                      |
+      | "one"                                                        |
+      | {"id": "bad", "prompt": "two", "model": "unknown-model-9"}   |
+      | "three"                                                      |
+    Then it is refused before anything is sent, because of "model: unknown-model-9"
+    And the refusal names "request 'bad'"
+
   Scenario Outline: <shapes> shapes are <shapes> calls, however many requests have them
     Given an API
     And a batch provider

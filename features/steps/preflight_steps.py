@@ -96,6 +96,11 @@ def _(context: Context) -> None:
     ask(context, [cb.ActorRequest(params=params, key=key) for key, params in rows])
 
 
+@when("a run is asked of these requests")
+def _(context: Context) -> None:
+    ask(context, [cb.ActorRequest.of(json.loads(row["request"])) for row in context.table])
+
+
 @when("a run of {count:d} requests of {shapes:d} shapes is asked")
 def _(context: Context, count: int, shapes: int) -> None:
     ask(context, shaped(count, shapes))

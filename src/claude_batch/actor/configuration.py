@@ -299,19 +299,7 @@ class ActorConfiguration(BaseModel):
     @field_validator("options")
     @classmethod
     def _check_options(cls, options: dict[str, Any]) -> dict[str, Any]:
-        for name in options:
-            if name == "messages":
-                raise ValueError("`messages` is set in a request, not in the actor's options")
-            if name == "model":
-                raise ValueError("write `model` beside `options`, not inside")
-            if (meant := close_word(name, MESSAGES_PARAMETERS, cutoff=0.85)) is not None:
-                raise ValueError(
-                    f"`{name}` is not a parameter of the Messages API; did you mean `{meant}`?"
-                )
-        betas = options.get("betas")
-        if betas is not None and not _is_list_of_text(betas):
-            raise ValueError("`betas` must be a list of names, for example [context-1m-2025-08-07]")
-        return options
+        return check_options(options)
 
     @field_validator("model_capabilities")
     @classmethod
@@ -334,9 +322,8 @@ class ActorConfiguration(BaseModel):
     @field_validator("response_format")
     @classmethod
     def _check_response_format(cls, value: dict[str, Any] | None) -> dict[str, Any] | None:
-        schema = _schema_of(value)
-        if schema is not None and (fault := schema_fault(schema)) is not None:
-            raise ValueError(f"the API does not accept this schema: {fault}")
+        if _schema_of(value) is not None:
+            checked_schema(value)
         return value
 
     @model_validator(mode="after")
@@ -384,11 +371,14 @@ class ActorConfiguration(BaseModel):
         The order is ``model``, ``model_id``, ``config.model``, ``config.actor``. Empty for an actor
         that is not an ``llm`` and names no model.
         """
-        model = self._find_model()
-        prefix, slash, rest = model.partition("/")
+        return self.model_named(self._find_model())
+
+    def model_named(self, model: str) -> str:
+        """Return a model as it is sent: without the name of this actor's provider before it."""
+        prefix, slash, rest = model.strip().partition("/")
         provider = self.resolved_provider
         own = CLAUDE_PROVIDERS if provider in CLAUDE_PROVIDERS else (provider,)
-        return rest if slash and prefix.strip().lower() in own else model
+        return rest if slash and prefix.strip().lower() in own else model.strip()
 
     @property
     def batch_mode(self) -> BatchProcessingMode | None:
@@ -471,6 +461,10 @@ class ActorConfiguration(BaseModel):
         own._output_required = True
         own._judge = judge
         return own
+
+    def in_batches(self) -> ActorConfiguration:
+        """Return the same actor with ``batch_processing``."""
+        return self.model_copy(update={"batch_processing": True})
 
     def require_answerable(self) -> None:
         """Raise `ActorConfigurationError` if no provider of claude-batch can answer it."""
@@ -591,6 +585,23 @@ class ActorConfiguration(BaseModel):
 # --- small things ---------------------------------------------------------------------------------
 
 
+def check_options(options: dict[str, Any]) -> dict[str, Any]:
+    """Return Messages parameters that an actor or a request may set. Raises ``ValueError``."""
+    for name in options:
+        if name == "messages":
+            raise ValueError("`messages` is set in a request, not in the actor's options")
+        if name == "model":
+            raise ValueError("write `model` beside `options`, not inside")
+        if (meant := close_word(name, MESSAGES_PARAMETERS, cutoff=0.85)) is not None:
+            raise ValueError(
+                f"`{name}` is not a parameter of the Messages API; did you mean `{meant}`?"
+            )
+    betas = options.get("betas")
+    if betas is not None and not _is_list_of_text(betas):
+        raise ValueError("`betas` must be a list of names, for example [context-1m-2025-08-07]")
+    return options
+
+
 def _raise_key_faults(data: Mapping[str, Any]) -> None:
     faults = [
         InitErrorDetails(
@@ -617,6 +628,19 @@ def _is_list_of_text(value: object) -> bool:
 _SCHEMA_WORDS = frozenset(
     ("type", "properties", "anyOf", "oneOf", "allOf", "$ref", "enum", "const")
 )
+
+
+def checked_schema(value: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return the JSON schema in a ``response_format``.
+
+    Raises ``ValueError`` if there is none, or if the API does not accept it.
+    """
+    schema = _schema_of(value)
+    if schema is None:
+        raise ValueError("is not a JSON schema; write the schema itself")
+    if (fault := schema_fault(schema)) is not None:
+        raise ValueError(f"the API does not accept this schema: {fault}")
+    return schema
 
 
 def _schema_of(value: Mapping[str, Any] | None) -> dict[str, Any] | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, cast
 
 from claude_batch.actor.request import ActorRequest
 from claude_batch.actor.response import ActorResponse
@@ -32,10 +32,10 @@ class Middleware:
     ) -> ActorRequest | Awaitable[ActorRequest]:
         """Return the request to encode in place of this one, or this one.
 
-        ``actor`` is the actor's name. The caller's key is kept, whatever is returned. The returned
-        request is part of the run's identity: middleware that adds the time of day makes each run a
-        new one. An exception fails this request with a `MiddlewareError`, and nothing is sent for
-        it.
+        ``actor`` is the actor's name. The caller's key is kept, whatever is returned; so is its
+        context, unless the returned request has another one. The returned request is part of the
+        run's identity: middleware that adds the time of day makes each run a new one. An exception
+        fails this request with a `MiddlewareError`, and nothing is sent for it.
         """
         return request
 
@@ -44,7 +44,8 @@ class Middleware:
     ) -> ActorResponse | Awaitable[ActorResponse]:
         """Return the response to pass on in place of this one, or this one.
 
-        ``key`` is the request's key, if it has one. The method is called each time an answer is
+        ``key`` is the request's key, if it has one; ``response.context`` is the request's context.
+        The method is called each time an answer is
         returned, because the ledger stores the API's original answer. An exception, or a timeout
         after the provider's ``middleware_timeout``, fails this request with a `MiddlewareError`.
         The answer stays in the ledger: the same call, or the run's results, return it again at no
@@ -95,11 +96,19 @@ class Step:
                 f"returned {type(changed).__name__} from {self.stage} instead of {wanted.__name__}"
             )
             passage.error = self._error(words, passage)
-        elif isinstance(changed, ActorRequest) and changed.key != passage.key:
-            # The caller finds its answer by the key.
-            passage.value = replace(changed, key=passage.key)
-        else:
+            return
+        context = passage.value.context
+        if isinstance(changed, ActorRequest):
+            if changed.key != passage.key:
+                # The caller finds its answer by the key.
+                changed = replace(changed, key=passage.key)
+            if changed.context is None and context is not None:
+                changed = replace(changed, context=context)
             passage.value = changed
+        else:
+            response = cast("ActorResponse", changed)
+            keeps = context is None or response.context is not None
+            passage.value = response if keeps else response.with_context(context)
 
     def fail(self, passage: Passage, error: Exception) -> None:
         """Record the exception that the method raised."""

@@ -9,11 +9,18 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cached_property
 from typing import Any, TypeAlias, cast
 
-from claude_batch.actor.configuration import MESSAGES_PARAMETERS, ActorConfiguration
+import msgspec
+
+from claude_batch.actor.configuration import (
+    MESSAGES_PARAMETERS,
+    ActorConfiguration,
+    check_options,
+    checked_schema,
+)
 from claude_batch.actor.documents import (
     DocumentLike,
     Placing,
@@ -22,11 +29,12 @@ from claude_batch.actor.documents import (
     inside,
     messages_with,
 )
-from claude_batch.actor.output import Labels
+from claude_batch.actor.output import Labels, OutputFormat, output_format_of
 from claude_batch.core.errors import InvalidRequestError
 from claude_batch.wire.encoding import EncodedRequest, PromptParams, encode_params
 from claude_batch.wire.limits import API_VERSION, SAMPLING_PARAMETERS, takes_sampling
 from claude_batch.wire.messages import cites
+from claude_batch.wire.schemas import close_objects
 
 _log = logging.getLogger(__name__)
 
@@ -61,6 +69,19 @@ class ActorRequest:
     """The request's documents: paths, bytes, URLs, ids of uploaded files, or `Document`."""
     citations: bool = False
     """Whether the answer cites the documents."""
+    model: str | None = None
+    """The model that answers this request, instead of the actor's."""
+    options: Mapping[str, Any] | None = None
+    """Messages parameters of this request, which take precedence over the actor's.
+
+    ``{"temperature": None}`` removes the actor's temperature."""
+    output_format: type[Any] | Mapping[str, Any] | None = None
+    """The format of this answer, instead of the actor's: a type, or a JSON schema."""
+    context: Any = field(default=None, compare=False)
+    """Any object. It is not sent; the result of the request carries it too.
+
+    The ledger stores a JSON value, so that other processes get it with the result. Any other object
+    stays in this process."""
 
     def __post_init__(self) -> None:
         if (
@@ -72,6 +93,9 @@ class ActorRequest:
             and not self.prompt.isspace()
             and self.documents == ()
             and self.citations is False
+            and self.model is None
+            and self.options is None
+            and self.output_format is None
         ):
             return  # by far the most frequent kind, and always valid
         given = (self.prompt is not None) + (self.messages is not None) + (self.params is not None)
@@ -99,6 +123,44 @@ class ActorRequest:
                 f"`params` must be a mapping, not {_kind(self.params)}", key=self.key
             )
         self._check_documents()
+        if self.differs:
+            self._check_overrides()
+
+    @property
+    def differs(self) -> bool:
+        """Return whether model, options or format differ from the actor's."""
+        return not (self.model is None and self.options is None and self.output_format is None)
+
+    @property
+    def own_prompt(self) -> str | None:
+        """Return the prompt if the rest of the params is the actor's, else None."""
+        return None if self.documents or self.differs else self.prompt
+
+    @property
+    def output(self) -> OutputFormat[Any] | None:
+        """Return the parser of ``output_format``; None without one, or for a JSON schema.
+
+        Raises `InvalidRequestError` for a type that the API does not support.
+        """
+        asked = self.output_format
+        return None if asked is None or isinstance(asked, Mapping) else output_format_of(asked)
+
+    def _check_overrides(self) -> None:
+        model, options = cast("object", self.model), cast("object", self.options)
+        if model is not None and not (isinstance(model, str) and model.strip()):
+            raise InvalidRequestError(
+                f"`model` must be a non-empty text, not {_kind(model)}", key=self.key
+            )
+        if options is not None and not isinstance(options, Mapping):
+            raise InvalidRequestError(
+                f"`options` must be a mapping, not {_kind(options)}", key=self.key
+            )
+        if self.params is not None and not (model is None and options is None):
+            raise InvalidRequestError(
+                "`model` and `options` can be used with `prompt` or `messages`; in raw `params`, "
+                "write them there",
+                key=self.key,
+            )
 
     def _check_documents(self) -> None:
         documents = documents_of(self.documents, self.key)
@@ -121,8 +183,9 @@ class ActorRequest:
         """Convert a prompt, a mapping (one line of an input file) or a request to a request.
 
         The mapping holds one of ``prompt``, ``messages`` and ``params``, and optionally ``id`` (or
-        ``key``), ``documents`` and ``citations``. ``key`` is used if the value has none. Raises
-        `InvalidRequestError`, also if two keys contradict each other.
+        ``key``), ``documents``, ``citations``, ``model``, ``options``, ``response_format`` and
+        ``context``. ``key`` is used if the value has none. Raises `InvalidRequestError`, also if
+        two keys contradict each other.
         """
         if isinstance(value, str):
             return cls(value, key=key)
@@ -155,7 +218,8 @@ class ActorRequest:
         if unknown := [name for name in fields if name not in _FIELDS]:
             raise InvalidRequestError(
                 f"unknown key `{unknown[0]}`; a request has `id` and one of `prompt`, "
-                "`messages` and `params`, and may have `documents` and `citations`",
+                "`messages` and `params`, and may have `documents`, `citations`, `model`, "
+                "`options`, `response_format` and `context`",
                 key=key if isinstance(key, str) else None,
             )
         return cls(
@@ -165,6 +229,10 @@ class ActorRequest:
             key=key,
             documents=fields.get("documents", ()),
             citations=fields.get("citations", False),
+            model=fields.get("model"),
+            options=fields.get("options"),
+            output_format=fields.get("response_format"),
+            context=fields.get("context"),
         )
 
 
@@ -174,7 +242,34 @@ RequestLike: TypeAlias = str | ActorRequest | Mapping[str, Any]
 Requests: TypeAlias = Iterable[str | ActorRequest] | AsyncIterable[str | ActorRequest]
 """Many requests, read as they are needed."""
 
-_FIELDS = frozenset(("prompt", "messages", "params", "id", "key", "documents", "citations"))
+_FIELDS = frozenset(
+    (
+        "prompt",
+        "messages",
+        "params",
+        "id",
+        "key",
+        "documents",
+        "citations",
+        "model",
+        "options",
+        "response_format",
+        "context",
+    )
+)
+
+
+def json_context(context: object) -> bytes | None:
+    """Return a context as JSON for the ledger; None if it is not a JSON value.
+
+    A value that would come back as another one (a tuple, a time, a mapping with numbers as keys) is
+    not a JSON value.
+    """
+    try:
+        encoded = msgspec.json.encode(context)
+        return encoded if msgspec.json.decode(encoded) == context else None
+    except (TypeError, ValueError, OverflowError, RecursionError):
+        return None
 
 
 def is_unicode(text: str) -> bool:
@@ -220,17 +315,29 @@ class RequestEncoder:
         default_options: Mapping[str, Any] | None = None,
         *,
         batch: bool = True,
+        own: ActorRequest | None = None,
     ) -> None:
         """``default_options`` are Messages parameters that fill what the actor does not set.
 
         A default option that the model does not support is dropped here, with one warning.
-        ``batch``: whether the rules that hold only in batches apply. Raises
-        `ActorConfigurationError` for an actor that cannot be used.
+        ``batch``: whether the rules that hold only in batches apply. ``own``: a request whose
+        model, options and format all requests of this encoder share. Raises
+        `ActorConfigurationError` for an actor that cannot be used, and `InvalidRequestError` for
+        an unusable ``own``.
         """
         configuration.require_answerable()
         self._batch = batch
+        self._configuration = configuration
+        self._default_options = default_options
+        self._derived: dict[object, RequestEncoder] = {}
         model = configuration.resolved_model
         parameters = configuration.parameters
+        capabilities = configuration.model_capabilities
+        if own is not None:
+            parameters = _with_own(configuration, parameters, own)
+            if own.model is not None and configuration.model_named(own.model) != model:
+                # What the actor says of its own model holds for no other.
+                model, capabilities = configuration.model_named(own.model), {}
         self._betas: tuple[str, ...] = tuple(parameters.pop("betas", None) or ())
         defaults = dict(default_options or {})
         if not self._betas:
@@ -261,9 +368,11 @@ class RequestEncoder:
         }
         # A format that was requested by name (`output_format`) applies to raw params too.
         self._format: object = (
-            parameters["output_config"]["format"] if configuration.output_required else None
+            parameters["output_config"]["format"]
+            if configuration.output_required or (own is not None and own.output_format is not None)
+            else None
         )
-        self._capabilities = configuration.model_capabilities
+        self._capabilities = capabilities
         self._documents = configuration.common_documents
         self._citations = configuration.citations
         # Most requests of a run differ only in their prompt, so only the prompt is encoded for
@@ -283,6 +392,10 @@ class RequestEncoder:
 
     def build(self, request: RequestLike) -> dict[str, Any]:
         """Return a request's Messages params, provider defaults included, not yet validated."""
+        if isinstance(request, Mapping):
+            request = ActorRequest.of(request)
+        if isinstance(request, ActorRequest) and request.differs:
+            return self._for(request).build(_without_own(request))
         params, defaults, betas, _ = self._parts(request)
         built = {**defaults, **params} if defaults else params
         return {**built, "betas": list(betas)} if betas else built
@@ -299,12 +412,15 @@ class RequestEncoder:
         if not isinstance(request, str | ActorRequest):
             request = ActorRequest.of(request)
         try:
-            prompt = None if isinstance(request, str) else request.prompt
-            if (
-                self._prompts is not None
-                and prompt is not None
-                and (isinstance(request, str) or not request.documents)
-            ):
+            if isinstance(request, str):
+                if (fault := _prompt_fault(request)) is not None:
+                    raise InvalidRequestError(fault)
+                prompt = request
+            elif request.differs:
+                return self._for(request).encode(_without_own(request), placing)
+            else:
+                prompt = None if request.documents else request.prompt
+            if self._prompts is not None and prompt is not None:
                 return self._prompts.encode(prompt)
             params, defaults, betas, shared = self._parts(request)
             if "output_config" in params and cites(params.get("messages")):
@@ -334,14 +450,28 @@ class RequestEncoder:
                 raise
             raise InvalidRequestError(str(error), key=key) from None
 
+    def _for(self, request: ActorRequest) -> RequestEncoder:
+        """Return the encoder of a request's own model, options and format."""
+        key = _own_key(request)
+        found = None if key is None else self._derived.get(key)
+        if found is None:
+            found = RequestEncoder(
+                self._configuration, self._default_options, batch=self._batch, own=request
+            )
+            if key is not None:
+                if len(self._derived) >= RequestEncoders.KEPT:
+                    self._derived.clear()
+                self._derived[key] = found
+        return found
+
     def _parts(
         self, request: RequestLike
     ) -> tuple[dict[str, Any], dict[str, Any] | None, tuple[str, ...], Shared | None]:
         # The same keys in the same order every time: equal requests have equal bytes, and the API
         # caches a prefix that all of them share.
         if isinstance(request, str):
-            if not request or request.isspace():
-                raise InvalidRequestError("the prompt is empty")
+            if (fault := _prompt_fault(request)) is not None:
+                raise InvalidRequestError(fault)
             if not self._documents:
                 return self._with_prompt(request), self._defaults, self._betas, None
         if not isinstance(request, ActorRequest):
@@ -423,6 +553,60 @@ class RequestEncoder:
 
     def _with_prompt(self, prompt: str) -> dict[str, Any]:
         return {**self._constant, "messages": [{"role": "user", "content": prompt}]}
+
+
+def _without_own(request: ActorRequest) -> ActorRequest:
+    return replace(request, model=None, options=None, output_format=None)
+
+
+def _own_key(request: ActorRequest) -> object | None:
+    """Return what requests with the same model, options and format share, or None."""
+    kind: object = request.output_format
+    schema: object = None
+    if isinstance(kind, Mapping):
+        kind, schema = None, request.output_format
+    try:
+        key = (
+            request.model,
+            msgspec.json.encode([request.options, schema], order="deterministic"),
+            kind,
+        )
+        hash(key)
+    except (TypeError, ValueError, OverflowError, RecursionError):
+        return None  # encoding reports what is not JSON
+    return key
+
+
+def _with_own(
+    configuration: ActorConfiguration, parameters: dict[str, Any], own: ActorRequest
+) -> dict[str, Any]:
+    """Return an actor's parameters with those of a request, which take precedence."""
+    try:
+        options = check_options(dict(own.options or {}))
+        output_config: dict[str, Any] = {
+            **(parameters.get("output_config") or {}),
+            **(options.get("output_config") or {}),
+        }
+        if own.output_format is not None:
+            if configuration.output_required:
+                raise ValueError(
+                    "the call and the request both have an `output_format`; keep one of them"
+                )
+            output_config["format"] = {"type": "json_schema", "schema": _schema_of(own)}
+    except ValueError as error:
+        raise InvalidRequestError(str(error), key=own.key) from None
+    merged: dict[str, Any] = {**parameters, **options, "output_config": output_config or None}
+    return {name: value for name, value in merged.items() if value is not None}
+
+
+def _schema_of(request: ActorRequest) -> dict[str, Any]:
+    """Return the schema of a request's own format, as it is sent. Raises ``ValueError``."""
+    if (output := request.output) is not None:
+        return close_objects(output.schema)
+    try:
+        return close_objects(checked_schema(cast("Mapping[str, Any]", request.output_format)))
+    except ValueError as error:
+        raise ValueError(f"output_format: {error}") from None
 
 
 class RequestEncoders:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import asdict, dataclass, replace
 from dataclasses import field as dataclass_field
 from datetime import UTC, datetime
 from decimal import Decimal
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Generic, Literal, cast
 
 import msgspec
@@ -19,6 +21,7 @@ from claude_batch.actor.output import (
     parse_json,
     texts_of,
 )
+from claude_batch.actor.request import json_context
 from claude_batch.core.citations import Citation
 from claude_batch.core.errors import (
     ActorError,
@@ -67,6 +70,7 @@ class ActorResponse(Generic[OutputT_co]):
         "_answered",
         "_attempt",
         "_batch_id",
+        "_context",
         "_cost",
         "_decoded",
         "_output",
@@ -87,6 +91,7 @@ class ActorResponse(Generic[OutputT_co]):
         output: OutputFormat[OutputT_co] | None = None,
         reused: bool = False,
         answered: float | None = None,
+        context: Any = None,
     ) -> None:
         """``raw`` is the JSON of the API's Message object; ``cost`` is nano-dollars.
 
@@ -101,6 +106,7 @@ class ActorResponse(Generic[OutputT_co]):
         self._output = output
         self._reused = reused
         self._answered = answered
+        self._context = context
         self._parsed: Any = _UNREAD
 
     @property
@@ -146,6 +152,11 @@ class ActorResponse(Generic[OutputT_co]):
     def answered(self) -> datetime | None:
         """When the answer's batch ended, or the live call was answered, in UTC."""
         return time_of(self._answered)
+
+    @property
+    def context(self) -> Any:
+        """`ActorRequest.context` of the request, or None."""
+        return self._context
 
     @property
     def id(self) -> str:
@@ -282,7 +293,14 @@ class ActorResponse(Generic[OutputT_co]):
             output=output,
             reused=self._reused,
             answered=self._answered,
+            context=self._context,
         )
+
+    def with_context(self, context: Any) -> ActorResponse[OutputT_co]:
+        """Return the same answer, with the context of its request."""
+        own = copy.copy(self)
+        own._context = context
+        return own
 
     @property
     def turns(self) -> int:
@@ -304,6 +322,7 @@ class ActorResponse(Generic[OutputT_co]):
             turns=turns,
             output=self._output,
             answered=self._answered,
+            context=self._context,
         )
 
     def validate(self) -> None:
@@ -365,7 +384,8 @@ class ActorResponse(Generic[OutputT_co]):
         return hash(self._value())
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _restore, (*self._value(), self._reused, self._answered, self._output)
+        kept = (self._reused, self._answered, self._output, self._context)
+        return _restore, (*self._value(), *kept)
 
     def __repr__(self) -> str:
         words = self._raw[:60].decode("utf-8", "replace")
@@ -381,6 +401,7 @@ def _restore(
     reused: bool,
     answered: float | None,
     output: OutputFormat[Any] | None,
+    context: Any,
 ) -> ActorResponse:
     return ActorResponse(
         raw,
@@ -391,7 +412,17 @@ def _restore(
         output=output,
         reused=reused,
         answered=answered,
+        context=context,
     )
+
+
+def read_as(response: ActorResponse, output: OutputFormat[Any] | None) -> ActorResponse:
+    """Return a response in a format. Raises `OutputValidationError` if it does not have it."""
+    if output is None:
+        return response
+    read = response.with_output(output)
+    read.validate()
+    return read
 
 
 @dataclass(frozen=True, slots=True)
@@ -412,6 +443,12 @@ class OutputJudge:
         return None
 
 
+@lru_cache(maxsize=128)
+def judge_of(output: OutputFormat[Any]) -> OutputJudge:
+    """Return the judge of a format, one object for each, because calls are grouped by it."""
+    return OutputJudge(output)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActorResult(Generic[OutputT_co]):
     """The outcome of one of many requests: exactly one of a response and an error."""
@@ -429,6 +466,8 @@ class ActorResult(Generic[OutputT_co]):
 
     None if the API has returned nothing for the request.
     """
+    context: Any = dataclass_field(default=None, compare=False)
+    """`ActorRequest.context` of the request, or None."""
 
     def __post_init__(self) -> None:
         if (self.response is None) == (self.error is None):
@@ -449,11 +488,19 @@ class ActorResult(Generic[OutputT_co]):
     def to_dict(self, *, parsed: bool = False) -> dict[str, Any]:
         """Return plain values, as in an output line; ``parsed`` as in `ActorResponse.to_dict`."""
         name = str(self.position + 1) if self.key is None else self.key
+        # As in the ledger, only a JSON value is written.
+        is_plain = self.context is not None and json_context(self.context) is not None
+        beside = {"context": self.context} if is_plain else {}
         if self.response is not None:
-            return {"id": name, "ok": True, **self.response.to_dict(parsed=parsed)}
+            return {"id": name, "ok": True, **self.response.to_dict(parsed=parsed), **beside}
         assert self.error is not None
         error = {"type": error_type(self.error), "message": str(self.error)}
-        return {"id": name, "ok": False, "error": error}
+        return {"id": name, "ok": False, "error": error, **beside}
+
+    def with_context(self, context: Any) -> ActorResult[OutputT_co]:
+        """Return the same result, and its response, with the context of the request."""
+        response = None if self.response is None else self.response.with_context(context)
+        return replace(self, response=response, context=context)
 
     def with_output(self, output: OutputFormat[OutputT]) -> ActorResult[OutputT]:
         """Return the same result with a parsed and validated answer; or with the parse error."""

@@ -19,6 +19,7 @@ from claude_batch.ledger.held_requests import is_held
 from claude_batch.ledger.schema import (
     batch_runs,
     batches,
+    contexts,
     conversations,
     digests,
     doubles,
@@ -222,7 +223,7 @@ def remove_some(tx: Connection, run_id: str, *, limit: int = 2000) -> Removed:
         return Removed(0, 0, False)
     size = _size(tx, chosen)
     # Row numbers are reused, so no row may remain under an old number.
-    of_requests = (results, former_members, params, digests, doubles, primers)
+    of_requests = (results, former_members, params, contexts, digests, doubles, primers)
     for table in (*of_requests, conversations, tool_calls):
         tx.execute(delete(table).where(table.c.request_seq.in_(chosen)))
     removed = tx.execute(delete(requests).where(requests.c.seq.in_(chosen))).rowcount

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, delete, func, insert, literal_column, null, select, update
+from sqlalchemy import Connection, and_, delete, func, insert, literal_column, null, select, update
 
 from claude_batch.core.ids import new_run_id
 from claude_batch.core.settings import BatchProcessingMode
@@ -14,6 +14,7 @@ from claude_batch.ledger import budgets
 from claude_batch.ledger.deliveries import remove_some
 from claude_batch.ledger.schema import (
     batches,
+    contexts,
     credentials,
     digests,
     doubles,
@@ -50,6 +51,7 @@ _INSERTS = {
 }
 """Insert statements, by whether requests have a prefix and a reservation."""
 _INSERT_PARAMS = insert(params)
+_INSERT_CONTEXTS = insert(contexts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -317,6 +319,27 @@ def set_trace(tx: Connection, seq: int, trace: str) -> None:
     tx.execute(update(requests).where(requests.c.seq == seq).values(trace=trace))
 
 
+def add_contexts(tx: Connection, new: Sequence[tuple[int, bytes]]) -> None:
+    """Store the contexts of requests: row number and JSON."""
+    insert_many(tx, _INSERT_CONTEXTS, new)
+
+
+def move_contexts(tx: Connection, source: str, target: str) -> None:
+    """Give the requests of a run the contexts of the same requests in another run."""
+    there = select(requests.c.seq).where(requests.c.run_id == target)
+    tx.execute(delete(contexts).where(contexts.c.request_seq.in_(there)))
+    twin = requests.alias()
+    tx.execute(
+        insert(contexts).from_select(
+            ["request_seq", "value"],
+            select(twin.c.seq, contexts.c.value)
+            .join(requests, requests.c.seq == contexts.c.request_seq)
+            .join(twin, and_(twin.c.run_id == target, twin.c.position == requests.c.position))
+            .where(requests.c.run_id == source),
+        )
+    )
+
+
 def run_by_digest(tx: Connection, digest: str) -> Any | None:
     """Return the newest fully stored run with that digest; None if there is none.
 
@@ -359,7 +382,7 @@ def drop_run(tx: Connection, run_id: str) -> None:
 
 def _forget(tx: Connection, mine: Any) -> None:
     """Remove the rows of requests that were never sent. Some may hold another request's answer."""
-    for table in (params, digests, doubles, primers, results):
+    for table in (params, contexts, digests, doubles, primers, results):
         tx.execute(delete(table).where(table.c.request_seq.in_(mine)))
 
 

@@ -22,6 +22,7 @@ from claude_batch.core.states import BatchState, RequestState
 from claude_batch.ledger.schema import (
     batch_runs,
     batches,
+    contexts,
     conversations,
     lanes,
     meta,
@@ -71,6 +72,8 @@ class Answer(NamedTuple):
     """
     kind: str | None = None
     """For a canceled request: the kind of its run, ``run`` or ``calls``."""
+    context: bytes | None = None
+    """What the caller gave beside the request, as JSON; None if nothing is stored."""
 
 
 WAITING = (RequestState.QUEUED, RequestState.HELD)
@@ -158,23 +161,50 @@ def _answer(row: Sequence[Any]) -> Answer:
     return Answer(seq, run_id, position, key, _STATES[state], *rest)
 
 
+_MANY = 500
+"""Values in one IN list."""
+
+
+def _with_contexts(tx: Connection, answers: list[Answer]) -> list[Answer]:
+    """Return the answers with their stored contexts; of a ledger without any, the same list."""
+    if not answers or tx.scalar(_ANY_CONTEXT) is None:
+        return answers
+    found: dict[int, bytes] = {}
+    for begin in range(0, len(answers), _MANY):
+        seqs = [answer.seq for answer in answers[begin : begin + _MANY]]
+        rows = tx.execute(select(contexts).where(contexts.c.request_seq.in_(seqs)))
+        found.update((row.request_seq, row.value) for row in rows)
+    return [
+        answer._replace(context=found[answer.seq]) if answer.seq in found else answer
+        for answer in answers
+    ]
+
+
+_ANY_CONTEXT = select(contexts.c.request_seq).limit(1)
 _BY_POSITION = (
     _answers()
     .where(requests.c.run_id == bindparam("run"), requests.c.position > bindparam("after"))
     .order_by(requests.c.position)
 )
+_OF_STATE = _BY_POSITION.where(requests.c.state == bindparam("state"))
 
 
 def answers_by_position(
-    ledger: Ledger, run_id: str, *, start: int = 0, page_bytes: int = 1 << 20
+    ledger: Ledger,
+    run_id: str,
+    *,
+    start: int = 0,
+    state: RequestState | None = None,
+    page_bytes: int = 1 << 20,
 ) -> Iterator[Answer]:
-    """Return a run's requests from a position on, in order, whatever their state."""
+    """Return a run's requests from a position on, in order, whatever their state, or of one."""
     after = start - 1
+    query, values = (_BY_POSITION, {}) if state is None else (_OF_STATE, {"state": state.value})
     while True:
         page: list[Answer] = []
         size = 0
         with ledger.read() as tx:
-            rows = plain_rows(tx, _BY_POSITION, {"run": run_id, "after": after})
+            rows = plain_rows(tx, query, {"run": run_id, "after": after, **values})
             for row in rows:
                 answer = _answer(row)
                 page.append(answer)
@@ -182,6 +212,7 @@ def answers_by_position(
                 if size >= page_bytes:
                     break
             rows.close()
+            page = _with_contexts(tx, page)
         if not page:
             return
         yield from page
@@ -200,7 +231,7 @@ def waiting_by_position(tx: Connection, run_id: str, *, start: int, limit: int) 
         .order_by(requests.c.position)
         .limit(limit)
     )
-    return [_answer(row) for row in rows]
+    return _with_contexts(tx, [_answer(row) for row in rows])
 
 
 def answers_since(
@@ -225,12 +256,13 @@ def answers_since(
         .order_by(requests.c.finished, requests.c.seq)
         .limit(limit)
     )
-    return [_answer(row) for row in rows]
+    return _with_contexts(tx, [_answer(row) for row in rows])
 
 
 def answer_of(tx: Connection, seq: int) -> Answer:
     """Return one request by its row number."""
-    return _answer(tx.execute(_answers().where(requests.c.seq == seq)).one())
+    answer = _answer(tx.execute(_answers().where(requests.c.seq == seq)).one())
+    return _with_contexts(tx, [answer])[0]
 
 
 def find_run(tx: Connection, run_id: str) -> Record | None:

@@ -213,6 +213,14 @@ params: Table = Table(
     Column("body", LargeBinary, nullable=False),
 )
 
+contexts: Table = Table(
+    "contexts",
+    metadata,
+    Column("request_seq", _Serial, primary_key=True, autoincrement=False),
+    Column("value", LargeBinary, nullable=False),  # as JSON
+)
+"""What callers gave beside their requests, to get it back with the results. Never sent."""
+
 conversations: Table = Table(
     "conversations",
     metadata,

@@ -176,6 +176,11 @@ class Waiting:
 
 _log = logging.getLogger(__name__)
 
+RUNS_KEPT = 1000
+"""Groups of calls whose run is remembered; calls may each have a deadline of their own.
+
+The next call of a forgotten group begins another run."""
+
 SHARED_DEADLINE = 0.05
 """Fraction of a call's deadline during which later calls join its run."""
 
@@ -205,6 +210,15 @@ class Call:
     """Whether it is sent even if its caller leaves first."""
     acknowledges: bool = False
     """Whether its caller itself acknowledges the answer."""
+    context: bytes | None = None
+    """What the caller gave beside the request, as JSON."""
+    alone: object = None
+    """Set if the call has a run of its own, because its budget is for it alone."""
+
+    @property
+    def group(self) -> _Group:
+        """What the calls of one run share."""
+        return (self.workspace.workspace_id, self.actor, self.mode, self.talk, self.alone)
 
     @property
     def stays(self) -> bool:
@@ -224,8 +238,10 @@ class _CallsRun:
     """Calls that begin later go into another run, because this run has a deadline."""
 
 
-_Group = tuple[int, str, BatchProcessingMode, Talk | None]
-"""Workspace, actor, mode and conversation settings, which the calls of one run share."""
+_Group = tuple[int, str, BatchProcessingMode, Talk | None, object]
+"""Workspace, actor, mode and conversation settings, which the calls of one run share.
+
+The last value is `Call.alone`."""
 
 
 def _asked(call: Call) -> bytes:
@@ -356,8 +372,7 @@ class CallStore:
                     # Keys are looked up one by one, so that two calls of one flush can share one.
                     self._store_keyed(tx, call, flush)
                     continue
-                group = (call.workspace.workspace_id, call.actor, call.mode, call.talk)
-                fresh.setdefault(group, []).append(call)
+                fresh.setdefault(call.group, []).append(call)
             orphans = self._orphans(tx, [call for members in fresh.values() for call in members])
             for group, members in fresh.items():
                 new = self._take_over(tx, group, members, orphans, flush)
@@ -374,8 +389,12 @@ class CallStore:
             )
             _log.warning("%s (%s)", again, tally(flush.failures), extra={"for_people": True})
         for group, run_id in flush.runs.items():
+            if group[4] is not None:
+                continue  # no other call joins it
             known = self._runs.get(group)
             if known is None or known.run_id != run_id:
+                if len(self._runs) >= RUNS_KEPT:
+                    del self._runs[next(iter(self._runs))]
                 known = self._runs[group] = _CallsRun(run_id, until=_until(group[2]))
             known.next_position = max(known.next_position, flush.positions[run_id])
         for call, outcome in flush.done:
@@ -430,8 +449,7 @@ class CallStore:
         assert call.key is not None
         known = single_calls.find_call(tx, call.actor, call.key)
         if known is None:
-            group = (call.workspace.workspace_id, call.actor, call.mode, call.talk)
-            for pair in self._store_group(tx, group, [call], flush):
+            for pair in self._store_group(tx, call.group, [call], flush):
                 single_calls.remember_call(tx, call.actor, call.key, pair[1].seq)
                 flush.waiting.append(pair)
             return
@@ -471,7 +489,7 @@ class CallStore:
 
         Raises `LedgerError`.
         """
-        group, flush = (workspace_id, actor, mode, talk), _Flush()
+        group, flush = (workspace_id, actor, mode, talk, None), _Flush()
         if group not in self._runs:
             with self._ledger.write() as tx:
                 run_id = self._run(tx, group, time.time(), flush)
@@ -495,7 +513,7 @@ class CallStore:
         run_id = flush.runs.get(group)
         if run_id is not None:
             return run_id
-        workspace_id, actor, mode, talk = group
+        workspace_id, actor, mode, talk, _ = group
         known = self._runs.get(group)
         if known is not None and begun <= known.until:
             if mode.deadline is not None:
@@ -592,6 +610,12 @@ class CallStore:
         ]
         if keyless:
             single_calls.add_calls(tx, keyless)
+        if kept := [
+            (first + index, call.context)
+            for index, call in enumerate(calls)
+            if call.context is not None
+        ]:
+            enqueue.add_contexts(tx, kept)
         for index, call in enumerate(calls):
             if call.trace is not None:
                 # A separate write, so that the many calls without a trace cost nothing.

@@ -75,6 +75,13 @@ _engines: dict[str, Engine] = {}
 _engines_lock = threading.Lock()
 
 
+def closed_words(location: str) -> str:
+    """Describe that the provider of a ledger is closed, and how to open another one."""
+    return (
+        f"the provider is closed; create a new one with cb.ClaudeBatchProvider(ledger={location!r})"
+    )
+
+
 class Engine:
     """The driver of one ledger, created by `Engine.acquire` and returned by `release`."""
 
@@ -344,12 +351,15 @@ class Engine:
         trace: str | None = None,
         keep: bool = False,
         acknowledges: bool = False,
+        context: bytes | None = None,
+        alone: bool = False,
     ) -> None:
         """Store a single request, and set ``future`` to its answer. Never blocks.
 
         If the caller cancels the future, a request that is not sent yet is withdrawn, unless it has
         a key or ``keep`` is set. With ``acknowledges``, the caller reports by `acknowledge` whether
-        it received the answer.
+        it received the answer. ``context`` is stored beside the request, as JSON. With ``alone``,
+        the call has a run of its own, so that the budget of ``mode`` is for it alone.
         """
         call = Call(
             door,
@@ -363,6 +373,8 @@ class Engine:
             trace,
             keep,
             acknowledges,
+            context,
+            object() if alone else None,
         )
         with self._loop.gate:
             if not self._loop.closed:
@@ -372,7 +384,7 @@ class Engine:
                     self._flush_planned = True
                     self._loop.soon(self._flush)
                 return
-        settle(future, EngineStoppedError("the provider is closed; create a new one"))
+        settle(future, EngineStoppedError(closed_words(self.ledger.location)))
 
     def acknowledge(self, seq: int, *, taken: bool) -> None:
         """Record whether an answer reached its caller; if it did not, it becomes an orphan."""

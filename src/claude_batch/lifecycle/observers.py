@@ -148,7 +148,8 @@ class _Outlet:
                 if self._closing:
                     return None
                 self._ready.wait()
-            return self._queue.popleft()
+            # After closing, an observer that was too slow gets no more of what waits for it.
+            return None if self._left_behind else self._queue.popleft()
 
     def _hand_over_any(self, event: Event | Source) -> None:
         if isinstance(event, Event):

@@ -14,14 +14,15 @@ from collections.abc import (
     Iterable,
     Iterator,
 )
-from typing import TYPE_CHECKING, Any, TypeAlias, cast, overload
+from typing import TYPE_CHECKING, Any, TypeAlias, Unpack, cast, overload
 
 from claude_batch.actor.configuration import ActorConfiguration
 from claude_batch.actor.loader import ActorLoader
 from claude_batch.actor.output import OutputFormat, output_format_of
 from claude_batch.actor.request import ActorRequest, Requests, check_requests
-from claude_batch.actor.response import ActorResponse, ActorResult, OutputJudge, OutputT
+from claude_batch.actor.response import ActorResponse, ActorResult, OutputT, judge_of, read_as
 from claude_batch.core.errors import ActorConfigurationError
+from claude_batch.providers.keywords import RunKeywords
 from claude_batch.providers.protocol import Provider
 from claude_batch.providers.registry import ProviderRegistry, default_registry
 from claude_batch.providers.sync_bridge import Closing
@@ -103,16 +104,47 @@ class Actor(Closing):
         self._shapes: dict[object, ActorConfiguration] = {}
         self._registry: ProviderRegistry | None = None
         """Registry that lent the provider; None if the actor must not close it."""
+        self._settings: dict[str, Any] = {}
+        """Settings with which the provider was lent."""
+        self._other: Actor | None = None
+        """The same actor in a ledger, once a call needs it."""
+        self._opening: str = ""
+        """The call that opens the actor, for errors; without its last parenthesis."""
+        self._closed = False
         self._closing = threading.Lock()
+
+    @classmethod
+    def of_registry(
+        cls,
+        configuration: ActorConfiguration,
+        registry: ProviderRegistry,
+        opening: str = "cb.Actor.of_registry(configuration, registry",
+        /,
+        **settings: Any,
+    ) -> Actor:
+        """Bind a configuration to the provider that a registry finds for it, with these settings.
+
+        Closing the actor closes the provider, unless other actors use it too. ``opening`` is the
+        call that errors name, without its last parenthesis. Raises `ActorConfigurationError` and
+        `ProviderNotFoundError`.
+        """
+        actor = cls(configuration, registry.lend(configuration, **settings))
+        actor._registry, actor._settings, actor._opening = registry, settings, opening
+        return actor
 
     def close(self) -> None:
         """Close the provider if `load_actor` created it and no other actor uses it.
 
-        Batches continue at the API, and the next process collects them. A provider that was passed
-        to ``Actor`` stays open; its owner closes it.
+        Batches continue at the API, and the next process collects them. The actor cannot be used
+        any more. A provider that was passed to ``Actor`` stays open, and the actor with it; the
+        provider's owner closes it.
         """
         with self._closing:
             registry, self._registry = self._registry, None
+            other, self._other = self._other, None
+            self._closed = self._closed or registry is not None
+        if other is not None:
+            other.close()
         if registry is not None and registry.give_back(self._provider):
             self._provider.close()
 
@@ -133,7 +165,12 @@ class Actor(Closing):
 
     @overload
     async def respond(
-        self, request: str | ActorRequest, *, key: str | None = None, keep: bool = False
+        self,
+        request: str | ActorRequest,
+        *,
+        key: str | None = None,
+        keep: bool = False,
+        **settings: Unpack[RunKeywords],
     ) -> ActorResponse: ...
     @overload
     async def respond(
@@ -143,6 +180,7 @@ class Actor(Closing):
         key: str | None = None,
         keep: bool = False,
         output_format: type[OutputT],
+        **settings: Unpack[RunKeywords],
     ) -> ActorResponse[OutputT]: ...
     async def respond(
         self,
@@ -151,6 +189,7 @@ class Actor(Closing):
         key: str | None = None,
         keep: bool = False,
         output_format: type[Any] | None = None,
+        **settings: Unpack[RunKeywords],
     ) -> ActorResponse[Any]:
         """Send one request and return its response.
 
@@ -163,14 +202,26 @@ class Actor(Closing):
         constrains the answer to its JSON schema, and `ActorResponse.parsed_output` is the object.
         Raises `InvalidRequestError` before sending if the API does not support the schema, and
         `OutputValidationError` if the answer does not match it.
+
+        ``settings`` are those of a run (``mode``, ``deadline``, ``budget_usd``, …), for this call
+        alone. They take precedence over the actor's and the provider's. The call of an actor
+        without ``batch_processing`` then goes through the ledger, live unless ``mode`` says
+        otherwise.
         """
-        actor, output = self._shaped(output_format)
-        response = await self._provider.respond(actor, request, key=key, **_kept(keep))
-        return _read(response, output)
+        asked, given = self._decided(settings)
+        actor, output = asked._shaped(output_format)
+        call = {**_kept(keep), **given}
+        response = await asked._provider.respond(actor, request, key=key, **call)
+        return read_as(response, output)
 
     @overload
     def respond_sync(
-        self, request: str | ActorRequest, *, key: str | None = None, keep: bool = False
+        self,
+        request: str | ActorRequest,
+        *,
+        key: str | None = None,
+        keep: bool = False,
+        **settings: Unpack[RunKeywords],
     ) -> ActorResponse: ...
     @overload
     def respond_sync(
@@ -180,6 +231,7 @@ class Actor(Closing):
         key: str | None = None,
         keep: bool = False,
         output_format: type[OutputT],
+        **settings: Unpack[RunKeywords],
     ) -> ActorResponse[OutputT]: ...
     def respond_sync(
         self,
@@ -188,11 +240,14 @@ class Actor(Closing):
         key: str | None = None,
         keep: bool = False,
         output_format: type[Any] | None = None,
+        **settings: Unpack[RunKeywords],
     ) -> ActorResponse[Any]:
         """Run `respond` synchronously, with or without a running event loop."""
-        actor, output = self._shaped(output_format)
-        response = self._provider.respond_sync(actor, request, key=key, **_kept(keep))
-        return _read(response, output)
+        asked, given = self._decided(settings)
+        actor, output = asked._shaped(output_format)
+        call = {**_kept(keep), **given}
+        response = asked._provider.respond_sync(actor, request, key=key, **call)
+        return read_as(response, output)
 
     @overload
     def respond_all(
@@ -203,6 +258,7 @@ class Actor(Closing):
         new: bool = False,
         progress: ProgressLike = None,
         results_dir: StrPath | None = None,
+        **settings: Unpack[RunKeywords],
     ) -> AsyncIterator[ActorResult]: ...
     @overload
     def respond_all(
@@ -214,6 +270,7 @@ class Actor(Closing):
         output_format: type[OutputT],
         progress: ProgressLike = None,
         results_dir: StrPath | None = None,
+        **settings: Unpack[RunKeywords],
     ) -> AsyncIterator[ActorResult[OutputT]]: ...
     def respond_all(
         self,
@@ -224,6 +281,7 @@ class Actor(Closing):
         output_format: type[Any] | None = None,
         progress: ProgressLike = None,
         results_dir: StrPath | None = None,
+        **settings: Unpack[RunKeywords],
     ) -> AsyncIterator[ActorResult[Any]]:
         """Send many requests and yield every result, failures included.
 
@@ -234,11 +292,14 @@ class Actor(Closing):
         transient reason are retried. `run` returns the run itself. ``output_format`` works as in
         `respond`; an answer that does not match it is a failed result. ``progress`` works as in
         `Run.wait`, whenever a result is asked for. ``results_dir`` works as in `submit`.
+        ``settings`` are as in `respond`, for this run alone; a run that is continued keeps its own,
+        except the budget.
         """
         check_requests(requests)
-        actor, output = self._shaped(output_format)
-        more = self._more(new, output, progress, results_dir)
-        respond_all = cast("Callable[..., AsyncIterator[ActorResult]]", self._provider.respond_all)
+        asked, given = self._decided(settings)
+        actor, output = asked._shaped(output_format)
+        more = {**given, **asked._more(new, output, progress, results_dir)}
+        respond_all = cast("Callable[..., AsyncIterator[ActorResult]]", asked._provider.respond_all)
         results = respond_all(actor, requests, ordered=ordered, **more)
         if "prepare" in more:
             return results  # the run itself parses and reports
@@ -259,6 +320,7 @@ class Actor(Closing):
         new: bool = False,
         progress: ProgressLike = None,
         results_dir: StrPath | None = None,
+        **settings: Unpack[RunKeywords],
     ) -> Iterator[ActorResult]: ...
     @overload
     def respond_all_sync(
@@ -270,6 +332,7 @@ class Actor(Closing):
         output_format: type[OutputT],
         progress: ProgressLike = None,
         results_dir: StrPath | None = None,
+        **settings: Unpack[RunKeywords],
     ) -> Iterator[ActorResult[OutputT]]: ...
     def respond_all_sync(
         self,
@@ -280,12 +343,14 @@ class Actor(Closing):
         output_format: type[Any] | None = None,
         progress: ProgressLike = None,
         results_dir: StrPath | None = None,
+        **settings: Unpack[RunKeywords],
     ) -> Iterator[ActorResult[Any]]:
         """Run `respond_all` synchronously, with or without a running event loop."""
         check_requests(requests)
-        actor, output = self._shaped(output_format)
-        more = self._more(new, output, progress, results_dir)
-        respond_all = cast("Callable[..., Iterator[ActorResult]]", self._provider.respond_all_sync)
+        asked, given = self._decided(settings)
+        actor, output = asked._shaped(output_format)
+        more = {**given, **asked._more(new, output, progress, results_dir)}
+        respond_all = cast("Callable[..., Iterator[ActorResult]]", asked._provider.respond_all_sync)
         results = respond_all(actor, requests, ordered=ordered, **more)
         if "prepare" in more:
             return results  # the run itself parses and reports
@@ -306,6 +371,7 @@ class Actor(Closing):
         new: bool = False,
         output_format: type[Any] | None = None,
         results_dir: StrPath | None = None,
+        **settings: Unpack[RunKeywords],
     ) -> Run:
         """Store a run and send it; the process may end as soon as this returns.
 
@@ -314,14 +380,16 @@ class Actor(Closing):
         (expired, canceled, overload, …) are retried, and a log record reports this.
         ``output_format`` works as in `respond`: the run's `results` parse the answers with it, and
         another process passes it to them again. ``results_dir`` is a folder for one file per
-        result, which `Run.wait` and `Run.results` write when all requests have ended. Raises
-        `ActorConfigurationError` if the provider does not support batches, and ``OSError`` if the
-        folder cannot be written; nothing is stored then.
+        result, which `Run.wait` and `Run.results` write when all requests have ended.
+        ``settings`` work as in `respond_all`. Raises `ActorConfigurationError` if the provider does
+        not support batches, and ``OSError`` if the folder cannot be written; nothing is stored
+        then.
         """
-        submit = cast("Callable[..., Awaitable[Run]]", self._batched("submit", requests))
-        actor, output = self._shaped(output_format)
+        asked, given = self._decided(settings, run=True)
+        submit = cast("Callable[..., Awaitable[Run]]", asked._batched("submit", requests))
+        actor, output = asked._shaped(output_format)
         prepare = _preparing(output, None, results_dir)
-        run = await submit(actor, requests, label=label, new=new)
+        run = await submit(actor, requests, label=label, new=new, **given)
         await asyncio.to_thread(prepare, run)
         return run
 
@@ -333,12 +401,14 @@ class Actor(Closing):
         new: bool = False,
         output_format: type[Any] | None = None,
         results_dir: StrPath | None = None,
+        **settings: Unpack[RunKeywords],
     ) -> Run:
         """Run `submit` synchronously, with or without a running event loop."""
-        submit = cast("Callable[..., Run]", self._batched("submit_sync", requests))
-        actor, output = self._shaped(output_format)
+        asked, given = self._decided(settings, run=True)
+        submit = cast("Callable[..., Run]", asked._batched("submit_sync", requests))
+        actor, output = asked._shaped(output_format)
         prepare = _preparing(output, None, results_dir)
-        run = submit(actor, requests, label=label, new=new)
+        run = submit(actor, requests, label=label, new=new, **given)
         prepare(run)
         return run
 
@@ -352,15 +422,17 @@ class Actor(Closing):
         ordered: bool = True,
         progress: ProgressLike = None,
         results_dir: StrPath | None = None,
+        **settings: Unpack[RunKeywords],
     ) -> RunContext:
         """`submit` as a block: ``async with actor.run(requests) as run:``, or ``with``.
 
         The block receives the `Run`: its id, `progress`, `results`, `wait`, `retry_failed` and
         `cancel`. Iterating over it yields its results, in input order unless ``ordered`` is False.
         ``progress`` works as in `Run.wait`, while the run is waited for or its results are read.
-        Leaving the block never cancels the run. Entering it raises what `submit` raises.
+        ``settings`` work as in `respond_all`. Leaving the block never cancels the run. Entering it
+        raises what `submit` raises.
         """
-        self._batched("submit", requests)
+        self._decided(settings, run=True)[0]._batched("submit", requests)
         _check(progress)
         plain = cast(
             "Iterable[str | ActorRequest]", requests
@@ -371,14 +443,15 @@ class Actor(Closing):
             return run
 
         async def submit() -> Run:
-            run = self.submit(
+            run = await self.submit(
                 requests,
                 label=label,
                 new=new,
                 output_format=output_format,
                 results_dir=results_dir,
+                **settings,
             )
-            return prepared(await run)
+            return prepared(run)
 
         def submit_sync() -> Run:
             run = self.submit_sync(
@@ -387,10 +460,48 @@ class Actor(Closing):
                 new=new,
                 output_format=output_format,
                 results_dir=results_dir,
+                **settings,
             )
             return prepared(run)
 
         return RunContext(submit, submit_sync)
+
+    def _decided(self, settings: RunKeywords, *, run: bool = False) -> tuple[Actor, dict[str, Any]]:
+        """Return the actor that answers under a call's own settings, and those to pass on.
+
+        A provider without a ledger has no settings of calls, so the same actor is then answered
+        through the ledger. ``run``: the call stores a run.
+        """
+        self._check_open()
+        given = {name: value for name, value in settings.items() if value is not None}
+        if not given or self._provider.capabilities.durable:
+            return self, given
+        if given == {"mode": "live"} and not run:
+            return self, {}
+        other = self._in_ledger(next(iter(given)))
+        return other, {"mode": "live", **given}
+
+    def _check_open(self) -> None:
+        if self._closed:
+            ledger = getattr(self._provider, "ledger", None)
+            named = "" if ledger is None else f", ledger={ledger!r}"
+            raise ActorConfigurationError(
+                f"actor {self.name} is closed; open it again with {self._opening}{named})"
+            )
+
+    def _in_ledger(self, setting: str) -> Actor:
+        """Return the same actor, answered by a provider with a ledger."""
+        with self._closing:
+            if self._other is None:
+                if self._registry is None:
+                    raise ActorConfigurationError(
+                        f"actor {self.name} is answered by {self._provider.name!r}, which has no "
+                        f"ledger, so a call cannot set `{setting}`. Load the actor with "
+                        "cb.load_actor, or bind it to a ClaudeBatchProvider"
+                    )
+                batched = self._configuration.in_batches()
+                self._other = Actor.of_registry(batched, self._registry, **self._settings)
+            return self._other
 
     async def estimate(
         self,
@@ -424,6 +535,7 @@ class Actor(Closing):
 
     def _estimation(self, requests: object, output_format: type[Any] | None) -> Estimation:
         check_requests(requests)
+        self._check_open()
         found: Any = getattr(self._provider, "estimation", None)
         if found is None:
             raise ActorConfigurationError(
@@ -461,7 +573,7 @@ class Actor(Closing):
         # Reuse the same object, because what its requests share is encoded once per object.
         shaped = self._shapes.get(output.kind)
         if shaped is None:
-            shaped = self._configuration.with_response_schema(output.schema, OutputJudge(output))
+            shaped = self._configuration.with_response_schema(output.schema, judge_of(output))
             if len(self._shapes) < _SHAPES_KEPT:
                 shaped = self._shapes.setdefault(output.kind, shaped)
         return shaped, output
@@ -518,17 +630,9 @@ def _preparing(
     return prepare
 
 
-def _kept(keep: bool) -> dict[str, bool]:
+def _kept(keep: bool) -> dict[str, Any]:
     # A third-party provider may not accept `keep`, so the default is not passed.
     return {"keep": True} if keep else {}
-
-
-def _read(response: ActorResponse, output: OutputFormat[Any] | None) -> ActorResponse:
-    if output is None:
-        return response
-    read = response.with_output(output)
-    read.validate()
-    return read
 
 
 async def _read_all(
@@ -565,6 +669,6 @@ def load_actor(
     if functions := tuple(tools):
         configuration = configuration.with_tools(functions)
     _ = configuration.toolset  # before a provider is lent
-    actor = Actor(configuration, found.lend(configuration, **settings))
-    actor._registry = found  # pyright: ignore[reportPrivateUsage]
-    return actor
+    named = "" if name is None else f", name={name!r}"
+    opening = f"cb.load_actor({os.fspath(path)!r}{named}"
+    return Actor.of_registry(configuration, found, opening, **settings)

@@ -15,15 +15,20 @@ from collections.abc import (
     Mapping,
 )
 from concurrent.futures import Future, InvalidStateError
-from decimal import Decimal
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack
 
 from claude_batch.actor.configuration import ActorConfiguration
 from claude_batch.actor.middleware import TIMEOUT, Middlewares
-from claude_batch.actor.request import ActorRequest, RequestEncoders, check_requests
-from claude_batch.actor.response import ActorResponse, ActorResult
-from claude_batch.core.errors import ActorError, InvalidRequestError, MiddlewareError
+from claude_batch.actor.request import (
+    ActorRequest,
+    RequestEncoders,
+    check_requests,
+    json_context,
+)
+from claude_batch.actor.response import ActorResponse, ActorResult, judge_of, read_as
+from claude_batch.core.errors import ActorError, InvalidRequestError
 from claude_batch.core.events import ObserverLike
 from claude_batch.core.settings import (
     BatchProcessingMode,
@@ -34,7 +39,6 @@ from claude_batch.core.settings import (
 )
 from claude_batch.ledger.held_requests import index_answers
 from claude_batch.ledger.queries import Answer
-from claude_batch.ledger.retries import Rerun
 from claude_batch.lifecycle.doors import Door
 from claude_batch.lifecycle.engine import Engine
 from claude_batch.lifecycle.event_loop_thread import wait_for
@@ -45,12 +49,18 @@ from claude_batch.money.prices import prices_of
 from claude_batch.providers.document_upload import CallDocuments, Uploads
 from claude_batch.providers.entrance import Entered, Entrance, Opened, find_credentials
 from claude_batch.providers.estimation import Estimation, stored_estimate
-from claude_batch.providers.keywords import SettingKeywords, ledger_keywords, mode_keywords
+from claude_batch.providers.keywords import (
+    RunKeywords,
+    SettingKeywords,
+    ledger_keywords,
+    mode_keywords,
+)
 from claude_batch.providers.mapping import response_of
 from claude_batch.providers.middleware_runner import (
     REQUESTS_AT_ONCE,
     MiddlewareRunner,
     Prepared,
+    Refusal,
     wait_on_a_loop,
 )
 from claude_batch.providers.preflight import preflight_of
@@ -160,6 +170,7 @@ class ClaudeBatchProvider(Opened):
         *,
         key: str | None = None,
         keep: bool = False,
+        **settings: Unpack[RunKeywords],
     ) -> ActorResponse:
         """Send one request. Concurrent calls of any task, thread and loop share batches.
 
@@ -171,23 +182,28 @@ class ClaudeBatchProvider(Opened):
         own errors, `BatchTimeoutError` after ``max_wait``, `AccountHaltedError` at once when
         sending halts (the request stays queued), and `MiddlewareError`. ``key`` joins an earlier
         call of the same actor; a call that failed for a transient reason is retried.
+
+        ``settings`` are for this call alone, and take precedence over all others. A call that joins
+        an earlier request does not change it. With ``budget_usd``, the call raises
+        `BudgetExceededError` before it is stored if it can cost more.
         """
         asked = ActorRequest.of(request, key=key)
         runner = self.middleware_runner
         if runner is not None:
             asked = await runner.before(actor.name, asked)
-        future = self._ask(actor, asked, keep)
+        future = self._ask(actor, asked, keep, settings)
         try:
             answer = await asyncio.wrap_future(future)
         except GeneratorExit:
             # The coroutine was closed, which asyncio does not report to the future.
             future.cancel()
             raise
-        response = self._response(answer)
+        response = self._response(answer, asked)
         if runner is None:
-            return response
+            return read_as(response, asked.output)
         with self._acknowledged(answer):
-            return await runner.after(actor.name, answer.key, response, _kept(answer))
+            response = await runner.after(actor.name, answer.key, response, _kept(answer))
+        return read_as(response, asked.output)
 
     def respond_sync(
         self,
@@ -196,22 +212,26 @@ class ClaudeBatchProvider(Opened):
         *,
         key: str | None = None,
         keep: bool = False,
+        **settings: Unpack[RunKeywords],
     ) -> ActorResponse:
         """Run `respond` synchronously, with or without a running event loop; Ctrl-C cancels it."""
         asked = ActorRequest.of(request, key=key)
         runner = self.middleware_runner
         if runner is not None:
             asked = wait_on_a_loop(runner.before(actor.name, asked))
-        answer = wait_for(self._ask(actor, asked, keep))
-        response = self._response(answer)
+        answer = wait_for(self._ask(actor, asked, keep, settings))
+        response = self._response(answer, asked)
         if runner is None:
-            return response
+            return read_as(response, asked.output)
         with self._acknowledged(answer):
-            return wait_on_a_loop(runner.after(actor.name, answer.key, response, _kept(answer)))
+            after = runner.after(actor.name, answer.key, response, _kept(answer))
+            response = wait_on_a_loop(after)
+        return read_as(response, asked.output)
 
-    def _response(self, answer: Answer) -> ActorResponse:
+    def _response(self, answer: Answer, asked: ActorRequest) -> ActorResponse:
         try:
-            return response_of(answer)
+            response = response_of(answer)
+            return response if asked.context is None else response.with_context(asked.context)
         except ActorError:
             if self.middleware_runner is not None:
                 self._acknowledge(answer, taken=True)
@@ -234,13 +254,33 @@ class ClaudeBatchProvider(Opened):
         if (entered := self._entrance.entered) is not None:
             entered.engine.acknowledge(answer.seq, taken=taken)
 
-    def _ask(self, actor: ActorConfiguration, asked: ActorRequest, keep: bool) -> Future[Answer]:
-        encoder, mode, talk = self._encoders.of(actor), self._mode(actor), _talk_of(actor)
+    def _ask(
+        self, actor: ActorConfiguration, asked: ActorRequest, keep: bool, settings: RunKeywords
+    ) -> Future[Answer]:
+        encoder, mode, talk = self._encoders.of(actor), self._mode(actor, settings), _talk_of(actor)
+        if (output := asked.output) is not None:
+            talk = replace(talk, judge=judge_of(output))
+        alone = settings.get("budget_usd") is not None
+
+        def call(encoded: EncodedRequest | Callable[[Engine, Door], EncodedRequest]) -> Any:
+            return self._call(
+                encoded,
+                actor.name,
+                asked.key,
+                mode,
+                talk,
+                keep,
+                context=None if asked.context is None else json_context(asked.context),
+                alone=alone,
+            )
+
         if not (self._drive and encoder.has_documents(asked)):
-            encoded = encoder.encode(asked)
-            return self._call(encoded, actor.name, asked.key, mode, talk, keep)
+            return call(encoder.encode(asked))
 
         def placed(engine: Engine, door: Door) -> EncodedRequest:
+            if alone:
+                # No other call of its run could use an uploaded document again.
+                return encoder.encode(asked)
             return self._documents.encode(
                 engine,
                 door,
@@ -250,7 +290,7 @@ class ClaudeBatchProvider(Opened):
                 talk=talk,
             )
 
-        return self._call(placed, actor.name, asked.key, mode, talk, keep)
+        return call(placed)
 
     def call(
         self,
@@ -281,6 +321,8 @@ class ClaudeBatchProvider(Opened):
         talk: Talk | None,
         keep: bool,
         acknowledges: bool | None = None,
+        context: bytes | None = None,
+        alone: bool = False,
     ) -> Future[Answer]:
         """Queue a call; with middleware, the caller acknowledges the answer itself."""
         future: Future[Answer] = Future()
@@ -301,6 +343,8 @@ class ClaudeBatchProvider(Opened):
                 trace=trace,
                 keep=keep,
                 acknowledges=acknowledges,
+                context=context,
+                alone=alone,
             )
 
         def prepare(engine: Engine, door: Door) -> EncodedRequest:
@@ -327,10 +371,15 @@ class ClaudeBatchProvider(Opened):
         return future
 
     def _mode(
-        self, actor: ActorConfiguration, budget_usd: Decimal | str | float | None = None
+        self, actor: ActorConfiguration, settings: RunKeywords | None = None
     ) -> BatchProcessingMode:
-        asked = {} if budget_usd is None else {"budget_usd": budget_usd}
-        return resolve_mode(actor.batch_processing or True, {**self.overrides, **asked})
+        return resolve_mode(actor.batch_processing or True, self._overrides(settings))
+
+    def _overrides(self, settings: RunKeywords | None) -> dict[str, Any]:
+        """Return the keywords of the provider, with those of a call before them."""
+        if not settings:
+            return self.overrides
+        return {**self.overrides, **mode_keywords(settings, RunKeywords)}
 
     # Runs ------------------------------------------------------------------------------------
 
@@ -342,16 +391,18 @@ class ClaudeBatchProvider(Opened):
         ordered: bool = True,
         new: bool = False,
         prepare: Callable[[Run], None] | None = None,
+        **settings: Unpack[RunKeywords],
     ) -> AsyncIterator[ActorResult]:
         """Send many requests as one run and yield every result, failures included.
 
         The same requests continue the earlier run, unless ``new`` is set: its answers are returned
         again, and requests that failed for a transient reason are retried. A request whose
         middleware fails is a failed result and not part of the run. Without requests there are no
-        results. ``prepare`` receives the stored run, before its results are read.
+        results. ``prepare`` receives the stored run, before its results are read. ``settings`` are
+        for this run alone; a run that is continued keeps its own, except the budget.
         """
         refused: list[ActorResult] = []
-        run = await self._store(actor, requests, self._mode(actor), new=new, refused=refused)
+        run = await self._store(actor, requests, settings, new=new, refused=refused)
         if run is not None and prepare is not None:
             await asyncio.to_thread(prepare, run)
         results = None if run is None else run.results(ordered=ordered)
@@ -366,10 +417,11 @@ class ClaudeBatchProvider(Opened):
         ordered: bool = True,
         new: bool = False,
         prepare: Callable[[Run], None] | None = None,
+        **settings: Unpack[RunKeywords],
     ) -> Iterator[ActorResult]:
         """Run `respond_all` synchronously, with or without a running event loop."""
         refused: list[ActorResult] = []
-        run = self._store_sync(actor, requests, self._mode(actor), new=new, refused=refused)
+        run = self._store_sync(actor, requests, settings, new=new, refused=refused)
         if run is not None and prepare is not None:
             prepare(run)
         results = iter(()) if run is None else run.results_sync(ordered=ordered)
@@ -383,7 +435,7 @@ class ClaudeBatchProvider(Opened):
         label: str | None = None,
         new: bool = False,
         output: str | None = None,
-        budget_usd: Decimal | str | float | None = None,
+        **settings: Unpack[RunKeywords],
     ) -> Run:
         """Store a run and send it; return once the API has accepted every batch its queue admits.
 
@@ -391,11 +443,11 @@ class ClaudeBatchProvider(Opened):
         find the earlier run, unless ``new`` is set. If that run has ended, its requests that failed
         for a transient reason (expired, canceled, overload, …) are retried. Raises
         `InvalidRequestError` or `MiddlewareError` for the first request that cannot be sent, with
-        nothing sent, and `AccountHaltedError`. ``budget_usd`` limits the run's cost in dollars.
-        Requests that do not fit are held, and this call does not wait for them.
+        nothing sent, and `AccountHaltedError`. ``settings`` are for this run alone; a run that is
+        continued keeps its own, except the budget. With ``budget_usd``, requests that do not fit
+        are held, and this call does not wait for them.
         """
-        mode = self._mode(actor, budget_usd)
-        run = await self._store(actor, requests, mode, label=label, new=new, output=output)
+        run = await self._store(actor, requests, settings, label=label, new=new, output=output)
         assert run is not None
         await run.wait_until_sent()
         return run
@@ -408,11 +460,10 @@ class ClaudeBatchProvider(Opened):
         label: str | None = None,
         new: bool = False,
         output: str | None = None,
-        budget_usd: Decimal | str | float | None = None,
+        **settings: Unpack[RunKeywords],
     ) -> Run:
         """Run `submit` synchronously, with or without a running event loop."""
-        mode = self._mode(actor, budget_usd)
-        run = self._store_sync(actor, requests, mode, label=label, new=new, output=output)
+        run = self._store_sync(actor, requests, settings, label=label, new=new, output=output)
         assert run is not None
         run.wait_until_sent_sync()
         return run
@@ -429,7 +480,7 @@ class ClaudeBatchProvider(Opened):
         on_stored: Callable[[int], None] | None = None,
         spare_single: bool = False,
         on_estimate: Callable[[Estimate], None] | None = None,
-        budget_usd: Decimal | str | float | None = None,
+        **settings: Unpack[RunKeywords],
     ) -> Run:
         """Store a run without waiting for its submission; the ledger's driver sends it.
 
@@ -437,13 +488,13 @@ class ClaudeBatchProvider(Opened):
         without it, the first such request raises and nothing is stored. ``on_stored`` is called
         repeatedly with the number of requests stored so far. ``spare_single``: a fault in one
         request's own messages does not fail the run. ``on_estimate`` receives the estimated cost of
-        a new run before anything is sent; if it raises, nothing is stored. ``budget_usd`` limits
-        the cost in dollars.
+        a new run before anything is sent; if it raises, nothing is stored. ``settings`` are as in
+        `submit`.
         """
         run = self._store_sync(
             actor,
             requests,
-            self._mode(actor, budget_usd),
+            settings,
             label=label,
             new=new,
             output=output,
@@ -498,7 +549,7 @@ class ClaudeBatchProvider(Opened):
         self,
         actor: ActorConfiguration,
         requests: _Requests,
-        mode: BatchProcessingMode,
+        settings: RunKeywords,
         label: str | None = None,
         new: bool = False,
         output: str | None = None,
@@ -506,14 +557,16 @@ class ClaudeBatchProvider(Opened):
     ) -> Run | None:
         check_requests(requests)
         engine, _ = await asyncio.wrap_future(self._entrance.opening())
+        overrides = self._overrides(settings)
+        mode = resolve_mode(actor.batch_processing or True, overrides)
         writer = await asyncio.to_thread(self._writer, actor, mode, label, output, refused=refused)
 
         runner = self.middleware_runner
 
-        async def add(request: ActorRequest) -> None:
+        async def add(request: str | ActorRequest) -> None:
             # Encoded on this thread, the iterator's own; other threads read files and store
             # requests.
-            if actor.documents or request.documents:
+            if actor.documents or (isinstance(request, ActorRequest) and request.documents):
                 await asyncio.wrap_future(engine.read(lambda: writer.add(request)))
             else:
                 writer.add(request)
@@ -527,14 +580,14 @@ class ClaudeBatchProvider(Opened):
             some = waiting.copy()
             waiting.clear()
             for prepared in await runner.before_all(actor.name, some):
-                if isinstance(prepared, MiddlewareError):
+                if isinstance(prepared, Refusal):
                     writer.refuse(prepared)
                 else:
                     await add(_valid(prepared))
 
         async def take(given: str | ActorRequest) -> None:
             if runner is None:
-                await add(ActorRequest.of(given))
+                await add(given if isinstance(given, str) else ActorRequest.of(given))
                 return
             waiting.append(given)
             if len(waiting) >= REQUESTS_AT_ONCE:
@@ -557,13 +610,15 @@ class ClaudeBatchProvider(Opened):
             return None
         # Not on this thread, because the call runs the observers' code.
         await asyncio.wrap_future(engine.read(lambda: writer.report(engine)))
-        return await asyncio.wrap_future(engine.read(lambda: self._stored(writer, run_id)))
+        return await asyncio.wrap_future(
+            engine.read(lambda: self._stored(writer, run_id, overrides))
+        )
 
     def _store_sync(
         self,
         actor: ActorConfiguration,
         requests: Iterable[str | ActorRequest],
-        mode: BatchProcessingMode,
+        settings: RunKeywords,
         *,
         label: str | None = None,
         new: bool = False,
@@ -575,13 +630,15 @@ class ClaudeBatchProvider(Opened):
         refused: list[ActorResult] | None = None,
     ) -> Run | None:
         check_requests(requests)
+        overrides = self._overrides(settings)
+        mode = resolve_mode(actor.batch_processing or True, overrides)
         writer = self._writer(
             actor, mode, label, output, on_stored, refused, spare_single=spare_single
         )
         try:
             for prepared in self._prepared(actor, requests):
                 try:
-                    if isinstance(prepared, MiddlewareError):
+                    if isinstance(prepared, Refusal):
                         writer.refuse(prepared)
                     else:
                         writer.add(_valid(prepared))
@@ -600,14 +657,24 @@ class ClaudeBatchProvider(Opened):
         if run_id is None:
             return None
         writer.report(self._engine)
-        return self._stored(writer, run_id)
+        return self._stored(writer, run_id, overrides)
 
-    def _stored(self, writer: RunWriter, run_id: str) -> Run:
-        return self._run(run_id, stamp=writer.stamp, rerun=writer.rerun)
+    def _stored(self, writer: RunWriter, run_id: str, overrides: Mapping[str, Any]) -> Run:
+        return Run(
+            self._entrance,
+            run_id,
+            provider=self,
+            drive=self._drive,
+            overrides=overrides,
+            middleware_runner=self.middleware_runner,
+            stamp=writer.stamp,
+            rerun=writer.rerun,
+            beside=writer.beside,
+        )
 
     def _prepared(
         self, actor: ActorConfiguration, requests: Iterable[str | ActorRequest]
-    ) -> Iterator[Prepared]:
+    ) -> Iterator[str | Prepared]:
         """Yield requests as the middleware returns them, or the error of each that fails."""
         runner = self.middleware_runner
         if runner is not None:
@@ -615,7 +682,7 @@ class ClaudeBatchProvider(Opened):
             return
         for given in requests:
             try:
-                prepared: Prepared = ActorRequest.of(given)
+                prepared = given if isinstance(given, str) else ActorRequest.of(given)
             except InvalidRequestError as error:
                 prepared = error
             yield prepared
@@ -633,9 +700,6 @@ class ClaudeBatchProvider(Opened):
 
     def open_run(self, run_id: str) -> Run:
         """Return a run of this ledger by its id. Raises `RunNotFoundError`."""
-        return self._run(run_id)
-
-    def _run(self, run_id: str, *, stamp: int = 0, rerun: Rerun | None = None) -> Run:
         return Run(
             self._entrance,
             run_id,
@@ -643,8 +707,6 @@ class ClaudeBatchProvider(Opened):
             drive=self._drive,
             overrides=self.overrides,
             middleware_runner=self.middleware_runner,
-            stamp=stamp,
-            rerun=rerun,
         )
 
     def create_chat_model(
@@ -673,7 +735,7 @@ def _kept(answer: Answer) -> str:
     return f"the answer was billed and is kept in the ledger: {again}, at no cost"
 
 
-def _valid(prepared: ActorRequest | InvalidRequestError) -> ActorRequest:
+def _valid(prepared: str | ActorRequest | InvalidRequestError) -> str | ActorRequest:
     if isinstance(prepared, InvalidRequestError):
         raise prepared
     return prepared

@@ -26,7 +26,7 @@ from claude_batch.ledger.deliveries import Outstanding
 from claude_batch.ledger.queries import Answer
 from claude_batch.lifecycle.doors import Door
 from claude_batch.lifecycle.driver import Contact
-from claude_batch.lifecycle.engine import Engine
+from claude_batch.lifecycle.engine import Engine, closed_words
 from claude_batch.providers.sync_bridge import Closing
 from claude_batch.wire.batches_client import ApiError, Unreachable
 
@@ -187,7 +187,7 @@ class Entrance:
         drive: bool,
         observers: Sequence[ObserverLike] = (),
     ) -> None:
-        self._location = location
+        self.location: str = location
         self.settings: LedgerSettings = settings
         self._credentials = credentials
         self._drive = drive
@@ -221,9 +221,9 @@ class Entrance:
     def _acquire(self) -> Engine:
         if self._engine is None:
             if self.closed:
-                raise ActorConfigurationError("the provider is closed; create a new one")
+                raise ActorConfigurationError(closed_words(self.location))
             finder = ToolFinder(imports=self.settings.allow_tools_from_ledger)
-            engine = Engine.acquire(self._location, self.settings, finder)
+            engine = Engine.acquire(self.location, self.settings, finder)
             engine.observers.attach(self._observers)
             self._engine = engine
         return self._engine

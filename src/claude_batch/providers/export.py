@@ -143,6 +143,7 @@ class _Success(msgspec.Struct, gc=False):
     via: str
     cost_usd: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     reused: bool | msgspec.UnsetType = msgspec.UNSET
+    context: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
 
 class _Error(msgspec.Struct, gc=False):
@@ -160,6 +161,7 @@ class _Failure(msgspec.Struct, gc=False):
     text: str | msgspec.UnsetType = msgspec.UNSET
     stop_reason: str | msgspec.UnsetType | None = msgspec.UNSET
     cost_usd: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    context: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
 
 _encode = msgspec.json.Encoder().encode
@@ -168,6 +170,7 @@ _encode = msgspec.json.Encoder().encode
 def output_line(answer: Answer) -> bytes:
     """Return one line of OUT without its end: the API's content and usage, byte for byte."""
     identifier = answer.key if answer.key is not None else str(answer.position + 1)
+    context = msgspec.UNSET if answer.context is None else msgspec.Raw(answer.context)
     if answer.state is RequestState.SUCCEEDED and answer.raw is not None:
         message = output_of_line(answer.raw)
         return _encode(
@@ -184,6 +187,7 @@ def output_line(answer: Answer) -> bytes:
                 answer.via,
                 msgspec.UNSET if answer.cost is None else msgspec.Raw(cost_usd(answer.cost)),
                 bool(answer.reused) or msgspec.UNSET,
+                context,
             )
         )
     error = result_of(answer).error
@@ -194,6 +198,7 @@ def output_line(answer: Answer) -> bytes:
         line.text, line.stop_reason = error.text, error.stop_reason
         if answer.cost is not None:
             line.cost_usd = msgspec.Raw(cost_usd(answer.cost))
+    line.context = context
     return _encode(line)
 
 

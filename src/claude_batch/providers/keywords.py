@@ -27,11 +27,12 @@ class LiveKeywords(TypedDict, total=False):
     validation_attempts: int | None
 
 
-class SettingKeywords(LiveKeywords, total=False):
-    """Settings of a run and of a ledger; `claude_batch.core.settings` explains each of them.
+class RunKeywords(LiveKeywords, total=False):
+    """Settings of a run, which a single call may have too; each call can decide for itself.
 
-    None means that the environment, the actor or the default decides. A test compares names and
-    types with the settings table.
+    `claude_batch.core.settings` explains each of them. None means that the provider's keywords, the
+    environment, the actor or the default decides. A test compares names and types with the settings
+    table.
     """
 
     linger: _Duration | None
@@ -56,6 +57,11 @@ class SettingKeywords(LiveKeywords, total=False):
     prime: bool | None
     reuse: bool | None
     dedupe: bool | None
+
+
+class SettingKeywords(RunKeywords, total=False):
+    """Settings of a run and of a ledger."""
+
     settling: _Duration | None
     arm_window: _Duration | None
     lookback: _Duration | None

@@ -37,7 +37,7 @@ from claude_batch.actor.request import (
     Requests,
     check_requests,
 )
-from claude_batch.actor.response import ActorResponse, ActorResult
+from claude_batch.actor.response import ActorResponse, ActorResult, judge_of, read_as
 from claude_batch.core.errors import (
     AccountHaltedError,
     ActorConfigurationError,
@@ -88,12 +88,13 @@ async def converse_live(
     params: bytes,
     ask: Callable[[bytes], Awaitable[ActorResponse]],
     mode: BatchProcessingMode,
+    judge: Callable[[bytes], str | None] | None = None,
 ) -> ActorResponse:
     """Send a request, and continue while the answers ask for another turn.
 
     Returns the last answer, with the costs of all turns.
 
-    Raises an `AnswerError` for an unusable answer, and what ``ask`` and the actor's judge raise.
+    Raises an `AnswerError` for an unusable answer, and what ``ask`` and ``judge`` raise.
     """
     toolset = actor.toolset
     tools: Tools = {} if toolset is None else toolset.tools
@@ -110,7 +111,7 @@ async def converse_live(
             case ToolCalls():
                 reply = list(await asyncio.gather(*(_run(tools, use) for use in step.uses)))
             case Check():
-                reply = step.problem(actor.judge)
+                reply = step.problem(judge)
             case End(RequestState.SUCCEEDED):
                 return response
             case End(state, stopped, note):
@@ -403,7 +404,9 @@ class ClaudeProvider(Closing):
         try:
             with self._lock:
                 if self._closed:
-                    raise ActorConfigurationError("the provider is closed; create a new one")
+                    raise ActorConfigurationError(
+                        "the provider is closed; create a new one with cb.ClaudeProvider()"
+                    )
                 if self._thread is None or not self._thread.alive:
                     # Not alive: a fork left the thread and the sockets with the parent process.
                     self._thread, self._live = EventLoopThread("claude-live", closed=_CLOSED), None
@@ -417,10 +420,11 @@ class ClaudeProvider(Closing):
     ) -> ActorResponse:
         """Send through the middleware, which is called in the current context."""
         if not self.middleware:
-            return await ask(actor, asked)
+            return read_as(await ask(actor, asked), asked.output)
         asked = await self._runner.before(actor.name, asked)
         answer = await ask(actor, asked)
-        return await self._runner.after(actor.name, asked.key, answer, LOST_WITH_IT)
+        answer = await self._runner.after(actor.name, asked.key, answer, LOST_WITH_IT)
+        return read_as(answer, asked.output)
 
     async def _ask_elsewhere(self, actor: ActorConfiguration, asked: ActorRequest) -> ActorResponse:
         """Make a call on the provider's own loop, from another loop."""
@@ -444,7 +448,10 @@ class ClaudeProvider(Closing):
         async def ask(body: bytes) -> ActorResponse:
             return await self._call(model, most, body, encoded.headers, mode.live_retry)
 
-        return await converse_live(actor, encoded.params, ask, mode)
+        output = asked.output
+        judge = actor.judge if output is None else judge_of(output)
+        answer = await converse_live(actor, encoded.params, ask, mode, judge)
+        return answer if asked.context is None else answer.with_context(asked.context)
 
     async def _call(
         self,
@@ -621,9 +628,10 @@ class _Many:
 
     async def _result(self, request: RequestLike, position: int, ask: Ask) -> ActorResult:
         key = request.key if isinstance(request, ActorRequest) else None
+        context = None
         try:
             asked = ActorRequest.of(request)
-            key = asked.key
+            key, context = asked.key, asked.context
             if self._halt is not None:
                 raise self._halt
             response = await self._provider._through(  # pyright: ignore[reportPrivateUsage]
@@ -634,8 +642,8 @@ class _Many:
                 self._halt = error
             elif isinstance(error, InvalidRequestError) and key is None:
                 key = error.key
-            return ActorResult(key=key, position=position, error=error)
-        return ActorResult(key=key, position=position, response=response)
+            return ActorResult(key=key, position=position, error=error, context=context)
+        return ActorResult(key=key, position=position, response=response, context=context)
 
 
 async def _as_async(requests: Requests) -> AsyncGenerator[RequestLike, None]:

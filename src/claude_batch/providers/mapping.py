@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from claude_batch.actor.response import ActorResponse, ActorResult, time_of
 from claude_batch.core.errors import (
     ActorError,
@@ -92,7 +94,13 @@ def result_of(answer: Answer) -> ActorResult:
         error=None if is_response else outcome,
         reused=bool(answer.reused),
         answered=time_of(answer.answered),
+        context=context_of(answer),
     )
+
+
+def context_of(answer: Answer) -> Any:
+    """Return the context that the ledger has for a request, or None."""
+    return None if answer.context is None else msgspec.json.decode(answer.context)
 
 
 def response_of(answer: Answer) -> ActorResponse:
@@ -115,6 +123,7 @@ def _response(answer: Answer, raw: bytes) -> ActorResponse:
         turns=answer.turns,
         reused=bool(answer.reused),
         answered=answer.answered,
+        context=context_of(answer),
     )
 
 

@@ -21,7 +21,7 @@ from concurrent.futures import Future
 from contextvars import ContextVar, copy_context
 from dataclasses import replace
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from claude_batch.actor.middleware import Middlewares, Passage, Step
 from claude_batch.actor.request import ActorRequest, RequestLike
@@ -190,8 +190,17 @@ os.register_at_fork(after_in_child=POOL.forget)
 
 # Middleware runner --------------------------------------------------------------------------------
 
-Prepared = ActorRequest | InvalidRequestError | MiddlewareError
-"""A request to encode, or the error that prevents it."""
+
+class Refusal(NamedTuple):
+    """A request at which middleware failed."""
+
+    error: MiddlewareError
+    context: Any
+    """The request's context."""
+
+
+Prepared = ActorRequest | InvalidRequestError | Refusal
+"""A request to encode, or what prevents it."""
 
 NOTHING_SENT = "nothing was sent for it"
 LOST_WITH_IT = "the answer was billed and is lost, because a live answer is in no ledger"
@@ -300,7 +309,7 @@ def _passed(result: ActorResult, passage: Passage) -> ActorResult:
 
 def _prepared(passage: Passage) -> Prepared:
     if passage.error is not None:
-        return passage.error
+        return Refusal(passage.error, passage.value.context)
     assert isinstance(passage.value, ActorRequest)
     return passage.value
 

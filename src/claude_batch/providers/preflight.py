@@ -14,7 +14,6 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
-from claude_batch.actor.request import ActorRequest
 from claude_batch.core.errors import PreflightError, request_name
 from claude_batch.core.settings import BatchProcessingMode
 from claude_batch.ledger.reservations import TokenCount
@@ -79,9 +78,8 @@ class Preflight:
         self._samples: dict[bytes, _Sample] = {}
         self._left_out = 0
 
-    def look(self, request: ActorRequest, encoded: EncodedRequest, position: int) -> None:
-        """Record the shape of a request."""
-        plain = request.prompt is not None and not request.documents
+    def look(self, encoded: EncodedRequest, position: int, *, key: str | None, plain: bool) -> None:
+        """Record the shape of a request; ``plain``: all but its prompt is the actor's."""
         if plain:
             # Everything but the prompt belongs to the actor, so one check covers all its requests.
             if self._plain is encoded.headers:
@@ -91,7 +89,7 @@ class Preflight:
         if shape in self._samples:
             return
         if len(self._samples) < MOST_SHAPES:
-            self._samples[shape] = _Sample(position, request.key, encoded)
+            self._samples[shape] = _Sample(position, key, encoded)
         else:
             self._left_out += 1
 

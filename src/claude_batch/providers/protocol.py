@@ -25,7 +25,11 @@ class ProviderCapabilities:
     sync: bool = False
     """The ``…_sync`` methods work, with and without a running event loop."""
     durable: bool = False
-    """Requests outlive the process: nothing is lost and nothing is paid for twice."""
+    """Requests outlive the process: nothing is lost and nothing is paid for twice.
+
+    The methods of such a provider also take the settings of a run as keywords (``mode``,
+    ``deadline``, ``budget_usd``, …), for one call.
+    """
 
 
 @runtime_checkable

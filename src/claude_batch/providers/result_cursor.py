@@ -1,4 +1,4 @@
-"""The order of results: pages of a run, and rejected requests put back into their places."""
+"""The order of results: pages and outcomes of a run, and rejected requests in their places."""
 
 from __future__ import annotations
 
@@ -6,19 +6,71 @@ import copy
 import itertools
 from bisect import bisect_right
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Generic
 
-from claude_batch.actor.response import ActorResult
+from claude_batch.actor.response import ActorResult, OutputT
 from claude_batch.core.errors import BudgetExceededError, request_name
+from claude_batch.core.states import RequestState
 from claude_batch.ledger import queries
 from claude_batch.ledger.queries import Answer
 from claude_batch.ledger.store import Ledger
+from claude_batch.providers.mapping import context_of
 
 # Result cursor ------------------------------------------------------------------------------------
 
 PAGE = 500
 """Number of results per page."""
+
+
+class ResultGroup(Generic[OutputT]):
+    """The results of a run with one outcome, in input order; read from the ledger each time."""
+
+    def __init__(
+        self,
+        count: int,
+        read_async: Callable[[], AsyncIterator[ActorResult[OutputT]]],
+        read_sync: Callable[[], Iterator[ActorResult[OutputT]]],
+    ) -> None:
+        self._count = count
+        self._read_async = read_async
+        self._read_sync = read_sync
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[ActorResult[OutputT]]:
+        return self._read_sync()
+
+    def __aiter__(self) -> AsyncIterator[ActorResult[OutputT]]:
+        return self._read_async()
+
+    def __repr__(self) -> str:
+        return f"<{self._count} results>"
+
+
+class Outcomes(Mapping[RequestState, ResultGroup[OutputT]]):
+    """The results of a run by outcome. Looking up one that does not occur gives an empty group."""
+
+    def __init__(self, groups: Mapping[RequestState, ResultGroup[OutputT]]) -> None:
+        self._groups = groups
+
+    def __getitem__(self, outcome: RequestState | str) -> ResultGroup[OutputT]:
+        try:
+            return self._groups[RequestState(outcome)]
+        except (KeyError, ValueError):
+            known = ", ".join(self._groups)
+            raise KeyError(f"{outcome!r} is not an outcome; the outcomes are: {known}") from None
+
+    def __contains__(self, outcome: object) -> bool:
+        return any(outcome == each for each in self)
+
+    def __iter__(self) -> Iterator[RequestState]:
+        return (outcome for outcome, group in self._groups.items() if len(group))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
 
 
 class ResultCursor:
@@ -121,7 +173,9 @@ def _held(answer: Answer, error: BudgetExceededError) -> ActorResult:
         needed_usd=error.needed_usd,
         run_id=error.run_id,
     )
-    return ActorResult(key=answer.key, position=answer.position, error=own)
+    return ActorResult(
+        key=answer.key, position=answer.position, error=own, context=context_of(answer)
+    )
 
 
 # Refused requests ---------------------------------------------------------------------------------

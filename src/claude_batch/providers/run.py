@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import time
 from collections.abc import AsyncIterator, Generator, Iterable, Iterator, Mapping
@@ -13,6 +14,7 @@ from typing import Any, TypeVar, overload
 from claude_batch.actor.output import OutputFormat, output_format_of
 from claude_batch.actor.response import ActorResult, OutputT
 from claude_batch.core.errors import (
+    ActorConfigurationError,
     ActorError,
     BatchTimeoutError,
     BudgetExceededError,
@@ -20,7 +22,7 @@ from claude_batch.core.errors import (
 )
 from claude_batch.core.events import RequestsRetried, RunCancelled
 from claude_batch.core.quantities import nano_dollars
-from claude_batch.core.states import UNDER_WAY, BatchState
+from claude_batch.core.states import UNDER_WAY, BatchState, RequestState
 from claude_batch.ledger import (
     collected_batches,
     conversations,
@@ -59,7 +61,8 @@ from claude_batch.providers.progress import (
     reported,
 )
 from claude_batch.providers.reruns import parse_only, report_rerun, retry_run
-from claude_batch.providers.result_cursor import ResultCursor
+from claude_batch.providers.result_cursor import PAGE, Outcomes, ResultCursor, ResultGroup
+from claude_batch.providers.run_writer import Beside
 from claude_batch.providers.status import RunStatus, at_limit, status_of
 from claude_batch.providers.sync_bridge import Closing, Pause, step_async, step_sync
 from claude_batch.providers.unknown_sendings import decide_unknown
@@ -93,6 +96,7 @@ class Run(Closing):
         middleware_runner: MiddlewareRunner | None,
         stamp: int = 0,
         rerun: Rerun | None = None,
+        beside: Beside | None = None,
     ) -> None:
         """Open a stored run.
 
@@ -100,12 +104,14 @@ class Run(Closing):
         this process may send and poll. ``overrides``: settings given as keywords. ``stamp``: the
         ledger's stamp at submission. Results that existed before it count as reused; by default
         none do, because `open_run` submits nothing. ``rerun``: what the run held when it was
-        submitted again. Raises `RunNotFoundError` if the ledger has no such run.
+        submitted again. ``beside``: what this process keeps beside its requests. Raises
+        `RunNotFoundError` if the ledger has no such run.
         """
         self._entrance = entrance
         self._provider = provider
         self._may_drive = drive
         self._middleware_runner = middleware_runner
+        self._beside = beside or Beside()
         self.owns_provider: bool = False
         """Whether closing the run closes the provider."""
         engine = entrance.engine()
@@ -164,10 +170,19 @@ class Run(Closing):
 
     @property
     def _engine(self) -> Engine:
+        self._check_open()
         return self._entrance.engine()
 
     def _drive(self) -> Door:
+        self._check_open()
         return self._entrance.door()
+
+    def _check_open(self) -> None:
+        if self._entrance.closed:
+            raise ActorConfigurationError(
+                f"{self.id} is closed, with the provider that it was opened with; open it again "
+                f"with cb.open_run({self.id!r}, ledger={self._entrance.location!r})"
+            )
 
     @property
     def _drives(self) -> bool:
@@ -257,10 +272,10 @@ class Run(Closing):
         supported format.
         """
         output = self._format(output_format)
-        async for page in step_async(self._reported(self._pages(ordered), progress)):
-            async for some in self._handed_over(page):
-                for result in some:
-                    yield result if output is None else result.with_output(output)
+        async for result in self._read_async(
+            self._reported(self._pages(ordered), progress), output
+        ):
+            yield result
 
     @overload
     def results_sync(
@@ -283,10 +298,7 @@ class Run(Closing):
     ) -> Iterator[ActorResult[Any]]:
         """Run `results` synchronously, with or without a running event loop."""
         output = self._format(output_format)
-        for page in step_sync(self._reported(self._pages(ordered), progress)):
-            for some in self._handed_over_sync(page):
-                for result in some:
-                    yield result if output is None else result.with_output(output)
+        yield from self._read_sync(self._reported(self._pages(ordered), progress), output)
 
     def __aiter__(self) -> AsyncIterator[ActorResult]:
         """Yield `results` for ``async for result in run``, as ``ordered`` was set at submission."""
@@ -295,6 +307,81 @@ class Run(Closing):
     def __iter__(self) -> Iterator[ActorResult]:
         """Yield `results_sync` for ``for result in run``, as ``ordered`` was set at submission."""
         return self.results_sync(ordered=self.ordered)
+
+    @overload
+    def by_outcome(self) -> Outcomes[Any]: ...
+    @overload
+    def by_outcome(self, *, output_format: type[OutputT]) -> Outcomes[OutputT]: ...
+    def by_outcome(self, *, output_format: type[Any] | None = None) -> Outcomes[Any]:
+        """Return the results that are there now, grouped by outcome; waits for none.
+
+        A mapping from `RequestState` (``"succeeded"``, ``"errored"``, ``"expired"``, …) to a group
+        of results. A group has a length and can be iterated over, with ``for`` and ``async for``,
+        any number of times; it reads the ledger page by page, so its size does not matter. Only
+        outcomes that occur are in the mapping, but any can be looked up.
+        ``output_format`` works as in `results`.
+        """
+        output = self._format(output_format)
+        with self._engine.ledger.read() as tx:
+            counts = queries.request_counts(tx, self.id)
+
+        def group(state: RequestState) -> ResultGroup[Any]:
+            def pages() -> Generator[Pause | list[ActorResult], Any, None]:
+                return self._pages_of(state)
+
+            return ResultGroup(
+                counts.get(state, 0),
+                lambda: self._read_async(pages(), output),
+                lambda: self._read_sync(pages(), output),
+            )
+
+        return Outcomes({state: group(state) for state in RequestState if state.is_final})
+
+    def _pages_of(self, state: RequestState) -> Generator[Pause | list[ActorResult], Any, None]:
+        """Yield the results of one outcome, in input order."""
+        start = 0
+
+        def read() -> list[Answer]:
+            found = queries.answers_by_position(
+                self._engine.ledger, self.id, start=start, state=state
+            )
+            return list(itertools.islice(found, PAGE))
+
+        while page := (yield Pause(self._engine.read(read))):
+            start = page[-1].position + 1
+            yield [self._result(answer) for answer in page]
+
+    async def _read_async(
+        self, pages: Generator[Pause | Any, Any, None], output: OutputFormat[Any] | None
+    ) -> AsyncIterator[ActorResult[Any]]:
+        async for page in step_async(pages):
+            async for some in self._handed_over(self._with_contexts(page)):
+                for result in some:
+                    yield self._parsed(result, output)
+
+    def _read_sync(
+        self, pages: Generator[Pause | Any, Any, None], output: OutputFormat[Any] | None
+    ) -> Iterator[ActorResult[Any]]:
+        for page in step_sync(pages):
+            for some in self._handed_over_sync(self._with_contexts(page)):
+                for result in some:
+                    yield self._parsed(result, output)
+
+    def _with_contexts(self, page: list[ActorResult]) -> list[ActorResult]:
+        """Add the contexts that only this process has."""
+        contexts = self._beside.contexts
+        if not contexts:
+            return page
+        return [
+            result.with_context(contexts[result.position])
+            if result.position in contexts
+            else result
+            for result in page
+        ]
+
+    def _parsed(self, result: ActorResult, output: OutputFormat[Any] | None) -> ActorResult[Any]:
+        output = output or self._beside.outputs.get(result.position)
+        return result if output is None else result.with_output(output)
 
     def _format(self, output_format: type[Any] | None) -> OutputFormat[Any] | None:
         return self.output if output_format is None else output_format_of(output_format)

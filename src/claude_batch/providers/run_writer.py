@@ -10,13 +10,15 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from claude_batch.actor.configuration import ActorConfiguration
-from claude_batch.actor.request import ActorRequest
+from claude_batch.actor.output import OutputFormat
+from claude_batch.actor.request import ActorRequest, json_context
 from claude_batch.actor.response import ActorResult
 from claude_batch.core.crash_points import CrashPoint, reach
-from claude_batch.core.errors import InvalidRequestError, MiddlewareError
+from claude_batch.core.errors import InvalidRequestError
 from claude_batch.core.events import RequestsQueued, RequestsRetried
 from claude_batch.core.ids import new_request_id
 from claude_batch.core.settings import BatchProcessingMode
@@ -30,6 +32,7 @@ from claude_batch.lifecycle.budget_room import most_cost, today, tokens_of_files
 from claude_batch.lifecycle.engine import Engine
 from claude_batch.lifecycle.tool_runner import Talk, Workbench
 from claude_batch.money.prices import Prices, prices_of
+from claude_batch.providers.middleware_runner import Refusal
 from claude_batch.providers.preflight import Preflight
 from claude_batch.providers.reruns import report_rerun
 from claude_batch.wire.bounds import Unbounded
@@ -39,6 +42,16 @@ from claude_batch.wire.encoding import EncodedRequest, LaneHeaders
 CHUNK_REQUESTS = 4000
 CHUNK_BYTES = 8 << 20
 """Maximum requests and bytes that are stored in one transaction."""
+
+
+@dataclass(slots=True)
+class Beside:
+    """What this process keeps beside the requests of a run, by position; usually nothing."""
+
+    contexts: dict[int, Any] = field(default_factory=dict[int, Any])
+    """The contexts that are no JSON values; the ledger has the others."""
+    outputs: dict[int, OutputFormat[Any]] = field(default_factory=dict[int, OutputFormat[Any]])
+    """The parsers of requests with an ``output_format`` of their own."""
 
 
 _Pending = tuple[str | None, EncodedRequest, bytes | None, int | None, int | None]
@@ -59,7 +72,7 @@ class RunWriter:
     def __init__(
         self,
         ledger: Ledger,
-        encode: Callable[[ActorRequest], EncodedRequest],
+        encode: Callable[[str | ActorRequest], EncodedRequest],
         *,
         workspace_id: int,
         actor: str,
@@ -109,6 +122,9 @@ class RunWriter:
         self.size: int = 0
         """Bytes of the params added so far."""
         self._stored = 0
+        self.beside: Beside = Beside()
+        self._contexts: list[tuple[int, bytes]] = []
+        self._has_contexts = False
         self.rerun: Rerun | None = None
         """What the run held that `finish` has found; None for a new run."""
         self._found = ""
@@ -145,14 +161,17 @@ class RunWriter:
         """Return True if `flush` is due."""
         return len(self._pending) >= CHUNK_REQUESTS or self._pending_bytes >= CHUNK_BYTES
 
-    def add(self, request: ActorRequest) -> None:
+    def add(self, request: str | ActorRequest) -> None:
         """Encode a request and keep it for the next `flush`.
 
         Raises `InvalidRequestError` for a request that the API would reject, and for a duplicate
         key.
         """
         encoded = self._encode(request)
-        key = request.key
+        # A plain prompt is by far the most frequent kind.
+        key, own = (
+            (None, request) if isinstance(request, str) else (request.key, request.own_prompt)
+        )
         reserve = self._most_cost(encoded, key)
         if key is not None:
             if key in self._keys:
@@ -160,7 +179,9 @@ class RunWriter:
             self._keys.add(key)
         if self._preflight is not None:
             place = self._count + len(self._refused or ())
-            self._preflight.look(request, encoded, place)
+            self._preflight.look(encoded, place, key=key, plain=own is not None)
+        if isinstance(request, ActorRequest):
+            self._keep_beside(request)
         self._count += 1
         # Length prefixes keep adjacent values apart.
         name = b"" if key is None else key.encode("utf-8", "surrogatepass")
@@ -174,7 +195,6 @@ class RunWriter:
         same_as = digest_of(asked) if self._digests or apart else None
         prefix = None
         if self._marks is not None:
-            own = request.prompt if not request.documents else None
             marked, prefix = self._marks.mark(encoded, own)
             if prefix is not None and same_as is None:
                 same_as = digest_of(asked)
@@ -188,12 +208,25 @@ class RunWriter:
         self._pending_bytes += len(encoded.params)
         self.size += len(encoded.params)
 
-    def refuse(self, error: MiddlewareError) -> None:
+    def _keep_beside(self, request: ActorRequest) -> None:
+        if request.output_format is not None and (output := request.output) is not None:
+            self.beside.outputs[self._count] = output
+        if request.context is None:
+            return
+        if (encoded := json_context(request.context)) is None:
+            self.beside.contexts[self._count] = request.context
+        else:
+            self._contexts.append((self._count, encoded))
+
+    def refuse(self, refusal: Refusal) -> None:
         """Store the failed result of a request whose middleware fails, or raise the error."""
+        error, context = refusal
         if self._refused is None:
             raise error
         place = self._count + len(self._refused)
-        self._refused.append(ActorResult(key=error.key, position=place, error=error))
+        self._refused.append(
+            ActorResult(key=error.key, position=place, error=error, context=context)
+        )
 
     def _most_cost(self, encoded: EncodedRequest, key: str | None) -> int | None:
         """Return what a budget reserves for a request, or None without a budget."""
@@ -235,6 +268,12 @@ class RunWriter:
             if self._known_apart:
                 kept = [(seq, each[2]) for seq, each in enumerate(pending, first) if each[2]]
                 held_requests.add_digests(tx, kept)
+            if self._contexts:
+                # Positions within this flush become row numbers.
+                shift = first - self._stored
+                enqueue.add_contexts(tx, [(shift + at, each) for at, each in self._contexts])
+                self._contexts.clear()
+                self._has_contexts = True
         self._stored += len(pending)
         if self._on_stored is not None:
             self._on_stored(self._stored)
@@ -290,6 +329,8 @@ class RunWriter:
                     prefixed=self._prefixed,
                 )
             else:
+                if self._has_contexts:
+                    enqueue.move_contexts(tx, self.run_id, known.id)
                 enqueue.drop_run(tx, self.run_id)
                 enqueue.declare_budgets(tx, known.id, self.asked)
                 if self._output is not None:

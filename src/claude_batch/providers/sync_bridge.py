@@ -16,7 +16,11 @@ from typing import Any, Self, TypeVar
 
 
 class Closing:
-    """Add ``aclose``, ``with`` and ``async with`` to `close`."""
+    """Add ``aclose``, ``with`` and ``async with`` to `close`.
+
+    The rule of ownership: who constructs an object closes it, and what claude-batch constructed for
+    that object closes with it.
+    """
 
     def close(self) -> None:
         """Release the resources."""

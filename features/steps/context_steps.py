@@ -1,0 +1,255 @@
+"""Steps of contexts: what travels beside a request and comes back with its result."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import os
+import pickle
+from collections.abc import Sequence
+from contextlib import closing
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
+from behave import given, then, when
+from behave.runner import Context
+from sqlalchemy import func, select
+from staging import ledger_values
+
+import claude_batch as cb
+from claude_batch.actor.request import json_context
+from claude_batch.ledger.schema import contexts, runs
+from claude_batch.ledger.store import Ledger
+
+
+class Order:
+    """No JSON value; only this process has it."""
+
+
+ORDER = Order()
+CONTEXTS: dict[str, Any] = {
+    "json": {"row": 7, "of": ["a", None, 2.5]},
+    "object": ORDER,
+    "none": None,
+    "text": "beside",
+}
+
+
+@then("of these contexts the ledger keeps")
+def _(context: Context) -> None:
+    names = {"datetime": datetime, "float": float, "object": object, "Decimal": Decimal}
+    for row in context.table:
+        value = eval(row["value"], names)  # the table is this repository's own
+        found = json_context(value)
+        assert (found is not None) == (row["kept"] == "yes"), (row["value"], found)
+        assert found is None or json.loads(found) == value
+
+
+def asked() -> list[cb.ActorRequest]:
+    return [cb.ActorRequest(f"ask {name}", key=name, context=CONTEXTS[name]) for name in CONTEXTS]
+
+
+@when("requests with contexts are asked, {how}")
+def _(context: Context, how: str) -> None:
+    actor: cb.Actor = context.actor
+    context.asked = asked()
+
+    async def many(ordered: bool) -> list[cb.ActorResult]:
+        results = actor.respond_all(context.asked, ordered=ordered)
+        return [result async for result in results]
+
+    async def single() -> list[cb.ActorResponse]:
+        return list(await asyncio.gather(*(actor.respond(each) for each in context.asked)))
+
+    match how:
+        case "many at once" | "many at once, as they come":
+            context.results = asyncio.run(many(how == "many at once"))
+        case "many at once synchronously":
+            context.results = list(actor.respond_all_sync(context.asked))
+        case "submitted":
+            context.results = list(actor.submit_sync(context.asked).results_sync())
+        case "one by one":
+            context.results = _as_results(context.asked, asyncio.run(single()))
+        case "one by one synchronously":
+            found = [actor.respond_sync(each) for each in context.asked]
+            context.results = _as_results(context.asked, found)
+        case _:
+            raise AssertionError(how)
+
+
+def _as_results(
+    requests: Sequence[cb.ActorRequest], responses: Sequence[cb.ActorResponse]
+) -> list[cb.ActorResult]:
+    return [
+        cb.ActorResult(key=request.key, position=at, response=response, context=response.context)
+        for at, (request, response) in enumerate(zip(requests, responses, strict=True))
+    ]
+
+
+@then("each result and its response have the very context of their request")
+def _(context: Context) -> None:
+    assert {result.key for result in context.results} == set(CONTEXTS), context.results
+    for result in context.results:
+        expected = CONTEXTS[result.key]
+        for found in (result.context, result.unwrap().context):
+            assert found is expected or (found == expected and result.key != "object"), result
+
+
+@then("nothing of a context was sent")
+def _(context: Context) -> None:
+    assert len(context.seen) == len(CONTEXTS)
+    assert "beside" not in json.dumps(context.seen) and "2.5" not in json.dumps(context.seen)
+
+
+def stored(*, by_outcome: bool = False) -> dict[str, Any]:
+    """What another process reads: each run is opened by its id, by a provider of its own."""
+    found: dict[str, Any] = {}
+    for run_id in ledger_values(select(runs.c.id).where(runs.c.request_count > 0)):
+        with cb.open_run(run_id, drive=False) as run:
+            groups = run.by_outcome().values()
+            results = [each for group in groups for each in group] if by_outcome else run
+            for result in results:
+                assert result.unwrap().context == result.context
+                found[result.key or str(result.position)] = result.context
+    return found
+
+
+@then("another process gets the contexts that are JSON values, and None for the others")
+def _(context: Context) -> None:
+    context.provider.close()
+    assert stored() == {**CONTEXTS, "object": None}, stored()
+
+
+@then("the groups by outcome have the same contexts")
+def _(_: Context) -> None:
+    assert stored(by_outcome=True) == stored()
+
+
+@then("a call that joins one of them by its key gets its context, or its own")
+def _(context: Context) -> None:
+    with cb.ClaudeBatchProvider() as provider:
+        actor = cb.Actor(context.actor.configuration, provider)
+        assert actor.respond_sync("ask text", key="text").context == "beside"
+        own = cb.ActorRequest("ask text", key="text", context=ORDER)
+        assert actor.respond_sync(own).context is ORDER
+
+
+@when("a run with the contexts {values} is submitted")
+def _(context: Context, values: str) -> None:
+    requests = [
+        cb.ActorRequest(f"prompt {at}", context=value)
+        for at, value in enumerate(json.loads(values))
+    ]
+    context.run = context.actor.submit_sync(requests)
+    context.run.wait_sync()
+
+
+@then("both are one run, whose contexts in another process are {values}")
+def _(_: Context, values: str) -> None:
+    assert len(ledger_values(select(runs.c.id))) == 1
+    assert list(stored().values()) == json.loads(values), stored()
+
+
+class Noting:
+    """Makes everything anew, without a context of its own."""
+
+    def __init__(self) -> None:
+        self.before: dict[str | None, Any] = {}
+        self.after: dict[str | None, Any] = {}
+
+    def before_request(self, actor: str, request: cb.ActorRequest) -> cb.ActorRequest:
+        self.before[request.key] = request.context
+        return cb.ActorRequest(f"{request.prompt} anew")
+
+    def after_response(
+        self, actor: str, key: str | None, response: cb.ActorResponse
+    ) -> cb.ActorResponse:
+        self.after[key] = response.context
+        return cb.ActorResponse(response.raw, batch_id=response.batch_id)
+
+
+@given("middleware that notes contexts and makes requests and responses anew")
+def _(context: Context) -> None:
+    # Twice, because the second one must get the context that the first one has left out.
+    context.middleware = [Noting(), Noting()]
+
+
+@then("the middleware has seen each context before and after")
+def _(context: Context) -> None:
+    for each in context.middleware:
+        assert each.before == CONTEXTS == each.after, (each.before, each.after)
+
+
+@when("failing requests with contexts are asked")
+def _(context: Context) -> None:
+    prompts = ["secret", "[[sandbox:errored:invalid_request_error]] bad", "good", ""]
+    context.expected = [{"at": at} if at % 2 else ORDER for at in range(3)]
+    requests = [
+        cb.ActorRequest(prompt, context=value)
+        for prompt, value in zip(prompts, context.expected, strict=False)
+    ]
+    context.results = list(context.actor.respond_all_sync(requests))
+    assert [result.ok for result in context.results] == [False, False, True], context.results
+
+
+@when("{count:d} requests with contexts are asked under the budget")
+def _(context: Context, count: int) -> None:
+    context.expected = [{"at": at} if at % 2 else ORDER for at in range(count)]
+    requests = [
+        cb.ActorRequest(f"prompt {at}", context=value) for at, value in enumerate(context.expected)
+    ]
+    context.results = list(context.actor.respond_all_sync(requests))
+    held = [isinstance(result.error, cb.BudgetExceededError) for result in context.results]
+    assert all(held), held
+
+
+@then("each of their results has its context")
+def _(context: Context) -> None:
+    found = [result.context for result in context.results]
+    assert found == context.expected, found
+
+
+@then("a response with a context equals the same answer without, and keeps it when it is pickled")
+def _(_: Context) -> None:
+    plain = cb.ActorResponse(b'{"content": []}', cost=5, batch_id="b")
+    own = plain.with_context({"a": 1})
+    assert own == plain and hash(own) == hash(plain) and plain.context is None
+    copied = pickle.loads(pickle.dumps(own))
+    assert copied == own and copied.context == {"a": 1} and copied.cost == 5
+    result = cb.ActorResult(key=None, position=0, response=plain)
+    assert result.with_context(3) == result and result.with_context(3).unwrap().context == 3
+    request = cb.ActorRequest("a", context=math.nan)
+    assert request == cb.ActorRequest("a")
+
+
+@when("that run is delivered and pruned")
+def _(context: Context) -> None:
+    [before] = ledger_values(select(func.count()).select_from(contexts))
+    assert before == 3
+    context.run.mark_delivered()
+    context.provider.prune(runs=[context.run.id])
+
+
+@when("a run with contexts is given up before it is stored")
+def _(context: Context) -> None:
+    try:
+        context.actor.submit_sync([cb.ActorRequest("a", context=1), cb.ActorRequest(params={})])
+    except cb.InvalidRequestError:
+        return
+    raise AssertionError("it was stored")
+
+
+@then("the ledger has no context left")
+def _(_: Context) -> None:
+    ledger = Ledger(os.environ["CLAUDE_BATCH_LEDGER"])
+    with closing(ledger), ledger.read() as tx:
+        assert tx.execute(select(contexts)).all() == []
+
+
+@then('in "{name}" the contexts by id are {values}')
+def _(context: Context, name: str, values: str) -> None:
+    lines = [json.loads(line) for line in (context.tmp / name).read_text().splitlines()]
+    found = {line["id"]: line["context"] for line in lines if "context" in line}
+    assert found == json.loads(values), found
