@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from claude_batch.actor.configuration import ActorConfiguration
     from claude_batch.actor.documents import Document
     from claude_batch.actor.loader import ActorLoader
-    from claude_batch.actor.middleware import Middleware
+    from claude_batch.actor.middleware import Middleware, PostProcessor
     from claude_batch.actor.request import ActorRequest
     from claude_batch.actor.response import ActorResponse, ActorResult
     from claude_batch.actor.tools import tool
@@ -73,7 +73,7 @@ _HOMES = {
     "actor.configuration": ("ActorConfiguration",),
     "actor.documents": ("Document",),
     "actor.loader": ("ActorLoader",),
-    "actor.middleware": ("Middleware",),
+    "actor.middleware": ("Middleware", "PostProcessor"),
     "actor.request": ("ActorRequest",),
     "actor.response": ("ActorResponse", "ActorResult"),
     "actor.tools": ("tool",),
@@ -163,6 +163,7 @@ __all__ = [
     "MissingResultError",
     "Observer",
     "OutputValidationError",
+    "PostProcessor",
     "PreflightError",
     "Progress",
     "Provider",

@@ -20,7 +20,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack
 
 from claude_batch.actor.configuration import ActorConfiguration
-from claude_batch.actor.middleware import TIMEOUT, Middlewares
+from claude_batch.actor.middleware import TIMEOUT, Middlewares, PostProcessor
 from claude_batch.actor.request import ActorRequest, RequestEncoders, check_requests
 from claude_batch.actor.response import ActorResponse, ActorResult
 from claude_batch.core.errors import ActorError, InvalidRequestError, MiddlewareError
@@ -95,6 +95,8 @@ class ClaudeBatchProvider(Opened):
         observers: Iterable[ObserverLike] = (),
         middleware: Iterable[object] = (),
         middleware_timeout: str | float = TIMEOUT,
+        post_process: PostProcessor | None = None,
+        post_process_timeout: str | float = TIMEOUT,
         **settings: Unpack[SettingKeywords],
     ) -> None:
         """Configure the provider; nothing is opened yet.
@@ -105,7 +107,8 @@ class ClaudeBatchProvider(Opened):
         ``drive=False`` only stores and reads: another process, or `advance`, sends and polls.
         ``observers`` are notified of what this process does with the ledger, for all its providers.
         ``middleware`` (see `Middleware`) changes requests and responses, and
-        ``middleware_timeout``, a duration, limits each ``after_response`` call. Raises
+        ``middleware_timeout``, a duration, limits each ``after_response`` call. ``post_process``
+        (see `PostProcessor`) receives each result, for ``post_process_timeout`` at most. Raises
         `ActorConfigurationError` for an unusable value.
         """
         self._location = default_ledger(ledger)
@@ -118,7 +121,9 @@ class ClaudeBatchProvider(Opened):
         """The settings given as keywords, durations in seconds."""
         ledger_settings = resolve_ledger_settings(ledger_keywords(settings))
         prices_of(ledger_settings.prices)  # report an error in the file here too
-        self.middleware: Middlewares = Middlewares(middleware, middleware_timeout)
+        self.middleware: Middlewares = Middlewares(
+            middleware, middleware_timeout, post_process, post_process_timeout
+        )
         """The middleware for requests and responses."""
         self.middleware_runner: MiddlewareRunner | None = (
             MiddlewareRunner(self.middleware) if self.middleware else None
@@ -174,6 +179,18 @@ class ClaudeBatchProvider(Opened):
         """
         asked = ActorRequest.of(request, key=key)
         runner = self.middleware_runner
+        if runner is None:
+            return await self._respond(actor, asked, keep)
+        try:
+            return await self._respond(actor, asked, keep)
+        except ActorError as error:
+            await runner.finish(actor.name, [_failed(asked, error)])
+            raise
+
+    async def _respond(
+        self, actor: ActorConfiguration, asked: ActorRequest, keep: bool
+    ) -> ActorResponse:
+        runner = self.middleware_runner
         if runner is not None:
             asked = await runner.before(actor.name, asked)
         future = self._ask(actor, asked, keep)
@@ -187,7 +204,9 @@ class ClaudeBatchProvider(Opened):
         if runner is None:
             return response
         with self._acknowledged(answer):
-            return await runner.after(actor.name, answer.key, response, _kept(answer))
+            response = await runner.after(actor.name, answer.key, response, _kept(answer))
+            await runner.finish(actor.name, [_answered(asked, response)])
+            return response
 
     def respond_sync(
         self,
@@ -200,6 +219,18 @@ class ClaudeBatchProvider(Opened):
         """Run `respond` synchronously, with or without a running event loop; Ctrl-C cancels it."""
         asked = ActorRequest.of(request, key=key)
         runner = self.middleware_runner
+        if runner is None:
+            return self._respond_sync(actor, asked, keep)
+        try:
+            return self._respond_sync(actor, asked, keep)
+        except ActorError as error:
+            runner.finish_sync(actor.name, [_failed(asked, error)])
+            raise
+
+    def _respond_sync(
+        self, actor: ActorConfiguration, asked: ActorRequest, keep: bool
+    ) -> ActorResponse:
+        runner = self.middleware_runner
         if runner is not None:
             asked = wait_on_a_loop(runner.before(actor.name, asked))
         answer = wait_for(self._ask(actor, asked, keep))
@@ -207,7 +238,9 @@ class ClaudeBatchProvider(Opened):
         if runner is None:
             return response
         with self._acknowledged(answer):
-            return wait_on_a_loop(runner.after(actor.name, answer.key, response, _kept(answer)))
+            response = wait_on_a_loop(runner.after(actor.name, answer.key, response, _kept(answer)))
+            runner.finish_sync(actor.name, [_answered(asked, response)])
+            return response
 
     def _response(self, answer: Answer) -> ActorResponse:
         try:
@@ -355,6 +388,8 @@ class ClaudeBatchProvider(Opened):
         if run is not None and prepare is not None:
             await asyncio.to_thread(prepare, run)
         results = None if run is None else run.results(ordered=ordered)
+        if refused and self.middleware_runner is not None:
+            await self.middleware_runner.finish(actor.name, refused)
         async for result in merge(results, refused, ordered=ordered):
             yield result
 
@@ -373,6 +408,8 @@ class ClaudeBatchProvider(Opened):
         if run is not None and prepare is not None:
             prepare(run)
         results = iter(()) if run is None else run.results_sync(ordered=ordered)
+        if refused and self.middleware_runner is not None:
+            self.middleware_runner.finish_sync(actor.name, refused)
         yield from merge_sync(results, refused, ordered=ordered) if refused else results
 
     async def submit(
@@ -657,6 +694,14 @@ class ClaudeBatchProvider(Opened):
         from claude_batch.integrations.langchain import create_chat_model
 
         return create_chat_model(self, model, temperature=temperature, **kwargs)
+
+
+def _answered(asked: ActorRequest, response: ActorResponse) -> ActorResult:
+    return ActorResult(key=asked.key, position=0, response=response)
+
+
+def _failed(asked: ActorRequest, error: ActorError) -> ActorResult:
+    return ActorResult(key=asked.key, position=0, error=error)
 
 
 def _talk_of(actor: ActorConfiguration) -> Talk:

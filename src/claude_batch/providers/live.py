@@ -29,7 +29,7 @@ from collections.abc import (
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack
 
 from claude_batch.actor.configuration import ActorConfiguration
-from claude_batch.actor.middleware import TIMEOUT, Middlewares
+from claude_batch.actor.middleware import TIMEOUT, Middlewares, PostProcessor
 from claude_batch.actor.request import (
     ActorRequest,
     RequestEncoders,
@@ -165,6 +165,8 @@ class ClaudeProvider(Closing):
         default_options: Mapping[str, Any] | None = None,
         middleware: Iterable[object] = (),
         middleware_timeout: str | float = TIMEOUT,
+        post_process: PostProcessor | None = None,
+        post_process_timeout: str | float = TIMEOUT,
         **settings: Unpack[LiveKeywords],
     ) -> None:
         """Configure the provider; nothing is opened yet.
@@ -185,7 +187,8 @@ class ClaudeProvider(Closing):
         Messages parameters for requests that do not set them. ``max_turns`` and
         ``validation_attempts`` are as in `BatchProcessingMode`. ``middleware`` (see `Middleware`)
         changes requests and responses, and ``middleware_timeout``, a duration, limits each
-        ``after_response`` call. Raises `ActorConfigurationError`.
+        ``after_response`` call. ``post_process`` (see `PostProcessor`) receives each result, for
+        ``post_process_timeout`` at most. Raises `ActorConfigurationError`.
         """
         if concurrency < 1:
             raise ActorConfigurationError(f"concurrency: {concurrency} is less than 1")
@@ -211,7 +214,9 @@ class ClaudeProvider(Closing):
         self._max_retries = max_retries
         self._prices = prices_of(prices or from_environment("prices"))
         self._encoders = RequestEncoders(default_options, batch=False)
-        self.middleware: Middlewares = Middlewares(middleware, middleware_timeout)
+        self.middleware: Middlewares = Middlewares(
+            middleware, middleware_timeout, post_process, post_process_timeout
+        )
         """The middleware for requests and responses."""
         self._runner = MiddlewareRunner(self.middleware)
         self._lock = threading.Lock()
@@ -261,7 +266,7 @@ class ClaudeProvider(Closing):
         `AnswerError` for an answer that is paid for but unusable (`MalformedAnswerError` has its
         bytes), and `LiveRequestError` for every other failure.
         """
-        return await self._through(actor, ActorRequest.of(request, key=key), self._ask_elsewhere)
+        return await self._whole(actor, ActorRequest.of(request, key=key), self._ask_elsewhere)
 
     def respond_sync(
         self,
@@ -273,7 +278,7 @@ class ClaudeProvider(Closing):
     ) -> ActorResponse:
         """Run `respond` synchronously, with or without an event loop (a running one is blocked)."""
         asked = ActorRequest.of(request, key=key)
-        return wait_for(self._start(self._through(actor, asked, self._ask)))
+        return wait_for(self._start(self._whole(actor, asked, self._ask)))
 
     # Many calls -----------------------------------------------------------------------------------
 
@@ -421,6 +426,13 @@ class ClaudeProvider(Closing):
         asked = await self._runner.before(actor.name, asked)
         answer = await ask(actor, asked)
         return await self._runner.after(actor.name, asked.key, answer, LOST_WITH_IT)
+
+    async def _whole(
+        self, actor: ActorConfiguration, asked: ActorRequest, ask: Ask
+    ) -> ActorResponse:
+        """Make a single call, and pass its result to the user's function, if there is one."""
+        result = await _Many(self, actor).result(asked, 0, ask)
+        return result.unwrap()
 
     async def _ask_elsewhere(self, actor: ActorConfiguration, asked: ActorRequest) -> ActorResponse:
         """Make a call on the provider's own loop, from another loop."""
@@ -598,7 +610,7 @@ class _Many:
         if not self._provider.middleware:
             return asyncio.wrap_future(self.start(request))
         return asyncio.ensure_future(
-            self._result(
+            self.result(
                 request,
                 self._next_position(),
                 self._provider._ask_elsewhere,  # pyright: ignore[reportPrivateUsage]
@@ -608,7 +620,7 @@ class _Many:
     def start(self, request: RequestLike) -> concurrent.futures.Future[ActorResult]:
         """Start a call from any thread."""
         return self._provider._start(  # pyright: ignore[reportPrivateUsage]
-            self._result(
+            self.result(
                 request,
                 self._next_position(),
                 self._provider._ask,  # pyright: ignore[reportPrivateUsage]
@@ -618,6 +630,14 @@ class _Many:
     def _next_position(self) -> int:
         position, self._position = self._position, self._position + 1
         return position
+
+    async def result(self, request: RequestLike, position: int, ask: Ask) -> ActorResult:
+        """Make a call, and pass its result to the user's function, if there is one."""
+        result = await self._result(request, position, ask)
+        await self._provider._runner.finish(  # pyright: ignore[reportPrivateUsage]
+            self._actor.name, [result]
+        )
+        return result
 
     async def _result(self, request: RequestLike, position: int, ask: Ask) -> ActorResult:
         key = request.key if isinstance(request, ActorRequest) else None
