@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import threading
 from collections.abc import Callable
 from typing import Any
+from unittest import mock
 
 from behave import given, then, when
 from behave.runner import Context
@@ -14,6 +16,7 @@ from staging import make_provider, until
 from tables import rule
 
 import claude_batch as cb
+from claude_batch.core import user_functions
 
 
 class Kept(logging.Handler):
@@ -129,3 +132,85 @@ def _(settings: dict[str, Any]) -> None:
         else:
             raise AssertionError(f"{made.__name__} took {settings}")
     raise ValueError(words)
+
+
+# Functions that decide ----------------------------------------------------------------------------
+
+
+class Nonsense(str):
+    """A value that fails when it is looked at."""
+
+    def __eq__(self, other: object) -> bool:
+        raise ValueError("not to be compared")
+
+    __hash__ = str.__hash__
+
+
+def deciding(context: Context, does: str) -> Callable[..., Any]:
+    over = threading.Event()
+    context.add_cleanup(over.set)
+    context.asked_about = []
+
+    def decide(*arguments: Any) -> Any:
+        context.asked_about.append(arguments)
+        if does == "raises":
+            raise ValueError("no idea")
+        if does == "exits":
+            raise SystemExit(3)
+        if does == "hangs":
+            over.wait()
+        if does == "answers with nonsense":
+            return Nonsense("retry")
+        answer = json.loads(does.removeprefix("answers "))
+        return None if answer == "none" else answer
+
+    return decide
+
+
+@given("a {kind} provider whose {which:w} {does}, with {settings:JsonObject}")
+def _(context: Context, kind: str, which: str, does: str, settings: dict[str, Any]) -> None:
+    assert which in ("classify", "pace"), which
+    context.processed = []
+    patience = mock.patch.object(user_functions, "SECONDS", 0.3)
+    patience.start()
+    context.add_cleanup(patience.stop)
+    provide(context, kind, **{which: deciding(context, does)}, **settings)
+
+
+@given("a {kind} provider whose classify {does}")
+def _(context: Context, kind: str, does: str) -> None:
+    context.execute_steps(f"Given a {kind} provider whose classify {does}, with {{}}")
+
+
+@then("classify was asked about {count:d} errors")
+def _(context: Context, count: int) -> None:
+    assert len(context.asked_about) == count, context.asked_about
+    for (fault,) in context.asked_about:
+        assert isinstance(fault, cb.RequestFault) and fault.error_type, fault
+
+
+@then("the API has processed {count:d} requests, none paid twice")
+def _(context: Context, count: int) -> None:
+    summary = context.api.billing_summary()
+    assert summary["requests"] == count, summary
+    assert summary["paid_more_than_once"] == 0, summary
+
+
+@then("the second live call came after {least:g} to {most:g} seconds")
+def _(context: Context, least: float, most: float) -> None:
+    first, second = [call["at"] for call in context.api.log() if call["route"] == "messages"]
+    assert least <= second - first <= most, second - first
+
+
+@then("another provider of the ledger with another classify is refused, and one without is not")
+def _(context: Context) -> None:
+    assert context.provider.address  # opens the ledger
+    with cb.ClaudeBatchProvider(classify=lambda fault: "final") as other:
+        try:
+            _ = other.address
+        except cb.ActorConfigurationError as error:
+            assert "classify" in str(error), error
+        else:
+            raise AssertionError("it was taken")
+    with cb.ClaudeBatchProvider() as plain:
+        assert plain.address

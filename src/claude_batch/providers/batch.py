@@ -32,6 +32,7 @@ from claude_batch.core.settings import (
     resolve_ledger_settings,
     resolve_mode,
 )
+from claude_batch.core.user_functions import Classifier, PaceStrategy, UserFunctions
 from claude_batch.ledger.held_requests import index_answers
 from claude_batch.ledger.queries import Answer
 from claude_batch.ledger.retries import Rerun
@@ -95,6 +96,8 @@ class ClaudeBatchProvider(Opened):
         observers: Iterable[ObserverLike] = (),
         middleware: Iterable[object] = (),
         middleware_timeout: str | float = TIMEOUT,
+        classify: Classifier | None = None,
+        pace: PaceStrategy | None = None,
         post_process: PostProcessor | None = None,
         post_process_timeout: str | float = TIMEOUT,
         **settings: Unpack[SettingKeywords],
@@ -107,8 +110,11 @@ class ClaudeBatchProvider(Opened):
         ``drive=False`` only stores and reads: another process, or `advance`, sends and polls.
         ``observers`` are notified of what this process does with the ledger, for all its providers.
         ``middleware`` (see `Middleware`) changes requests and responses, and
-        ``middleware_timeout``, a duration, limits each ``after_response`` call. ``post_process``
-        (see `PostProcessor`) receives each result, for ``post_process_timeout`` at most. Raises
+        ``middleware_timeout``, a duration, limits each ``after_response`` call. ``classify``
+        (see `Classifier`) decides which errors are retried, and ``pace`` (see `PaceStrategy`) how
+        long live calls pause after a refusal; both hold for all providers of the ledger in this
+        process. ``post_process`` (see `PostProcessor`) receives each result, for
+        ``post_process_timeout`` at most. Raises
         `ActorConfigurationError` for an unusable value.
         """
         self._location = default_ledger(ledger)
@@ -136,6 +142,7 @@ class ClaudeBatchProvider(Opened):
             self.credentials,
             drive=drive,
             observers=checked,
+            functions=UserFunctions.of(classify, pace),
         )
         super().__init__(entrance, drive=drive)
         self._carriers = Carriers(checked)

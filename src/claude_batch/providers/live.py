@@ -51,6 +51,7 @@ from claude_batch.core.outcome import Disposition
 from claude_batch.core.quantities import parse_duration
 from claude_batch.core.settings import SETTINGS, BatchProcessingMode, from_environment, resolve_mode
 from claude_batch.core.states import RequestState
+from claude_batch.core.user_functions import Classifier, PaceStrategy, UserFunctions
 from claude_batch.lifecycle.event_loop_thread import EventLoopThread, wait_for
 from claude_batch.lifecycle.tool_runner import ToolOutput, Tools, run_call
 from claude_batch.money.prices import prices_of
@@ -165,6 +166,8 @@ class ClaudeProvider(Closing):
         default_options: Mapping[str, Any] | None = None,
         middleware: Iterable[object] = (),
         middleware_timeout: str | float = TIMEOUT,
+        classify: Classifier | None = None,
+        pace: PaceStrategy | None = None,
         post_process: PostProcessor | None = None,
         post_process_timeout: str | float = TIMEOUT,
         **settings: Unpack[LiveKeywords],
@@ -187,7 +190,10 @@ class ClaudeProvider(Closing):
         Messages parameters for requests that do not set them. ``max_turns`` and
         ``validation_attempts`` are as in `BatchProcessingMode`. ``middleware`` (see `Middleware`)
         changes requests and responses, and ``middleware_timeout``, a duration, limits each
-        ``after_response`` call. ``post_process`` (see `PostProcessor`) receives each result, for
+        ``after_response`` call. ``classify`` (see
+        `Classifier`) decides which errors are retried, and ``pace`` (see `PaceStrategy`) how long
+        all calls pause after a refusal. ``post_process`` (see `PostProcessor`) receives each
+        result, for
         ``post_process_timeout`` at most. Raises `ActorConfigurationError`.
         """
         if concurrency < 1:
@@ -213,6 +219,7 @@ class ClaudeProvider(Closing):
         self._concurrency = concurrency
         self._max_retries = max_retries
         self._prices = prices_of(prices or from_environment("prices"))
+        self._functions = UserFunctions.of(classify, pace)
         self._encoders = RequestEncoders(default_options, batch=False)
         self.middleware: Middlewares = Middlewares(
             middleware, middleware_timeout, post_process, post_process_timeout
@@ -489,7 +496,14 @@ class ClaudeProvider(Closing):
                 # All calls wait until the rate limit has passed; this call goes first afterwards.
                 if time.monotonic() - begun < self._refusal_patience:
                     continue
-            elif failures < self._max_retries and _passes(answer):
+                raise self._translated(answer, live.base_url, retry)
+            decided = await self._decided(answer)
+            if decided is Disposition.ACCOUNT and answer.fault is not None:
+                raise AccountHaltedError(
+                    answer.fault.describe(), reason="refused", error_type=answer.fault.error_type
+                )
+            repeats = _passes(answer) if decided is None else decided is Disposition.RETRY
+            if failures < self._max_retries and repeats:
                 failures += 1
                 asked = None if answer.fault is None else answer.fault.retry_after
                 await asyncio.sleep(LIVE_CALL(failures, asked))
@@ -501,6 +515,11 @@ class ClaudeProvider(Closing):
         )
         cost = None if charge is None else charge.cost
         return ActorResponse(answer.raw, cost=cost, answered=now)
+
+    async def _decided(self, answer: LiveAnswer) -> Disposition | None:
+        """Return what the user's function decides about an error, or None if it is not asked."""
+        fault = None if self._functions.classify is None else answer.request_fault
+        return None if fault is None else await self._functions.disposition(fault)
 
     def _patience(self, max_tokens: int) -> float:
         from claude_batch.wire.live_client import longest_silence
@@ -543,7 +562,10 @@ class ClaudeProvider(Closing):
                     "no API key: set ANTHROPIC_API_KEY, or give api_key=…", reason="credentials"
                 )
             self._live = LiveClient(
-                connection, concurrency=self._concurrency, limits=OwnLimits(*self._limits)
+                connection,
+                concurrency=self._concurrency,
+                limits=OwnLimits(*self._limits),
+                strategy=self._functions.pace,
             )
         return self._live
 
