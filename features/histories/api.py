@@ -273,9 +273,7 @@ class SimulatedClient(BatchesClient):
 
     async def close(self) -> None: ...
 
-    def live(
-        self, *, concurrency: int, log: CallLog | None = None, strategy: object = None
-    ) -> SimulatedLive:
+    def live(self, *, concurrency: int, log: CallLog | None = None) -> SimulatedLive:
         return SimulatedLive(self._api)
 
     def _answered(self) -> None:

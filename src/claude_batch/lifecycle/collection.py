@@ -328,6 +328,7 @@ class Collection:
         for error, place in faults:
             kind = (error.type, error.message, repr(error.details))
             if kind not in known:
+                # An error has no other disposition.
                 default = cast("Classification", str(new[place].disposition))
                 fault = RequestFault(error.type, error.message, error.details, None, default)
                 known[kind] = await self._functions.disposition(fault)

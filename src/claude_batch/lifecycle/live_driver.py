@@ -281,10 +281,8 @@ class LiveCalls:
     def _turns(self, seat: Seat, most: int) -> tuple[list[tuple[int, str, Turn]], float]:
         """Return permits for the first requests, and the seconds until the next one may be sent."""
         if self._client is None:
-            self._client = self._batches.live(
-                concurrency=MOST, log=self._log, strategy=self._functions.pace
-            )
-        self._client.limits = self._limits
+            self._client = self._batches.live(concurrency=MOST, log=self._log)
+        self._client.limits, self._client.strategy = self._limits, self._functions.pace
         turns: list[tuple[int, str, Turn]] = []
         rest = LONGEST_REST
         seen: set[int] = set()

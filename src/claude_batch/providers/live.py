@@ -190,11 +190,10 @@ class ClaudeProvider(Closing):
         Messages parameters for requests that do not set them. ``max_turns`` and
         ``validation_attempts`` are as in `BatchProcessingMode`. ``middleware`` (see `Middleware`)
         changes requests and responses, and ``middleware_timeout``, a duration, limits each
-        ``after_response`` call. ``classify`` (see
-        `Classifier`) decides which errors are retried, and ``pace`` (see `PaceStrategy`) how long
-        all calls pause after a refusal. ``post_process`` (see `PostProcessor`) receives each
-        result, for
-        ``post_process_timeout`` at most. Raises `ActorConfigurationError`.
+        ``after_response`` call. ``classify`` (see `Classifier`) decides which errors are retried,
+        and ``pace`` (see `PaceStrategy`) how long all calls pause after a refusal. ``post_process``
+        (see `PostProcessor`) receives each result, for ``post_process_timeout`` at most. Raises
+        `ActorConfigurationError`.
         """
         if concurrency < 1:
             raise ActorConfigurationError(f"concurrency: {concurrency} is less than 1")

@@ -25,7 +25,6 @@ from tenacity import (
     stop_after_attempt,
 )
 
-from claude_batch.core.user_functions import UserFunction
 from claude_batch.wire.connection import (
     CONNECT_SECONDS,
     MOST_BODY_BYTES,
@@ -201,18 +200,12 @@ class BatchesClient:
         """Credential in use, for fingerprinting only; never write it anywhere."""
         return self._connection.credential
 
-    def live(
-        self,
-        *,
-        concurrency: int,
-        log: CallLog | None = None,
-        strategy: UserFunction[float] | None = None,
-    ) -> LiveClient:
+    def live(self, *, concurrency: int, log: CallLog | None = None) -> LiveClient:
         """Return a client for live calls with the same credential, over the same connections.
 
-        ``log`` counts its calls against the user's own limits; ``strategy`` is the user's pace.
+        ``log`` counts its calls against the user's own limits.
         """
-        return LiveClient(self._connection, concurrency=concurrency, log=log, strategy=strategy)
+        return LiveClient(self._connection, concurrency=concurrency, log=log)
 
     def server_now(self) -> float:
         """Return the server's time, as seconds since the epoch, from the last ``Date`` header."""

@@ -180,9 +180,9 @@ class LiveClient:
         """Set up the client; ``concurrency`` bounds the concurrent calls to each model.
 
         ``log`` counts the calls of a minute against ``limits``. Default: the process's own log.
-        ``strategy`` is the user's `PaceStrategy`.
         """
-        self._strategy = strategy
+        self.strategy: UserFunction[float] | None = strategy
+        """The user's `PaceStrategy`."""
         self.limits: OwnLimits = limits
         """The user's own limits; they may be changed at any time."""
         self._log = log
@@ -351,8 +351,8 @@ class LiveClient:
         now = time.monotonic()
         if _is_refusal(fault):
             begun = pace.refused(now, turn, response.headers, fault.retry_after)
-            if begun and self._strategy is not None:
-                pause = await self._strategy.ask(begun, fault.retry_after)
+            if begun and self.strategy is not None:
+                pause = await self.strategy.ask(begun, fault.retry_after)
                 if pause is not None:
                     pace.change_pause(turn, now + pause)
         elif fault.from_api and fault.status < 500:
