@@ -241,6 +241,23 @@ class SigningLater(cb.Middleware):
         return request
 
 
+def process(result: cb.ActorResult) -> None:
+    assert_type(result.key, str | None)
+
+
+async def process_later(result: cb.ActorResult) -> None: ...
+
+
+def classify(fault: cb.RequestFault) -> cb.Classification | None:
+    assert_type(fault.status, int | None)
+    return "retry" if "busy" in fault.message else None
+
+
+async def plugged() -> None:
+    cb.ClaudeBatchProvider(post_process=process, post_process_timeout="5s", classify=classify)
+    cb.ClaudeProvider(post_process=process_later, requests_per_minute=50, pace=lambda n, asked: 5.0)
+
+
 def changing(failed: cb.MiddlewareError) -> None:
     providers = [
         cb.ClaudeBatchProvider(middleware=[Signing()], middleware_timeout="2m"),

@@ -24,6 +24,7 @@ Feature: Every block of code on every page is run or checked
       | docs/how-to/tools.md             |
       | docs/how-to/deadlines.md         |
       | docs/how-to/limits.md            |
+      | docs/how-to/functions.md         |
       | docs/how-to/retries.md           |
       | docs/how-to/observability.md     |
       | docs/how-to/middleware.md        |

@@ -7,10 +7,10 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
-from sqlalchemy import Connection, delete, update
+from sqlalchemy import Connection, delete, true, update
 
 from claude_batch.core.states import RequestState
-from claude_batch.ledger import single_calls, submissions, unknown_batches
+from claude_batch.ledger import batch_contents, single_calls, submissions, unknown_batches
 from claude_batch.ledger.schema import calls, requests
 from claude_batch.ledger.store import Ledger, next_stamp
 from claude_batch.lifecycle import collection, live_driver, packer, reconciliation
@@ -78,9 +78,13 @@ def _stubborn() -> Generator[None]:
         yield
 
 
+def _crowding() -> AbstractContextManager[object]:
+    return patch.object(batch_contents, "_SENDABLE", true())
+
+
 def _careless() -> AbstractContextManager[object]:
     real = live_driver.judge
-    return patch.object(live_driver, "judge", lambda answer, _retry="safe": real(answer, "always"))
+    return patch.object(live_driver, "judge", lambda answer, *_: real(answer, "always"))
 
 
 def _forgetful() -> AbstractContextManager[object]:
@@ -118,6 +122,7 @@ MUTANTS: Mapping[str, Mutant] = {
     "adopts a batch that may be another sending": Mutant(_unrivalled, 11),
     "writes although it was deposed": Mutant(_deaf, 1),
     "packs what no budget has room for": Mutant(_generous, 1),
+    "sends more batches of a run at once than it may": Mutant(_crowding, 1),
     "asks live again after an error that may hide an answer": Mutant(_careless, 8, live=True),
     "withdraws what was sent": Mutant(_forgetful, 1),
 }

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from claude_batch.actor.configuration import ActorConfiguration
     from claude_batch.actor.documents import Document
     from claude_batch.actor.loader import ActorLoader
-    from claude_batch.actor.middleware import Middleware
+    from claude_batch.actor.middleware import Middleware, PostProcessor
     from claude_batch.actor.request import ActorRequest
     from claude_batch.actor.response import ActorResponse, ActorResult
     from claude_batch.actor.tools import tool
@@ -53,6 +53,12 @@ if TYPE_CHECKING:
     from claude_batch.core.settings import BatchProcessingMode
     from claude_batch.core.states import BatchState, RequestState, RunState
     from claude_batch.core.usage import Usage
+    from claude_batch.core.user_functions import (
+        Classification,
+        Classifier,
+        PaceStrategy,
+        RequestFault,
+    )
     from claude_batch.integrations.client import client, client_sync
     from claude_batch.money.estimates import Estimate
     from claude_batch.providers.actor import Actor, load_actor
@@ -73,7 +79,7 @@ _HOMES = {
     "actor.configuration": ("ActorConfiguration",),
     "actor.documents": ("Document",),
     "actor.loader": ("ActorLoader",),
-    "actor.middleware": ("Middleware",),
+    "actor.middleware": ("Middleware", "PostProcessor"),
     "actor.request": ("ActorRequest",),
     "actor.response": ("ActorResponse", "ActorResult"),
     "actor.tools": ("tool",),
@@ -109,6 +115,7 @@ _HOMES = {
     "core.settings": ("BatchProcessingMode",),
     "core.states": ("BatchState", "RequestState", "RunState"),
     "core.usage": ("Usage",),
+    "core.user_functions": ("Classification", "Classifier", "PaceStrategy", "RequestFault"),
     "integrations.client": ("client", "client_sync"),
     "money.estimates": ("Estimate",),
     "providers.actor": ("Actor", "load_actor"),
@@ -143,6 +150,8 @@ __all__ = [
     "BatchTimeoutError",
     "BudgetExceededError",
     "Citation",
+    "Classification",
+    "Classifier",
     "ClaudeBatchProvider",
     "ClaudeProvider",
     "ContextWindowExceededError",
@@ -163,6 +172,8 @@ __all__ = [
     "MissingResultError",
     "Observer",
     "OutputValidationError",
+    "PaceStrategy",
+    "PostProcessor",
     "PreflightError",
     "Progress",
     "Provider",
@@ -170,6 +181,7 @@ __all__ = [
     "ProviderNotFoundError",
     "ProviderRegistry",
     "Pruned",
+    "RequestFault",
     "RequestState",
     "Run",
     "RunNotFoundError",

@@ -8,12 +8,13 @@ decide on which thread a method runs, and for how long.
 from __future__ import annotations
 
 import inspect
+import logging
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, Literal, Protocol, TypeAlias, cast
 
 from claude_batch.actor.request import ActorRequest
-from claude_batch.actor.response import ActorResponse
+from claude_batch.actor.response import ActorResponse, ActorResult
 from claude_batch.core.errors import ActorConfigurationError, MiddlewareError
 from claude_batch.core.quantities import parse_duration
 
@@ -54,7 +55,24 @@ class Middleware:
         return response
 
 
+class PostProcessor(Protocol):
+    """A function that receives each result before its caller does, such as to store it elsewhere.
+
+    It is called for answers and failures, after all middleware, with the result as the API gave it:
+    without an ``output_format``. What it returns is ignored. An exception, or a timeout after the
+    provider's ``post_process_timeout``, is logged and changes nothing: the caller receives the
+    result. It is called on threads and loops as a middleware is, and again if the same results are
+    read again.
+    """
+
+    def __call__(self, result: ActorResult[Any], /) -> object:
+        """Process a result; an ``async def`` function is awaited."""
+        ...
+
+
 Stage: TypeAlias = Literal["before_request", "after_response"]
+
+_log = logging.getLogger(__name__)
 
 TIMEOUT = 60.0
 """Default ``middleware_timeout``: seconds that ``after_response`` may take."""
@@ -66,7 +84,7 @@ class Passage:
 
     actor: str
     key: str | None
-    value: ActorRequest | ActorResponse
+    value: ActorRequest | ActorResponse | ActorResult
     kept: str
     """Text that describes what is safe if the middleware fails."""
     error: MiddlewareError | None = None
@@ -130,21 +148,72 @@ class Step:
         )
 
 
+class PostStep(Step):
+    """The user's function for results. Its faults are logged, because the result is safe."""
+
+    def call(self, passage: Passage) -> Any:
+        """Call the function."""
+        return self.change(passage.value)
+
+    def settle(self, passage: Passage, changed: object) -> None:
+        """Ignore what the function returned."""
+
+    def fail(self, passage: Passage, error: Exception) -> None:
+        """Log the exception that the function raised."""
+        _log.error("post_process failed for %s", _named(passage), exc_info=error)
+
+    def overrun(self, passage: Passage, seconds: float) -> None:
+        """Log that the function did not return in time."""
+        _log.error(
+            "post_process did not return within %g s for %s (post_process_timeout)",
+            seconds,
+            _named(passage),
+        )
+
+
+def _named(passage: Passage) -> str:
+    result = passage.value
+    assert isinstance(result, ActorResult)
+    key = f"the key {result.key!r}" if result.key is not None else f"position {result.position}"
+    return f"the result of {passage.actor} with {key}, which is returned unchanged"
+
+
+def _timeout(name: str, timeout: str | float) -> float:
+    try:
+        seconds = parse_duration(timeout)
+    except ValueError as error:
+        raise ActorConfigurationError(f"{name}: {error}") from None
+    if not seconds:
+        raise ActorConfigurationError(f"{name}: it must be more than 0")
+    return seconds
+
+
 class Middlewares:
     """All middleware of a provider; false if there is none."""
 
-    def __init__(self, middleware: Iterable[object], timeout: str | float = TIMEOUT) -> None:
-        """``timeout`` is a duration that limits each ``after_response``.
+    def __init__(
+        self,
+        middleware: Iterable[object],
+        timeout: str | float = TIMEOUT,
+        post_process: PostProcessor | None = None,
+        post_process_timeout: str | float = TIMEOUT,
+    ) -> None:
+        """The timeouts are durations that limit each ``after_response`` and ``post_process``.
 
         Raises ``TypeError`` for an object with neither method, and `ActorConfigurationError` for an
         invalid timeout.
         """
-        try:
-            self.timeout: float = parse_duration(timeout)
-        except ValueError as error:
-            raise ActorConfigurationError(f"middleware_timeout: {error}") from None
-        if not self.timeout:
-            raise ActorConfigurationError("middleware_timeout: it must be more than 0")
+        self.timeout: float = _timeout("middleware_timeout", timeout)
+        self.post_timeout: float = _timeout("post_process_timeout", post_process_timeout)
+        self.post: list[Step] = []
+        """The function that receives the results, if there is one."""
+        if post_process is not None:
+            if not callable(post_process):
+                raise TypeError(f"post_process: {post_process!r} is not callable")
+            is_async = inspect.iscoroutinefunction(post_process) or inspect.iscoroutinefunction(
+                getattr(post_process, "__call__", None)  # noqa: B004 - an object may have one
+            )
+            self.post.append(PostStep("post_process", "after_response", post_process, is_async))
         self.before: list[Step] = []
         """In the order in which they are called, as is `after`."""
         self.after: list[Step] = []
@@ -164,4 +233,4 @@ class Middlewares:
                 self.after.insert(0, Step(name, "after_response", after, is_async))
 
     def __bool__(self) -> bool:
-        return bool(self.before or self.after)
+        return bool(self.before or self.after or self.post)

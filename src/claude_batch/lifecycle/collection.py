@@ -6,11 +6,13 @@ import json
 import logging
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from claude_batch.core.crash_points import CrashPoint, reach
+from claude_batch.core.outcome import Disposition
 from claude_batch.core.settings import LedgerSettings
 from claude_batch.core.states import RequestState
+from claude_batch.core.user_functions import Classification, RequestFault, UserFunctions
 from claude_batch.ledger import batch_contents, collected_batches, halts, unknown_batches
 from claude_batch.ledger.collected_batches import Gap, NewResult, Stored
 from claude_batch.ledger.store import Ledger, Seat, Transaction
@@ -23,7 +25,7 @@ from claude_batch.wire.batches_client import ApiError, BatchesClient, Unreachabl
 from claude_batch.wire.encoding import parse_custom_id
 from claude_batch.wire.error_table import account_reason
 from claude_batch.wire.limits import RESULTS_KEPT_DAYS
-from claude_batch.wire.messages import ResultLine, UnreadableLine, decode_line
+from claude_batch.wire.messages import LineError, ResultLine, UnreadableLine, decode_line
 from claude_batch.wire.retry_policy import SENDING, next_check
 
 _log = logging.getLogger(__name__)
@@ -107,7 +109,9 @@ class Collection:
         client: BatchesClient,
         settings: LedgerSettings,
         reporter: Reporter | None = None,
+        functions: UserFunctions | None = None,
     ) -> None:
+        self._functions = functions or UserFunctions()
         self._ledger = ledger
         self._reporter = reporter or Reporter(ledger, client)
         self._client = client
@@ -276,12 +280,12 @@ class Collection:
             lines += part
             size += sum(map(len, part))
             if len(lines) >= CHUNK_LINES or size >= CHUNK_BYTES:
-                self._store_chunk(seat, batch_id, members, lines, ended)
+                await self._store_chunk(seat, batch_id, members, lines, ended)
                 lines, size = [], 0
         if lines:
-            self._store_chunk(seat, batch_id, members, lines, ended)
+            await self._store_chunk(seat, batch_id, members, lines, ended)
 
-    def _store_chunk(
+    async def _store_chunk(
         self,
         seat: Seat | None,
         batch_id: int,
@@ -290,6 +294,7 @@ class Collection:
         ended: float,
     ) -> None:
         new: list[NewResult] = []
+        faults: list[tuple[LineError, int]] = []
         strange: list[tuple[bytes, str]] = []
         for raw in lines:
             try:
@@ -306,6 +311,9 @@ class Collection:
                 strange.append((raw, f"no request of this batch: {line.custom_id[:64]!r}"))
                 continue
             new.append(result_of(line, raw, seq, parts[2], self._prices, batch=True, at=ended))
+            if line.error is not None and self._functions.classify is not None:
+                faults.append((line.error, len(new) - 1))
+        await self._classify(new, faults)
         # In request order: results arrive shuffled, and are read in order later.
         new.sort()
         with self._ledger.write(seat) as tx:
@@ -314,10 +322,22 @@ class Collection:
                 collected_batches.add_strange_lines(tx, batch_id, strange)
         reach(CrashPoint.DURING_COLLECT_CHUNK)
 
+    async def _classify(self, new: list[NewResult], faults: list[tuple[LineError, int]]) -> None:
+        """Let the user's function decide what errors mean, each kind of error once."""
+        known: dict[tuple[str, str, str], Disposition] = {}
+        for error, place in faults:
+            kind = (error.type, error.message, repr(error.details))
+            if kind not in known:
+                # An error has no other disposition.
+                default = cast("Classification", str(new[place].disposition))
+                fault = RequestFault(error.type, error.message, error.details, None, default)
+                known[kind] = await self._functions.disposition(fault)
+            new[place] = new[place]._replace(disposition=known[kind])
+
     def _halt(self, tx: Transaction, seat: Seat, raw: bytes, now: float) -> None:
         error = decode_line(raw).error
         assert error is not None
-        reason = account_reason(None, error.type, error.message, error.details) or "billing"
+        reason = account_reason(None, error.type, error.message, error.details) or "refused"
         halts.halt(
             tx,
             seat.workspace_id,

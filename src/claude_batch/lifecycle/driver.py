@@ -18,6 +18,7 @@ from typing import Any
 from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.errors import LedgerError
 from claude_batch.core.settings import LedgerSettings
+from claude_batch.core.user_functions import UserFunctions
 from claude_batch.ledger import (
     batch_contents,
     collected_batches,
@@ -100,10 +101,11 @@ class Driver:
         changed: Callable[[], None],
         workbench: Workbench | None = None,
         observers: Observers | None = None,
+        functions: UserFunctions | None = None,
     ) -> None:
         """Set up the driver; ``changed`` is called after each possible change of the ledger.
 
-        ``workbench`` holds the tools of conversations.
+        ``workbench`` holds the tools of conversations, and ``functions`` those of the user.
         """
         self._ledger = ledger
         self._client = client
@@ -130,7 +132,7 @@ class Driver:
             ledger, client, settings, lambda: self._stopping, self.reporter
         )
         self._polling = Polling(ledger, client, settings, self.reporter)
-        self._collection = Collection(ledger, client, settings, self.reporter)
+        self._collection = Collection(ledger, client, settings, self.reporter, functions)
         self._reconciliation = Reconciliation(ledger, client, settings, self.reporter)
         self._refusals = Refusals(ledger, settings)
         self._deadlines = Deadlines(ledger)
@@ -141,6 +143,7 @@ class Driver:
             stopping=lambda: self._stopping,
             changed=self._live_changed,
             reporter=self.reporter,
+            functions=functions,
         )
         self._high_water = HighWater(ledger)
         self._conversations = ConversationLoop(

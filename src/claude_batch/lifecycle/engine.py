@@ -26,6 +26,7 @@ from claude_batch.core.errors import (
     LedgerError,
 )
 from claude_batch.core.settings import BatchProcessingMode, LedgerSettings
+from claude_batch.core.user_functions import UserFunctions
 from claude_batch.ledger import collected_batches, halts, queries
 from claude_batch.ledger.locks import ProcessLock
 from claude_batch.ledger.queries import Answer
@@ -107,6 +108,8 @@ class Engine:
         self._watch_for_others = ledger.watch()
         self._readers = ThreadPoolExecutor(4, thread_name_prefix="claude-batch-read")
         self._watching: asyncio.Task[None] | None = None
+        self.functions: UserFunctions = UserFunctions()
+        """The functions of the user that this process asks; providers may add to them."""
         self._loop = EventLoopThread("claude-batch-engine")
         self._loop.soon(self._begin)
 
@@ -172,7 +175,13 @@ class Engine:
         door = self._doors.get(name)
         if door is None:
             driver = Driver(
-                self.ledger, client, self.settings, self._notify, self.workbench, self.observers
+                self.ledger,
+                client,
+                self.settings,
+                self._notify,
+                self.workbench,
+                self.observers,
+                self.functions,
             )
             driver.reporter.follow = self.noticing.follow
             door = self._doors[name] = Door(client, driver)

@@ -20,7 +20,7 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -29,6 +29,7 @@ from claude_batch.core.errors import HaltReason
 from claude_batch.core.outcome import Disposition, Outcome, next_step
 from claude_batch.core.settings import LedgerSettings
 from claude_batch.core.states import RequestState
+from claude_batch.core.user_functions import RequestFault, UserFunctions
 from claude_batch.ledger import halts, live_calls, queries, transitions
 from claude_batch.ledger.charges import any_budget
 from claude_batch.ledger.collected_batches import NewResult
@@ -78,9 +79,12 @@ _ACCOUNT = (Outcome.NOT_SENT, Disposition.ACCOUNT)
 _LOST = (Outcome.MISSING, Disposition.FINAL)
 
 
-def judge(answer: LiveAnswer, retry: LiveRetry = "safe") -> tuple[Outcome, Disposition]:
+def judge(
+    answer: LiveAnswer, retry: LiveRetry = "safe", decided: Disposition | None = None
+) -> tuple[Outcome, Disposition]:
     """Return what the end of a call means for its request, in the words of a batch's result.
 
+    ``decided`` is what the user's function has decided about `LiveAnswer.request_fault`.
     ``safe``: only a definite no allows another attempt. ``always``: an error in the API's own
     format also allows one. A definite no that passes leaves the request unsent; if it is the fault
     of the account, or of the way there, sending halts.
@@ -99,7 +103,9 @@ def judge(answer: LiveAnswer, retry: LiveRetry = "safe") -> tuple[Outcome, Dispo
         return _ACCOUNT
     if verdict is SendVerdict.WAIT:
         return _NOT_SENT
-    return Outcome.ERRORED, fault.disposition
+    if decided is Disposition.ACCOUNT:
+        return _ACCOUNT
+    return Outcome.ERRORED, decided or fault.disposition
 
 
 @dataclass(slots=True, eq=False)
@@ -124,6 +130,7 @@ class LiveCalls:
         stopping: Callable[[], bool],
         changed: Callable[[], None],
         reporter: Reporter | None = None,
+        functions: UserFunctions | None = None,
     ) -> None:
         """Set up the calls; ``changed`` is called whenever requests have ended."""
         self._reporter = reporter or Reporter(ledger, client)
@@ -142,6 +149,7 @@ class LiveCalls:
         self._held: dict[str, int] = {}
         """Nano-dollars left, by run, for runs with requests that do not fit into their budgets."""
         self._held_before: set[str] = set()
+        self._functions = functions or UserFunctions()
         self._limits = NO_LIMITS
         self._log = CallLog()
         self._answered = 0
@@ -274,7 +282,7 @@ class LiveCalls:
         """Return permits for the first requests, and the seconds until the next one may be sent."""
         if self._client is None:
             self._client = self._batches.live(concurrency=MOST, log=self._log)
-        self._client.limits = self._limits
+        self._client.limits, self._client.strategy = self._limits, self._functions.pace
         turns: list[tuple[int, str, Turn]] = []
         rest = LONGEST_REST
         seen: set[int] = set()
@@ -366,7 +374,27 @@ class LiveCalls:
         if not done:
             return
         reach(CrashPoint.AFTER_LIVE_ANSWER)
-        ended = [(self._calls[task], task.result()) for task in done]
+        asked: list[tuple[asyncio.Task[LiveAnswer], RequestFault]] = []
+        for task in done:
+            fault = task.result().request_fault if self._functions.classify else None
+            if fault is not None:
+                asked.append((task, fault))
+        # Answers that need no decision are stored first: a slow function must not endanger them.
+        waiting = {task for task, _ in asked}
+        await self._store(seat, {task: None for task in done if task not in waiting})
+        if asked:
+            found = {task: await self._functions.disposition(fault) for task, fault in asked}
+            await self._store(seat, found)
+
+    async def _store(
+        self, seat: Seat, done: Mapping[asyncio.Task[LiveAnswer], Disposition | None]
+    ) -> None:
+        """Store the answers of calls, with what the user's function decided about errors."""
+        if not done:
+            return
+        ended = [
+            (self._calls[task], task.result(), disposition) for task, disposition in done.items()
+        ]
 
         def note() -> list[CallEnd]:
             with self._ledger.write(seat) as tx:
@@ -375,7 +403,7 @@ class LiveCalls:
         ends = await until_stored(note, f"{len(ended)} live answers cannot be stored yet")
         for task in done:
             del self._calls[task]
-        self._answered += sum(answer.is_answered for _, answer in ended)
+        self._answered += sum(answer.is_answered for _, answer, _ in ended)
         reach(CrashPoint.AFTER_LIVE_RECORD)
         for words in self._warnings:
             _log.warning("%s", words, extra={"for_people": True})
@@ -383,15 +411,20 @@ class LiveCalls:
         self._changed()
 
     def _note(
-        self, tx: Transaction, seat: Seat, ended: list[tuple[_Call, LiveAnswer]]
+        self,
+        tx: Transaction,
+        seat: Seat,
+        ended: list[tuple[_Call, LiveAnswer, Disposition | None]],
     ) -> list[CallEnd]:
         """Store how calls ended, and return the same for the observers."""
         now = time.time()
         final: list[Ended] = []
         call_ends: list[CallEnd] = []
-        for call, answer in ended:
+        for call, answer, decided in ended:
             asked, seq = call.request, call.request.seq
-            outcome, disposition = judge(answer, "always" if asked.retry == "always" else "safe")
+            outcome, disposition = judge(
+                answer, "always" if asked.retry == "always" else "safe", decided
+            )
             step = next_step(outcome, disposition, transitions.standing_of(tx, seq))
             state, may_be_paid = step.state, answer.may_be_billed
             is_accounts = (outcome, disposition) == _ACCOUNT
@@ -403,7 +436,7 @@ class LiveCalls:
                 # The call that probed a halted account was answered.
                 self._refusals.lift(tx, seat.workspace_id)
             elif answer.fault is not None and outcome is not Outcome.NOT_SENT:
-                result = self._error(call, answer.fault)
+                result = self._error(call, answer.fault, disposition)
             if outcome is Outcome.MISSING:
                 _log.warning(
                     "%s: a live call may have been paid for and has no answer: %s",
@@ -481,13 +514,13 @@ class LiveCalls:
         seq, sending = call.request.seq, call.sending
         return result_of(line, raw, seq, sending, self._prices, batch=False, at=now)
 
-    def _error(self, call: _Call, fault: ApiFault) -> NewResult:
+    def _error(self, call: _Call, fault: ApiFault, disposition: Disposition) -> NewResult:
         error_type = fault.error_type or f"http_{fault.status}"
         return NewResult(
             call.request.seq,
             call.sending,
             RequestState.ERRORED,
-            fault.disposition,
+            disposition,
             error_type,
             errored_line(self._custom_id(call), error_type, fault.message, fault.request_id),
             None,

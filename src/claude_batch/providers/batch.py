@@ -20,7 +20,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack
 
 from claude_batch.actor.configuration import ActorConfiguration
-from claude_batch.actor.middleware import TIMEOUT, Middlewares
+from claude_batch.actor.middleware import TIMEOUT, Middlewares, PostProcessor
 from claude_batch.actor.request import (
     ActorRequest,
     RequestEncoders,
@@ -37,6 +37,7 @@ from claude_batch.core.settings import (
     resolve_ledger_settings,
     resolve_mode,
 )
+from claude_batch.core.user_functions import Classifier, PaceStrategy, UserFunctions
 from claude_batch.ledger.held_requests import index_answers
 from claude_batch.ledger.queries import Answer
 from claude_batch.lifecycle.doors import Door
@@ -105,6 +106,10 @@ class ClaudeBatchProvider(Opened):
         observers: Iterable[ObserverLike] = (),
         middleware: Iterable[object] = (),
         middleware_timeout: str | float = TIMEOUT,
+        classify: Classifier | None = None,
+        pace: PaceStrategy | None = None,
+        post_process: PostProcessor | None = None,
+        post_process_timeout: str | float = TIMEOUT,
         **settings: Unpack[SettingKeywords],
     ) -> None:
         """Configure the provider; nothing is opened yet.
@@ -115,7 +120,11 @@ class ClaudeBatchProvider(Opened):
         ``drive=False`` only stores and reads: another process, or `advance`, sends and polls.
         ``observers`` are notified of what this process does with the ledger, for all its providers.
         ``middleware`` (see `Middleware`) changes requests and responses, and
-        ``middleware_timeout``, a duration, limits each ``after_response`` call. Raises
+        ``middleware_timeout``, a duration, limits each ``after_response`` call. ``classify``
+        (see `Classifier`) decides which errors are retried, and ``pace`` (see `PaceStrategy`) how
+        long live calls pause after a refusal; both hold for all providers of the ledger in this
+        process. ``post_process`` (see `PostProcessor`) receives each result, for
+        ``post_process_timeout`` at most. Raises
         `ActorConfigurationError` for an unusable value.
         """
         self._location = default_ledger(ledger)
@@ -128,7 +137,9 @@ class ClaudeBatchProvider(Opened):
         """The settings given as keywords, durations in seconds."""
         ledger_settings = resolve_ledger_settings(ledger_keywords(settings))
         prices_of(ledger_settings.prices)  # report an error in the file here too
-        self.middleware: Middlewares = Middlewares(middleware, middleware_timeout)
+        self.middleware: Middlewares = Middlewares(
+            middleware, middleware_timeout, post_process, post_process_timeout
+        )
         """The middleware for requests and responses."""
         self.middleware_runner: MiddlewareRunner | None = (
             MiddlewareRunner(self.middleware) if self.middleware else None
@@ -141,6 +152,7 @@ class ClaudeBatchProvider(Opened):
             self.credentials,
             drive=drive,
             observers=checked,
+            functions=UserFunctions.of(classify, pace),
         )
         super().__init__(entrance, drive=drive)
         self._carriers = Carriers(checked)
@@ -189,6 +201,18 @@ class ClaudeBatchProvider(Opened):
         """
         asked = ActorRequest.of(request, key=key)
         runner = self.middleware_runner
+        if runner is None:
+            return await self._respond(actor, asked, keep, settings)
+        try:
+            return await self._respond(actor, asked, keep, settings)
+        except ActorError as error:
+            await runner.finish(actor.name, [_failed(asked, error)])
+            raise
+
+    async def _respond(
+        self, actor: ActorConfiguration, asked: ActorRequest, keep: bool, settings: RunKeywords
+    ) -> ActorResponse:
+        runner = self.middleware_runner
         if runner is not None:
             asked = await runner.before(actor.name, asked)
         future = self._ask(actor, asked, keep, settings)
@@ -203,6 +227,7 @@ class ClaudeBatchProvider(Opened):
             return read_as(response, asked.output)
         with self._acknowledged(answer):
             response = await runner.after(actor.name, answer.key, response, _kept(answer))
+            await runner.finish(actor.name, [_answered(asked, response)])
         return read_as(response, asked.output)
 
     def respond_sync(
@@ -217,6 +242,18 @@ class ClaudeBatchProvider(Opened):
         """Run `respond` synchronously, with or without a running event loop; Ctrl-C cancels it."""
         asked = ActorRequest.of(request, key=key)
         runner = self.middleware_runner
+        if runner is None:
+            return self._respond_sync(actor, asked, keep, settings)
+        try:
+            return self._respond_sync(actor, asked, keep, settings)
+        except ActorError as error:
+            runner.finish_sync(actor.name, [_failed(asked, error)])
+            raise
+
+    def _respond_sync(
+        self, actor: ActorConfiguration, asked: ActorRequest, keep: bool, settings: RunKeywords
+    ) -> ActorResponse:
+        runner = self.middleware_runner
         if runner is not None:
             asked = wait_on_a_loop(runner.before(actor.name, asked))
         answer = wait_for(self._ask(actor, asked, keep, settings))
@@ -226,6 +263,7 @@ class ClaudeBatchProvider(Opened):
         with self._acknowledged(answer):
             after = runner.after(actor.name, answer.key, response, _kept(answer))
             response = wait_on_a_loop(after)
+            runner.finish_sync(actor.name, [_answered(asked, response)])
         return read_as(response, asked.output)
 
     def _response(self, answer: Answer, asked: ActorRequest) -> ActorResponse:
@@ -406,6 +444,8 @@ class ClaudeBatchProvider(Opened):
         if run is not None and prepare is not None:
             await asyncio.to_thread(prepare, run)
         results = None if run is None else run.results(ordered=ordered)
+        if refused and self.middleware_runner is not None:
+            await self.middleware_runner.finish(actor.name, refused)
         async for result in merge(results, refused, ordered=ordered):
             yield result
 
@@ -425,6 +465,8 @@ class ClaudeBatchProvider(Opened):
         if run is not None and prepare is not None:
             prepare(run)
         results = iter(()) if run is None else run.results_sync(ordered=ordered)
+        if refused and self.middleware_runner is not None:
+            self.middleware_runner.finish_sync(actor.name, refused)
         yield from merge_sync(results, refused, ordered=ordered) if refused else results
 
     async def submit(
@@ -719,6 +761,14 @@ class ClaudeBatchProvider(Opened):
         from claude_batch.integrations.langchain import create_chat_model
 
         return create_chat_model(self, model, temperature=temperature, **kwargs)
+
+
+def _answered(asked: ActorRequest, response: ActorResponse) -> ActorResult:
+    return ActorResult(key=asked.key, position=0, response=response)
+
+
+def _failed(asked: ActorRequest, error: ActorError) -> ActorResult:
+    return ActorResult(key=asked.key, position=0, error=error)
 
 
 def _talk_of(actor: ActorConfiguration) -> Talk:

@@ -21,6 +21,7 @@ from claude_batch.core.errors import ActorConfigurationError, InvalidRequestErro
 from claude_batch.core.events import ObserverLike
 from claude_batch.core.quantities import parse_duration
 from claude_batch.core.settings import LedgerSettings
+from claude_batch.core.user_functions import UserFunctions
 from claude_batch.ledger import conversations, deliveries, queries, uploaded_files
 from claude_batch.ledger.deliveries import Outstanding
 from claude_batch.ledger.queries import Answer
@@ -186,8 +187,10 @@ class Entrance:
         *,
         drive: bool,
         observers: Sequence[ObserverLike] = (),
+        functions: UserFunctions | None = None,
     ) -> None:
         self.location: str = location
+        self._functions = functions
         self.settings: LedgerSettings = settings
         self._credentials = credentials
         self._drive = drive
@@ -224,6 +227,12 @@ class Entrance:
                 raise ActorConfigurationError(closed_words(self.location))
             finder = ToolFinder(imports=self.settings.allow_tools_from_ledger)
             engine = Engine.acquire(self.location, self.settings, finder)
+            if self._functions is not None:
+                try:
+                    engine.functions.join(self._functions)
+                except ActorConfigurationError:
+                    engine.release()
+                    raise
             engine.observers.attach(self._observers)
             self._engine = engine
         return self._engine

@@ -29,7 +29,7 @@ from collections.abc import (
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack
 
 from claude_batch.actor.configuration import ActorConfiguration
-from claude_batch.actor.middleware import TIMEOUT, Middlewares
+from claude_batch.actor.middleware import TIMEOUT, Middlewares, PostProcessor
 from claude_batch.actor.request import (
     ActorRequest,
     RequestEncoders,
@@ -51,6 +51,7 @@ from claude_batch.core.outcome import Disposition
 from claude_batch.core.quantities import parse_duration
 from claude_batch.core.settings import SETTINGS, BatchProcessingMode, from_environment, resolve_mode
 from claude_batch.core.states import RequestState
+from claude_batch.core.user_functions import Classifier, PaceStrategy, UserFunctions
 from claude_batch.lifecycle.event_loop_thread import EventLoopThread, wait_for
 from claude_batch.lifecycle.tool_runner import ToolOutput, Tools, run_call
 from claude_batch.money.prices import prices_of
@@ -166,6 +167,10 @@ class ClaudeProvider(Closing):
         default_options: Mapping[str, Any] | None = None,
         middleware: Iterable[object] = (),
         middleware_timeout: str | float = TIMEOUT,
+        classify: Classifier | None = None,
+        pace: PaceStrategy | None = None,
+        post_process: PostProcessor | None = None,
+        post_process_timeout: str | float = TIMEOUT,
         **settings: Unpack[LiveKeywords],
     ) -> None:
         """Configure the provider; nothing is opened yet.
@@ -186,7 +191,10 @@ class ClaudeProvider(Closing):
         Messages parameters for requests that do not set them. ``max_turns`` and
         ``validation_attempts`` are as in `BatchProcessingMode`. ``middleware`` (see `Middleware`)
         changes requests and responses, and ``middleware_timeout``, a duration, limits each
-        ``after_response`` call. Raises `ActorConfigurationError`.
+        ``after_response`` call. ``classify`` (see `Classifier`) decides which errors are retried,
+        and ``pace`` (see `PaceStrategy`) how long all calls pause after a refusal. ``post_process``
+        (see `PostProcessor`) receives each result, for ``post_process_timeout`` at most. Raises
+        `ActorConfigurationError`.
         """
         if concurrency < 1:
             raise ActorConfigurationError(f"concurrency: {concurrency} is less than 1")
@@ -211,8 +219,11 @@ class ClaudeProvider(Closing):
         self._concurrency = concurrency
         self._max_retries = max_retries
         self._prices = prices_of(prices or from_environment("prices"))
+        self._functions = UserFunctions.of(classify, pace)
         self._encoders = RequestEncoders(default_options, batch=False)
-        self.middleware: Middlewares = Middlewares(middleware, middleware_timeout)
+        self.middleware: Middlewares = Middlewares(
+            middleware, middleware_timeout, post_process, post_process_timeout
+        )
         """The middleware for requests and responses."""
         self._runner = MiddlewareRunner(self.middleware)
         self._lock = threading.Lock()
@@ -262,7 +273,7 @@ class ClaudeProvider(Closing):
         `AnswerError` for an answer that is paid for but unusable (`MalformedAnswerError` has its
         bytes), and `LiveRequestError` for every other failure.
         """
-        return await self._through(actor, ActorRequest.of(request, key=key), self._ask_elsewhere)
+        return await self._whole(actor, ActorRequest.of(request, key=key), self._ask_elsewhere)
 
     def respond_sync(
         self,
@@ -274,7 +285,7 @@ class ClaudeProvider(Closing):
     ) -> ActorResponse:
         """Run `respond` synchronously, with or without an event loop (a running one is blocked)."""
         asked = ActorRequest.of(request, key=key)
-        return wait_for(self._start(self._through(actor, asked, self._ask)))
+        return wait_for(self._start(self._whole(actor, asked, self._ask)))
 
     # Many calls -----------------------------------------------------------------------------------
 
@@ -426,6 +437,13 @@ class ClaudeProvider(Closing):
         answer = await self._runner.after(actor.name, asked.key, answer, LOST_WITH_IT)
         return read_as(answer, asked.output)
 
+    async def _whole(
+        self, actor: ActorConfiguration, asked: ActorRequest, ask: Ask
+    ) -> ActorResponse:
+        """Make a single call, and pass its result to the user's function, if there is one."""
+        result = await _Many(self, actor).result(asked, 0, ask)
+        return result.unwrap()
+
     async def _ask_elsewhere(self, actor: ActorConfiguration, asked: ActorRequest) -> ActorResponse:
         """Make a call on the provider's own loop, from another loop."""
         return await asyncio.wrap_future(self._start(self._ask(actor, asked)))
@@ -484,7 +502,14 @@ class ClaudeProvider(Closing):
                 # All calls wait until the rate limit has passed; this call goes first afterwards.
                 if time.monotonic() - begun < self._refusal_patience:
                     continue
-            elif failures < self._max_retries and _passes(answer):
+                raise self._translated(answer, live.base_url, retry)
+            decided = await self._decided(answer)
+            if decided is Disposition.ACCOUNT and answer.fault is not None:
+                raise AccountHaltedError(
+                    answer.fault.describe(), reason="refused", error_type=answer.fault.error_type
+                )
+            repeats = _passes(answer) if decided is None else decided is Disposition.RETRY
+            if failures < self._max_retries and repeats:
                 failures += 1
                 asked = None if answer.fault is None else answer.fault.retry_after
                 await asyncio.sleep(LIVE_CALL(failures, asked))
@@ -496,6 +521,11 @@ class ClaudeProvider(Closing):
         )
         cost = None if charge is None else charge.cost
         return ActorResponse(answer.raw, cost=cost, answered=now)
+
+    async def _decided(self, answer: LiveAnswer) -> Disposition | None:
+        """Return what the user's function decides about an error, or None if it is not asked."""
+        fault = None if self._functions.classify is None else answer.request_fault
+        return None if fault is None else await self._functions.disposition(fault)
 
     def _patience(self, max_tokens: int) -> float:
         from claude_batch.wire.live_client import longest_silence
@@ -538,7 +568,10 @@ class ClaudeProvider(Closing):
                     "no API key: set ANTHROPIC_API_KEY, or give api_key=…", reason="credentials"
                 )
             self._live = LiveClient(
-                connection, concurrency=self._concurrency, limits=OwnLimits(*self._limits)
+                connection,
+                concurrency=self._concurrency,
+                limits=OwnLimits(*self._limits),
+                strategy=self._functions.pace,
             )
         return self._live
 
@@ -605,7 +638,7 @@ class _Many:
         if not self._provider.middleware:
             return asyncio.wrap_future(self.start(request))
         return asyncio.ensure_future(
-            self._result(
+            self.result(
                 request,
                 self._next_position(),
                 self._provider._ask_elsewhere,  # pyright: ignore[reportPrivateUsage]
@@ -615,7 +648,7 @@ class _Many:
     def start(self, request: RequestLike) -> concurrent.futures.Future[ActorResult]:
         """Start a call from any thread."""
         return self._provider._start(  # pyright: ignore[reportPrivateUsage]
-            self._result(
+            self.result(
                 request,
                 self._next_position(),
                 self._provider._ask,  # pyright: ignore[reportPrivateUsage]
@@ -625,6 +658,14 @@ class _Many:
     def _next_position(self) -> int:
         position, self._position = self._position, self._position + 1
         return position
+
+    async def result(self, request: RequestLike, position: int, ask: Ask) -> ActorResult:
+        """Make a call, and pass its result to the user's function, if there is one."""
+        result = await self._result(request, position, ask)
+        await self._provider._runner.finish(  # pyright: ignore[reportPrivateUsage]
+            self._actor.name, [result]
+        )
+        return result
 
     async def _result(self, request: RequestLike, position: int, ask: Ask) -> ActorResult:
         key = request.key if isinstance(request, ActorRequest) else None

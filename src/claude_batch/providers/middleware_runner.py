@@ -240,6 +240,16 @@ class MiddlewareRunner:
         assert isinstance(passage.value, ActorResponse)
         return passage.value
 
+    async def finish(self, actor: str, results: Sequence[ActorResult]) -> None:
+        """Pass results to the user's function; nothing that happens in it changes them."""
+        if self._middleware.post:
+            passages = [Passage(actor, result.key, result, "") for result in results]
+            await self._pass(self._middleware.post, passages, self._middleware.post_timeout)
+
+    def finish_sync(self, actor: str, results: Sequence[ActorResult]) -> None:
+        """Run `finish` synchronously, with or without a running event loop."""
+        wait_on_a_loop(self.finish(actor, results))
+
     async def before_all(self, actor: str, requests: Sequence[RequestLike]) -> list[Prepared]:
         """Apply the middleware to some requests of a run; return the outcomes in order."""
         prepared: list[Prepared | Passage] = []
@@ -282,10 +292,12 @@ class MiddlewareRunner:
         ]
         passing = [passage for passage in passages if passage is not None]
         await self._pass(self._middleware.after, passing, self._middleware.timeout)
-        return [
+        passed = [
             result if passage is None else _passed(result, passage)
             for result, passage in zip(results, passages, strict=True)
         ]
+        await self.finish(actor, passed)
+        return passed
 
     async def _pass(
         self, steps: Sequence[Step], passages: Sequence[Passage], seconds: float | None

@@ -19,6 +19,8 @@ from weakref import WeakValueDictionary
 import httpx2
 import msgspec
 
+from claude_batch.core.outcome import Disposition
+from claude_batch.core.user_functions import RequestFault, UserFunction
 from claude_batch.wire.connection import (
     CONNECT_SECONDS,
     Connection,
@@ -26,7 +28,7 @@ from claude_batch.wire.connection import (
     Disconnected,
 )
 from claude_batch.wire.encoding import LaneHeaders
-from claude_batch.wire.error_table import ApiFault, fault_of_response
+from claude_batch.wire.error_table import ApiFault, SendVerdict, fault_of_response
 from claude_batch.wire.inbound import header_word
 from claude_batch.wire.messages import (
     DecodedMessage,
@@ -123,6 +125,23 @@ class LiveAnswer:
         return _is_refusal(self.fault)
 
     @property
+    def request_fault(self) -> RequestFault | None:
+        """The error, if it is the request's own: not billed, and no fault of account or rate."""
+        fault = self.fault
+        if fault is None or fault.account_reason is not None or fault.is_redirect:
+            return None
+        if fault.verdict in (SendVerdict.UNKNOWN, SendVerdict.WAIT):
+            return None
+        passing = fault.disposition is Disposition.RETRY
+        return RequestFault(
+            fault.error_type or f"http_{fault.status}",
+            fault.message,
+            fault.details,
+            fault.status,
+            "retry" if passing else "final",
+        )
+
+    @property
     def is_redirect(self) -> bool:
         """Whether it is a 3xx."""
         return self.fault is not None and self.fault.is_redirect
@@ -156,11 +175,14 @@ class LiveClient:
         concurrency: int,
         log: CallLog | None = None,
         limits: OwnLimits = NO_LIMITS,
+        strategy: UserFunction[float] | None = None,
     ) -> None:
         """Set up the client; ``concurrency`` bounds the concurrent calls to each model.
 
         ``log`` counts the calls of a minute against ``limits``. Default: the process's own log.
         """
+        self.strategy: UserFunction[float] | None = strategy
+        """The user's `PaceStrategy`."""
         self.limits: OwnLimits = limits
         """The user's own limits; they may be changed at any time."""
         self._log = log
@@ -288,7 +310,7 @@ class LiveClient:
             pace.failed()
             raise
         if not response.is_success:
-            return self._refused(pace, turn, response)
+            return await self._refused(pace, turn, response)
         try:
             message = decode_message(response.content)
         except UnreadableLine as error:
@@ -322,13 +344,17 @@ class LiveClient:
         raw = self._redaction.answer(response.content)
         return LiveAnswer(message=message, raw=raw, status=response.status_code)
 
-    def _refused(self, pace: Pace, turn: Turn, response: httpx2.Response) -> LiveAnswer:
+    async def _refused(self, pace: Pace, turn: Turn, response: httpx2.Response) -> LiveAnswer:
         fault = fault_of_response(
             response.status_code, response.headers, response.content, self._redaction
         )
         now = time.monotonic()
         if _is_refusal(fault):
-            pace.refused(now, turn, response.headers, fault.retry_after)
+            begun = pace.refused(now, turn, response.headers, fault.retry_after)
+            if begun and self.strategy is not None:
+                pause = await self.strategy.ask(begun, fault.retry_after)
+                if pause is not None:
+                    pace.change_pause(turn, now + pause)
         elif fault.from_api and fault.status < 500:
             pace.answered(now, turn, response.headers)
         else:

@@ -170,20 +170,36 @@ class Pace:
 
     def refused(
         self, now: float, turn: Turn, headers: Mapping[str, str], retry_after: float | None
-    ) -> None:
-        """Record a refusal for the rate, or for the API's own load: all calls pause."""
+    ) -> int:
+        """Record a refusal for the rate, or for the API's own load: all calls pause.
+
+        Returns the number of pauses since the last answer if this refusal begins one, else 0.
+        """
+        begun = 0
         with self._lock:
             self._correct(turn.cost, Cost(0.0))
             self._learn(now, headers)
             if turn.era == self._era:
                 self._era += 1
                 self.refusals += 1
+                begun = self.refusals
                 self._threshold = max(1.0, min(self.window, float(self.under_way)) / 2)
                 self.window = 1.0
                 retry_after = PACE(self.refusals, retry_after)
             if retry_after is not None:
                 self.paused_until = max(self.paused_until, now + retry_after)
             self._end()
+        self._notify()
+        return begun
+
+    def change_pause(self, turn: Turn, until: float) -> None:
+        """End the pause that began with the refusal of a call at this time instead.
+
+        Nothing changes if another pause has begun since.
+        """
+        with self._lock:
+            if self._era == turn.era + 1:
+                self.paused_until = until
         self._notify()
 
     def failed(self) -> None:

@@ -1,0 +1,174 @@
+Feature: Functions of the user are called where they belong, and a fault in them loses nothing
+
+  Scenario Outline: post_process receives each result before its caller: <provider>, <how>
+    Given an API
+    And <provider> whose post_process keeps results
+    When the prompts "one, two, [[sandbox:errored]] three" are asked, <how>
+    Then post_process has had 2 answers and 1 failures, each before its caller
+
+    Examples:
+      | provider         | how                |
+      | a batch provider | one by one         |
+      | a batch provider | one by one, synchronously |
+      | a batch provider | together           |
+      | a batch provider | together, synchronously |
+      | a live provider  | one by one         |
+      | a live provider  | one by one, synchronously |
+      | a live provider  | together           |
+      | a live provider  | together, synchronously |
+
+  Scenario Outline: A post_process that <fault> changes no result: <provider>
+    Given an API
+    And <provider> whose post_process <fault>
+    When the prompts "one, two" are asked, together
+    Then 2 results are answers and 0 are errors
+    And the log says "<words>"
+
+    Examples:
+      | provider         | fault               | words                                      |
+      | a batch provider | raises              | post_process failed for the result of      |
+      | a batch provider | hangs               | post_process did not return within 0.2 s   |
+      | a batch provider | hangs on the loop   | post_process did not return within 0.2 s   |
+      | a live provider  | raises              | post_process failed for the result of      |
+      | a live provider  | hangs               | post_process did not return within 0.2 s   |
+
+  Scenario: What cannot be a post_process is refused
+    Then providers are refused as follows
+      | settings                      | error                                             |
+      | {"post_process": 7}           | post_process: 7 is not callable                   |
+      | {"post_process_timeout": "0"} | post_process_timeout: it must be more than 0      |
+      | {"classify": "retry"}         | classify: 'retry' is not callable                 |
+      | {"pace": 5}                   | pace: 5 is not callable                           |
+
+  Scenario Outline: classify decides what an error in a batch's results means: <what>
+    Given an API
+    And the API has the faults
+      """
+      {"requests": [{"contains": "two", "outcome": "errored", "once": true, "error": {"type": "<error>"}}]}
+      """
+    And a batch provider whose classify answers "<answer>"
+    When a run of these prompts is submitted
+      | prompt |
+      | one    |
+      | two    |
+    And the results are read in order
+    Then <good> results are answers and <bad> are errors
+    And classify was asked about <asked> errors
+    And the API has processed <processed> requests, none paid twice
+
+    Examples:
+      | what                     | error                 | answer | good | bad | asked | processed |
+      | a final error is retried | invalid_request_error | retry  | 2    | 0   | 1     | 3         |
+      | a passing error is final | overloaded_error      | final  | 1    | 1   | 1     | 2         |
+      | the default is kept      | overloaded_error      | none   | 2    | 0   | 1     | 3         |
+
+  Scenario Outline: An error of the account halts sending, and fails nothing: <error>, <answer>
+    Given an API
+    And the API has the faults
+      """
+      {"requests": [{"contains": "two", "outcome": "errored", "once": true, "error": {"type": "<error>"}}]}
+      """
+    And a batch provider whose classify answers "<answer>"
+    When a run of these prompts is submitted
+      | prompt |
+      | one    |
+      | two    |
+    Then the run's state becomes halted
+    And classify was asked about <asked> errors
+    When the provider resumes
+    And the results are read in order
+    Then 2 results are answers and 0 are errors
+
+    Examples:
+      | error                 | answer  | asked |
+      | invalid_request_error | account | 1     |
+      | billing_error         | final   | 0     |
+
+  Scenario Outline: A classify that <fault> leaves the decision to the default: <provider>
+    Given an API
+    And the API has the faults
+      """
+      {"requests": [{"contains": "two", "outcome": "errored", "once": true, "error": {"type": "overloaded_error"}}],
+       "rules": [{"route": "messages", "nth": [2], "action": {"type": "error", "status": 400, "message": "no"}}]}
+      """
+    And a <provider> provider whose classify <fault>
+    When the prompts "one, two, three" are asked, together
+    Then <good> results are answers and <bad> are errors
+    And the log says "<words>"
+
+    Examples:
+      | provider | fault                  | good | bad | words                            |
+      | batch    | raises                 | 3    | 0   | classify failed                  |
+      | batch    | exits                  | 3    | 0   | classify failed                  |
+      | batch    | hangs                  | 3    | 0   | classify did not return within   |
+      | batch    | answers "maybe"        | 3    | 0   | which is neither retry nor final |
+      | batch    | answers with nonsense  | 3    | 0   | the default is used              |
+      | live     | raises                 | 2    | 1   | classify failed                  |
+      | live     | hangs                  | 2    | 1   | classify did not return within   |
+
+  Scenario Outline: No classify can have a call made again that may have been billed: <what>
+    Given an API
+    And the API answers live calls with each <fault>
+    And a batch provider whose classify answers "retry", with {"mode": "live"}
+    When "hello" is asked with the key "k"
+    Then the call may have been paid for
+    And the API got 1 live calls, and was paid <paid> times
+    And classify was asked about 0 errors
+
+    Examples:
+      | what           | fault                                               | paid |
+      | an error 500   | {"type": "error", "status": 500, "processed": true} | 1    |
+      | a broken line  | {"type": "drop_after"}                              | 1    |
+      | a gateway's    | {"type": "error", "status": 429, "json": false}     | 0    |
+
+  Scenario: No classify can have a batch sent again that may have been accepted
+    Given an API
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "nth": [1], "action": {"type": "error", "status": 500, "processed": true}}]}
+      """
+    And a batch provider whose classify answers "retry", with {"settling": 1}
+    When a run of 2 prompts is stored at once
+    And the results are read in order
+    Then 2 results are answers and 0 are errors
+    And classify was asked about 0 errors
+    And the API has processed 2 requests, none paid twice
+
+  Scenario Outline: classify decides about live calls for which nothing was billed: <answer>
+    Given an API
+    And the API answers live calls with the first {"type": "error", "status": 400, "message": "bad thing"}
+    And a <provider> provider whose classify answers "<answer>", with <settings>
+    When the prompts "one" are asked, together
+    Then <good> results are answers and <bad> are errors
+    And classify was asked about 1 errors
+
+    Examples:
+      | provider | answer | settings         | good | bad |
+      | batch    | retry  | {"mode": "live"} | 1    | 0   |
+      | batch    | final  | {"mode": "live"} | 0    | 1   |
+      | live     | retry  | {}               | 1    | 0   |
+      | live     | final  | {}               | 0    | 1   |
+      | live     | account | {}              | 0    | 1   |
+
+  Scenario Outline: pace decides how long live calls pause: <does>, <provider>
+    Given an API
+    And the API answers live calls with the first {"type": "error", "status": 429, "retry_after": <asks>}
+    And a <provider> provider whose pace <does>, with <settings>
+    When the prompts "one" are asked, together
+    Then 1 results are answers and 0 are errors
+    And the second live call came after <least> to <most> seconds
+
+    Examples:
+      | provider | does           | asks | settings         | least | most |
+      | batch    | answers 0.2    | 30   | {"mode": "live"} | 0.2   | 5    |
+      | live     | answers 0.2    | 30   | {}               | 0.2   | 5    |
+      | live     | answers 1.5    | 0.1  | {}               | 1.5   | 5    |
+      | live     | raises         | 0.5  | {}               | 0.5   | 5    |
+      | live     | hangs          | 0.5  | {}               | 0.5   | 5    |
+      | live     | answers "soon" | 0.5  | {}               | 0.5   | 5    |
+      | live     | answers -1     | 0.5  | {}               | 0.5   | 5    |
+
+  Scenario: Providers of one ledger share their functions
+    Given an API
+    And a batch provider whose classify answers "retry"
+    Then another provider of the ledger with another classify is refused, and one without is not
