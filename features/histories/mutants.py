@@ -122,7 +122,7 @@ MUTANTS: Mapping[str, Mutant] = {
     "adopts a batch that may be another sending": Mutant(_unrivalled, 11),
     "writes although it was deposed": Mutant(_deaf, 1),
     "packs what no budget has room for": Mutant(_generous, 1),
-    "sends more batches of a run at once than it may": Mutant(_crowding, 1),
+    "sends more batches of a run at once than it may": Mutant(_crowding, 17),
     "asks live again after an error that may hide an answer": Mutant(_careless, 8, live=True),
     "withdraws what was sent": Mutant(_forgetful, 1),
 }
