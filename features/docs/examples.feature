@@ -28,6 +28,7 @@ Feature: What older libraries do in their own examples takes no more lines here
       | async_batch_llm_middleware.py Knot Sail                               | 4     | ^(Starting\|Success: S) | 1       | 21       |
       | async_batch_llm_rate_limit.py Knot Sail                               | 2     | ^[01] Sandbox           | 0       | 22       |
       | async_batch_llm_progress.py Knot Sail                                 | 3     | ^[01] Sandbox\|100.0 % | 1       | 9        |
+      | async_batch_llm_context.py README.md CONTRIBUTING.md                  | 2     | ^File: .*(README\|CONTRIBUTING).md$ | 1 | 28 |
 
   Scenario: no example is left out
     Then the programs of examples/from are those that are run above

@@ -220,6 +220,9 @@ def _(_: Context) -> None:
     assert copied == own and copied.context == {"a": 1} and copied.cost == 5
     result = cb.ActorResult(key=None, position=0, response=plain)
     assert result.with_context(3) == result and result.with_context(3).unwrap().context == 3
+    failed = cb.ActorResult(key="k", position=0, error=cb.ActorError("no"))
+    assert failed.with_context([1]).to_dict()["context"] == [1]
+    assert "context" not in failed.with_context(ORDER).to_dict() | failed.to_dict()
     request = cb.ActorRequest("a", context=math.nan)
     assert request == cb.ActorRequest("a")
 

@@ -1,0 +1,30 @@
+"""async-batch-llm's context passing: an object that travels beside each request.
+
+python examples/from/async_batch_llm_context.py README.md CONTRIBUTING.md
+"""
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import claude_batch as cb
+
+
+@dataclass
+class FileContext:
+    filepath: str
+    original_content: str
+
+
+def request_about(filepath: str) -> cb.ActorRequest:
+    content = Path(filepath).read_text("utf-8")
+    context = FileContext(filepath=filepath, original_content=content)
+    return cb.ActorRequest(f"Summarize: {content}", key=filepath, context=context)
+
+
+summarizer = cb.ActorConfiguration(model="claude-haiku-4-5", batch_processing=True)
+with cb.ClaudeBatchProvider() as provider:
+    for result in cb.Actor(summarizer, provider).respond_all_sync(map(request_about, sys.argv[1:])):
+        if result.response:
+            print(f"File: {result.context.filepath}")
+            print(f"Summary: {result.response.text}")
