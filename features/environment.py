@@ -14,6 +14,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+import programs
 from behave.model import Scenario
 from behave.runner import Context
 
@@ -34,6 +35,7 @@ def before_all(context: Context) -> None:
     # A proxy of the user's must not stand between the tests and their own loopback.
     os.environ["NO_PROXY"] = os.environ["no_proxy"] = "127.0.0.1,localhost,::1"
     _keep_everything_in(folder)
+    context.add_cleanup(programs.stop_forking, programs.start_forking())
 
 
 def before_scenario(context: Context, scenario: Scenario) -> None:

@@ -5,13 +5,11 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
+import programs
 from behave.runner import Context
 from sqlalchemy import Select, select
 
@@ -55,8 +53,8 @@ def make_provider(context: Context, **settings: Any) -> None:
 
 def unknown_command(*words: str, code: int = 0) -> str:
     """What ``claude-batch unknown`` says, in a process of its own that drives nothing."""
-    command = [sys.executable, "-m", "claude_batch", "unknown", *words]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    script = "from claude_batch.cli import main; main()"
+    done = programs.run(script, "unknown", *words)
     assert done.returncode == code, done.stderr
     return done.stdout + done.stderr
 
@@ -88,14 +86,7 @@ def run_of_a_process_that_dies(
     point: str, prompts: list[str], *, tools: Sequence[str] = (), **settings: Any
 ) -> str:
     """Have a process of its own ask a run and die at a crash point; the run's id."""
-    paths = [str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
-    done = subprocess.run(
-        [sys.executable, "-c", _DIES, *map(json.dumps, (point, prompts, tools, settings))],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))},
-    )
+    done = programs.run(_DIES, *map(json.dumps, (point, prompts, tools, settings)))
     # Where all were answered before the point was watched for, it ended by itself.
     assert done.returncode == 9, (done.returncode, done.stderr)
     return done.stdout.strip()

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -14,6 +12,7 @@ from typing import Any
 from unittest import mock
 
 import anthropic
+import programs
 from behave import given, then, use_step_matcher, when
 from behave.runner import Context
 from engine_steps import attempt
@@ -308,8 +307,7 @@ asyncio.run(ask())
 @when('a process makes {count:d} calls about "{name}", and is killed once they are stored')
 def _(context: Context, count: int, name: str) -> None:
     context.provider.close()
-    command = [sys.executable, "-c", DIES, str(count), str(context.tmp / name), MODEL]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = programs.run(DIES, str(count), str(context.tmp / name), MODEL)
     assert done.returncode == 77, done
     make_provider(context)
 

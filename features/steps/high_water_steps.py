@@ -8,18 +8,16 @@ import shlex
 import shutil
 import sqlite3
 import stat
-import subprocess
-import sys
 import threading
 import time
 from contextlib import closing
 from pathlib import Path
 
+import programs
 from behave import then, when
 from behave.runner import Context
 from cli_steps import command
 from filelock import FileLock
-from full_disk_steps import SOURCES
 from sqlalchemy import func, insert, select, update
 from staging import make_provider
 
@@ -128,10 +126,7 @@ def _(context: Context, hours: int) -> None:
 
 @when("a command's process dies at {point}: {words}")
 def _(context: Context, point: str, words: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", DIE, point, *shlex.split(words)], timeout=60,
-        env={**os.environ, "PYTHONPATH": SOURCES}, capture_output=True, text=True,
-    )  # fmt: skip
+    done = programs.run(DIE, point, *shlex.split(words))
     assert done.returncode == 9, (done.returncode, done.stderr)
 
 

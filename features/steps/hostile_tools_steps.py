@@ -6,12 +6,12 @@ import ast
 import json
 import os
 import shutil
-import subprocess
 import sys
 import uuid
 from pathlib import Path
 from typing import Any
 
+import programs
 from behave import given, then, when
 from behave.runner import Context
 from sqlalchemy import select, update
@@ -60,13 +60,8 @@ def _(context: Context) -> None:
     context.imports.touch()
     os.environ["TESTS_IMPORTS"] = str(context.imports)
     os.environ["CLAUDE_BATCH_POLL_INTERVAL"] = "50ms"
-    done = subprocess.run(
-        [sys.executable, "-c", STORES, str(context.theirs / "actor.yaml")],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
+    done = programs.run(STORES, str(context.theirs / "actor.yaml"))
+    assert done.returncode == 0, done.stderr
     context.run_id = context.theirs_id = done.stdout.strip()
     context.prompt = "Look [[sandbox:tools]]"
 

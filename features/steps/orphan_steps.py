@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
+import programs
 from behave import then, when
 from behave.runner import Context
 from sqlalchemy import func, select
@@ -34,9 +33,7 @@ actor = cb.Actor(configuration, cb.ClaudeBatchProvider(linger=0.1, poll_interval
 
 
 def _killed(point: str, script: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", MORTAL + script, point], capture_output=True, text=True, timeout=60
-    )
+    done = programs.run(MORTAL + script, point)
     assert done.returncode == -9, (done.returncode, done.stderr)
 
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 from collections import defaultdict
 from typing import Any
 
+import programs
 from behave import then, use_step_matcher, when
 from behave.runner import Context
 from sqlalchemy import select
@@ -141,17 +140,7 @@ def _(context: Context, most: int, all_of: int) -> None:
 
 
 def run_process(point: str) -> int:
-    try:
-        done = subprocess.run(
-            [sys.executable, "-c", ASK, point],
-            env=os.environ,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
-    except subprocess.TimeoutExpired as error:
-        raise AssertionError(f"it hangs: {(error.stderr or b'').decode()}") from None
+    done = programs.run(ASK, point)
     assert done.returncode in (0, -signal.SIGKILL), done.stderr
     return done.returncode
 

@@ -6,14 +6,13 @@ import asyncio
 import json
 import logging
 import os
-import subprocess
-import sys
 import threading
 import time
 from datetime import UTC, datetime
 from pathlib import Path
 from unittest import mock
 
+import programs
 from behave import given, then, when
 from behave.runner import Context
 from cli_steps import command, creates, spawn
@@ -44,12 +43,7 @@ def rerun_and_die(name: str, point: str) -> None:
     actor = 'cb.load_actor("actor.yaml", linger=0.1, poll_interval=0.05)'
     # The command line's requests have keys, by their lines.
     asked = f"[cb.ActorRequest(p, key=str(n)) for n, p in enumerate({prompts_of(name)!r}, 1)]"
-    done = subprocess.run(
-        [sys.executable, "-c", f"{MORTAL}\n{actor}.submit_sync({asked})", point],
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    done = programs.run(f"{MORTAL}\n{actor}.submit_sync({asked})", point)
     assert done.returncode == -9, (done.returncode, done.stderr)
 
 

@@ -7,16 +7,15 @@ import json
 import os
 import signal
 import sqlite3
-import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
 from typing import Any
 
+import programs
 from behave import then, when
 from behave.runner import Context
-from cli_steps import SOURCES, command, creates, spawn
+from cli_steps import command, creates, spawn
 from staging import make_provider, until
 
 import claude_batch as cb
@@ -69,13 +68,7 @@ def _(context: Context, count: int) -> None:
 
 @when("a process queues the failed requests of the run again, and dies at once")
 def _(context: Context) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", DIES, context.run_id],
-        env={**os.environ, "PYTHONPATH": SOURCES},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    done = programs.run(DIES, context.run_id)
     assert done.returncode == 9, done.stderr
 
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
+import programs
 from behave import then, use_step_matcher, when
 from behave.runner import Context
 
@@ -129,14 +128,7 @@ def _(context: Context) -> None:
 
 
 def run_process(point: str, settings: str, prompts: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", ASK, point, settings, prompts],
-        env=os.environ,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    return programs.run(ASK, point, settings, prompts)
 
 
 @when("a process with {settings} asks {prompts} and dies at {point}")

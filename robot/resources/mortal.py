@@ -4,12 +4,18 @@ PROGRAM is `claude-batch`, or the path of a script. DEATH is `POINT:N`: when the
 that point between two effects for the N-th time (`claude_batch.core.crash_points`), it is gone as
 a power cut would have it. BREAKAGE spoils the program, so that tests can prove that they would see
 it. Both may be `-`, for none. The package itself has no such switches.
+
+python mortal.py --forks BREAKAGE starts such programs as `forks.py` asks for them.
 """
 
 from __future__ import annotations
 
+import importlib
+import json
 import os
+import pkgutil
 import runpy
+import select
 import signal
 import sys
 import threading
@@ -17,6 +23,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import claude_batch
 from claude_batch.core import crash_points
 from claude_batch.core.crash_points import CrashPoint
 
@@ -160,8 +167,43 @@ BREAKAGES: dict[str, Callable[[], None]] = {
 """Each is a build that a storm has to see through."""
 
 
+NOT_NEEDED = ("__main__", "integrations", "sandbox")
+
+
+def fork_programs(breakage: str) -> list[str]:
+    """Fork a program for each line of standard input; in the fork, give the program's words.
+
+    Prints the fork's process id, and when it has ended the id and its exit code.
+    """
+    if breakage != "-":
+        BREAKAGES[breakage]()  # before others import what it changes
+    for module in pkgutil.walk_packages(claude_batch.__path__, "claude_batch."):
+        if module.name.split(".")[1] not in NOT_NEEDED:
+            importlib.import_module(module.name)
+    running: set[int] = set()
+    while True:
+        if select.select([0], [], [], 0.02)[0]:
+            asked = sys.stdin.readline()
+            if not asked:
+                sys.exit()
+            words, *streams = json.loads(asked)
+            if not (pid := os.fork()):
+                os.setsid()
+                for number, path in enumerate([os.devnull, *streams]):
+                    os.dup2(os.open(path, os.O_WRONLY if number else os.O_RDONLY), number)
+                return words
+            running.add(pid)
+            print(pid, flush=True)
+        ended, status = os.waitpid(-1, os.WNOHANG) if running else (0, 0)
+        if ended:
+            running.remove(ended)
+            print(ended, os.waitstatus_to_exitcode(status), flush=True)
+
+
 def main() -> None:
     """Arm the death, break what is to be broken, and become the program."""
+    if sys.argv[1] == "--forks":
+        sys.argv[1:] = fork_programs(sys.argv[2])
     end_with_parent()
     death, breakage, program = sys.argv[1:4]
     if death != "-":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import random
@@ -20,6 +19,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from forks import Forks
 from storm_faults import STRANGERS_KEY, Death, Role, Storm, Stranger
 from storm_ledger import dump_ledger, read_ledger
 from storm_verdict import STRANGER, Json, verdict
@@ -37,6 +37,10 @@ CALM_AFTER = 25.0
 
 LONGEST = 150.0
 """Seconds after which a storm has failed, however busy the machine is."""
+
+IMPORTING = 0.4
+"""Seconds by which a fork is ahead of a command that imports what it needs. Deaths are drawn for
+such commands, so their time begins so much earlier."""
 
 FROZEN = 1.5
 """Seconds for which a process is stopped."""
@@ -63,20 +67,12 @@ class Running:
         self.name = name
         self.death = death
         self.signalled = self.frozen = False
-        self.begun, self.clock = time.monotonic(), time.time()
+        self.begun, self.clock = time.monotonic() - IMPORTING, time.time()
         point = death.point if death is not None and death.kind == "point" else "-"
-        command = [sys.executable, str(HERE / "mortal.py"), point, storm.breakage, *program]
         self.stdout, self.stderr = (storm.streams / f"{name}.{each}" for each in ("out", "err"))
-        with self.stdout.open("wb") as out, self.stderr.open("wb") as err:
-            self.process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=err,
-                cwd=storm.folder,
-                env=storm.environment,
-                start_new_session=True,
-            )
+        for stream in (self.stdout, self.stderr):
+            stream.touch()
+        self.process = storm.forks.start(point, program, self.stdout, self.stderr)
 
     @property
     def said(self) -> str:
@@ -110,8 +106,7 @@ class Running:
     def kill(self, number: signal.Signals) -> None:
         """Send it a signal."""
         self.signalled = True
-        with contextlib.suppress(ProcessLookupError):
-            self.process.send_signal(number)
+        self.process.send_signal(number)
 
 
 _SIGNALS = {"term": signal.SIGTERM, "interrupt": signal.SIGINT}
@@ -174,6 +169,7 @@ class Weather:
         if self.storm.budget:
             sum_in_usd = f"{self.storm.budget / 1e9:.9f}"
             self.environment["CLAUDE_BATCH_ACTOR_BUDGET_USD"] = sum_in_usd
+        self.forks = Forks(self.folder, self.environment, breakage=self.breakage)
         try:
             players = [
                 threading.Thread(target=self._guarded, args=(self._play_role, role))
@@ -203,6 +199,7 @@ class Weather:
             return found
         finally:
             self.over = True
+            self.forks.close()
             self.sandbox.stop()
 
     def _guarded(self, work: Any, *arguments: Any) -> None:
