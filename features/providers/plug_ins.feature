@@ -32,6 +32,18 @@ Feature: Functions of the user are called where they belong, and a fault in them
       | a live provider  | raises              | post_process failed for the result of      |
       | a live provider  | hangs               | post_process did not return within 0.2 s   |
 
+  Scenario Outline: An answer without the format that was asked for is one failure for post_process: <provider>, <how>
+    Given an API
+    And <provider> whose post_process keeps results
+    When an answer in a format that it does not have is asked with the context "c", <how>
+    Then post_process has had one OutputValidationError with the context "c"
+
+    Examples:
+      | provider         | how           |
+      | a batch provider | awaited       |
+      | a batch provider | synchronously |
+      | a live provider  | awaited       |
+
   Scenario: What cannot be a post_process is refused
     Then providers are refused as follows
       | settings                      | error                                             |

@@ -12,11 +12,16 @@ from unittest import mock
 
 from behave import given, then, when
 from behave.runner import Context
+from pydantic import BaseModel, Field
 from staging import make_provider, until
 from tables import rule
 
 import claude_batch as cb
 from claude_batch.core import user_functions
+
+
+class Number(BaseModel):
+    number: int = Field(gt=10**9)
 
 
 class Kept(logging.Handler):
@@ -108,6 +113,25 @@ def _(context: Context, prompts: str, how: str) -> None:
     else:
         for result in context.actor.respond_all_sync(asked):
             take(result)
+
+
+@when('an answer in a format that it does not have is asked with the context "{words}", {how}')
+def _(context: Context, words: str, how: str) -> None:
+    asked = cb.ActorRequest("[[sandbox:text:no number]]", output_format=Number, context=words)
+    try:
+        if how == "awaited":
+            asyncio.run(context.actor.respond(asked))
+        else:
+            context.actor.respond_sync(asked)
+    except cb.OutputValidationError:
+        return
+    raise AssertionError("it had the format")
+
+
+@then('post_process has had one OutputValidationError with the context "{words}"')
+def _(context: Context, words: str) -> None:
+    [result] = context.processed
+    assert isinstance(result.error, cb.OutputValidationError) and result.context == words, result
 
 
 @then("post_process has had {good:d} answers and {bad:d} failures, each before its caller")

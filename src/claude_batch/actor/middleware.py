@@ -58,11 +58,11 @@ class Middleware:
 class PostProcessor(Protocol):
     """A function that receives each result before its caller does, such as to store it elsewhere.
 
-    It is called for answers and failures, after all middleware, with the result as the API gave it:
-    without an ``output_format``. What it returns is ignored. An exception, or a timeout after the
-    provider's ``post_process_timeout``, is logged and changes nothing: the caller receives the
-    result. It is called on threads and loops as a middleware is, and again if the same results are
-    read again.
+    It is called for answers and failures, after all middleware. What it returns is ignored. An
+    exception, or a timeout after the provider's ``post_process_timeout``, is logged and changes
+    nothing: the caller receives the result. It is called on threads and loops as a middleware is,
+    and again if the same results are read again. Answers of a run are parsed after it, by
+    `ActorResult.with_output` or ``output_format``.
     """
 
     def __call__(self, result: ActorResult[Any], /) -> object:

@@ -202,33 +202,31 @@ class ClaudeBatchProvider(Opened):
         asked = ActorRequest.of(request, key=key)
         runner = self.middleware_runner
         if runner is None:
-            return await self._respond(actor, asked, keep, settings)
+            answer = await self._answer(actor, asked, keep, settings)
+            return read_as(self._response(answer, asked), asked.output)
         try:
-            return await self._respond(actor, asked, keep, settings)
+            asked = await runner.before(actor.name, asked)
+            answer = await self._answer(actor, asked, keep, settings)
+            response = self._response(answer, asked)
+            with self._acknowledged(answer):
+                response = await runner.after(actor.name, answer.key, response, _kept(answer))
+                result = _result_of(asked, response)
+                await runner.finish(actor.name, [result])
         except ActorError as error:
             await runner.finish(actor.name, [_failed(asked, error)])
             raise
+        return result.unwrap()
 
-    async def _respond(
+    async def _answer(
         self, actor: ActorConfiguration, asked: ActorRequest, keep: bool, settings: RunKeywords
-    ) -> ActorResponse:
-        runner = self.middleware_runner
-        if runner is not None:
-            asked = await runner.before(actor.name, asked)
+    ) -> Answer:
         future = self._ask(actor, asked, keep, settings)
         try:
-            answer = await asyncio.wrap_future(future)
+            return await asyncio.wrap_future(future)
         except GeneratorExit:
             # The coroutine was closed, which asyncio does not report to the future.
             future.cancel()
             raise
-        response = self._response(answer, asked)
-        if runner is None:
-            return read_as(response, asked.output)
-        with self._acknowledged(answer):
-            response = await runner.after(actor.name, answer.key, response, _kept(answer))
-            await runner.finish(actor.name, [_answered(asked, response)])
-        return read_as(response, asked.output)
 
     def respond_sync(
         self,
@@ -243,28 +241,20 @@ class ClaudeBatchProvider(Opened):
         asked = ActorRequest.of(request, key=key)
         runner = self.middleware_runner
         if runner is None:
-            return self._respond_sync(actor, asked, keep, settings)
+            answer = wait_for(self._ask(actor, asked, keep, settings))
+            return read_as(self._response(answer, asked), asked.output)
         try:
-            return self._respond_sync(actor, asked, keep, settings)
+            asked = wait_on_a_loop(runner.before(actor.name, asked))
+            answer = wait_for(self._ask(actor, asked, keep, settings))
+            response = self._response(answer, asked)
+            with self._acknowledged(answer):
+                after = runner.after(actor.name, answer.key, response, _kept(answer))
+                result = _result_of(asked, wait_on_a_loop(after))
+                runner.finish_sync(actor.name, [result])
         except ActorError as error:
             runner.finish_sync(actor.name, [_failed(asked, error)])
             raise
-
-    def _respond_sync(
-        self, actor: ActorConfiguration, asked: ActorRequest, keep: bool, settings: RunKeywords
-    ) -> ActorResponse:
-        runner = self.middleware_runner
-        if runner is not None:
-            asked = wait_on_a_loop(runner.before(actor.name, asked))
-        answer = wait_for(self._ask(actor, asked, keep, settings))
-        response = self._response(answer, asked)
-        if runner is None:
-            return read_as(response, asked.output)
-        with self._acknowledged(answer):
-            after = runner.after(actor.name, answer.key, response, _kept(answer))
-            response = wait_on_a_loop(after)
-            runner.finish_sync(actor.name, [_answered(asked, response)])
-        return read_as(response, asked.output)
+        return result.unwrap()
 
     def _response(self, answer: Answer, asked: ActorRequest) -> ActorResponse:
         try:
@@ -763,12 +753,16 @@ class ClaudeBatchProvider(Opened):
         return create_chat_model(self, model, temperature=temperature, **kwargs)
 
 
-def _answered(asked: ActorRequest, response: ActorResponse) -> ActorResult:
-    return ActorResult(key=asked.key, position=0, response=response)
+def _result_of(asked: ActorRequest, response: ActorResponse) -> ActorResult:
+    try:
+        response = read_as(response, asked.output)
+    except ActorError as error:
+        return _failed(asked, error)
+    return ActorResult(key=asked.key, position=0, response=response, context=asked.context)
 
 
 def _failed(asked: ActorRequest, error: ActorError) -> ActorResult:
-    return ActorResult(key=asked.key, position=0, error=error)
+    return ActorResult(key=asked.key, position=0, error=error, context=asked.context)
 
 
 def _talk_of(actor: ActorConfiguration) -> Talk:
