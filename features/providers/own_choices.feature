@@ -28,6 +28,8 @@ Feature: One call, one run and one request decide for themselves
       | in batches   | {"budget_usd": "0.000001"} | awaited                    |       | more than the whole budget of the run, $0.000001 |
       | live         | {"budget_usd": "0.000001"} | awaited                    |       | more than the whole budget of the run, $0.000001 |
       | in batches   | {"budget_usd": 5}          | awaited                    | batch |                                               |
+      | in batches   | {"budget": "0.000001"}     | awaited                    |       | more than the whole budget of the run, $0.000001 |
+      | live         | {"budget": 5}              | synchronously              | live  |                                               |
       | in batches   | {"mode": "sometimes"}      | awaited                    |       | mode: Input should be 'batch', 'live' or 'auto' |
       | in batches   | {"modus": "live"}          | awaited                    |       | there is no setting 'modus'                   |
       | live         | {"modus": "live"}          | awaited                    |       | there is no setting 'modus'                   |

@@ -22,7 +22,7 @@ from claude_batch.actor.output import OutputFormat, output_format_of
 from claude_batch.actor.request import ActorRequest, Requests, check_requests
 from claude_batch.actor.response import ActorResponse, ActorResult, OutputT, judge_of, read_as
 from claude_batch.core.errors import ActorConfigurationError
-from claude_batch.providers.keywords import RunKeywords
+from claude_batch.providers.keywords import CallKeywords
 from claude_batch.providers.protocol import Provider
 from claude_batch.providers.registry import ProviderRegistry, default_registry
 from claude_batch.providers.sync_bridge import Closing
@@ -170,7 +170,7 @@ class Actor(Closing):
         *,
         key: str | None = None,
         keep: bool = False,
-        **settings: Unpack[RunKeywords],
+        **settings: Unpack[CallKeywords],
     ) -> ActorResponse: ...
     @overload
     async def respond(
@@ -180,7 +180,7 @@ class Actor(Closing):
         key: str | None = None,
         keep: bool = False,
         output_format: type[OutputT],
-        **settings: Unpack[RunKeywords],
+        **settings: Unpack[CallKeywords],
     ) -> ActorResponse[OutputT]: ...
     async def respond(
         self,
@@ -189,7 +189,7 @@ class Actor(Closing):
         key: str | None = None,
         keep: bool = False,
         output_format: type[Any] | None = None,
-        **settings: Unpack[RunKeywords],
+        **settings: Unpack[CallKeywords],
     ) -> ActorResponse[Any]:
         """Send one request and return its response.
 
@@ -221,7 +221,7 @@ class Actor(Closing):
         *,
         key: str | None = None,
         keep: bool = False,
-        **settings: Unpack[RunKeywords],
+        **settings: Unpack[CallKeywords],
     ) -> ActorResponse: ...
     @overload
     def respond_sync(
@@ -231,7 +231,7 @@ class Actor(Closing):
         key: str | None = None,
         keep: bool = False,
         output_format: type[OutputT],
-        **settings: Unpack[RunKeywords],
+        **settings: Unpack[CallKeywords],
     ) -> ActorResponse[OutputT]: ...
     def respond_sync(
         self,
@@ -240,7 +240,7 @@ class Actor(Closing):
         key: str | None = None,
         keep: bool = False,
         output_format: type[Any] | None = None,
-        **settings: Unpack[RunKeywords],
+        **settings: Unpack[CallKeywords],
     ) -> ActorResponse[Any]:
         """Run `respond` synchronously, with or without a running event loop."""
         asked, given = self._decided(settings)
@@ -258,7 +258,7 @@ class Actor(Closing):
         new: bool = False,
         progress: ProgressLike = None,
         results_dir: StrPath | None = None,
-        **settings: Unpack[RunKeywords],
+        **settings: Unpack[CallKeywords],
     ) -> AsyncIterator[ActorResult]: ...
     @overload
     def respond_all(
@@ -270,7 +270,7 @@ class Actor(Closing):
         output_format: type[OutputT],
         progress: ProgressLike = None,
         results_dir: StrPath | None = None,
-        **settings: Unpack[RunKeywords],
+        **settings: Unpack[CallKeywords],
     ) -> AsyncIterator[ActorResult[OutputT]]: ...
     def respond_all(
         self,
@@ -281,7 +281,7 @@ class Actor(Closing):
         output_format: type[Any] | None = None,
         progress: ProgressLike = None,
         results_dir: StrPath | None = None,
-        **settings: Unpack[RunKeywords],
+        **settings: Unpack[CallKeywords],
     ) -> AsyncIterator[ActorResult[Any]]:
         """Send many requests and yield every result, failures included.
 
@@ -320,7 +320,7 @@ class Actor(Closing):
         new: bool = False,
         progress: ProgressLike = None,
         results_dir: StrPath | None = None,
-        **settings: Unpack[RunKeywords],
+        **settings: Unpack[CallKeywords],
     ) -> Iterator[ActorResult]: ...
     @overload
     def respond_all_sync(
@@ -332,7 +332,7 @@ class Actor(Closing):
         output_format: type[OutputT],
         progress: ProgressLike = None,
         results_dir: StrPath | None = None,
-        **settings: Unpack[RunKeywords],
+        **settings: Unpack[CallKeywords],
     ) -> Iterator[ActorResult[OutputT]]: ...
     def respond_all_sync(
         self,
@@ -343,7 +343,7 @@ class Actor(Closing):
         output_format: type[Any] | None = None,
         progress: ProgressLike = None,
         results_dir: StrPath | None = None,
-        **settings: Unpack[RunKeywords],
+        **settings: Unpack[CallKeywords],
     ) -> Iterator[ActorResult[Any]]:
         """Run `respond_all` synchronously, with or without a running event loop."""
         check_requests(requests)
@@ -371,7 +371,7 @@ class Actor(Closing):
         new: bool = False,
         output_format: type[Any] | None = None,
         results_dir: StrPath | None = None,
-        **settings: Unpack[RunKeywords],
+        **settings: Unpack[CallKeywords],
     ) -> Run:
         """Store a run and send it; the process may end as soon as this returns.
 
@@ -401,7 +401,7 @@ class Actor(Closing):
         new: bool = False,
         output_format: type[Any] | None = None,
         results_dir: StrPath | None = None,
-        **settings: Unpack[RunKeywords],
+        **settings: Unpack[CallKeywords],
     ) -> Run:
         """Run `submit` synchronously, with or without a running event loop."""
         asked, given = self._decided(settings, run=True)
@@ -422,7 +422,7 @@ class Actor(Closing):
         ordered: bool = True,
         progress: ProgressLike = None,
         results_dir: StrPath | None = None,
-        **settings: Unpack[RunKeywords],
+        **settings: Unpack[CallKeywords],
     ) -> RunContext:
         """`submit` as a block: ``async with actor.run(requests) as run:``, or ``with``.
 
@@ -466,7 +466,9 @@ class Actor(Closing):
 
         return RunContext(submit, submit_sync)
 
-    def _decided(self, settings: RunKeywords, *, run: bool = False) -> tuple[Actor, dict[str, Any]]:
+    def _decided(
+        self, settings: CallKeywords, *, run: bool = False
+    ) -> tuple[Actor, dict[str, Any]]:
         """Return the actor that answers under a call's own settings, and those to pass on.
 
         A provider without a ledger has no settings of calls, so the same actor is then answered

@@ -51,7 +51,7 @@ from claude_batch.providers.document_upload import CallDocuments, Uploads
 from claude_batch.providers.entrance import Entered, Entrance, Opened, find_credentials
 from claude_batch.providers.estimation import Estimation, stored_estimate
 from claude_batch.providers.keywords import (
-    RunKeywords,
+    CallKeywords,
     SettingKeywords,
     ledger_keywords,
     mode_keywords,
@@ -182,7 +182,7 @@ class ClaudeBatchProvider(Opened):
         *,
         key: str | None = None,
         keep: bool = False,
-        **settings: Unpack[RunKeywords],
+        **settings: Unpack[CallKeywords],
     ) -> ActorResponse:
         """Send one request. Concurrent calls of any task, thread and loop share batches.
 
@@ -218,7 +218,7 @@ class ClaudeBatchProvider(Opened):
         return result.unwrap()
 
     async def _answer(
-        self, actor: ActorConfiguration, asked: ActorRequest, keep: bool, settings: RunKeywords
+        self, actor: ActorConfiguration, asked: ActorRequest, keep: bool, settings: CallKeywords
     ) -> Answer:
         future = self._ask(actor, asked, keep, settings)
         try:
@@ -235,7 +235,7 @@ class ClaudeBatchProvider(Opened):
         *,
         key: str | None = None,
         keep: bool = False,
-        **settings: Unpack[RunKeywords],
+        **settings: Unpack[CallKeywords],
     ) -> ActorResponse:
         """Run `respond` synchronously, with or without a running event loop; Ctrl-C cancels it."""
         asked = ActorRequest.of(request, key=key)
@@ -283,7 +283,7 @@ class ClaudeBatchProvider(Opened):
             entered.engine.acknowledge(answer.seq, taken=taken)
 
     def _ask(
-        self, actor: ActorConfiguration, asked: ActorRequest, keep: bool, settings: RunKeywords
+        self, actor: ActorConfiguration, asked: ActorRequest, keep: bool, settings: CallKeywords
     ) -> Future[Answer]:
         encoder, mode, talk = self._encoders.of(actor), self._mode(actor, settings), _talk_of(actor)
         if (output := asked.output) is not None:
@@ -399,15 +399,15 @@ class ClaudeBatchProvider(Opened):
         return future
 
     def _mode(
-        self, actor: ActorConfiguration, settings: RunKeywords | None = None
+        self, actor: ActorConfiguration, settings: CallKeywords | None = None
     ) -> BatchProcessingMode:
         return resolve_mode(actor.batch_processing or True, self._overrides(settings))
 
-    def _overrides(self, settings: RunKeywords | None) -> dict[str, Any]:
+    def _overrides(self, settings: CallKeywords | None) -> dict[str, Any]:
         """Return the keywords of the provider, with those of a call before them."""
         if not settings:
             return self.overrides
-        return {**self.overrides, **mode_keywords(settings, RunKeywords)}
+        return {**self.overrides, **mode_keywords(settings, CallKeywords)}
 
     # Runs ------------------------------------------------------------------------------------
 
@@ -419,7 +419,7 @@ class ClaudeBatchProvider(Opened):
         ordered: bool = True,
         new: bool = False,
         prepare: Callable[[Run], None] | None = None,
-        **settings: Unpack[RunKeywords],
+        **settings: Unpack[CallKeywords],
     ) -> AsyncIterator[ActorResult]:
         """Send many requests as one run and yield every result, failures included.
 
@@ -447,7 +447,7 @@ class ClaudeBatchProvider(Opened):
         ordered: bool = True,
         new: bool = False,
         prepare: Callable[[Run], None] | None = None,
-        **settings: Unpack[RunKeywords],
+        **settings: Unpack[CallKeywords],
     ) -> Iterator[ActorResult]:
         """Run `respond_all` synchronously, with or without a running event loop."""
         refused: list[ActorResult] = []
@@ -467,7 +467,7 @@ class ClaudeBatchProvider(Opened):
         label: str | None = None,
         new: bool = False,
         output: str | None = None,
-        **settings: Unpack[RunKeywords],
+        **settings: Unpack[CallKeywords],
     ) -> Run:
         """Store a run and send it; return once the API has accepted every batch its queue admits.
 
@@ -492,7 +492,7 @@ class ClaudeBatchProvider(Opened):
         label: str | None = None,
         new: bool = False,
         output: str | None = None,
-        **settings: Unpack[RunKeywords],
+        **settings: Unpack[CallKeywords],
     ) -> Run:
         """Run `submit` synchronously, with or without a running event loop."""
         run = self._store_sync(actor, requests, settings, label=label, new=new, output=output)
@@ -512,7 +512,7 @@ class ClaudeBatchProvider(Opened):
         on_stored: Callable[[int], None] | None = None,
         spare_single: bool = False,
         on_estimate: Callable[[Estimate], None] | None = None,
-        **settings: Unpack[RunKeywords],
+        **settings: Unpack[CallKeywords],
     ) -> Run:
         """Store a run without waiting for its submission; the ledger's driver sends it.
 
@@ -581,7 +581,7 @@ class ClaudeBatchProvider(Opened):
         self,
         actor: ActorConfiguration,
         requests: _Requests,
-        settings: RunKeywords,
+        settings: CallKeywords,
         label: str | None = None,
         new: bool = False,
         output: str | None = None,
@@ -650,7 +650,7 @@ class ClaudeBatchProvider(Opened):
         self,
         actor: ActorConfiguration,
         requests: Iterable[str | ActorRequest],
-        settings: RunKeywords,
+        settings: CallKeywords,
         *,
         label: str | None = None,
         new: bool = False,

@@ -59,6 +59,13 @@ class RunKeywords(LiveKeywords, total=False):
     dedupe: bool | None
 
 
+class CallKeywords(RunKeywords, total=False):
+    """Settings of one call or run."""
+
+    budget: _Dollars | None
+    """Another name of `budget_usd`, as on the command line."""
+
+
 class SettingKeywords(RunKeywords, total=False):
     """Settings of a run and of a ledger."""
 
@@ -90,7 +97,12 @@ def mode_keywords(
     for name in settings:
         if name not in known.__annotations__:
             raise TypeError(f"there is no setting {name!r}")
-    given = _given(settings, "run")
+    named = dict(settings)
+    if (budget := named.pop("budget", None)) is not None:
+        if named.get("budget_usd") is not None:
+            raise TypeError("`budget` and `budget_usd` are one setting; pass one of them")
+        named["budget_usd"] = budget
+    given = _given(named, "run")
     mode = resolve_mode(True, given)
     return {name: getattr(mode, name) for name in given}
 
