@@ -14,6 +14,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+import compiled_sql
 import programs
 from behave.model import Scenario
 from behave.runner import Context
@@ -35,6 +36,7 @@ def before_all(context: Context) -> None:
     # A proxy of the user's must not stand between the tests and their own loopback.
     os.environ["NO_PROXY"] = os.environ["no_proxy"] = "127.0.0.1,localhost,::1"
     _keep_everything_in(folder)
+    compiled_sql.share()
     context.add_cleanup(programs.stop_forking, programs.start_forking())
 
 

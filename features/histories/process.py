@@ -26,10 +26,6 @@ __all__ = ["Process", "copy_of", "in_memory", "staged"]
 
 SENDINGS_AT_ONCE = 8
 
-_SHARED: dict[str, Any] = {}
-"""The first ledger's dialect and compiled SQL, for all the ledgers of all histories: what is
-compiled for one dialect serves no other, and to compile is most of what a short history costs."""
-
 
 class _FreeLock:
     """The lock of a seat that never excludes: the epoch must do it alone."""
@@ -82,9 +78,6 @@ class Process:
         self._loop = loop
         self._api = api
         self.ledger = Ledger(str(path))
-        engine = self.ledger._engine
-        engine.dialect = _SHARED.setdefault("dialect", engine.dialect)
-        engine._compiled_cache = _SHARED.setdefault("compiled", engine._compiled_cache)
         self.client = SimulatedClient(api)
         self.driver = Driver(self.ledger, self.client, settings, lambda: None)
         self._settings = settings

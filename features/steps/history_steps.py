@@ -5,7 +5,7 @@ from __future__ import annotations
 from behave import then, when
 from behave.runner import Context
 from histories.mutants import MUTANTS
-from histories.play import play
+from histories.play import find_out, play
 
 
 @when("random histories are played")
@@ -23,7 +23,7 @@ def _(context: Context) -> None:
 @when("random histories are played with a driver that {rule}")
 def _(context: Context, rule: str) -> None:
     assert rule in MUTANTS
-    context.broken = play(1000, mutant=rule)
+    context.broken = find_out(rule)
 
 
 @then("one of them breaks a promise")
