@@ -12,13 +12,13 @@ from staging import ledger_values, until
 
 from claude_batch.ledger.schema import requests
 from claude_batch.lifecycle.conversation_driver import Conversations
-from claude_batch.providers import run as run_module
+from claude_batch.providers import run_waiter
 
 
 @given("no patience with what was cancelled")
 def _(context: Context) -> None:
-    context.add_cleanup(setattr, run_module, "CANCEL_GRACE", run_module.CANCEL_GRACE)
-    run_module.CANCEL_GRACE = 0.3
+    context.add_cleanup(setattr, run_waiter, "CANCEL_GRACE", run_waiter.CANCEL_GRACE)
+    run_waiter.CANCEL_GRACE = 0.3
 
 
 @then('its first error says "{words}"')

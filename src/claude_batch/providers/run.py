@@ -6,7 +6,6 @@ import itertools
 import os
 import time
 from collections.abc import AsyncIterator, Generator, Iterable, Iterator, Mapping
-from concurrent.futures import Future
 from decimal import Decimal
 from functools import partial
 from typing import Any, TypeVar, overload
@@ -14,20 +13,16 @@ from typing import Any, TypeVar, overload
 from claude_batch.actor.output import OutputFormat, output_format_of
 from claude_batch.actor.response import ActorResult, OutputT
 from claude_batch.core.errors import (
-    ActorConfigurationError,
     ActorError,
-    BatchTimeoutError,
     BudgetExceededError,
     RunNotFoundError,
 )
 from claude_batch.core.events import RequestsRetried, RunCancelled
 from claude_batch.core.quantities import nano_dollars
-from claude_batch.core.states import UNDER_WAY, BatchState, RequestState
+from claude_batch.core.states import RequestState
 from claude_batch.ledger import (
     collected_batches,
-    conversations,
     deliveries,
-    halts,
     queries,
     retries,
 )
@@ -35,11 +30,8 @@ from claude_batch.ledger.cost_sums import Grouping
 from claude_batch.ledger.deliveries import Forms, Outstanding
 from claude_batch.ledger.queries import Answer
 from claude_batch.ledger.retries import Rerun, Retried
-from claude_batch.lifecycle.budget_room import Held, held_error, held_of
-from claude_batch.lifecycle.doors import Door, halted_error, other_key_error, run_timed_out_error
 from claude_batch.lifecycle.engine import Engine
 from claude_batch.lifecycle.recovery import Refetched, refetch
-from claude_batch.lifecycle.seat import seat_is_taken
 from claude_batch.money.prices import prices_of
 from claude_batch.providers.cost_report import CostReport, cost_of, set_budget
 from claude_batch.providers.entrance import Entrance
@@ -62,24 +54,13 @@ from claude_batch.providers.progress import (
 )
 from claude_batch.providers.reruns import parse_only, report_rerun, retry_run
 from claude_batch.providers.result_cursor import PAGE, Outcomes, ResultCursor, ResultGroup
+from claude_batch.providers.run_waiter import LONGEST_REST, RunAccess, RunWaiter
 from claude_batch.providers.run_writer import Beside
-from claude_batch.providers.status import RunStatus, at_limit, status_of
+from claude_batch.providers.status import RunStatus, status_of
 from claude_batch.providers.sync_bridge import Closing, Pause, step_async, step_sync
 from claude_batch.providers.unknown_sendings import decide_unknown
 
 _T = TypeVar("_T")
-
-RESTS_PER_LOOK = 20
-LONGEST_REST = 1.0
-"""Maximum pause in seconds between two ledger queries of a waiting caller.
-
-Otherwise the pause is ``RESTS_PER_LOOK`` times as long as the last query took.
-"""
-
-CANCEL_GRACE = 600.0
-"""Seconds that a run which timed out with ``on_timeout: cancel`` waits for its batches to end."""
-
-_AT_API = (BatchState.SUBMITTING, BatchState.IN_PROGRESS, BatchState.CANCELING, BatchState.ENDED)
 
 
 class Run(Closing):
@@ -109,7 +90,6 @@ class Run(Closing):
         """
         self._entrance = entrance
         self._provider = provider
-        self._may_drive = drive
         self._middleware_runner = middleware_runner
         self._beside = beside or Beside()
         self.owns_provider: bool = False
@@ -124,6 +104,7 @@ class Run(Closing):
             )
         self.id: str = row.id
         """The run's id: ``run-`` and ten characters."""
+        self._access = RunAccess(entrance, self.id, drive=drive)
         self.output: OutputFormat[Any] | None = None
         """Format that parses the answers in `results` without an ``output_format``."""
         self.ordered: bool = True
@@ -142,15 +123,19 @@ class Run(Closing):
         self._stamp = stamp
         self._progress: ProgressReader | None = None
         wait: float = overrides.get("max_wait") or row.max_wait
-        self._max_wait = wait
         # Counted from enqueueing, across restarts. Once it has passed, a process that opens the run
         # again (``resume``) waits for the same duration again.
         deadline = row.created + wait
         again = deadline <= time.time() or (rerun is not None and bool(rerun.queued))
-        self._deadline = time.time() + wait if again else deadline
+        self._waiter = RunWaiter(
+            self._access,
+            deadline=time.time() + wait if again else deadline,
+            max_wait=wait,
+            on_timeout=overrides.get("on_timeout") or row.on_timeout,
+            cancel=self.cancel_sync,
+        )
         # A cancellation was in progress: the requests it withdraws are retried once it has ended.
         self._cancelling = rerun is not None and rerun.cancelling
-        self._on_timeout: str = overrides.get("on_timeout") or row.on_timeout
 
     def __repr__(self) -> str:
         return f"<Run {self.id}>"
@@ -170,23 +155,7 @@ class Run(Closing):
 
     @property
     def _engine(self) -> Engine:
-        self._check_open()
-        return self._entrance.engine()
-
-    def _drive(self) -> Door:
-        self._check_open()
-        return self._entrance.door()
-
-    def _check_open(self) -> None:
-        if self._entrance.closed:
-            raise ActorConfigurationError(
-                f"{self.id} is closed, with the provider that it was opened with; open it again "
-                f"with cb.open_run({self.id!r}, ledger={self._entrance.location!r})"
-            )
-
-    @property
-    def _drives(self) -> bool:
-        return self._may_drive and self._entrance.entered is not None
+        return self._access.engine
 
     def outstanding(self) -> Outstanding:
         """Return what a process needs to continue the run; cheaper than `status`."""
@@ -195,7 +164,7 @@ class Run(Closing):
 
     def status(self) -> RunStatus:
         """Return the current status of the run; needs no API key."""
-        driven = True if self._drives else None
+        driven = True if self._access.drives else None
         return status_of(self._engine.ledger, self.id, driven=driven)
 
     def progress(self, status: RunStatus | None = None) -> Progress:
@@ -449,7 +418,7 @@ class Run(Closing):
         """Restart the time limit after ``count`` requests were queued again, as for a new run."""
         if count:
             self._report_retried(count)
-            self._deadline = time.time() + self._max_wait
+            self._waiter.restart()
         self._engine.wake()
 
     async def refetch(self) -> int:
@@ -468,7 +437,7 @@ class Run(Closing):
 
     def fetch_missing(self) -> Refetched:
         """Run `refetch_sync`, and also return what is still missing or unavailable from the API."""
-        engine, door = self._engine, self._drive()
+        engine, door = self._engine, self._access.door()
         work = refetch(engine.ledger, door.client, self._entrance.settings, self.id)
         fetched = engine.do(work).result()
         if fetched.found:
@@ -559,7 +528,8 @@ class Run(Closing):
 
     def _finished(self) -> Generator[Pause | Any, Any, None]:
         """Yield the status once every request has its final state."""
-        yield from self._until_final()
+        yield from self._until_settled()
+        yield from self._waiter.until_final()
         yield from self._files()
         yield from self._read(self.status)
 
@@ -586,7 +556,7 @@ class Run(Closing):
 
     def _write_files(self) -> None:
         """Write `results_dir`, unless a budget still holds requests of the run."""
-        if self.results_dir is None or self._unfinished():
+        if self.results_dir is None or self._waiter.unfinished():
             return
         answers = final_answers(self._engine.ledger, self.id)
         summary = run_summary(self.status(), self.cost())
@@ -596,7 +566,8 @@ class Run(Closing):
 
     def _sent(self) -> Generator[Pause | Any, Any, None]:
         """Yield None once the API has every batch of the run that its queue admits."""
-        yield from self._until_sent()
+        yield from self._until_settled()
+        yield from self._waiter.until_sent()
         yield [None]
 
     def _until_settled(self) -> Generator[Pause | Any, Any, None]:
@@ -611,8 +582,8 @@ class Run(Closing):
             if (yield Pause(self._engine.read(self._take_up))):
                 return
             yield Pause(self._entrance.opening())
-            cancelled_at = yield from self._check_patience(cancelled_at)
-            yield Pause(self._engine.change_after(version), self._patience(cancelled_at))
+            cancelled_at = yield from self._waiter.check_patience(cancelled_at)
+            yield Pause(self._engine.change_after(version), self._waiter.patience(cancelled_at))
 
     def _take_up(self) -> bool:
         """Continue a run whose cancellation has ended; return False while it has not."""
@@ -629,42 +600,6 @@ class Run(Closing):
             self._ask_again(sum(again.queued.values()))
         self._cancelling = False
         return True
-
-    def _until_final(self) -> Generator[Pause | None, Any, None]:
-        yield from self._until_settled()
-        cancelled_at: float | None = None
-        while True:
-            version = self._engine.version
-            self._engine.check()
-            begun = time.monotonic()
-            left = yield Pause(self._engine.read(self._unfinished))
-            looked = time.monotonic() - begun
-            if not left:
-                if cancelled_at is not None:
-                    raise self._timed_out((), 0)
-                return
-            self._engine.noticing.follow([self.id])
-            yield Pause(self._entrance.opening())
-            cancelled_at = yield from self._check_patience(cancelled_at)
-            # Counting the requests of a large run is expensive, so do not count on every change.
-            yield Pause(Future(), min(LONGEST_REST, RESTS_PER_LOOK * looked))
-            yield Pause(self._engine.change_after(version), self._patience(cancelled_at))
-
-    def _until_sent(self) -> Generator[Pause | None, Any, None]:
-        """Wait until the API has every batch of the run that its queue admits."""
-        yield from self._until_settled()
-        while True:
-            version = self._engine.version
-            self._engine.check()
-            unsent, workspace, held = yield Pause(self._engine.read(self._sending))
-            if unsent <= held:
-                return
-            if halts.halt_stands(workspace, time.time()):
-                raise halted_error(workspace)
-            _, door = yield Pause(self._entrance.opening())
-            if (workspace.wait_until or 0) > time.time() or door.driver.contact.failures:
-                return
-            yield Pause(self._engine.change_after(version), 1.0)
 
     def _pages(self, ordered: bool) -> Generator[Pause | list[ActorResult], Any, None]:
         yield from self._until_settled()
@@ -685,8 +620,8 @@ class Run(Closing):
             held: BudgetExceededError | None = None
             patience = LONGEST_REST
             try:
-                cancelled_at = yield from self._check_patience(cancelled_at)
-                patience = self._patience(cancelled_at)
+                cancelled_at = yield from self._waiter.check_patience(cancelled_at)
+                patience = self._waiter.patience(cancelled_at)
             except BudgetExceededError as error:
                 held = error
             given = False
@@ -727,90 +662,6 @@ class Run(Closing):
             yield page
         else:
             yield from runner.after_all_sync(self._row.actor, page, self._kept)
-
-    def _unfinished(self) -> int:
-        with self._engine.ledger.read() as tx:
-            return queries.unfinished(tx, self.id)
-
-    def _sending(self) -> tuple[int, Any, int]:
-        """Return the number of unsent requests, the workspace, and how many of them must wait."""
-        own = self._untried()
-        with self._engine.ledger.read() as tx:
-            row = queries.run_row(tx, self.id)
-            unsent = queries.unsent(tx, self.id)
-            held = held_of(tx, self.id, time.time())
-            waits = 0 if held is None else held.requests
-            if row.parallel_batches is not None:
-                states = [batch.state for batch in queries.batches_of_run(tx, self.id)]
-                if at_limit(states, row.parallel_batches):
-                    waits = unsent
-            return unsent, queries.workspace_row(tx, own or row.workspace_id), waits
-
-    def _untried(self) -> int | None:
-        """Return the workspace of our own key while the key is untried, else None.
-
-        Until then, the errors of an earlier key do not matter. Call this before reading the ledger,
-        so that the ledger data is not older.
-        """
-        door = self._drive()
-        own = door.workspace_id
-        return own if self._drives and not door.driver.contact.made else None
-
-    def _at_api(self) -> tuple[Any, tuple[str, ...], bool, int, Held | None]:
-        self._check_key()
-        own = self._untried()
-        with self._engine.ledger.read() as tx:
-            row = queries.run_row(tx, self.id)
-            batches = queries.batches_of_run(tx, self.id)
-            workspace = queries.workspace_row(tx, own or row.workspace_id)
-            under_way = any(batch.state in UNDER_WAY for batch in batches)
-            held = None if under_way else held_of(tx, self.id, time.time())
-            if held is not None and conversations.continuing_counts(tx, self.id)[0]:
-                held = None  # a conversation still continues
-        waiting = [batch for batch in batches if batch.state in _AT_API]
-        ids = tuple(batch.remote_id for batch in waiting if batch.remote_id)
-        unknown = sum(batch.request_count for batch in batches if batch.state == BatchState.UNKNOWN)
-        return workspace, ids, bool(waiting), unknown, held
-
-    def _check_key(self) -> None:
-        """Raise if the run waits for a different key and no process with that key drives it."""
-        door = self._drive()
-        if not self._drives or not door.driver.contact.made:
-            return
-        # Read after the contact, because the contact may have linked both workspaces.
-        with self._engine.ledger.read() as tx:
-            theirs = queries.workspace_row(tx, queries.run_row(tx, self.id).workspace_id)
-            ours = queries.workspace_row(tx, door.workspace_id)
-        if theirs.id != ours.id and not seat_is_taken(self._engine.ledger, theirs.id):
-            raise other_key_error(self.id, theirs.name, ours.name)
-
-    def _patience(self, cancelled_at: float | None) -> float:
-        until = self._deadline if cancelled_at is None else cancelled_at + CANCEL_GRACE
-        return max(0.0, until - time.time())
-
-    def _check_patience(
-        self, cancelled_at: float | None
-    ) -> Generator[Pause | Any, Any, float | None]:
-        workspace, batch_ids, at_api, unknown, held = yield Pause(self._engine.read(self._at_api))
-        if halts.halt_stands(workspace, time.time()) and not at_api:
-            raise halted_error(workspace)
-        if held is not None and held.for_good:
-            raise held_error(self.id, held)
-        if time.time() < self._deadline:
-            return None
-        if self._on_timeout == "cancel":
-            if cancelled_at is None:
-                yield Pause(self._engine.read(self.cancel_sync))
-                return time.time()
-            if time.time() < cancelled_at + CANCEL_GRACE:
-                return cancelled_at
-        raise self._timed_out(batch_ids, unknown)
-
-    def _timed_out(self, batch_ids: tuple[str, ...], unknown: int) -> BatchTimeoutError:
-        cancelled = self._on_timeout == "cancel"
-        return run_timed_out_error(
-            self.id, batch_ids, unknown, max_wait=self._max_wait, cancelled=cancelled
-        )
 
 
 async def _only(items: AsyncIterator[list[_T]]) -> _T:

@@ -1,0 +1,215 @@
+"""Waiting for a run: until it is sent, until it has ended, and for how long."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator
+from concurrent.futures import Future
+from typing import Any
+
+from claude_batch.core.errors import ActorConfigurationError, BatchTimeoutError
+from claude_batch.core.states import UNDER_WAY, BatchState
+from claude_batch.ledger import conversations, halts, queries
+from claude_batch.lifecycle.budget_room import Held, held_error, held_of
+from claude_batch.lifecycle.doors import Door, halted_error, other_key_error, run_timed_out_error
+from claude_batch.lifecycle.engine import Engine
+from claude_batch.lifecycle.seat import seat_is_taken
+from claude_batch.providers.entrance import Entrance
+from claude_batch.providers.status import at_limit
+from claude_batch.providers.sync_bridge import Pause
+
+RESTS_PER_LOOK = 20
+LONGEST_REST = 1.0
+"""Maximum pause in seconds between two ledger queries of a waiting caller.
+
+Otherwise the pause is ``RESTS_PER_LOOK`` times as long as the last query took.
+"""
+
+CANCEL_GRACE = 600.0
+"""Seconds that a run which timed out with ``on_timeout: cancel`` waits for its batches to end."""
+
+_AT_API = (BatchState.SUBMITTING, BatchState.IN_PROGRESS, BatchState.CANCELING, BatchState.ENDED)
+
+
+class RunAccess:
+    """A run's access to its ledger and to the API, as long as its provider is open."""
+
+    def __init__(self, entrance: Entrance, run_id: str, *, drive: bool) -> None:
+        """``drive``: this process may send and poll."""
+        self.entrance: Entrance = entrance
+        self.run_id: str = run_id
+        self._may_drive = drive
+
+    @property
+    def engine(self) -> Engine:
+        """The engine of the ledger. Raises `ActorConfigurationError` if the provider is closed."""
+        self._check_open()
+        return self.entrance.engine()
+
+    def door(self) -> Door:
+        """Return the connection to the API, opened if necessary."""
+        self._check_open()
+        return self.entrance.door()
+
+    @property
+    def drives(self) -> bool:
+        """Whether this process sends and polls."""
+        return self._may_drive and self.entrance.entered is not None
+
+    def _check_open(self) -> None:
+        if self.entrance.closed:
+            raise ActorConfigurationError(
+                f"{self.run_id} is closed, with the provider that it was opened with; open it "
+                f"again with cb.open_run({self.run_id!r}, ledger={self.entrance.location!r})"
+            )
+
+
+class RunWaiter:
+    """Waits for a run, in steps that do not block (see `Pause`)."""
+
+    def __init__(
+        self,
+        access: RunAccess,
+        *,
+        deadline: float,
+        max_wait: float,
+        on_timeout: str,
+        cancel: Callable[[], None],
+    ) -> None:
+        """Set up the wait; ``cancel`` cancels the run if ``on_timeout`` says so."""
+        self._access = access
+        self._run_id = access.run_id
+        self._deadline = deadline
+        self._max_wait = max_wait
+        self._on_timeout = on_timeout
+        self._cancel = cancel
+
+    @property
+    def _engine(self) -> Engine:
+        return self._access.engine
+
+    def restart(self) -> None:
+        """Restart the time limit, because requests were queued again."""
+        self._deadline = time.time() + self._max_wait
+
+    def until_final(self) -> Generator[Pause | None, Any, None]:
+        """Wait until every request of the run has its final state."""
+        cancelled_at: float | None = None
+        while True:
+            version = self._engine.version
+            self._engine.check()
+            begun = time.monotonic()
+            left = yield Pause(self._engine.read(self.unfinished))
+            looked = time.monotonic() - begun
+            if not left:
+                if cancelled_at is not None:
+                    raise self._timed_out((), 0)
+                return
+            self._engine.noticing.follow([self._run_id])
+            yield Pause(self._access.entrance.opening())
+            cancelled_at = yield from self.check_patience(cancelled_at)
+            # Counting the requests of a large run is expensive, so do not count on every change.
+            yield Pause(Future(), min(LONGEST_REST, RESTS_PER_LOOK * looked))
+            yield Pause(self._engine.change_after(version), self.patience(cancelled_at))
+
+    def until_sent(self) -> Generator[Pause | None, Any, None]:
+        """Wait until the API has every batch of the run that its queue admits."""
+        while True:
+            version = self._engine.version
+            self._engine.check()
+            unsent, workspace, held = yield Pause(self._engine.read(self._sending))
+            if unsent <= held:
+                return
+            if halts.halt_stands(workspace, time.time()):
+                raise halted_error(workspace)
+            _, door = yield Pause(self._access.entrance.opening())
+            if (workspace.wait_until or 0) > time.time() or door.driver.contact.failures:
+                return
+            yield Pause(self._engine.change_after(version), 1.0)
+
+    def unfinished(self) -> int:
+        """Return how many requests of the run have no final state yet."""
+        with self._engine.ledger.read() as tx:
+            return queries.unfinished(tx, self._run_id)
+
+    def _sending(self) -> tuple[int, Any, int]:
+        """Return the number of unsent requests, the workspace, and how many of them must wait."""
+        own = self._untried()
+        with self._engine.ledger.read() as tx:
+            row = queries.run_row(tx, self._run_id)
+            unsent = queries.unsent(tx, self._run_id)
+            held = held_of(tx, self._run_id, time.time())
+            waits = 0 if held is None else held.requests
+            if row.parallel_batches is not None:
+                states = [batch.state for batch in queries.batches_of_run(tx, self._run_id)]
+                if at_limit(states, row.parallel_batches):
+                    waits = unsent
+            return unsent, queries.workspace_row(tx, own or row.workspace_id), waits
+
+    def _untried(self) -> int | None:
+        """Return the workspace of our own key while the key is untried, else None.
+
+        Until then, the errors of an earlier key do not matter. Call this before reading the ledger,
+        so that the ledger data is not older.
+        """
+        door = self._access.door()
+        own = door.workspace_id
+        return own if self._access.drives and not door.driver.contact.made else None
+
+    def _at_api(self) -> tuple[Any, tuple[str, ...], bool, int, Held | None]:
+        self._check_key()
+        own = self._untried()
+        with self._engine.ledger.read() as tx:
+            row = queries.run_row(tx, self._run_id)
+            batches = queries.batches_of_run(tx, self._run_id)
+            workspace = queries.workspace_row(tx, own or row.workspace_id)
+            under_way = any(batch.state in UNDER_WAY for batch in batches)
+            held = None if under_way else held_of(tx, self._run_id, time.time())
+            if held is not None and conversations.continuing_counts(tx, self._run_id)[0]:
+                held = None  # a conversation still continues
+        waiting = [batch for batch in batches if batch.state in _AT_API]
+        ids = tuple(batch.remote_id for batch in waiting if batch.remote_id)
+        unknown = sum(batch.request_count for batch in batches if batch.state == BatchState.UNKNOWN)
+        return workspace, ids, bool(waiting), unknown, held
+
+    def _check_key(self) -> None:
+        """Raise if the run waits for a different key and no process with that key drives it."""
+        door = self._access.door()
+        if not self._access.drives or not door.driver.contact.made:
+            return
+        # Read after the contact, because the contact may have linked both workspaces.
+        with self._engine.ledger.read() as tx:
+            theirs = queries.workspace_row(tx, queries.run_row(tx, self._run_id).workspace_id)
+            ours = queries.workspace_row(tx, door.workspace_id)
+        if theirs.id != ours.id and not seat_is_taken(self._engine.ledger, theirs.id):
+            raise other_key_error(self._run_id, theirs.name, ours.name)
+
+    def patience(self, cancelled_at: float | None) -> float:
+        """Return the seconds that are left; ``cancelled_at``: when the wait cancelled the run."""
+        until = self._deadline if cancelled_at is None else cancelled_at + CANCEL_GRACE
+        return max(0.0, until - time.time())
+
+    def check_patience(
+        self, cancelled_at: float | None
+    ) -> Generator[Pause | Any, Any, float | None]:
+        """Raise if the wait cannot succeed, or took too long; return when it cancelled the run."""
+        workspace, batch_ids, at_api, unknown, held = yield Pause(self._engine.read(self._at_api))
+        if halts.halt_stands(workspace, time.time()) and not at_api:
+            raise halted_error(workspace)
+        if held is not None and held.for_good:
+            raise held_error(self._run_id, held)
+        if time.time() < self._deadline:
+            return None
+        if self._on_timeout == "cancel":
+            if cancelled_at is None:
+                yield Pause(self._engine.read(self._cancel))
+                return time.time()
+            if time.time() < cancelled_at + CANCEL_GRACE:
+                return cancelled_at
+        raise self._timed_out(batch_ids, unknown)
+
+    def _timed_out(self, batch_ids: tuple[str, ...], unknown: int) -> BatchTimeoutError:
+        cancelled = self._on_timeout == "cancel"
+        return run_timed_out_error(
+            self._run_id, batch_ids, unknown, max_wait=self._max_wait, cancelled=cancelled
+        )
