@@ -80,10 +80,10 @@ def take_the_first_fetch_for_all() -> None:
 
 def leave_out_the_last_line() -> None:
     """The output lacks an answer."""
-    from claude_batch.cli import outputs
+    from claude_batch.cli import run_delivery
 
-    real: Any = outputs.write_output
-    outputs.write_output = lambda answers, *how: real(list(answers)[:-1], *how)
+    real: Any = run_delivery.write_output
+    run_delivery.write_output = lambda answers, *how: real(list(answers)[:-1], *how)
 
 
 def run_every_tool_again(repeatable: bool = True) -> None:
@@ -151,7 +151,7 @@ def call_again_after_any_error() -> None:
     from claude_batch.lifecycle import live_driver
 
     real: Any = live_driver.judge
-    live_driver.judge = lambda answer, _retry="safe": real(answer, "always")
+    live_driver.judge = lambda answer, _retry, decided: real(answer, "always", decided)
 
 
 BREAKAGES: dict[str, Callable[[], None]] = {
