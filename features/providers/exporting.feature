@@ -74,6 +74,7 @@ Feature: Results as files, from Python
       | field_citations.number.0.text        | "Receipt 7" |
       | field_citations.number.0.title       | "R"         |
     And to_dict has the same, if it is parsed
+    And a text that was asked for without a format has nothing parsed
 
   Scenario: A command's folder has the values of what is JSON
     Given an API whose model answers as it is told

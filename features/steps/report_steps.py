@@ -378,6 +378,12 @@ def _(context: Context, text: str, title: str, folder: str) -> None:
     context.results = list(context.actor.respond_all_sync([request], **given))
 
 
+@then("a text that was asked for without a format has nothing parsed")
+def _(context: Context) -> None:
+    response = context.actor.respond_sync("Say hello.")
+    assert response.to_dict(parsed=True) == {**response.to_dict(), "parsed": None}, response
+
+
 @then("to_dict has the same, if it is parsed")
 def _(context: Context) -> None:
     [result] = context.results

@@ -243,7 +243,7 @@ class ActorResponse(Generic[OutputT_co]):
         """Return plain values, as in an output line: text, content, stop_reason, model, usage, …
 
         ``parsed`` adds `parsed_output` as JSON values, and `field_citations` if the answer has
-        fields; raises what they raise.
+        fields. It is None for a text that was asked for without a format. Raises what they raise.
         """
         message = self._message()
         values: dict[str, Any] = {
@@ -259,14 +259,23 @@ class ActorResponse(Generic[OutputT_co]):
             "cost_usd": None if self._cost is None else self._cost / 1e9,
         }
         if parsed:
-            output, value = self._output, self.parsed_output
-            values["parsed"] = value if output is None else output.to_json(value)
+            values["parsed"] = self._parsed_values()
             if fields := self.field_citations:
                 values["field_citations"] = {
                     name: [asdict(citation) for citation in citations]
                     for name, citations in fields.items()
                 }
         return values
+
+    def _parsed_values(self) -> Any:
+        if self._output is not None:
+            return self._output.to_json(self.parsed_output)
+        try:
+            return self.parsed_output
+        except OutputValidationError:
+            if self.text.lstrip().startswith(("{", "[")):
+                raise  # it has a format, which it breaks
+            return None
 
     def _message(self) -> DecodedMessage:
         if self._decoded is None:
