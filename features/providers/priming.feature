@@ -93,12 +93,12 @@ Feature: One request of each shared prefix goes ahead, and requests that share o
     When a command runs: submit --cache auto --prime long.yaml many.jsonl -o out.jsonl
     Then the command line exits with 0 and says
       """
-      5 requests are held until other requests of the run have ended
+      5 requests are held until other requests
       """
     When a command runs: status RUN
     Then the command line prints
       """
-      5 requests are held until other requests of the run have ended
+      5 requests are held until other requests
       """
     When a command repeats every advance until it exits with 0
     Then the command line has written 8 answers in order to "out.jsonl"
