@@ -28,12 +28,12 @@ Feature: What an answer cites is shown, for the whole and for each field
 
   Scenario: a shape and citations together are asked for as labelled fields
     Given an actor made with {"model": "m", "system_prompt": "Be brief.", "options": {"output_config": {"effort": "low"}}}
-    Then the actor asked for a Receipt of a cited document is told the fields after "Be brief.", and sends no schema
-    And the actor asked for a Receipt of a cited document, its system prompt in blocks, is told the fields in a block more
+    Then the actor asked for a Receipt of a cited document receives the fields after "Be brief.", and sends no schema
+    And the actor asked for a Receipt of a cited document, its system prompt in blocks, receives the fields in one more block
     And the actor asked for a Receipt of a document that is not cited sends its schema
 
   Scenario: nested values are asked for by their paths
-    Then the actor asked for an Order of a cited document is told
+    Then the actor asked for an Order of a cited document receives
       """
       counted from 0, and write all lines of one object before those of the next: [[items[0].what]] and its other lines, then [[items[1].what]], and so on.
       [[number]] {"type":"string"}

@@ -1,7 +1,7 @@
 Feature: Results are written as people want them
 
   Scenario: An output that is called .csv is CSV, with a row for each request in input order
-    Given an API that bills what it is told to
+    Given an API that bills what its prompts say
     And a command's file "asks.jsonl"
       """
       {"id": "a,b", "prompt": "{\"input_tokens\": 1000, \"output_tokens\": 200, \"cache_read\": 40, \"cache_5m\": 2}"}
@@ -42,7 +42,7 @@ Feature: Results are written as people want them
     And the folder "kept" has the files 000001.json, 000002.json, raw/results.jsonl, summary.json
 
   Scenario: A folder gets one file a result, the API's own lines, and at last the summary
-    Given an API that bills what it is told to
+    Given an API that bills what its prompts say
     And a command's file "asks.jsonl"
       """
       {"id": "src/../a b.py", "prompt": "{\"input_tokens\": 1000, \"output_tokens\": 200}"}

@@ -1,7 +1,7 @@
 Feature: Missing results from the command line
 
   Background:
-    Given an API that bills what it is told to
+    Given an API that bills what its prompts say
     And a command's file "asks.jsonl" of 3 requests that use {"input_tokens": 10, "output_tokens": 200}
     And the API has the faults
       """

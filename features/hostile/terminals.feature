@@ -69,7 +69,7 @@ Feature: Nothing that a file or a server says steers a terminal or a spreadsheet
     Then the pipe holds "\udcff.yaml: fine"
 
   Scenario: In safe CSV no text is a formula, and numbers stay numbers
-    Given an API that bills what it is told to
+    Given an API that bills what its prompts say
     And a command's file "asks.jsonl"
       """
       {"id": "=HYPERLINK(\"http://x\",\"y\")", "prompt": "{\"input_tokens\": 1000, \"output_tokens\": 200}"}
@@ -88,7 +88,7 @@ Feature: Nothing that a file or a server says steers a terminal or a spreadsheet
     And the column "input_tokens" of "out.csv" is ["1000", "1000", "1000", "1000", "1000", "1000", "1000"]
 
   Scenario: Exact CSV stays exact, and each command that writes CSV has the flag
-    Given an API that bills what it is told to
+    Given an API that bills what its prompts say
     And a command's file "asks.jsonl"
       """
       {"id": "=1+1", "prompt": "{\"input_tokens\": 1000, \"output_tokens\": 200}"}

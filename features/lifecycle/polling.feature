@@ -64,7 +64,7 @@ Feature: Polling looks as often as it is worth
     And the results are read in order
     Then there are 2 results in the order of the prompts
 
-  Scenario: Two 404s a day apart mark a batch as gone: a day has 86,400 seconds; who is late by more than half of one begins anew
+  Scenario: Two 404s a day apart mark a batch as gone: after a gap of more than half a day without a look, the day starts again
     Then a batch that is not found counts as missing as follows
       | since | planned | now   | server clock | missing since |
       |       | 100     | 100   | 100          | 101           |

@@ -2,7 +2,7 @@ Feature: What a run, an actor or a day may cost is never passed
   Before a request is packed the most that it can cost is reserved; what does not fit is held.
 
   Scenario: What does not fit is held, and goes on when the budget is raised
-    Given an API that bills what it is told to
+    Given an API that bills what its prompts say
     And a command's file "asks.jsonl" of 12 requests that use {"input_tokens": 10, "output_tokens": 200}
     When a command runs: run --model claude-haiku-4-5 --max-tokens 1000 --budget 0.0045 asks.jsonl -o out.jsonl
     Then the command line exits with 3 and says
@@ -35,7 +35,7 @@ Feature: What a run, an actor or a day may cost is never passed
       """
 
   Scenario: A single call that alone can cost more than the budget is refused, and another is not
-    Given an API that bills what it is told to
+    Given an API that bills what its prompts say
     And a provider with the settings {"budget_usd": "0.004"}
     When somebody asks {"input_tokens": 10, "output_tokens": 200} with 2000 tokens at most
     Then the call is refused with BudgetExceededError: the call can cost up to
@@ -48,7 +48,7 @@ Feature: What a run, an actor or a day may cost is never passed
     And the API's bill is within $0.004, and has answers
 
   Scenario: Observers are notified of a single call that a budget holds
-    Given an API that bills what it is told to
+    Given an API that bills what its prompts say
     And an observer that remembers
     And a batch provider that is observed with {"budget_usd": "0.003", "max_wait": "3s"}
     When somebody asks {"input_tokens": 10, "output_tokens": 900} with 1000 tokens at most
@@ -94,7 +94,7 @@ Feature: What a run, an actor or a day may cost is never passed
     And the budgets account for the API's bill
 
   Scenario: Under a budget it must be known what a request can cost
-    Given an API that bills what it is told to
+    Given an API that bills what its prompts say
     And a command's file "asks.jsonl"
       """
       {"id": "plain", "prompt": "{\"input_tokens\": 5, \"output_tokens\": 5}"}
@@ -117,7 +117,7 @@ Feature: What a run, an actor or a day may cost is never passed
       """
 
   Scenario: A budget of a day and one of an actor bound what several runs cost together
-    Given an API that bills what it is told to
+    Given an API that bills what its prompts say
     And a command's file "one.jsonl" of 3 requests that use {"input_tokens": 10, "output_tokens": 900}
     And a command's file "two.jsonl" of 3 requests that use {"input_tokens": 11, "output_tokens": 900}
     When a command runs: run --model claude-haiku-4-5 --max-tokens 1000 --daily-budget 0.01 one.jsonl -o one.out
@@ -144,7 +144,7 @@ Feature: What a run, an actor or a day may cost is never passed
     And the API has processed each of 6 requests once
 
   Scenario: What may have been paid keeps its reservation, and is reserved again when it is sent again
-    Given an API that bills what it is told to
+    Given an API that bills what its prompts say
     And the API has the faults
       """
       {"rules": [{"route": "create", "nth": [1], "action": {"type": "drop_after", "listed_after": 3600}}]}
@@ -166,7 +166,7 @@ Feature: What a run, an actor or a day may cost is never passed
     And the budgets account for the API's bill
 
   Scenario: A sending that is disproved gives its reservation back
-    Given an API that bills what it is told to
+    Given an API that bills what its prompts say
     And the API has the faults
       """
       {"rules": [{"route": "create", "nth": [1], "action": {"type": "hang", "seconds": 0.4}}]}
@@ -179,7 +179,7 @@ Feature: What a run, an actor or a day may cost is never passed
     And the budgets account for the API's bill
 
   Scenario: A line that is lost counts as spent, until the request is sent again and after
-    Given an API that bills what it is told to
+    Given an API that bills what its prompts say
     And the API has the faults
       """
       {"rules": [{"route": "results", "times": 5, "action": {"type": "missing_lines", "after_lines": 0, "count": 1}}]}
@@ -221,7 +221,7 @@ Feature: What a run, an actor or a day may cost is never passed
       | where its price comes after the next turn     | 7     | 100  |
 
   Scenario: A budget that comes later counts what was spent, and what is under way
-    Given an API that bills what it is told to, with {"latency": 3}
+    Given an API that bills what its prompts say, with {"latency": 3}
     And a command's file "one.jsonl" of 2 requests that use {"input_tokens": 10, "output_tokens": 900}
     And a command's file "two.jsonl" of 3 requests that use {"input_tokens": 11, "output_tokens": 900}
     And a command's file "three.jsonl" of 2 requests that use {"input_tokens": 12, "output_tokens": 900}
@@ -248,7 +248,7 @@ Feature: What a run, an actor or a day may cost is never passed
     And the budgets account for the API's bill
 
   Scenario: A budget that comes later counts what was lost, and may have been paid for
-    Given an API that bills what it is told to
+    Given an API that bills what its prompts say
     And the API has the faults
       """
       {"rules": [{"route": "results", "action": {"type": "missing_lines", "count": 1}}]}
@@ -274,7 +274,7 @@ Feature: What a run, an actor or a day may cost is never passed
       | what may be missing is sent again on order  |
 
   Scenario: What a run has cost stays spent when the run is removed
-    Given an API that bills what it is told to
+    Given an API that bills what its prompts say
     And a command's file "one.jsonl" of 2 requests that use {"input_tokens": 10, "output_tokens": 900}
     When a command runs: run --model claude-haiku-4-5 --max-tokens 1000 --budget 1 one.jsonl -o one.out
     And a command runs: budget --actor local/command-line 1 --daily 2
@@ -288,7 +288,7 @@ Feature: What a run, an actor or a day may cost is never passed
       """
 
   Scenario: An answer that had no price when it came is spent once it has one
-    Given an API that bills what it is told to
+    Given an API that bills what its prompts say
     And a file of prices "own.yaml"
       """
       claude-nobody-9: {input: 1, output: 5}
@@ -309,7 +309,7 @@ Feature: What a run, an actor or a day may cost is never passed
       """
 
   Scenario: A run that was packed before its budget keeps it in mind when its batch is parted
-    Given an API that bills what it is told to
+    Given an API that bills what its prompts say
     And the API has the faults
       """
       {"rules": [{"route": "create", "nth": [1, 2], "action": {"type": "proxy_413"}}]}
@@ -345,7 +345,7 @@ Feature: What a run, an actor or a day may cost is never passed
     And the budgets account for the API's bill
 
   Scenario Outline: Answers that are there are given although a budget holds the rest: <how>
-    Given an API that bills what it is told to
+    Given an API that bills what its prompts say
     And a provider with the settings {"max_requests": 2, "budget_usd": "0.01"}
     When a run of 2 small requests and 3 that its budget holds is read <how>, the held ones first: <first>
     Then the results <held> are held, and the others are answers
@@ -363,13 +363,13 @@ Feature: What a run, an actor or a day may cost is never passed
       | by respond_all            | yes   | 1, 2, 3 | 4, 5 |
 
   Scenario: A request that was given as held is not given again in the same iteration
-    Given an API that bills what it is told to
+    Given an API that bills what its prompts say
     And a provider with the settings {"max_requests": 2, "budget_usd": "0.01"}
     When the budget of a run that holds 3 of 5 requests is raised after the first held result
     Then each of 5 results was given once, and 2 of them were held
 
   Scenario: Held live requests are given beside the answers, too
-    Given an API that bills what it is told to
+    Given an API that bills what its prompts say
     And a provider with the settings {"mode": "live", "live_concurrency": 1, "budget_usd": "0.01"}
     When a run of 2 small requests and 3 that its budget holds is read in order, the held ones first: no
     Then the results 3, 4, 5 are held, and the others are answers

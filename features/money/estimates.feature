@@ -2,7 +2,7 @@ Feature: The cost of a run is estimated before it is sent
   Tokens are counted by the API for a few requests, else estimated from earlier answers, else from the size.
 
   Scenario: An estimate counts a few requests at the API, and sends and stores nothing
-    Given an API that bills what it is told to
+    Given an API that bills what its prompts say
     And a command's file "asks.jsonl" of 100 requests that use {"input_tokens": 10, "output_tokens": 200}
     When a command runs: estimate --model claude-haiku-4-5 --max-tokens 1000 --max-requests 30 asks.jsonl
     Then the command line exits with 0
@@ -20,7 +20,7 @@ Feature: The cost of a run is estimated before it is sent
     And the API has counted tokens 8 times
 
   Scenario: Without a key tokens are estimated from their size, and after a run from its answers
-    Given an API that bills what it is told to
+    Given an API that bills what its prompts say
     And a command's file "asks.jsonl" of 20 requests that use {"input_tokens": 40, "output_tokens": 100}
     And a command's environment lacks ANTHROPIC_API_KEY
     When a command runs: estimate --model claude-haiku-4-5 asks.jsonl --json
@@ -58,7 +58,7 @@ Feature: The cost of a run is estimated before it is sent
       | cost  | 5400000 |
 
   Scenario: What the API counted before a run was sent tells an estimate that cannot ask it
-    Given an API that bills what it is told to
+    Given an API that bills what its prompts say
     And a command's file "asks.jsonl" of 2 requests that use {"input_tokens": 40, "output_tokens": 100}
     When a command runs: run --preflight --model claude-haiku-4-5 asks.jsonl -o out.jsonl
     Then the command line exits with 0
@@ -69,7 +69,7 @@ Feature: The cost of a run is estimated before it is sent
       | output_expected | 2048      |
 
   Scenario: The estimate includes what a cached prefix may save
-    Given an API that bills what it is told to
+    Given an API that bills what its prompts say
     And a command's file "asks.jsonl" of 50 requests that share a cached prefix
     When a command runs: estimate --model claude-haiku-4-5 asks.jsonl
     Then the command line exits with 0
@@ -79,7 +79,7 @@ Feature: The cost of a run is estimated before it is sent
       """
 
   Scenario Outline: The estimate marks what a run with --cache auto would mark: <size> bytes, <flags>
-    Given an API that bills what it is told to
+    Given an API that bills what its prompts say
     And a command's file "asks.jsonl" of <count> requests that share <size> bytes
     When a command runs: estimate --offline --json --model claude-haiku-4-5 asks.jsonl <flags>
     Then the command line's status as JSON has
@@ -95,7 +95,7 @@ Feature: The cost of a run is estimated before it is sent
       | 6     | 20000 | --cache auto         | 0        |
 
   Scenario: Requests without a price or without a bound are listed beside the sums
-    Given an API that bills what it is told to
+    Given an API that bills what its prompts say
     And a command's file "asks.jsonl"
       """
       "plain"
@@ -118,7 +118,7 @@ Feature: The cost of a run is estimated before it is sent
       """
 
   Scenario: A run that can cost more than is confirmed is not sent
-    Given an API that bills what it is told to
+    Given an API that bills what its prompts say
     And a command's file "asks.jsonl" of 10 requests that use {"input_tokens": 10, "output_tokens": 200}
     When a command runs: run --model claude-haiku-4-5 --max-tokens 1000 --confirm-above 0.01 asks.jsonl -o out.jsonl
     Then the command line exits with 2 and says
@@ -138,7 +138,7 @@ Feature: The cost of a run is estimated before it is sent
     And the command line does not say: estimate
 
   Scenario Outline: What is asked live, or may have to be, is estimated at its price: <flags>
-    Given an API that bills what it is told to
+    Given an API that bills what its prompts say
     And a command's file "asks.jsonl" of 20 requests that use {"input_tokens": 40, "output_tokens": 100}
     When a command runs: run --model claude-haiku-4-5 --max-tokens 1000 asks.jsonl -o out.jsonl
     And a command runs: estimate --offline --model claude-haiku-4-5 --max-tokens 1000 asks.jsonl --json <flags>
@@ -180,7 +180,7 @@ Feature: The cost of a run is estimated before it is sent
     Then the estimate's tokens in are between 1 and 300
 
   Scenario Outline: An estimate in Python is the command's, and stores nothing: <how>
-    Given an API that bills what it is told to
+    Given an API that bills what its prompts say
     And a command's file "asks.jsonl" of 30 prompts of 2000 bytes
     And a batch provider
     When 30 requests of 2000 bytes are estimated, <how>
@@ -201,7 +201,7 @@ Feature: The cost of a run is estimated before it is sent
       | synchronously in a loop that runs     | counted |           |
 
   Scenario: An estimate of a live actor has the live price
-    Given an API that bills what it is told to
+    Given an API that bills what its prompts say
     And a live actor
     When 3 requests of 100 bytes are estimated, synchronously
     Then the estimate has
@@ -212,7 +212,7 @@ Feature: The cost of a run is estimated before it is sent
       | saved_by_batch | 0     |
 
   Scenario: Nothing to estimate, or a request that cannot be sent, is refused
-    Given an API that bills what it is told to
+    Given an API that bills what its prompts say
     And a batch provider
     When 0 requests of 10 bytes are estimated, offline
     Then the error is a InvalidRequestError that says

@@ -2,7 +2,7 @@ Feature: Live calls keep to budgets, each at the live price
   Before a call leaves, the most that it can cost live is reserved; what does not fit is held.
 
   Scenario: What does not fit is held, and goes on live when the budget is raised
-    Given an API that bills what it is told to
+    Given an API that bills what its prompts say
     And a command's file "asks.jsonl" of 12 requests that use {"input_tokens": 10, "output_tokens": 200}
     When a command runs: run --mode live --model claude-haiku-4-5 --max-tokens 1000 --budget 0.0085 asks.jsonl -o out.jsonl
     Then the command line exits with 3 and says
@@ -42,7 +42,7 @@ Feature: Live calls keep to budgets, each at the live price
     And the budgets account for the API's bill
 
   Scenario: A single live call that alone can cost more than the budget is refused
-    Given an API that bills what it is told to
+    Given an API that bills what its prompts say
     And a provider with the settings {"mode": "live", "budget_usd": "0.004"}
     When somebody asks {"input_tokens": 10, "output_tokens": 200} with 1000 tokens at most
     Then the call is refused with BudgetExceededError: the call can cost up to

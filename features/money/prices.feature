@@ -136,7 +136,7 @@ Feature: What an answer costs follows from its usage, to the nano-dollar
       | p.yml  | b"a: \xff"                                                                               | …p.yml: the prices are not UTF-8 text                        |
 
   Scenario: Each way of asking tells what was paid
-    Given an API that bills what it is told to
+    Given an API that bills what its prompts say
     Then an answer of the API is priced as follows
       | way     | model            | used                                         | cost    | cost_usd    |
       | batched | claude-haiku-4-5 | {"input_tokens": 1000, "output_tokens": 200} | 1000000 | 0.001000000 |
@@ -145,7 +145,7 @@ Feature: What an answer costs follows from its usage, to the nano-dollar
       | live    | claude-nobody-9  | {"input_tokens": 1000}                       | nothing | nothing     |
 
   Scenario: Own prices count wherever they are named
-    Given an API that bills what it is told to
+    Given an API that bills what its prompts say
     And a file of prices "own.yaml"
       """
       claude-haiku-4-5: {input: 10, output: 0}
@@ -154,7 +154,7 @@ Feature: What an answer costs follows from its usage, to the nano-dollar
     And with the own prices in the environment a batched answer costs 5000000, and a live one 10000000
 
   Scenario: Output lines say what each answer cost, in dollars
-    Given an API that bills what it is told to
+    Given an API that bills what its prompts say
     And a command's file "asks.jsonl"
       """
       "{\"input_tokens\": 1000, \"output_tokens\": 200}"

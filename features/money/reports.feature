@@ -2,7 +2,7 @@ Feature: What a run has cost adds up, to the nano-dollar
   The bill is the API's own list of what it processed; its prices are written down by hand.
 
   Scenario: A run's cost is the sum of its bill, whatever its answers used
-    Given an API that bills what it is told to
+    Given an API that bills what its prompts say
     And a command's file "asks.jsonl" of requests that use
       | model            | usage                                                                                              | nano-dollars |
       | claude-haiku-4-5 | {"input_tokens": 1000, "output_tokens": 200}                                                       | 1000000      |
@@ -71,7 +71,7 @@ Feature: What a run has cost adds up, to the nano-dollar
       """
 
   Scenario: What had no price is priced as soon as there is one
-    Given an API that bills what it is told to
+    Given an API that bills what its prompts say
     And a command's file "asks.jsonl" of requests that use
       | model            | usage                                        | nano-dollars |
       | claude-nobody-9  | {"input_tokens": 1000, "output_tokens": 100} | unpriced     |
@@ -116,7 +116,7 @@ Feature: What a run has cost adds up, to the nano-dollar
       """
 
   Scenario: Every attempt counts, and what failed costs nothing
-    Given an API that bills what it is told to
+    Given an API that bills what its prompts say
     And a command's file "asks.jsonl"
       """
       "{\"input_tokens\": 1000, \"output_tokens\": 100}"
@@ -140,7 +140,7 @@ Feature: What a run has cost adds up, to the nano-dollar
     And the costs by group are of this day
 
   Scenario: The sandbox's own prompt cache is billed as it is reported
-    Given an API that bills what it is told to
+    Given an API that bills what its prompts say
     And a command's file "asks.jsonl" of 4 requests that share a cached prefix
     When a command runs: run --model claude-haiku-4-5 asks.jsonl -o one.jsonl
     And a command runs: run --new --model claude-haiku-4-5 asks.jsonl -o two.jsonl

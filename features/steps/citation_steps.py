@@ -83,7 +83,7 @@ def check_told(told: str, params: dict[str, Any]) -> None:
 
 
 @then(
-    'the actor asked for a Receipt of a cited document is told the fields after "{words}", '
+    'the actor asked for a Receipt of a cited document receives the fields after "{words}", '
     "and sends no schema"
 )
 def _(context: Context, words: str) -> None:
@@ -94,8 +94,8 @@ def _(context: Context, words: str) -> None:
 
 
 @then(
-    "the actor asked for a Receipt of a cited document, its system prompt in blocks, is told the "
-    "fields in a block more"
+    "the actor asked for a Receipt of a cited document, its system prompt in blocks, receives the "
+    "fields in one more block"
 )
 def _(context: Context) -> None:
     blocks = [{"type": "text", "text": "a", "cache_control": {"type": "ephemeral"}}]
@@ -127,7 +127,7 @@ def _(context: Context, name: str, expected: str) -> None:
     assert found == json.loads(expected), found
 
 
-@then("the actor asked for an {name} of a cited document is told")
+@then("the actor asked for an {name} of a cited document receives")
 def _(context: Context, name: str) -> None:
     told = asked_for(cb.ActorConfiguration(model="m"), shape_of(name))["system"]
     at = 0

@@ -1,4 +1,4 @@
-"""Steps about prices and costs: an API that bills what a prompt asks it to."""
+"""Steps about prices and costs: an API that bills what its prompts say."""
 
 from __future__ import annotations
 
@@ -68,8 +68,8 @@ def bill_as_told(params: dict[str, Any]) -> Any:
     return {"content": "done", "usage": api_usage(json.loads(text))}
 
 
-@given("an API that bills what it is told to")
-@given("an API that bills what it is told to, with {settings}")
+@given("an API that bills what its prompts say")
+@given("an API that bills what its prompts say, with {settings}")
 def _(context: Context, settings: str = "{}") -> None:
     context.execute_steps("Given a command's folder")
     start_api(context, responder=bill_as_told, **json.loads(settings))
