@@ -188,6 +188,8 @@ def providers(registry: cb.ProviderRegistry, configuration: cb.ActorConfiguratio
 def doors() -> None:
     assert_type(cb.client(), AsyncAnthropic)
     assert_type(cb.client_sync(), Anthropic)
+    AsyncAnthropic(http_client=cb.http_client())
+    Anthropic(http_client=cb.http_client_sync(linger=1))
     assert_type(cb.ClaudeBatchProvider().create_chat_model("m"), ChatAnthropic)
 
 

@@ -210,6 +210,35 @@ Feature: Code on the SDK's client is batched without a change
     When a copy of the batched client with {"max_retries": 5} asks
     Then the batched client has 1 messages
 
+  Scenario Outline: An SDK client that other code makes is batched, with its own key and base URL
+    Given an SDK client of one's own over <door>
+    When the batched client asks with {"max_tokens": 64000}
+    Then the batched client has 1 messages
+    And the API has seen 1 batch
+    When a copy of the batched client with {"max_retries": 5} asks
+    Then the batched client has 1 messages
+    When a copy of the batched client with {"api_key": "sk-another"} asks
+    Then the batched client fails with 400 invalid_request_error
+    And the batched client's ledger holds 2 requests
+    When the batched client is closed
+    Then the batched client's provider is closed
+
+    Examples:
+      | door             |
+      | http_client      |
+      | http_client_sync |
+
+  Scenario Outline: What the settings of http_client name is not replaced by an SDK client's own
+    Given an SDK client of one's own over http_client with <settings>
+    When the batched client asks
+    Then the batched client fails with 400 invalid_request_error
+    And the batched client has sent nothing
+
+    Examples:
+      | settings                           |
+      | {"api_key": "sk-another"}          |
+      | {"base_url": "http://127.0.0.1:9"} |
+
   Scenario: Invalid settings are reported before anything is sent
     Then batched clients are made as follows
       | client       | settings                            | error             |

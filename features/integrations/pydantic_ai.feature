@@ -20,6 +20,13 @@ Feature: pydantic-ai's agents run over the batched client
       | the tool's output |
       | native output     |
 
+  Scenario: An agent whose provider creates the SDK client is batched by its http_client
+    Given an API for the batched client
+    And an http_client
+    When pydantic-ai agents are run for the tool's output
+    Then the pydantic-ai agents have an invoice
+    And the API has seen 1 batch
+
   Scenario: Agents that call tools take one batch a turn
     Given an API for the batched client
     And the batched client

@@ -17,6 +17,8 @@ Feature: What one constructs one closes, and what is constructed for one closes 
       | a run of a loaded actor      | no                 | yes          |
       | a client                     | yes                | no           |
       | a client of one's provider   | no                 | no           |
+      | an http_client               | yes                | no           |
+      | an http_client of one's provider | no             | no           |
       | one's provider               | yes                | no           |
 
   Scenario: The error names the call that opens it again, with its ledger, and the call does so

@@ -19,7 +19,7 @@ import parse
 from behave import given, register_type, then, when
 from behave.runner import Context
 from sqlalchemy import func, select
-from staging import QUICK, is_sent, start_api, until
+from staging import KEY, QUICK, is_sent, start_api, until
 from tables import rule
 
 import claude_batch as cb
@@ -83,6 +83,19 @@ def _make_client(context: Context, sync: bool, **settings: Any) -> None:
     if made:
         [context.provider] = made
         context.add_cleanup(context.provider.close)
+
+
+@given("an SDK client of one's own over {door:w}")
+@given("an SDK client of one's own over {door:w} with {settings:Json}")
+def _(context: Context, door: str, settings: dict[str, Any] | None = None) -> None:
+    # Its key and base URL are known to itself alone.
+    del os.environ["ANTHROPIC_API_KEY"], os.environ["ANTHROPIC_BASE_URL"]
+    words = {**QUICK, "linger": 0.05, **(settings or {})}
+    kind = anthropic.Anthropic if door.endswith("_sync") else anthropic.AsyncAnthropic
+    http: Any = getattr(cb, door)(**words)
+    context.sdk = kind(api_key=KEY, base_url=context.api.url, http_client=http)
+    context.provider = http._transport._provider
+    context.add_cleanup(context.provider.close)
 
 
 @given("the SDK's own time-out is {seconds:g} seconds")
@@ -268,7 +281,7 @@ def _(context: Context, options: dict[str, Any], does: str) -> None:
     sdk = context.sdk.copy(**options)
     words = {"model": MODEL, "messages": _params({})["messages"]}
     counting = does == "counts tokens"
-    _try(context, lambda: sdk.messages.count_tokens(**words) if counting else _create(sdk))
+    _try(context, lambda: sdk.messages.count_tokens(**words) if counting else _ask(sdk))
 
 
 @rule("batched clients are made")
@@ -300,7 +313,9 @@ def _(context: Context, sync: bool) -> None:
 
 @when("the batched client is closed")
 def _(context: Context) -> None:
-    asyncio.run(context.sdk.close())
+    closing = context.sdk.close()
+    if closing is not None:
+        asyncio.run(closing)
 
 
 # Going away

@@ -110,6 +110,11 @@ def made(context: Context, what: str) -> Made:
             found = of_client(cb.client_sync(provider=provider), provider)._replace(
                 others=(provider,)
             )
+        case "an http_client" | "an http_client of one's provider":
+            others = (cb.ClaudeBatchProvider(**QUICK),) if "provider" in name else ()
+            http = cb.http_client_sync(**({"provider": others[0]} if others else QUICK))
+            client = anthropic.Anthropic(http_client=http)
+            found = of_client(client, http._transport._provider)._replace(others=others)
         case "one's provider":
             provider = cb.ClaudeBatchProvider(**QUICK)
             actor = cb.Actor(configuration(), provider)

@@ -7,11 +7,12 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 from unittest import mock
 
-from behave import then, when
+import httpx2
+from behave import given, then, when
 from behave.runner import Context
 from integration_steps import MODEL, _held
 from pydantic import BaseModel
-from staging import until
+from staging import QUICK, until
 
 import claude_batch as cb
 from claude_batch.integrations import transport
@@ -27,9 +28,16 @@ def _agent(sdk: Any, *, max_tokens: int | None = 1000, **words: Any) -> Any:
     from pydantic_ai.models.anthropic import AnthropicModel
     from pydantic_ai.providers.anthropic import AnthropicProvider
 
-    model = AnthropicModel(MODEL, provider=AnthropicProvider(anthropic_client=sdk))
+    kind = "http_client" if isinstance(sdk, httpx2.AsyncClient) else "anthropic_client"
+    model = AnthropicModel(MODEL, provider=AnthropicProvider(**{kind: sdk}))
     settings: Any = {"max_tokens": max_tokens} if max_tokens else {}
     return Agent(model, model_settings=settings, **words)
+
+
+@given("an http_client")
+def _(context: Context) -> None:
+    context.sdk = cb.http_client(**QUICK)
+    context.add_cleanup(context.sdk._transport._provider.close)
 
 
 @when("{agents:d} pydantic-ai agents and {calls:d} plain calls of that provider ask together")

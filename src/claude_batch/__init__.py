@@ -59,7 +59,12 @@ if TYPE_CHECKING:
         PaceStrategy,
         RequestFault,
     )
-    from claude_batch.integrations.client import client, client_sync
+    from claude_batch.integrations.client import (
+        client,
+        client_sync,
+        http_client,
+        http_client_sync,
+    )
     from claude_batch.money.estimates import Estimate
     from claude_batch.providers.actor import Actor, load_actor
     from claude_batch.providers.batch import ClaudeBatchProvider, open_run
@@ -116,7 +121,7 @@ _HOMES = {
     "core.states": ("BatchState", "RequestState", "RunState"),
     "core.usage": ("Usage",),
     "core.user_functions": ("Classification", "Classifier", "PaceStrategy", "RequestFault"),
-    "integrations.client": ("client", "client_sync"),
+    "integrations.client": ("client", "client_sync", "http_client", "http_client_sync"),
     "money.estimates": ("Estimate",),
     "providers.actor": ("Actor", "load_actor"),
     "providers.batch": ("ClaudeBatchProvider", "open_run"),
@@ -196,6 +201,8 @@ __all__ = [
     "client_sync",
     "default_registry",
     "events",
+    "http_client",
+    "http_client_sync",
     "load_actor",
     "open_run",
     "tool",

@@ -16,7 +16,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 import anthropic
 import httpx2
@@ -40,8 +40,7 @@ CALLER: Final = "client"
 _MESSAGES: Final = b"/v1/messages"
 _BODY: Final = msgspec.json.Decoder(dict[str, Any])
 
-_BOUND_TO_THE_PROVIDER: Final = ("authorization", "x-api-key", "anthropic-workspace-id")
-"""Headers that identify the payer. All batches of a provider use the provider's own."""
+_WORKSPACE: Final = "anthropic-workspace-id"
 
 KEPT_WAITS = 1000
 """Maximum number of abandoned waits that are kept for a retry of the SDK."""
@@ -68,6 +67,10 @@ class BatchCaller(Protocol):
         """Return the configured base URL and API key, by the names of the SDK's parameters."""
         ...
 
+    def suggest_credentials(self, base_url: str, api_key: str | None) -> None:
+        """Offer a base URL and an API key for what is not configured."""
+        ...
+
     def call(
         self, encoded: EncodedRequest, *, actor: str, mode: BatchProcessingMode
     ) -> Future[Answer]:
@@ -89,14 +92,16 @@ _Bind = Callable[[httpx2.URL, Mapping[str, object]], None]
 class _Desk:
     """The common part of both transports, without the waiting. Thread-safe."""
 
-    def __init__(self, provider: BatchCaller) -> None:
+    def __init__(self, provider: BatchCaller, *, learns: bool) -> None:
         self._provider = provider
+        self._learns = learns
         self._mode = resolve_mode(True, provider.overrides)
         self._defaults = dict(provider.default_options)
         # A header of the SDK's, not a part of the body.
         self._user_profile: str | None = self._defaults.pop("user_profile_id", None)
         self._place: tuple[str, str, int | None, bytes] | None = None
-        self._payer: dict[str, str] = {}
+        self._credential: str | None = None
+        self._workspace: str | None = None
         self._given_up: OrderedDict[bytes, list[Future[Answer]]] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -104,12 +109,8 @@ class _Desk:
         """Store the target URL and the payer of the client's Messages calls."""
         path = base_url.raw_path.rstrip(b"/") + _MESSAGES
         self._place = (base_url.scheme, base_url.host, base_url.port, path)
-        given = {name.lower(): value for name, value in headers.items()}
-        self._payer = {
-            name: value
-            for name in _BOUND_TO_THE_PROVIDER
-            if isinstance(value := given.get(name), str)
-        }
+        given = httpx2.Headers({k: v for k, v in headers.items() if isinstance(v, str)})
+        self._credential, self._workspace = _credential(given), given.get(_WORKSPACE)
 
     @staticmethod
     def takes(request: httpx2.Request) -> bool:
@@ -152,23 +153,43 @@ class _Desk:
             request=request,
         )
 
+    def _bind_to_provider(self, first: httpx2.Request) -> None:
+        """Bind to the provider's target and payer.
+
+        A provider of the client alone that names none takes those of the first call.
+        """
+        sdk = _sdk_client(anthropic.Anthropic, self._provider, httpx2.Client(transport=_NOWHERE))
+        if self._learns:
+            path = first.url.raw_path.partition(b"?")[0].removesuffix(_MESSAGES)
+            base_url = str(first.url.copy_with(raw_path=path or b"/"))
+            # The token of a profile expires, and its provider looks it up again by itself.
+            key = _credential(first.headers) if sdk.credentials is None else None
+            self._provider.suggest_credentials(base_url, key)
+            sdk = _sdk_client(
+                anthropic.Anthropic, self._provider, httpx2.Client(transport=_NOWHERE)
+            )
+        self.bind(sdk.base_url, sdk.default_headers)
+
     def _check_target(self, request: httpx2.Request) -> None:
+        with self._lock:
+            if self._place is None:
+                self._bind_to_provider(request)
         url = request.url
         place = (url.scheme, url.host, url.port, url.raw_path.partition(b"?")[0])
         if place != self._place:
             raise InvalidRequestError(
-                "this copy of the client has another base URL than its provider; create another "
-                "client: client(base_url=…)"
+                "this client has another base URL than the provider that answers it; create "
+                "another one: client(base_url=…) or http_client(base_url=…)"
             )
-        headers = request.headers
+        key, workspace = _credential(request.headers), request.headers.get(_WORKSPACE)
         # Credentials that the SDK fetches itself are not in a header yet: nothing to compare.
-        known = "authorization" in self._payer or "x-api-key" in self._payer
-        for name in _BOUND_TO_THE_PROVIDER if known else _BOUND_TO_THE_PROVIDER[2:]:
-            if headers.get(name) != self._payer.get(name):
-                raise InvalidRequestError(
-                    f"this call has another `{name}` than the client's provider, whose batches "
-                    "cannot carry it; create another client: client(api_key=…)"
-                )
+        other_key = self._credential is not None and key != self._credential
+        if other_key or workspace != self._workspace:
+            raise InvalidRequestError(
+                f"this call has another {'API key' if other_key else _WORKSPACE} than the provider "
+                "that answers it, whose account would pay for it; create another client for it: "
+                "client(api_key=…) or http_client(api_key=…)"
+            )
 
     def _encode(self, request: httpx2.Request, body: bytes) -> tuple[EncodedRequest, bool]:
         try:
@@ -211,6 +232,12 @@ class _Desk:
             return future
 
 
+def _credential(headers: httpx2.Headers) -> str | None:
+    """Return the API key or token of a call; both headers may carry either."""
+    scheme, _, token = headers.get("authorization", "").partition(" ")
+    return headers.get("x-api-key") or (token if scheme.lower() == "bearer" else None)
+
+
 def _with_live_timeout(request: httpx2.Request) -> httpx2.Request:
     # The client has no timeout, because of batches; live endpoints keep the SDK's.
     timeout: Mapping[str, float | None] = request.extensions.get("timeout") or {}
@@ -221,13 +248,13 @@ def _with_live_timeout(request: httpx2.Request) -> httpx2.Request:
 
 
 class AsyncBatchTransport(httpx2.AsyncBaseTransport):
-    """For `anthropic.AsyncAnthropic`; `bind` it to the client before the first call."""
+    """For `anthropic.AsyncAnthropic`."""
 
     def __init__(self, provider: BatchCaller, *, owns: bool) -> None:
-        """``owns``: closing the transport closes the provider too."""
+        """``owns``: nobody else has the provider, and closing the transport closes it too."""
         self._provider = provider
         self._owns = owns
-        self._desk = _Desk(provider)
+        self._desk = _Desk(provider, learns=owns)
         self._live: httpx2.AsyncClient | None = None
         self.bind: _Bind = self._desk.bind
 
@@ -256,13 +283,13 @@ class AsyncBatchTransport(httpx2.AsyncBaseTransport):
 
 
 class BatchTransport(httpx2.BaseTransport):
-    """For `anthropic.Anthropic`; `bind` it to the client before the first call."""
+    """For `anthropic.Anthropic`."""
 
     def __init__(self, provider: BatchCaller, *, owns: bool) -> None:
-        """``owns``: closing the transport closes the provider too."""
+        """``owns``: nobody else has the provider, and closing the transport closes it too."""
         self._provider = provider
         self._owns = owns
-        self._desk = _Desk(provider)
+        self._desk = _Desk(provider, learns=owns)
         self._live: httpx2.Client | None = None
         self._opening = threading.Lock()
         self.bind: _Bind = self._desk.bind
@@ -322,6 +349,32 @@ async def _is_done(future: Future[Answer], seconds: float | None) -> bool:
 
 # SDK clients --------------------------------------------------------------------------------------
 
+_Sdk = TypeVar("_Sdk", anthropic.Anthropic, anthropic.AsyncAnthropic)
+
+_NOWHERE: Final = httpx2.MockTransport(lambda _: httpx2.Response(500))
+"""For an SDK client that only looks up credentials. Other transports load certificates."""
+
+
+def _sdk_client(
+    made: Callable[..., _Sdk], provider: BatchCaller, http: httpx2.Client | httpx2.AsyncClient
+) -> _Sdk:
+    """Return an SDK client with a provider's credentials.
+
+    Raises `ActorConfigurationError` if they cannot be used.
+    """
+    given = provider.credentials()
+    try:
+        return made(
+            base_url=given.get("base_url"),
+            api_key=given.get("api_key"),
+            # With any value but its default, the SDK does not require streaming for a large
+            # `max_tokens`; None, because a batch may take a day.
+            timeout=None,
+            http_client=http,
+        )
+    except anthropic.AnthropicError as error:
+        raise ActorConfigurationError(f"the credentials cannot be used: {error}") from None
+
 
 def async_client(provider: BatchCaller, *, owns: bool) -> anthropic.AsyncAnthropic:
     """Return an `AsyncAnthropic` that ``provider`` answers.
@@ -330,18 +383,8 @@ def async_client(provider: BatchCaller, *, owns: bool) -> anthropic.AsyncAnthrop
     credentials cannot be used.
     """
     transport = AsyncBatchTransport(provider, owns=owns)
-    given = provider.credentials()
-    try:
-        sdk = anthropic.AsyncAnthropic(
-            base_url=given.get("base_url"),
-            api_key=given.get("api_key"),
-            # With any value but its default, the SDK does not require streaming for a large
-            # `max_tokens`; None, because a batch may take a day.
-            timeout=None,
-            http_client=httpx2.AsyncClient(transport=transport, timeout=None),
-        )
-    except anthropic.AnthropicError as error:
-        raise ActorConfigurationError(f"the credentials cannot be used: {error}") from None
+    http = httpx2.AsyncClient(transport=transport, timeout=None)
+    sdk = _sdk_client(anthropic.AsyncAnthropic, provider, http)
     transport.bind(sdk.base_url, sdk.default_headers)
     return sdk
 
@@ -349,15 +392,7 @@ def async_client(provider: BatchCaller, *, owns: bool) -> anthropic.AsyncAnthrop
 def sync_client(provider: BatchCaller, *, owns: bool) -> anthropic.Anthropic:
     """Return an `Anthropic` that ``provider`` answers, like `async_client`."""
     transport = BatchTransport(provider, owns=owns)
-    given = provider.credentials()
-    try:
-        sdk = anthropic.Anthropic(
-            base_url=given.get("base_url"),
-            api_key=given.get("api_key"),
-            timeout=None,
-            http_client=httpx2.Client(transport=transport, timeout=None),
-        )
-    except anthropic.AnthropicError as error:
-        raise ActorConfigurationError(f"the credentials cannot be used: {error}") from None
+    http = httpx2.Client(transport=transport, timeout=None)
+    sdk = _sdk_client(anthropic.Anthropic, provider, http)
     transport.bind(sdk.base_url, sdk.default_headers)
     return sdk

@@ -173,6 +173,12 @@ class ClaudeBatchProvider(Opened):
         """
         return find_credentials(self._base_url, self._api_key, self._api_key_env)
 
+    def suggest_credentials(self, base_url: str, api_key: str | None) -> None:
+        """Use a base URL and an API key if none is configured. Only before the first use."""
+        self._base_url = self._base_url or base_url
+        if self._api_key_env is None:
+            self._api_key = self._api_key or api_key
+
     # Single calls ----------------------------------------------------------------------------
 
     async def respond(
