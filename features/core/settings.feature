@@ -38,6 +38,7 @@ Feature: A setting comes from the nearest place that names it
       | prime               | no     |
       | reuse               | no     |
       | dedupe              | no     |
+      | failure_ttl         | 600    |
 
   Scenario: An invalid value is reported with its source
     Then an actor's settings are resolved as follows

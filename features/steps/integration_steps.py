@@ -71,6 +71,7 @@ def _(context: Context, sync: bool, settings: dict[str, Any]) -> None:
 def _make_client(context: Context, sync: bool, **settings: Any) -> None:
     if "provider" not in settings:
         settings = {**QUICK, "linger": 0.05, **settings}
+    context.settings = settings
     made: list[cb.ClaudeBatchProvider] = []
     init = cb.ClaudeBatchProvider.__init__
 
@@ -203,6 +204,32 @@ def _(context: Context, params: dict[str, Any]) -> None:
 @when("the batched client asks these at once")
 def _(context: Context) -> None:
     _ask_all(context, *({"prompt": r["prompt"], **json.loads(r["params"])} for r in context.table))
+
+
+@when("the batched client asks these in turn")
+def _(context: Context) -> None:
+    outcomes: list[Any] = []
+    for row in context.table:
+        match row["before"].split():
+            case []:
+                pass
+            case ["another", "client"]:
+                context.provider.close()
+                _make_client(context, False, **context.settings)
+            case [seconds, "seconds"]:
+                time.sleep(float(seconds))
+        _ask_all(context, *[json.loads(row["params"] or "{}")] * int(row["calls"] or 1))
+        outcomes += context.outcomes
+    context.outcomes = outcomes
+
+
+@when("the actor is asked twice in turn for an errored answer")
+def _(context: Context) -> None:
+    for _ in range(2):
+        try:
+            context.actor.respond_sync("[[sandbox:errored]]")
+        except cb.BatchRequestError as error:
+            assert error.outcome == "errored", error
 
 
 @when("the batched client asks for a raw answer")
@@ -552,12 +579,17 @@ def _(context: Context) -> None:
 @then("the batched client's outcomes are")
 def _(context: Context) -> None:
     seen = [
-        [str(o.status_code), o.body["error"]["type"]]
+        {
+            "status": str(o.status_code),
+            "type": o.body["error"]["type"],
+            "reused": o.response.headers.get("claude-batch-reused", ""),
+        }
         if isinstance(o, anthropic.APIStatusError)
-        else ["200", o.type]
+        else {"status": "200", "type": o.type, "reused": ""}
         for o in context.outcomes
     ]
-    assert seen == [list(row.cells) for row in context.table], seen
+    wanted = [row.as_dict() for row in context.table]
+    assert [{name: each[name] for name in wanted[0]} for each in seen] == wanted, seen
 
 
 @then("every failure of the batched client forbids a retry and names its batch")

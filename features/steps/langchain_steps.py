@@ -55,6 +55,15 @@ def _(context: Context) -> None:
         context.add_cleanup(setattr, integrations, "langchain", known)
 
 
+@when("a LangChain model with with_retry is asked {times:d} times for an overloaded answer")
+def _(context: Context, times: int) -> None:
+    model = context.model.with_retry(stop_after_attempt=times, wait_exponential_jitter=False)
+    try:
+        context.outcomes = [asyncio.run(model.ainvoke("[[sandbox:errored:overloaded_error]]"))]
+    except anthropic.APIError as error:
+        context.outcomes = [error]
+
+
 def _in_one(pieces: list[Any]) -> Any:
     whole = pieces[0]
     for piece in pieces[1:]:

@@ -419,6 +419,9 @@ class BatchProcessingMode(BaseModel):
         bool, Flag("Send equal requests of a run once (--no-dedupe)", ASKING, off="--no-dedupe")
     ] = False
     """Whether equal requests of a run are sent once."""
+    failure_ttl: Duration = 600.0
+    """How long a call over `client()` or `http_client()` gets the failure of an equal call again,
+    without a request. 0 sends a request each time."""
 
     @property
     def budget(self) -> int | None:

@@ -27,6 +27,7 @@ from claude_batch.core.errors import (
     InvalidRequestError,
     MissingResultError,
 )
+from claude_batch.core.quantities import format_duration
 from claude_batch.core.states import RequestState
 from claude_batch.ledger.queries import Answer
 from claude_batch.providers.mapping import result_of
@@ -169,12 +170,15 @@ _HALTED: Final[dict[HaltReason, str]] = {
 }
 
 
-def response_of(answer: Answer, *, stream: bool) -> httpx2.Response:
-    """Return the response to a call whose request is final; ``stream``: as events."""
+def response_of(answer: Answer, *, stream: bool, failure_ttl: float = 0.0) -> httpx2.Response:
+    """Return the response to a call whose request is final; ``stream``: as events.
+
+    ``failure_ttl``: for how many seconds equal calls get the same failure.
+    """
     if answer.state is not RequestState.SUCCEEDED or answer.raw is None:
         error = result_of(answer).error
         assert error is not None
-        return failure(error, answer)
+        return failure(error, answer, failure_ttl=failure_ttl)
     message = message_of_line(answer.raw)
     content = events_of(message) if stream else message
     kind = "text/event-stream; charset=utf-8" if stream else "application/json"
@@ -182,7 +186,9 @@ def response_of(answer: Answer, *, stream: bool) -> httpx2.Response:
     return httpx2.Response(200, headers=headers, content=content)
 
 
-def failure(error: Exception, answer: Answer | None = None) -> httpx2.Response:
+def failure(
+    error: Exception, answer: Answer | None = None, *, failure_ttl: float = 0.0
+) -> httpx2.Response:
     """Return the response to a call that failed.
 
     An error that the API itself reported for a request keeps its body, byte for byte.
@@ -200,6 +206,11 @@ def failure(error: Exception, answer: Answer | None = None) -> httpx2.Response:
         body = error_of_line(answer.raw)
     else:
         message = str(error) if isinstance(error, ActorError) else f"claude-batch failed: {error!r}"
+        if answer is not None and failure_ttl:
+            message += (
+                f". For {format_duration(failure_ttl)}, an equal call gets this failure again "
+                "without a request; the header claude-batch-failure-ttl: 0 sends one at once"
+            )
         fault = {"type": kind, "message": message, **({"details": details} if details else {})}
         body = msgspec.json.encode(
             {"type": "error", "error": fault, "request_id": headers.get("request-id")}
@@ -243,4 +254,6 @@ def _origin(batch_id: str | None, answer: Answer | None) -> dict[str, str]:
         headers["claude-batch-batch-id"] = batch_id
     if answer is not None:
         headers["claude-batch-attempt"] = str(answer.attempt)
+        if answer.reused:
+            headers["claude-batch-reused"] = "true"
     return headers

@@ -27,6 +27,7 @@ from claude_batch.core.errors import (
     ActorConfigurationError,
     InvalidRequestError,
 )
+from claude_batch.core.quantities import parse_duration
 from claude_batch.core.settings import BatchProcessingMode, resolve_mode
 from claude_batch.integrations.http_answers import failure, response_of
 from claude_batch.ledger.queries import Answer
@@ -41,6 +42,9 @@ _MESSAGES: Final = b"/v1/messages"
 _BODY: Final = msgspec.json.Decoder(dict[str, Any])
 
 _WORKSPACE: Final = "anthropic-workspace-id"
+
+_FAILURE_TTL: Final = "claude-batch-failure-ttl"
+"""Header of a call that takes precedence over the setting; 0 asks anew at once."""
 
 KEPT_WAITS = 1000
 """Maximum number of abandoned waits that are kept for a retry of the SDK."""
@@ -72,7 +76,12 @@ class BatchCaller(Protocol):
         ...
 
     def call(
-        self, encoded: EncodedRequest, *, actor: str, mode: BatchProcessingMode
+        self,
+        encoded: EncodedRequest,
+        *,
+        actor: str,
+        mode: BatchProcessingMode,
+        failure_ttl: float | None = None,
     ) -> Future[Answer]:
         """Queue a call with encoded params."""
         ...
@@ -123,11 +132,14 @@ class _Desk:
         try:
             self._check_target(request)
             encoded, stream = self._encode(request, body)
+            failure_ttl = self._failure_ttl(request)
             digest = hashlib.blake2b(encoded.params, digest_size=16)
             digest.update(repr(encoded.headers).encode())
             future = self._resumed(request, digest.digest())
             if future is None:
-                future = self._provider.call(encoded, actor=CALLER, mode=self._mode)
+                future = self._provider.call(
+                    encoded, actor=CALLER, mode=self._mode, failure_ttl=failure_ttl
+                )
         except Exception as error:
             return failure(error)
         timeout: Mapping[str, float | None] = request.extensions.get("timeout") or {}
@@ -136,7 +148,9 @@ class _Desk:
     def respond(self, asked: _Asked) -> httpx2.Response:
         """Return the response to a call whose future is done."""
         try:
-            return response_of(asked.future.result(), stream=asked.stream)
+            answer = asked.future.result()
+            # Others go by the setting, whatever this call has asked for.
+            return response_of(answer, stream=asked.stream, failure_ttl=self._mode.failure_ttl)
         except Exception as error:
             if isinstance(error, AccountHaltedError):
                 # The request stays queued, because the SDK retries after a 401 if its credentials
@@ -190,6 +204,13 @@ class _Desk:
                 "that answers it, whose account would pay for it; create another client for it: "
                 "client(api_key=…) or http_client(api_key=…)"
             )
+
+    def _failure_ttl(self, request: httpx2.Request) -> float:
+        given = request.headers.get(_FAILURE_TTL)
+        try:
+            return self._mode.failure_ttl if given is None else parse_duration(given)
+        except ValueError as error:
+            raise InvalidRequestError(f"{_FAILURE_TTL}: {error}") from None
 
     def _encode(self, request: httpx2.Request, body: bytes) -> tuple[EncodedRequest, bool]:
         try:

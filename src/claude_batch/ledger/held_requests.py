@@ -9,9 +9,10 @@ state decides.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import (
     Connection,
@@ -31,6 +32,7 @@ from claude_batch.core.states import BatchState, RequestState
 from claude_batch.ledger import transitions
 from claude_batch.ledger.schema import (
     batches,
+    calls,
     conversations,
     digests,
     doubles,
@@ -159,6 +161,70 @@ def answered_calls(tx: Connection, calls: Sequence[tuple[int, int, bytes]]) -> l
         if answer is not None:
             found.append((seq, int(answer)))
     return found
+
+
+_FAILED = "failed"
+"""The meta row with the time of the last failure that is repeated for equal calls."""
+
+
+def remember_failures(tx: Connection, seqs: Sequence[int], now: float) -> None:
+    """Let equal calls find these failed calls, whose failure has just reached its caller."""
+    if not seqs:
+        return
+    known = _known(tx, seqs)
+    rows = tx.execute(select(params).where(params.c.request_seq.in_(list(seqs))))
+    new = [(row.request_seq, digest_of(row.body)) for row in rows if row.request_seq not in known]
+    add_digests(tx, new)
+    tx.execute(delete(meta).where(meta.c.name == _FAILED))
+    tx.execute(insert(meta).values(name=_FAILED, value=str(int(now))))
+
+
+def any_failed_since(tx: Connection, since: float) -> bool:
+    """Return whether `remember_failures` was called after a time; at the cost of one row."""
+    return _number(tx, _FAILED) >= int(since)
+
+
+class Failure(NamedTuple):
+    """A failed call that equal calls find."""
+
+    seq: int
+    taken: float
+    """When its caller received the failure."""
+
+
+def failures(
+    tx: Connection, wanted: Collection[bytes]
+) -> defaultdict[tuple[int, bytes], list[Failure]]:
+    """Return the failed calls with these digests by lane and digest, the last one last.
+
+    Calls whose conversation the driver continues are excluded, because they ask for more.
+    """
+    found: defaultdict[tuple[int, bytes], list[Failure]] = defaultdict(list)
+    listed = list(wanted)
+    for start in range(0, len(listed), _PAGE):
+        rows = tx.execute(
+            select(requests.c.lane_id, digests.c.digest, requests.c.seq, calls.c.taken)
+            .select_from(digests)
+            .join(requests, requests.c.seq == digests.c.request_seq)
+            .join(calls, calls.c.request_seq == requests.c.seq)
+            .join(runs, runs.c.id == requests.c.run_id)
+            .where(
+                digests.c.digest.in_(listed[start : start + _PAGE]),
+                requests.c.finished.is_not(None),
+                requests.c.state != RequestState.SUCCEEDED,
+                calls.c.taken.is_not(None),
+                ~runs.c.converses,
+            )
+            .order_by(calls.c.taken)
+        )
+        for row in rows:
+            found[row.lane_id, row.digest].append(Failure(row.seq, row.taken))
+    return found
+
+
+def forget_failures(tx: Connection, seqs: Collection[int]) -> None:
+    """Hide failed calls from equal ones."""
+    tx.execute(delete(digests).where(digests.c.request_seq.in_(list(seqs))))
 
 
 def index_answers(ledger: Ledger) -> None:

@@ -23,6 +23,7 @@ from claude_batch.core.events import RequestsQueued, RequestsRetried
 from claude_batch.core.ids import new_request_id
 from claude_batch.core.quantities import count_of, tally
 from claude_batch.core.settings import BatchProcessingMode
+from claude_batch.core.states import RequestState
 from claude_batch.ledger import (
     enqueue,
     held_requests,
@@ -73,6 +74,8 @@ class Waiter:
     """Whether the request stays if the caller leaves before it is sent."""
     acknowledges: bool = False
     """Whether the caller itself acknowledges the answer."""
+    repeats: bool = False
+    """Whether equal calls get the same failure again."""
     timer: asyncio.TimerHandle = field(init=False, repr=False)
 
 
@@ -87,8 +90,9 @@ class Waiting:
     """All waiters of an engine. Belongs to the engine's loop."""
 
     ledger: Ledger
-    on_taken: Callable[[int], None]
-    """Called with a request's row number when its answer has reached a caller."""
+    on_taken: Callable[[int, bool], None]
+    """Called with a request's row number when its answer has reached a caller, and with whether
+    that was a failure which equal calls get again."""
     on_let_go: Callable[[int], None]
     """Called with the row number when the last waiter is gone without an answer."""
     on_left: Callable[[int], None]
@@ -128,7 +132,8 @@ class Waiting:
             self._release(waiter)
         settled = [waiter for waiter in waiters if settle(waiter.future, answer)]
         if not all(waiter.acknowledges for waiter in settled):
-            self.on_taken(answer.seq)
+            failed = answer.state is not RequestState.SUCCEEDED
+            self.on_taken(answer.seq, failed and any(waiter.repeats for waiter in settled))
         elif waiters and not settled:
             self.on_let_go(answer.seq)
 
@@ -212,6 +217,9 @@ class Call:
     """Whether its caller itself acknowledges the answer."""
     context: bytes | None = None
     """What the caller gave beside the request, as JSON."""
+    failure_ttl: float | None = None
+    """How long ago an equal call may have failed whose failure it gets, in seconds; None if it
+    takes part in no such exchange."""
     alone: object = None
     """Set if the call has a run of its own, because its budget is for it alone."""
 
@@ -227,7 +235,15 @@ class Call:
 
     def waiter(self, seq: int, run_id: str) -> Waiter:
         """Return the caller as a waiter for a request."""
-        return Waiter(self.future, seq, run_id, self.workspace, self.stays, self.acknowledges)
+        return Waiter(
+            self.future,
+            seq,
+            run_id,
+            self.workspace,
+            self.stays,
+            self.acknowledges,
+            self.failure_ttl is not None,
+        )
 
 
 @dataclass(slots=True)
@@ -284,6 +300,8 @@ class _Flush:
     done: list[tuple[Call, Answer | ActorError]] = field(
         default_factory=list[tuple[Call, "Answer | ActorError"]]
     )
+    repeated: list[tuple[Call, Answer]] = field(default_factory=list[tuple[Call, Answer]])
+    """Calls that get the failure of an earlier one."""
 
 
 def _until(mode: BatchProcessingMode) -> float:
@@ -313,12 +331,18 @@ class CallStore:
         self.bounded: set[str] = set()
         """Runs whose calls, stored by the last `store`, must fit into a budget."""
         self._taken: list[int] = []
+        self._failed: list[int] = []
         self._let_go: list[int] = []
         self._left: list[int] = []
 
-    def taken(self, seq: int) -> None:
-        """Mark an answer as received by its caller, in the next transaction."""
+    def taken(self, seq: int, failed: bool = False) -> None:
+        """Mark an answer as received by its caller, in the next transaction.
+
+        ``failed``: it is a failure that equal calls get again.
+        """
         self._taken.append(seq)
+        if failed:
+            self._failed.append(seq)
 
     def let_go(self, seq: int) -> None:
         """Mark a call that no caller here waits for any more, in the next transaction."""
@@ -348,12 +372,15 @@ class CallStore:
         self._noted()
 
     def _note(self, tx: Transaction) -> None:
-        single_calls.mark_taken(tx, self._taken, time.time())
+        now = time.time()
+        single_calls.mark_taken(tx, self._taken, now)
+        held_requests.remember_failures(tx, self._failed, now)
         single_calls.let_go(tx, self._let_go)
         single_calls.withdraw(tx, self._left, self._process)
 
     def _noted(self) -> None:
         self._taken.clear()
+        self._failed.clear()
         self._let_go.clear()
         self._left.clear()
 
@@ -373,6 +400,7 @@ class CallStore:
                     self._store_keyed(tx, call, flush)
                     continue
                 fresh.setdefault(call.group, []).append(call)
+            self._repeat_failures(tx, fresh, flush)
             orphans = self._orphans(tx, [call for members in fresh.values() for call in members])
             for group, members in fresh.items():
                 new = self._take_over(tx, group, members, orphans, flush)
@@ -400,8 +428,47 @@ class CallStore:
         for call, outcome in flush.done:
             delivered = settle(call.future, outcome)
             if isinstance(outcome, Answer) and not (delivered and call.acknowledges):
-                (self.taken if delivered else self.let_go)(outcome.seq)
+                if delivered:
+                    failed = outcome.state is not RequestState.SUCCEEDED
+                    self.taken(outcome.seq, failed and call.failure_ttl is not None)
+                else:
+                    self.let_go(outcome.seq)
+        for call, failure in flush.repeated:
+            settle(call.future, failure)
         return flush.waiting
+
+    def _repeat_failures(
+        self, tx: Transaction, fresh: dict[_Group, list[Call]], flush: _Flush
+    ) -> None:
+        """Give calls the failure of an equal call, and remove them from ``fresh``.
+
+        Without a recent failure this costs one row. An older failure is forgotten.
+        """
+        asking = [c for members in fresh.values() for c in members if c.failure_ttl is not None]
+        longest = max((call.mode.failure_ttl for call in asking), default=0.0)
+        now = time.time()
+        if not longest or not held_requests.any_failed_since(tx, now - longest):
+            return
+        digests = {id(call): single_calls.digest_of(call.encoded.params) for call in asking}
+        known = held_requests.failures(tx, set(digests.values()))
+        if not known:
+            return
+        forgotten: set[int] = set()
+        for group, members in fresh.items():
+            left: list[Call] = []
+            for call in members:
+                lane_id = self._lane(tx, group[0], call.encoded.headers, flush)
+                failed = known.get((lane_id, digests.get(id(call), b"")))
+                if failed is None:
+                    left.append(call)
+                elif call.failure_ttl and now - failed[-1].taken < call.failure_ttl:
+                    answer = queries.answer_of(tx, failed[-1].seq)
+                    flush.repeated.append((call, answer._replace(reused=1)))
+                else:
+                    forgotten.update(each.seq for each in failed)
+                    left.append(call)
+            members[:] = left
+        held_requests.forget_failures(tx, forgotten)
 
     def _orphans(self, tx: Transaction, calls: Sequence[Call]) -> _Orphans:
         """Return the orphans that these calls may take over.

@@ -361,14 +361,17 @@ class Engine:
         keep: bool = False,
         acknowledges: bool = False,
         context: bytes | None = None,
+        failure_ttl: float | None = None,
         alone: bool = False,
     ) -> None:
         """Store a single request, and set ``future`` to its answer. Never blocks.
 
         If the caller cancels the future, a request that is not sent yet is withdrawn, unless it has
         a key or ``keep`` is set. With ``acknowledges``, the caller reports by `acknowledge` whether
-        it received the answer. ``context`` is stored beside the request, as JSON. With ``alone``,
-        the call has a run of its own, so that the budget of ``mode`` is for it alone.
+        it received the answer. ``context`` is stored beside the request, as JSON. With
+        ``failure_ttl``, the call gets the failure of an equal one that is not older than so many
+        seconds. With ``alone``, the call has a run of its own, so that the budget of ``mode`` is
+        for it alone.
         """
         call = Call(
             door,
@@ -383,6 +386,7 @@ class Engine:
             keep,
             acknowledges,
             context,
+            failure_ttl,
             object() if alone else None,
         )
         with self._loop.gate:

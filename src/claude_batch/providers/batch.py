@@ -335,16 +335,20 @@ class ClaudeBatchProvider(Opened):
         mode: BatchProcessingMode | None = None,
         talk: Talk | None = None,
         keep: bool = False,
+        failure_ttl: float | None = None,
     ) -> Future[Answer]:
         """Queue encoded params: the entry point for integrations that need no actor.
 
         Without ``talk``, the API's answer is returned even if it asks for another turn. Cancelling
         the future withdraws a request that is not sent yet, unless it has a key or ``keep`` is set.
-        Never blocks: the first call opens the ledger on a separate thread. If ``encoded`` is a
+        With ``failure_ttl``, the failure of an equal call is repeated for so many seconds. Never
+        blocks: the first call opens the ledger on a separate thread. If ``encoded`` is a
         function, it also runs on a separate thread.
         """
         chosen = mode or resolve_mode(True, self.overrides)
-        return self._call(encoded, actor, key, chosen, talk, keep, acknowledges=False)
+        return self._call(
+            encoded, actor, key, chosen, talk, keep, acknowledges=False, failure_ttl=failure_ttl
+        )
 
     def _call(
         self,
@@ -356,6 +360,7 @@ class ClaudeBatchProvider(Opened):
         keep: bool,
         acknowledges: bool | None = None,
         context: bytes | None = None,
+        failure_ttl: float | None = None,
         alone: bool = False,
     ) -> Future[Answer]:
         """Queue a call; with middleware, the caller acknowledges the answer itself."""
@@ -378,6 +383,7 @@ class ClaudeBatchProvider(Opened):
                 keep=keep,
                 acknowledges=acknowledges,
                 context=context,
+                failure_ttl=failure_ttl,
                 alone=alone,
             )
 

@@ -57,6 +57,7 @@ class RunKeywords(LiveKeywords, total=False):
     prime: bool | None
     reuse: bool | None
     dedupe: bool | None
+    failure_ttl: _Duration | None
 
 
 class CallKeywords(RunKeywords, total=False):
