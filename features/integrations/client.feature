@@ -8,7 +8,7 @@ Feature: Code on the SDK's client is batched without a change
     Given the batched client
     When the batched client asks for a raw answer
     Then the batched client's answer is the message of the batch, byte for byte
-    And the batched client's answer names its batch, its attempt and a request id
+    And the batched client's answer names its batch, its attempt, its cost and a request id
 
   Scenario: Several clients of a process, asynchronous and not, share one batch
     When three batched clients of one process ask 5 prompts each at once

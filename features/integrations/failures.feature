@@ -41,6 +41,20 @@ Feature: Failures are the API's own answers, and are not asked again
     And the batched client's failure is the SDK's APIStatusError, and was asked for once
     And the SDK's client, openai-style clients and HTTP retry layers do not repeat its status
 
+  Scenario: A batch that somebody else cancels at the API is told as such, and not sent again
+    Given an API for the batched client that takes 30 seconds
+    And the batched client
+    When the batched client asks while somebody else cancels its batch at the API
+    Then the batched client fails with 499 request_canceled
+    And the batched client's failure says
+      """
+      was canceled at the API, not by claude-batch: its batch was canceled in the Console or by another program. It did not run, and nothing was billed for it. To send it again, repeat the call. For 10m, an equal call gets this failure without a request, unless it has the header `claude-batch-failure-ttl: 0`
+      """
+    When the batched client asks
+    Then the batched client fails with 499 request_canceled
+    And the batched client's ledger holds 1 request
+    And the API has seen 1 batch
+
   Scenario: An error of the API's comes back with its own body and request id
     Given the API has the faults
       """

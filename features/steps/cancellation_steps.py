@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
+from collections.abc import Iterator
 
 import anthropic
 from behave import then, when
@@ -31,20 +33,34 @@ def _(context: Context) -> None:
     _cancel_everything(context)
 
 
-@when('"{prompt}" is asked while somebody else cancels its batch at the API')
-def _(context: Context, prompt: str) -> None:
+@contextlib.contextmanager
+def _canceled_at_the_api(context: Context) -> Iterator[None]:
+    """Cancel what the block sends, as somebody else would."""
+
     def cancel() -> None:
         until(lambda: _created(context))
         _cancel_everything(context)
 
     canceling = threading.Thread(target=cancel)
     canceling.start()
-    context.error = None
-    try:
-        context.actor.respond_sync(prompt)
-    except cb.ActorError as error:
-        context.error = error
+    yield
     canceling.join()
+
+
+@when('"{prompt}" is asked while somebody else cancels its batch at the API')
+def _(context: Context, prompt: str) -> None:
+    context.error = None
+    with _canceled_at_the_api(context):
+        try:
+            context.actor.respond_sync(prompt)
+        except cb.ActorError as error:
+            context.error = error
+
+
+@when("the batched client asks while somebody else cancels its batch at the API")
+def _(context: Context) -> None:
+    with _canceled_at_the_api(context):
+        context.execute_steps("When the batched client asks")
 
 
 @when('"{prompt}" is submitted, and somebody else cancels its second turn at the API')

@@ -486,13 +486,18 @@ def _(context: Context) -> None:
     assert json.loads(context.raw) == json.loads(line)["result"]["message"]
 
 
-@then("the batched client's answer names its batch, its attempt and a request id")
+@then("the batched client's answer names its batch, its attempt, its cost and a request id")
 def _(context: Context) -> None:
     [batch_id] = {record["batch_id"] for record in context.api.billing()}
     headers = context.headers
     assert headers["claude-batch-batch-id"] == batch_id, headers
     assert headers["claude-batch-attempt"] == "1", headers
     assert headers["request-id"] == f"batch:{batch_id}", headers
+    usage = json.loads(context.raw)["usage"]
+    # Half of a dollar and of five dollars for a million tokens.
+    cost = (0.5 * usage["input_tokens"] + 2.5 * usage["output_tokens"]) / 1e6
+    assert float(headers["claude-batch-cost-usd"]) == cost > 0, (headers, usage)
+    assert usage["service_tier"] == "batch", usage
 
 
 @then("the batched client has {count:d} messages")
@@ -608,6 +613,12 @@ def _(context: Context, error: dict[str, Any]) -> None:
     [failure] = context.outcomes
     told = failure.body
     assert told["type"] == "error" and told["error"] == error, told
+
+
+@then("the batched client's failure says")
+def _(context: Context) -> None:
+    [failure] = context.outcomes
+    assert context.text in failure.body["error"]["message"], failure.body
 
 
 @then("the batched client's failure names its request")

@@ -27,7 +27,7 @@ from claude_batch.core.errors import (
     InvalidRequestError,
     MissingResultError,
 )
-from claude_batch.core.quantities import format_duration
+from claude_batch.core.quantities import decimal_usd, format_duration
 from claude_batch.core.states import RequestState
 from claude_batch.ledger.queries import Answer
 from claude_batch.providers.mapping import result_of
@@ -208,8 +208,8 @@ def failure(
         message = str(error) if isinstance(error, ActorError) else f"claude-batch failed: {error!r}"
         if answer is not None and failure_ttl:
             message += (
-                f". For {format_duration(failure_ttl)}, an equal call gets this failure again "
-                "without a request; the header claude-batch-failure-ttl: 0 sends one at once"
+                f". For {format_duration(failure_ttl)}, an equal call gets this failure without a "
+                "request, unless it has the header `claude-batch-failure-ttl: 0`"
             )
         fault = {"type": kind, "message": message, **({"details": details} if details else {})}
         body = msgspec.json.encode(
@@ -254,6 +254,8 @@ def _origin(batch_id: str | None, answer: Answer | None) -> dict[str, str]:
         headers["claude-batch-batch-id"] = batch_id
     if answer is not None:
         headers["claude-batch-attempt"] = str(answer.attempt)
+        if answer.cost is not None:
+            headers["claude-batch-cost-usd"] = decimal_usd(answer.cost)
         if answer.reused:
             headers["claude-batch-reused"] = "true"
     return headers
