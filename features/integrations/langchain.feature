@@ -17,6 +17,41 @@ Feature: LangChain's ChatAnthropic is answered from batches
     When a LangChain model is asked by invoke, stream
     Then a LangChain model has answered in each way
 
+  Scenario Outline: Two hundred prompts make one batch without an event loop: <way>
+    Given an API for the batched client
+    And a batch provider with {"linger": 1.5}
+    And a LangChain model
+    When a LangChain model is asked 200 prompts by <way>
+    Then a LangChain model has answered 200 prompts in order
+    And the API has seen 1 batch
+
+    Examples:
+      | way                     |
+      | batch                   |
+      | batch_as_completed      |
+      | batch of a chain        |
+
+  Scenario: A batch without an event loop has LangChain's configs, callbacks, order and errors
+    Given an API for the batched client
+    And a batch provider with {"linger": 0.3}
+    And a LangChain model
+    Then a LangChain model answers batches as follows
+      | inputs                         | config                             | exceptions | outputs                                      | raised                       | traced | batches |
+      | a, b                           | [{"tags": ["x"]}, {"tags": ["y"]}] | no         | a, b                                         |                              | x y    | 1       |
+      | a, [[sandbox:errored:invalid_request_error]], c    | {"tags": ["x"]}                    | yes        | a, AnthropicInvalidRequestError, c           |                              | x x x  | 1       |
+      | a, [[sandbox:errored:invalid_request_error]], c    | {"tags": ["x"]}                    | no         |                                              | AnthropicInvalidRequestError | x x x  | 1       |
+      | a, b, c, d                     | {"max_concurrency": 2}             | no         | a, b, c, d                                   |                              |        | 2       |
+      | a                              | {"tags": ["x"]}                    | no         | a                                            |                              | x      | 1       |
+      | a, b                           | [{}]                               | no         |                                              | ValueError                   |        | 0       |
+      |                                | {}                                 | no         |                                              |                              |        | 0       |
+
+  Scenario: A batch that fails before it is sent costs nothing
+    Given an API for the batched client
+    And a batch provider with {"linger": 2}
+    And a LangChain model
+    When a LangChain model is asked for a batch of 3, of which one fails at once
+    Then the other requests of the LangChain model's batch are withdrawn
+
   Scenario: A chat model keeps its headers, its betas and its own time-out
     Given an API for the batched client that takes 30 seconds
     And a batch provider

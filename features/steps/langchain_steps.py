@@ -13,12 +13,15 @@ from unittest import mock
 import anthropic
 from behave import given, then, when
 from behave.runner import Context
-from integration_steps import MODEL
+from integration_steps import MODEL, _held
 from pydantic_ai_steps import Invoice
-from staging import until
+from sqlalchemy import select
+from staging import ledger_values, until
 from tables import rule
 
 import claude_batch as cb
+from claude_batch.core.states import RequestState
+from claude_batch.ledger.schema import requests
 
 
 @given("a LangChain model")
@@ -121,6 +124,105 @@ def _(context: Context) -> None:
             assert answer.usage_metadata["output_tokens"] > 0, answer
             assert answer.response_metadata["stop_reason"] == "end_turn", answer
         assert not isinstance(outcome, list) or len(outcome) == 2, outcome
+
+
+def _as_completed(model: Any, prompts: list[str]) -> list[Any]:
+    answers = dict(model.batch_as_completed(prompts))
+    return [answers[index] for index in range(len(prompts))]
+
+
+def _chained(model: Any, prompts: list[str]) -> list[Any]:
+    from langchain_core.prompts import ChatPromptTemplate
+
+    chain = ChatPromptTemplate.from_template("{prompt}") | model.bind(stop=["never"])
+    return chain.batch([{"prompt": prompt} for prompt in prompts])
+
+
+LANGCHAIN_BATCHES: dict[str, Callable[[Any, list[str]], list[Any]]] = {
+    "batch": lambda model, prompts: model.batch(prompts),
+    "batch_as_completed": _as_completed,
+    "batch of a chain": _chained,
+}
+
+
+@when("a LangChain model is asked {count:d} prompts by {way}")
+def _(context: Context, count: int, way: str) -> None:
+    prompts = [f"prompt {number}" for number in range(count)]
+    context.outcomes = LANGCHAIN_BATCHES[way](context.model, prompts)
+
+
+@then("a LangChain model has answered {count:d} prompts in order")
+def _(context: Context, count: int) -> None:
+    assert len(context.outcomes) == count, len(context.outcomes)
+    for number, answer in enumerate(context.outcomes):
+        assert f'begins: "prompt {number}"' in answer.content, (number, answer)
+
+
+def _noticing(act: Callable[[dict[str, Any]], None]) -> Any:
+    """A handler of LangChain's that does something when a model is asked."""
+    from langchain_core.callbacks import BaseCallbackHandler
+
+    class Handler(BaseCallbackHandler):
+        raise_error = True
+
+        def on_chat_model_start(self, *_: Any, **words: Any) -> None:
+            act(words)
+
+    return Handler()
+
+
+@rule("a LangChain model answers batches")
+def _(context: Context, inputs: str, config: Any, exceptions: bool) -> dict[str, Any]:
+    from langchain_core.runnables import chain
+
+    tags: list[str] = []
+    handler = _noticing(lambda words: tags.extend(words["tags"]))
+    before = context.api.billing_summary()["batches"]
+    prompts = inputs.split(", ") if inputs else []
+    shown: list[str] = []
+    raised = ""
+
+    @chain
+    def ask(prompts: list[str]) -> list[Any]:
+        # The handler is that of the caller: it is inherited by the calls of the batch.
+        return context.model.batch(prompts, config, return_exceptions=exceptions)
+
+    try:
+        outputs = ask.invoke(prompts, {"callbacks": [handler]})
+    except Exception as error:
+        raised = type(error).__name__
+    else:
+        for prompt, output in zip(prompts, outputs, strict=True):
+            answered = not isinstance(output, Exception) and f'"{prompt}"' in output.content
+            shown.append(prompt if answered else type(output).__name__)
+    return {
+        "outputs": ", ".join(shown),
+        "raised": raised,
+        "traced": " ".join(sorted(tags)),
+        "batches": context.api.billing_summary()["batches"] - before,
+    }
+
+
+@when("a LangChain model is asked for a batch of {count:d}, of which one fails at once")
+def _(context: Context, count: int) -> None:
+    def fail(_: dict[str, Any]) -> None:
+        until(lambda: _held() == count - 1)
+        raise ValueError("refused by a handler")
+
+    configs: list[Any] = [{} for _ in range(count)]
+    configs[0]["callbacks"] = [_noticing(fail)]
+    try:
+        context.model.batch([f"prompt {number}" for number in range(count)], configs)
+    except ValueError as error:
+        context.error = error
+
+
+@then("the other requests of the LangChain model's batch are withdrawn")
+def _(context: Context) -> None:
+    assert "refused by a handler" in str(context.error), context.error
+    states = select(requests.c.state)
+    until(lambda: set(ledger_values(states)) == {RequestState.CANCELED})
+    assert context.api.billing_summary()["batches"] == 0
 
 
 @when("a LangChain model counts tokens")

@@ -7,7 +7,11 @@ package's clients.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import logging
+from collections.abc import Iterator, Sequence
+from concurrent.futures import as_completed
 from functools import cached_property
 from typing import Any, Final
 
@@ -16,16 +20,23 @@ from pydantic import Field, SecretStr, SkipValidation
 
 from claude_batch.core.errors import ActorConfigurationError, InvalidRequestError
 from claude_batch.integrations.transport import BatchCaller, async_client, sync_client
+from claude_batch.lifecycle.event_loop_thread import SharedEventLoop
 from claude_batch.wire.limits import SAMPLING_API_VERSION, SAMPLING_PARAMETERS, takes_sampling
 
 try:
     from langchain_anthropic import ChatAnthropic
+    from langchain_core.language_models import LanguageModelInput
+    from langchain_core.messages import AIMessage
+    from langchain_core.runnables import RunnableConfig
+    from langchain_core.runnables.config import get_config_list
 except ImportError as _error:
     raise ActorConfigurationError(
         f"a LangChain model needs an extra: pip install 'claude-batch[langchain]' ({_error})"
     ) from None
 
 _log = logging.getLogger(__name__)
+
+_loop = SharedEventLoop("claude-batch-langchain-loop")
 
 _THE_PROVIDERS_OWN: Final = (
     "api_key",
@@ -41,6 +52,66 @@ class BatchedChatAnthropic(ChatAnthropic):
 
     batch_provider: SkipValidation[BatchCaller] = Field(exclude=True, repr=False)
     """The provider that answers; its key and base URL are used, not LangChain's."""
+
+    # LangChain's own `batch` and `batch_as_completed` call `invoke` on a few threads, so a batch
+    # would hold a few calls, one batch after another. Here, all calls wait at once, as in `abatch`.
+
+    def batch(
+        self,
+        inputs: list[LanguageModelInput],
+        config: RunnableConfig | list[RunnableConfig] | None = None,
+        *,
+        return_exceptions: bool = False,
+        **kwargs: Any,
+    ) -> list[AIMessage]:
+        """Answer all inputs together, in their order; ``max_concurrency`` of a config is kept.
+
+        After the first error, the requests that are not sent yet are withdrawn.
+        """
+        answers = self._answered(inputs, config, return_exceptions, kwargs)
+        return [answer for _, answer in sorted(answers, key=lambda pair: pair[0])]
+
+    def batch_as_completed(
+        self,
+        inputs: Sequence[LanguageModelInput],
+        config: RunnableConfig | Sequence[RunnableConfig] | None = None,
+        *,
+        return_exceptions: bool = False,
+        **kwargs: Any,
+    ) -> Iterator[tuple[int, Any]]:
+        """Yield the index and the answer of each input as it is answered; else like `batch`."""
+        return self._answered(inputs, config, return_exceptions, kwargs)
+
+    def _answered(
+        self,
+        inputs: Sequence[LanguageModelInput],
+        config: RunnableConfig | Sequence[RunnableConfig] | None,
+        return_exceptions: bool,
+        arguments: dict[str, Any],
+    ) -> Iterator[tuple[int, Any]]:
+        if not inputs:
+            return
+        configs = get_config_list(config, len(inputs))
+        most = configs[0].get("max_concurrency")
+        room = asyncio.Semaphore(most) if most else contextlib.nullcontext()
+
+        async def answer(index: int) -> tuple[int, Any]:
+            async with room:
+                try:
+                    return index, await self.ainvoke(inputs[index], configs[index], **arguments)
+                except Exception as error:
+                    if not return_exceptions:
+                        raise
+                    return index, error
+
+        # Each coroutine runs in a copy of this thread's context, which holds LangChain's tracers.
+        futures = [_loop.run(answer(index)) for index in range(len(inputs))]
+        try:
+            for future in as_completed(futures):
+                yield future.result()
+        finally:
+            for future in futures:
+                future.cancel()
 
     @cached_property
     def _client(self) -> anthropic.Client:

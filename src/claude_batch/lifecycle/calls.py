@@ -39,6 +39,7 @@ from claude_batch.ledger.single_calls import NewCall, Orphan
 from claude_batch.ledger.store import Ledger, Transaction
 from claude_batch.ledger.uploaded_files import file_tokens
 from claude_batch.lifecycle.budget_room import limits_of, reserve_call
+from claude_batch.lifecycle.notices import SmallGroups
 from claude_batch.lifecycle.observers import Observers
 from claude_batch.lifecycle.tool_runner import Talk
 from claude_batch.money.prices import Prices, prices_of
@@ -97,8 +98,14 @@ class Waiting:
     """Called with the row number when the last waiter is gone without an answer."""
     on_left: Callable[[int], None]
     """Called instead when the last caller has left and no caller wants the request kept."""
+    _groups: SmallGroups = field(default_factory=SmallGroups)
     _by_seq: dict[int, list[Waiter]] = field(default_factory=dict[int, list[Waiter]])
     _cursors: dict[str, _Cursor] = field(default_factory=dict[str, _Cursor])
+
+    def expect(self, calls: Sequence[Call]) -> None:
+        """Note new calls before they are added, for the warning of `SmallGroups`."""
+        batched = [call.encoded.params for call in calls if call.mode.mode == "batch"]
+        self._groups.begin(batched, alone=not self._by_seq)
 
     def add(
         self,
@@ -131,6 +138,8 @@ class Waiting:
         for waiter in waiters:
             self._release(waiter)
         settled = [waiter for waiter in waiters if settle(waiter.future, answer)]
+        if settled and not self._by_seq:
+            self._groups.end()
         if not all(waiter.acknowledges for waiter in settled):
             failed = answer.state is not RequestState.SUCCEEDED
             self.on_taken(answer.seq, failed and any(waiter.repeats for waiter in settled))

@@ -448,6 +448,7 @@ class Engine:
             return
         self._calls.report(self.observers)
         self.noticing.follow(self._calls.bounded)
+        self._waiting.expect([call for call, _ in added])
         for call, waiter in added:
             if call.talk is not None:
                 self.workbench.give(waiter.run_id, call.talk.tools, call.talk.judge)

@@ -1,18 +1,22 @@
-"""Events that are visible only in the ledger: halts, and runs that are held or finish.
+"""What is noticed from outside: events that only the ledger shows, and calls in small groups.
 
-A driver of this or another process, or the user, writes such a change. This module notices and
-reports it after a change of the ledger. It reads nothing if no observer is interested.
+The events are halts, and runs that are held or finish. A driver of this or another process, or the
+user, writes such a change. `Noticing` reports it after a change of the ledger, and reads nothing if
+no observer is interested.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
 from claude_batch.core.errors import LedgerError
 from claude_batch.core.events import RunFinished, RunHeld, SendingHalted, SendingResumed
+from claude_batch.core.quantities import count_of
 from claude_batch.core.states import RequestState, RunState
 from claude_batch.ledger import halts, queries
 from claude_batch.ledger.charges import any_budget
@@ -20,6 +24,8 @@ from claude_batch.ledger.store import Ledger, Record, Transaction
 from claude_batch.lifecycle.budget_room import held_of
 from claude_batch.lifecycle.doors import Door
 from claude_batch.lifecycle.observers import Observers
+
+# Events -------------------------------------------------------------------------------------------
 
 SOON = 0.05
 RESTS_PER_LOOK = 20
@@ -173,3 +179,68 @@ class Noticing:
                     reason=held.describe(run.id),
                 )
             )
+
+
+# Calls in small groups ----------------------------------------------------------------------------
+
+_log = logging.getLogger(__name__)
+
+SMALL_GROUP = 32
+"""At most so many calls are a small group: Python's default executor has no more threads."""
+
+GROUPS_IN_A_ROW = 3
+"""So many small groups, each followed at once by the next one, are worth a warning."""
+
+AT_ONCE = 10.0
+"""Seconds from a group's last answer to a call that came because of it."""
+
+_EARLIER_TURN = b'"role":"assistant"'
+"""What the params of a call hold that continues a conversation."""
+
+
+@dataclass(slots=True)
+class SmallGroups:
+    """Warns once if a few calls wait together, and the next ones come with their answers.
+
+    That is a loop of awaited calls, or a framework that runs a few calls at a time: a batch for
+    each group, one after another. Calls that continue a conversation do not count, because they
+    need the answer before them.
+    """
+
+    _size: int = 0
+    _largest: int = 0
+    _in_a_row: int = 0
+    _ended: float = float("-inf")
+    _warned: bool = False
+
+    def begin(self, calls: Sequence[bytes], *, alone: bool) -> None:
+        """Note the params of new calls; ``alone`` if no other call waits."""
+        if alone and calls and not self._warned:
+            self._count_the_group_before(calls)
+        self._size += len(calls)
+
+    def _count_the_group_before(self, calls: Sequence[bytes]) -> None:
+        size, self._size = self._size, 0
+        if not 0 < size <= SMALL_GROUP or time.monotonic() - self._ended > AT_ONCE:
+            self._in_a_row = self._largest = 0
+            return
+        if all(_EARLIER_TURN in params for params in calls):
+            return
+        self._in_a_row += 1
+        self._largest = max(self._largest, size)
+        if self._in_a_row == GROUPS_IN_A_ROW:
+            self._warned = True
+            _log.warning(
+                "%s in a row had at most %s each, and the next calls came with the answers. Such "
+                "batches run one after another, and each can take an hour. If the calls do not "
+                "need each other's answers, make them at the same time: use respond_all, "
+                "asyncio.gather or abatch, or raise the framework's concurrency "
+                "(docs/how-to/frameworks.md)",
+                count_of(self._in_a_row, "batch", "batches"),
+                count_of(self._largest, "call", "calls"),
+                extra={"for_people": True},
+            )
+
+    def end(self) -> None:
+        """Note that the last waiting call was answered."""
+        self._ended = time.monotonic()
