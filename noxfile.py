@@ -11,6 +11,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 import tomllib
 import xml.etree.ElementTree as ET
@@ -294,6 +295,48 @@ def fuzz(session: nox.Session) -> None:
     session.install(".[test]")
     env = environment(session, PYTHONPATH=str(ROOT / "features"))
     session.run("python", "-m", "fuzzing", *session.posargs, env=env)
+
+
+SDK_TESTS = ("messages", "test_messages.py", "test_models.py", "test_files.py")
+"""The SDK's tests of routes that the sandbox serves, in `tests/api_resources` and its `beta`.
+
+The others call what is no part of answering requests: agents, deployments, dreams, environments,
+memory stores, organizations, sessions, skills, tunnels, user profiles, vaults and webhooks.
+"""
+
+NOT_TO_TEST = ("pyright", "ruff", "boto3-stubs", "griffe", "hypothesis")
+"""Requirements of the SDK's developers that `SDK_TESTS` do without."""
+
+
+@nox.session(default=False)
+def sdk_suite(session: nox.Session) -> None:
+    """The official SDK's own tests of the routes that the sandbox serves, unchanged."""
+    session.install(".[sandbox]", "pip")
+    python = str(Path(session.bin) / "python")
+    question = "from importlib.metadata import version; print(version('anthropic'))"
+    version = str(session.run("python", "-c", question, silent=True)).strip()
+    folder = emptied(Path(session.create_tmp()) / "sdk")
+    options = ["--quiet", "--no-deps", "--no-binary", "anthropic", "--dest", str(folder)]
+    session.run("python", "-m", "pip", "download", *options, f"anthropic=={version}")
+    (archive,) = folder.glob("anthropic-*.tar.gz")
+    with tarfile.open(archive) as packed:
+        packed.extractall(folder, filter="data")
+    source = folder / f"anthropic-{version}"
+    groups = tomllib.loads((source / "pyproject.toml").read_text("utf-8"))["dependency-groups"]
+    needed = [line for line in groups["dev"] if not line.startswith(NOT_TO_TEST)]
+    session.install(f"anthropic[aiohttp]=={version}", *needed)
+    places = [Path("tests/api_resources"), Path("tests/api_resources/beta")]
+    tests = [str(place / name) for place in places for name in SDK_TESTS]
+    command = [python, "-m", "claude_batch.sandbox", "--port", "0", "--any-id"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as sandbox:
+        try:
+            assert sandbox.stdout is not None
+            url = sandbox.stdout.readline().rpartition(" ")[2].strip()
+            env = environment(session, TEST_API_BASE_URL=url)
+            with session.chdir(source):
+                session.run("python", "-m", "pytest", "--quiet", *tests, *session.posargs, env=env)
+        finally:
+            sandbox.terminate()
 
 
 @nox.session(default=False)

@@ -25,7 +25,7 @@ Feature: Results are written as people want them
     Then the command line prints
       """
       id,ok,text,stop_reason,model,input_tokens,output_tokens,cache_read_input_tokens,cache_creation_input_tokens,cost_usd,error_type,error_message,batch_id,attempt,via
-      "a,b",true,done,end_turn,claude-haiku-4-5,1000,200,40,2,0.001003250,,,msgbatch_
+      "a,b",true,done,end_turn,claude-haiku-4-5-20251001,1000,200,40,2,0.001003250,,,msgbatch_
       """
 
   Scenario: A later command writes in the form that was asked for

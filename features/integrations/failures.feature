@@ -59,12 +59,12 @@ Feature: Failures are the API's own answers, and are not asked again
     Given the API has the faults
       """
       {"requests": [{"contains": "odd", "outcome": "errored",
-        "error": {"type": "invalid_request_error", "message": "odd: no", "details": {"a": 1}}}]}
+        "error": {"type": "invalid_request_error", "message": "Unable to download the file. Please verify the URL and try again.", "details": {"a": 1}}}]}
       """
     And the batched client
     When the batched client asks with {"prompt": "odd"}
     Then the batched client fails with 400 invalid_request_error
-    And the batched client's failure is the API's error {"type": "invalid_request_error", "message": "odd: no", "details": {"a": 1}}
+    And the batched client's failure is the API's error {"type": "invalid_request_error", "message": "Unable to download the file. Please verify the URL and try again.", "details": {"a": 1}}
     And the batched client's failure names its request
 
   Scenario: An error type that nobody knows yet counts as the server's fault

@@ -41,10 +41,10 @@ Feature: What a run has cost adds up, to the nano-dollar
       | unpriced              | {"claude-nobody-9": 1}  |
       | by                    | "model"                 |
     And the costs by group are
-      | group            | cost     | unpriced |
-      | claude-haiku-4-5 | 33187500 | 0        |
-      | claude-haiku-5-5 | 22500424 | 0        |
-      | claude-nobody-9  | 0        | 1        |
+      | group                     | cost     | unpriced |
+      | claude-haiku-4-5-20251001 | 33187500 | 0        |
+      | claude-haiku-5-5          | 22500424 | 0        |
+      | claude-nobody-9           | 0        | 1        |
     And the cost is what the API's bill comes to
     When a command runs: status RUN --json
     Then the command line's status as JSON has

@@ -7,7 +7,7 @@ Feature: An actor without batch_processing is answered live
 
   Scenario: a prompt is answered
     When the live actor is asked "Say hello"
-    Then the live answer has text, its model is "claude-haiku-4-5", and it came from no batch
+    Then the live answer has text, its model is "claude-haiku-4-5-20251001", and it came from no batch
     And the live server was called once, with the version "2026-10-21", and sent
       """
       {"model": "claude-haiku-4-5", "max_tokens": 4096, "messages": [{"role": "user", "content": "Say hello"}]}
@@ -15,7 +15,7 @@ Feature: An actor without batch_processing is answered live
 
   Scenario: without a running event loop the sync twin answers
     When the live actor is asked "Say hello" synchronously
-    Then the live answer has text, its model is "claude-haiku-4-5", and it came from no batch
+    Then the live answer has text, its model is "claude-haiku-4-5-20251001", and it came from no batch
 
   Scenario: inside a running event loop the sync twins answer too
     When the live actor is asked synchronously inside a running event loop, once and for many
@@ -29,8 +29,8 @@ Feature: An actor without batch_processing is answered live
     When the live actor is asked the requests one by one
       | request                                                                                     |
       | {"messages": [{"role": "user", "content": "a"}]}                                            |
-      | {"params": {"model": "m", "max_tokens": 5, "messages": [{"role": "user", "content": "b"}]}} |
-    Then the live server was sent the models "claude-haiku-4-5, m"
+      | {"params": {"model": "claude-opus-4-6", "max_tokens": 5, "messages": [{"role": "user", "content": "b"}]}} |
+    Then the live server was sent the models "claude-haiku-4-5, claude-opus-4-6"
 
   Scenario: sampling parameters and betas travel in the headers that they need
     Given the live actor has the options {"temperature": 0.5, "betas": ["b-1"]}

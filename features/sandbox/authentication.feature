@@ -56,7 +56,7 @@ Feature: The sandbox knows its callers as the API does
     When the sandbox is called with GET "/v1/messages/batches/{batch}"
       | header    | value  |
       | x-api-key | sk-two |
-    Then the sandbox answers 404 not_found_error saying "was not found"
+    Then the sandbox answers 404 not_found_error saying "not found"
     When the sandbox is called with GET "/v1/messages/batches"
       | header    | value  |
       | x-api-key | sk-two |
@@ -68,12 +68,25 @@ Feature: The sandbox knows its callers as the API does
       | anthropic-workspace-id | wrkspc_one |
     Then the sandbox's list shows the batches 1
 
-  Scenario: A key that asks for another workspace is refused
+  Scenario: A key of one workspace cannot ask for another
+    Given a sandbox with the settings
+      """
+      {"workspaces": {"sk-one": "wrkspc_one"}}
+      """
+    When the sandbox is called with GET "/v1/messages/batches"
+      | header                 | value      |
+      | x-api-key              | sk-one     |
+      | anthropic-workspace-id | wrkspc_two |
+    Then the sandbox answers 403 permission_error saying "another workspace"
+
+  Scenario: A key of the organization works in the workspace that it asks for
     Given a sandbox
+    And the sandbox has a batch of 1 requests
     When the sandbox is called with GET "/v1/messages/batches"
       | header                 | value      |
       | anthropic-workspace-id | wrkspc_two |
-    Then the sandbox answers 403 permission_error saying "another workspace"
+    Then the sandbox's list shows the batches none
+    And the sandbox's header "anthropic-workspace-id" is "wrkspc_two"
 
   Scenario: The fault plan can map keys and hide the header, and shows no key
     Given a sandbox with the fault plan

@@ -25,7 +25,7 @@ Feature: The sandbox keeps batches as the API does
       | {"requests": [{"custom_id": "a"}]}                                              | requests.0.params: Field required                        |
       | {"requests": [{"custom_id": "a b", "params": {}}]}                              | requests.0.custom_id: String should match pattern        |
       | {"requests": [{"custom_id": "", "params": {}}]}                                 | requests.0.custom_id: String should match pattern        |
-      | {"requests": [{"custom_id": "a", "params": {}}, {"custom_id": "a", "params": {}}]} | requests.1.custom_id: custom_id must be unique           |
+      | {"requests": [{"custom_id": "a", "params": {}}, {"custom_id": "a", "params": {}}]} | requests: custom_id's must be unique within a batch. Duplicate custom_id found: a |
 
   Scenario: A batch may not hold more requests than the limit
     Given a sandbox with the settings
@@ -121,7 +121,7 @@ Feature: The sandbox keeps batches as the API does
     Given a sandbox
     And the sandbox has a batch of 1 requests
     When the sandbox is called with GET "/v1/messages/batches/{batch}/results"
-    Then the sandbox answers 404 not_found_error saying "not available yet"
+    Then the sandbox answers 404 not_found_error saying "has no available results."
 
   Scenario: Results cannot be read when they are too old
     Given a sandbox with the settings
@@ -216,14 +216,14 @@ Feature: The sandbox keeps batches as the API does
     Given a sandbox
     And the sandbox has a batch of 2 requests
     When the sandbox is called with DELETE "/v1/messages/batches/{batch}"
-    Then the sandbox answers 400 invalid_request_error saying "before it has ended"
+    Then the sandbox answers 400 invalid_request_error saying "In progress batches cannot be deleted. Consider canceling the batch instead."
     When the sandbox's batches have had their time
     And the sandbox is called with DELETE "/v1/messages/batches/{batch}"
     Then the sandbox's answer has the fields
       | field | value                   |
       | type  | "message_batch_deleted" |
     When the sandbox is called with GET "/v1/messages/batches/{batch}"
-    Then the sandbox answers 404 not_found_error saying "was not found"
+    Then the sandbox answers 404 not_found_error saying "not found"
     And the sandbox shows 0 batches
     And the sandbox's bill has 2 records
     And the sandbox's bill names the params by their sorted compact JSON
@@ -231,7 +231,7 @@ Feature: The sandbox keeps batches as the API does
   Scenario Outline: A batch that does not exist is not found
     Given a sandbox
     When the sandbox is called with <method> "/v1/messages/batches/msgbatch_none<tail>"
-    Then the sandbox answers 404 not_found_error saying "msgbatch_none was not found"
+    Then the sandbox answers 404 not_found_error saying "Message Batch msgbatch_none not found."
 
     Examples:
       | method | tail     |
@@ -271,7 +271,7 @@ Feature: The sandbox keeps batches as the API does
       | limit=many              | from 1 to 1000       |
       | after_id=x              | after_id: no message |
       | before_id=x             | before_id: no message |
-      | after_id=x&before_id=y  | together             |
+      | after_id=x&before_id=y  | after_id: no message |
 
   Scenario: A deleted batch is still a place in the list
     Given a sandbox

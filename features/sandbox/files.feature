@@ -12,6 +12,15 @@ Feature: The sandbox keeps uploaded files, and answers requests that name them
     When the SDK deletes the file
     Then the SDK does not find it any more
 
+  Scenario: nobody downloads an uploaded file
+    When the SDK uploads "notes.txt" of type "text/plain" with "All is well."
+    Then the sandbox's answers are as follows
+      | call                         | field         | value                    |
+      | GET /v1/files/{file}         | downloadable  | no                       |
+      | GET /v1/files/{file}/content | error.type    | invalid_request_error    |
+      | GET /v1/files/{file}/content | error.message | File is not downloadable |
+      | GET /v1/files/file_x/content | error.type    | not_found_error          |
+
   Scenario: pages of a long list go on where the last one ended
     When the SDK uploads 5 files
     Then the SDK lists 5 files by pages of 2, newest first

@@ -55,9 +55,9 @@ Feature: The sandbox answers live messages
     Examples:
       | params                                                                                     | status | kind                  | message      |
       | {"model":                                                                                  | 400    | invalid_request_error | not valid JSON |
-      | {"model": "claude-x", "max_tokens": -1, "messages": [{"role": "user", "content": "x"}]}    | 400    | invalid_request_error | equal to 0   |
+      | {"model": "claude-opus-4-6", "max_tokens": -1, "messages": [{"role": "user", "content": "x"}]}    | 400    | invalid_request_error | equal to 0   |
       | {"model": "unknown-x", "max_tokens": 1, "messages": [{"role": "user", "content": "x"}]}    | 404    | not_found_error       | unknown-x    |
-      | {"model": "claude-x", "max_tokens": 1, "temperature": 1, "messages": [{"role": "user", "content": "x"}]} | 400 | invalid_request_error | temperature |
+      | {"model": "claude-opus-4-6", "max_tokens": 1, "temperature": 1, "messages": [{"role": "user", "content": "x"}]} | 400 | invalid_request_error | temperature |
 
   Scenario: A live message is on the bill
     Given a sandbox

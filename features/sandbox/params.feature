@@ -15,67 +15,67 @@ Feature: The sandbox finds mistakes in params only after the batch has ended
     Examples: The three that are required
       | params                                                                             | kind                  | message                          |
       | {"max_tokens": 9, "messages": [{"role": "user", "content": "x"}]}                  | invalid_request_error | model: Field required            |
-      | {"model": "claude-x", "messages": [{"role": "user", "content": "x"}]}              | invalid_request_error | max_tokens: Field required       |
-      | {"model": "claude-x", "max_tokens": 9}                                             | invalid_request_error | messages: Field required         |
+      | {"model": "claude-opus-4-6", "messages": [{"role": "user", "content": "x"}]}              | invalid_request_error | max_tokens: Field required       |
+      | {"model": "claude-opus-4-6", "max_tokens": 9}                                             | invalid_request_error | messages: Field required         |
       | {"model": 7, "max_tokens": 9, "messages": []}                                      | invalid_request_error | model: Input should be a valid string |
-      | {"model": "claude-x", "max_tokens": "9", "messages": []}                           | invalid_request_error | max_tokens: Input should be a valid integer |
-      | {"model": "claude-x", "max_tokens": 9, "messages": 7}                              | invalid_request_error | messages: Input should be a valid list |
-      | {"model": "claude-x", "max_tokens": 9, "messages": []}                             | invalid_request_error | at least one message             |
-      | {"model": "claude-x", "max_tokens": 99999999999999999999999, "messages": []}       | invalid_request_error | max_tokens: 99999999999999999999999 > 128000 |
-      | {"model": "claude-x", "max_tokens": 9, "system": 7, "messages": []}                | invalid_request_error | system: Input should be          |
+      | {"model": "claude-opus-4-6", "max_tokens": "9", "messages": []}                           | invalid_request_error | max_tokens: Input should be a valid integer |
+      | {"model": "claude-opus-4-6", "max_tokens": 9, "messages": 7}                              | invalid_request_error | messages: Input should be a valid list |
+      | {"model": "claude-opus-4-6", "max_tokens": 9, "messages": []}                             | invalid_request_error | at least one message             |
+      | {"model": "claude-opus-4-6", "max_tokens": 99999999999999999999999, "messages": []}       | invalid_request_error | max_tokens: 99999999999999999999999 > 128000 |
+      | {"model": "claude-opus-4-6", "max_tokens": 9, "system": 7, "messages": []}                | invalid_request_error | system: Input should be          |
       | "text"                                                                             | invalid_request_error | body: Input should be a valid dictionary |
       | {"model": "unknown-9", "max_tokens": 9, "messages": [{"role": "user", "content": "x"}]} | not_found_error  | model: unknown-9                 |
       | {"model": "invalid-9", "max_tokens": 9, "messages": [{"role": "user", "content": "x"}]} | not_found_error  | model: invalid-9                 |
 
     Examples: What a batch does not take
       | params                                                                             | kind                  | message                          |
-      | {"model": "claude-x", "max_tokens": 9, "stream": true, "messages": [{"role": "user", "content": "x"}]}   | invalid_request_error | stream: Streaming   |
-      | {"model": "claude-x", "max_tokens": 9, "speed": "fast", "messages": [{"role": "user", "content": "x"}]}  | invalid_request_error | speed: Not          |
-      | {"model": "claude-x", "max_tokens": 9, "store": true, "messages": [{"role": "user", "content": "x"}]}    | invalid_request_error | store: Not          |
-      | {"model": "claude-x", "max_tokens": 9, "cache_hint": {}, "messages": [{"role": "user", "content": "x"}]} | invalid_request_error | cache_hint: Not     |
-      | {"model": "claude-x", "max_tokens": 9, "context_hint": {}, "messages": [{"role": "user", "content": "x"}]} | invalid_request_error | context_hint: Not |
-      | {"model": "claude-x", "max_tokens": 0, "messages": [{"role": "user", "content": "x"}]}                   | invalid_request_error | greater than or equal to 1 |
-      | {"model": "claude-x", "max_tokens": 128001, "messages": [{"role": "user", "content": "x"}]}              | invalid_request_error | 128001 > 128000     |
-      | {"model": "claude-x", "max_tokens": 9, "temprature": 1, "messages": [{"role": "user", "content": "x"}]}  | invalid_request_error | temprature: Extra inputs |
+      | {"model": "claude-opus-4-6", "max_tokens": 9, "stream": true, "messages": [{"role": "user", "content": "x"}]}   | invalid_request_error | "stream=True" is not supported |
+      | {"model": "claude-opus-4-6", "max_tokens": 9, "speed": "fast", "messages": [{"role": "user", "content": "x"}]}  | invalid_request_error | speed: Not          |
+      | {"model": "claude-opus-4-6", "max_tokens": 9, "store": true, "messages": [{"role": "user", "content": "x"}]}    | invalid_request_error | store: Not          |
+      | {"model": "claude-opus-4-6", "max_tokens": 9, "cache_hint": {}, "messages": [{"role": "user", "content": "x"}]} | invalid_request_error | cache_hint: Not     |
+      | {"model": "claude-opus-4-6", "max_tokens": 9, "context_hint": {}, "messages": [{"role": "user", "content": "x"}]} | invalid_request_error | context_hint: Not |
+      | {"model": "claude-opus-4-6", "max_tokens": 0, "messages": [{"role": "user", "content": "x"}]}                   | invalid_request_error | greater than or equal to 1 |
+      | {"model": "claude-opus-4-6", "max_tokens": 128001, "messages": [{"role": "user", "content": "x"}]}              | invalid_request_error | 128001 > 128000     |
+      | {"model": "claude-opus-4-6", "max_tokens": 9, "temprature": 1, "messages": [{"role": "user", "content": "x"}]}  | invalid_request_error | temprature: Extra inputs |
 
     Examples: Sampling parameters, which the SDK's version has removed
       | params                                                                             | kind                  | message                          |
-      | {"model": "claude-x", "max_tokens": 9, "temperature": 1, "messages": [{"role": "user", "content": "x"}]} | invalid_request_error | temperature: Extra inputs |
-      | {"model": "claude-x", "max_tokens": 9, "top_p": 0.5, "messages": [{"role": "user", "content": "x"}]}     | invalid_request_error | top_p: Extra inputs |
-      | {"model": "claude-x", "max_tokens": 9, "top_k": 5, "messages": [{"role": "user", "content": "x"}]}       | invalid_request_error | top_k: Extra inputs |
+      | {"model": "claude-opus-4-6", "max_tokens": 9, "temperature": 1, "messages": [{"role": "user", "content": "x"}]} | invalid_request_error | temperature: Extra inputs |
+      | {"model": "claude-opus-4-6", "max_tokens": 9, "top_p": 0.5, "messages": [{"role": "user", "content": "x"}]}     | invalid_request_error | top_p: Extra inputs |
+      | {"model": "claude-opus-4-6", "max_tokens": 9, "top_k": 5, "messages": [{"role": "user", "content": "x"}]}       | invalid_request_error | top_k: Extra inputs |
 
     Examples: Messages
       | params                                                                             | kind                  | message                          |
-      | {"model": "claude-x", "max_tokens": 9, "messages": [{"content": "x"}]}                           | invalid_request_error | messages.0.role: Field required |
-      | {"model": "claude-x", "max_tokens": 9, "messages": [{"role": "user", "content": 7}]}             | invalid_request_error | messages.0.content: Input should be a valid string or list |
-      | {"model": "claude-x", "max_tokens": 9, "messages": [{"role": "user", "content": ""}]}            | invalid_request_error | messages.0.content: must not be empty |
-      | {"model": "claude-x", "max_tokens": 9, "messages": [{"role": "pope", "content": "x"}]}           | invalid_request_error | messages.0.role: Input should be |
-      | {"model": "claude-x", "max_tokens": 9, "messages": [{"role": "assistant", "content": "x"}]}      | invalid_request_error | first message must |
-      | {"model": "claude-x", "max_tokens": 9, "messages": [{"role": "user", "content": "x"}, {"role": "assistant", "content": [{"type": "text", "text": "y"}, {"type": "document"}]}]} | invalid_request_error | messages.1.content.1: document blocks |
+      | {"model": "claude-opus-4-6", "max_tokens": 9, "messages": [{"content": "x"}]}                           | invalid_request_error | messages.0.role: Field required |
+      | {"model": "claude-opus-4-6", "max_tokens": 9, "messages": [{"role": "user", "content": 7}]}             | invalid_request_error | messages.0.content: Input should be a valid string or list |
+      | {"model": "claude-opus-4-6", "max_tokens": 9, "messages": [{"role": "user", "content": ""}]}            | invalid_request_error | messages.0.content: must not be empty |
+      | {"model": "claude-opus-4-6", "max_tokens": 9, "messages": [{"role": "pope", "content": "x"}]}           | invalid_request_error | messages.0.role: Input should be |
+      | {"model": "claude-opus-4-6", "max_tokens": 9, "messages": [{"role": "assistant", "content": "x"}]}      | invalid_request_error | first message must |
+      | {"model": "claude-opus-4-6", "max_tokens": 9, "messages": [{"role": "user", "content": "x"}, {"role": "assistant", "content": [{"type": "text", "text": "y"}, {"type": "document"}]}]} | invalid_request_error | messages.1.content.1: document blocks |
 
     Examples: Output and tools
       | params                                                                             | kind                  | message                          |
-      | {"model": "claude-x", "max_tokens": 9, "output_config": 7, "messages": [{"role": "user", "content": "x"}]} | invalid_request_error | output_config: Input |
-      | {"model": "claude-x", "max_tokens": 9, "output_config": {"format": {"type": "xml"}}, "messages": [{"role": "user", "content": "x"}]} | invalid_request_error | format.type |
-      | {"model": "claude-x", "max_tokens": 9, "output_config": {"format": {"type": "json_schema"}}, "messages": [{"role": "user", "content": "x"}]} | invalid_request_error | format.schema |
-      | {"model": "claude-x", "max_tokens": 9, "output_config": {"format": {"type": "json_schema", "schema": {"properties": 7}}}, "messages": [{"role": "user", "content": "x"}]} | invalid_request_error | format.schema: not a valid JSON schema |
-      | {"model": "claude-x", "max_tokens": 9, "tools": [{"name": "a", "input_schema": 7}], "messages": [{"role": "user", "content": "x"}]} | invalid_request_error | tools.0.input_schema |
-      | {"model": "claude-x", "max_tokens": 9, "output_config": {"format": {"type": "json_schema", "schema": {}}}, "messages": [{"role": "user", "content": "x"}, {"role": "user", "content": [{"type": "document", "citations": {"enabled": true}}]}]} | invalid_request_error | cannot be combined with citations |
+      | {"model": "claude-opus-4-6", "max_tokens": 9, "output_config": 7, "messages": [{"role": "user", "content": "x"}]} | invalid_request_error | output_config: Input |
+      | {"model": "claude-opus-4-6", "max_tokens": 9, "output_config": {"format": {"type": "xml"}}, "messages": [{"role": "user", "content": "x"}]} | invalid_request_error | format.type |
+      | {"model": "claude-opus-4-6", "max_tokens": 9, "output_config": {"format": {"type": "json_schema"}}, "messages": [{"role": "user", "content": "x"}]} | invalid_request_error | format.schema |
+      | {"model": "claude-opus-4-6", "max_tokens": 9, "output_config": {"format": {"type": "json_schema", "schema": {"properties": 7}}}, "messages": [{"role": "user", "content": "x"}]} | invalid_request_error | format.schema: not a valid JSON schema |
+      | {"model": "claude-opus-4-6", "max_tokens": 9, "tools": [{"name": "a", "input_schema": 7}], "messages": [{"role": "user", "content": "x"}]} | invalid_request_error | tools.0.input_schema |
+      | {"model": "claude-opus-4-6", "max_tokens": 9, "output_config": {"format": {"type": "json_schema", "schema": {}}}, "messages": [{"role": "user", "content": "x"}, {"role": "user", "content": [{"type": "document", "citations": {"enabled": true}}]}]} | invalid_request_error | cannot be combined with citations |
       | {"model": "claude-3-haiku-20240307", "max_tokens": 9, "output_config": {"format": {"type": "json_schema", "schema": {}}}, "messages": [{"role": "user", "content": "x"}]} | invalid_request_error | 'claude-3-haiku-20240307' does not support output format |
       | {"model": "claude-sonnet-4-20250514", "max_tokens": 9, "tools": [{"name": "a", "strict": true}], "messages": [{"role": "user", "content": "x"}]} | invalid_request_error | 'claude-sonnet-4-20250514' does not support strict tools |
-      | {"model": "claude-x", "max_tokens": 9, "tools": 7, "messages": [{"role": "user", "content": "x"}]} | invalid_request_error | tools: Input should be |
-      | {"model": "claude-x", "max_tokens": 9, "tools": [{"input_schema": {}}], "messages": [{"role": "user", "content": "x"}]} | invalid_request_error | tools.0.name |
-      | {"model": "claude-x", "max_tokens": 9, "tools": [{"name": "a"}, {"name": "a"}], "messages": [{"role": "user", "content": "x"}]} | invalid_request_error | must be unique |
-      | {"model": "claude-x", "max_tokens": 9, "tool_choice": "any", "messages": [{"role": "user", "content": "x"}]} | invalid_request_error | tool_choice: Input |
-      | {"model": "claude-x", "max_tokens": 9, "tool_choice": {"type": "all"}, "messages": [{"role": "user", "content": "x"}]} | invalid_request_error | tool_choice.type |
-      | {"model": "claude-x", "max_tokens": 9, "tool_choice": {"type": "any"}, "messages": [{"role": "user", "content": "x"}]} | invalid_request_error | while providing tools |
-      | {"model": "claude-x", "max_tokens": 9, "tools": [{"name": "a"}], "tool_choice": {"type": "tool", "name": "b"}, "messages": [{"role": "user", "content": "x"}]} | invalid_request_error | not found in tools |
+      | {"model": "claude-opus-4-6", "max_tokens": 9, "tools": 7, "messages": [{"role": "user", "content": "x"}]} | invalid_request_error | tools: Input should be |
+      | {"model": "claude-opus-4-6", "max_tokens": 9, "tools": [{"input_schema": {}}], "messages": [{"role": "user", "content": "x"}]} | invalid_request_error | tools.0.name |
+      | {"model": "claude-opus-4-6", "max_tokens": 9, "tools": [{"name": "a"}, {"name": "a"}], "messages": [{"role": "user", "content": "x"}]} | invalid_request_error | must be unique |
+      | {"model": "claude-opus-4-6", "max_tokens": 9, "tool_choice": "any", "messages": [{"role": "user", "content": "x"}]} | invalid_request_error | tool_choice: Input |
+      | {"model": "claude-opus-4-6", "max_tokens": 9, "tool_choice": {"type": "all"}, "messages": [{"role": "user", "content": "x"}]} | invalid_request_error | tool_choice.type |
+      | {"model": "claude-opus-4-6", "max_tokens": 9, "tool_choice": {"type": "any"}, "messages": [{"role": "user", "content": "x"}]} | invalid_request_error | while providing tools |
+      | {"model": "claude-opus-4-6", "max_tokens": 9, "tools": [{"name": "a"}], "tool_choice": {"type": "tool", "name": "b"}, "messages": [{"role": "user", "content": "x"}]} | invalid_request_error | not found in tools |
 
   Scenario Outline: Under the older version the sampling parameters are taken, within bounds
     Given a sandbox
     When the sandbox is sent a batch with the params under "2023-06-01" with beta "none"
       """
-      {"model": "claude-x", "max_tokens": 9, <sampling>, "messages": [{"role": "user", "content": "x"}]}
+      {"model": "claude-opus-4-6", "max_tokens": 9, <sampling>, "messages": [{"role": "user", "content": "x"}]}
       """
     Then the sandbox's results end as
       | custom_id | ending   |
@@ -93,7 +93,7 @@ Feature: The sandbox finds mistakes in params only after the batch has ended
     Given a sandbox
     When the sandbox is sent a batch with the params under "2023-06-01" with beta "none"
       """
-      {"model": "claude-x", "max_tokens": 9, "messages": [{"role": "user", "content": "x"},
+      {"model": "claude-opus-4-6", "max_tokens": 9, "messages": [{"role": "user", "content": "x"},
        {"role": "assistant", "content": [{"type": "document"}]}, {"role": "assistant", "content": "z"}, {"role": "user", "content": "y"}]}
       """
     Then the sandbox's line for "r0" succeeded
@@ -102,7 +102,7 @@ Feature: The sandbox finds mistakes in params only after the batch has ended
     Given a sandbox
     When the sandbox is sent a batch with the params under "2026-10-21" with beta "other-1, output-300k-2026-03-24"
       """
-      {"model": "claude-x", "max_tokens": <max_tokens>, "messages": [{"role": "user", "content": "x"}]}
+      {"model": "claude-opus-4-6", "max_tokens": <max_tokens>, "messages": [{"role": "user", "content": "x"}]}
       """
     Then the sandbox's results end as
       | custom_id | ending   |

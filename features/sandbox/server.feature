@@ -46,6 +46,9 @@ Feature: The sandbox is a server, a command and a thread
       | --listed-after  | 50ms  |
       | --queue-limit   | 1000  |
       | --clock-offset  | -5    |
+      | --counts        | live  |
+      | --cancel-latency | 25s  |
+      | --any-id        |       |
     Then the sandbox process prints "sandbox listening on http://127.0.0.1" and answers "echo: hello"
     And the sandbox process ends well on signal <signal>
 

@@ -283,7 +283,8 @@ def _(context: Context, outcome: str, name: str, names: str) -> None:
             continue
         assert line["content"] == [{"type": "text", "text": line["text"]}], line
         assert line["usage"]["output_tokens"] > 0 and line["attempt"] == 1, line
-        assert line["batch_id"].startswith("msgbatch_") and line["model"] == "claude-haiku-4-5"
+        assert line["batch_id"].startswith("msgbatch_")
+        assert line["model"] == "claude-haiku-4-5-20251001"
         assert line["stop_reason"] == "end_turn"
 
 

@@ -175,7 +175,7 @@ def _(context: Context, count: int) -> None:
     assert collected.final == collected.requests == count
     assert collected.input_tokens > 0 and collected.output_tokens > 0
     assert collected.cost == sum(result.response.cost for result in context.results) > 0
-    assert collected.models == {"claude-haiku-4-5": count}, collected.models
+    assert collected.models == {"claude-haiku-4-5-20251001": count}, collected.models
     assert collected.run_ids == (context.run.id,)
 
 
@@ -266,7 +266,8 @@ def _(context: Context, count: int) -> None:
     for answer, result in zip(answers, context.results, strict=True):
         assert answer.run_id == context.run.id
         assert answer.outcome == "succeeded" and answer.attempt == 1
-        assert answer.request_model == answer.model == "claude-haiku-4-5"
+        assert answer.request_model == "claude-haiku-4-5"
+        assert answer.model == "claude-haiku-4-5-20251001"
         assert answer.cost == result.response.cost
         assert answer.output_tokens == result.response.usage.output_tokens
         assert answer.asked <= answered.submitted and answered.ended is not None
@@ -278,7 +279,7 @@ def _(context: Context, count: int) -> None:
     assert sum(event.requests for event in sums) == count + 1
     assert sum(event.outcomes.get("succeeded", 0) for event in sums) == count
     assert [event.errors for event in sums if event.errors] == [{"api_error": 1}]
-    assert sum(event.models.get("claude-haiku-4-5", 0) for event in sums) == count
+    assert sum(event.models.get("claude-haiku-4-5-20251001", 0) for event in sums) == count
     cost = sum(result.response.cost for result in context.results)
     assert sum(event.cost for event in sums) == cost > 0
     assert all(event.run_ids == (context.run.id,) and not event.unpriced for event in sums)

@@ -505,7 +505,7 @@ def _(context: Context, count: int) -> None:
     assert len(context.outcomes) == count, context.outcomes
     for outcome in context.outcomes:
         assert outcome.__class__.__name__ in ("Message", "BetaMessage"), repr(outcome)
-        assert outcome.content[0].text.startswith("Sandbox answer"), outcome
+        assert outcome.content[-1].text.startswith("Sandbox answer"), outcome
         assert outcome.usage.service_tier == "batch", outcome
 
 
@@ -624,7 +624,7 @@ def _(context: Context) -> None:
 @then("the batched client's failure names its request")
 def _(context: Context) -> None:
     [failure] = context.outcomes
-    assert failure.body["request_id"].startswith("req_"), failure.body
+    assert failure.body["request_id"].startswith("workerreq_"), failure.body
     assert failure.request_id == failure.body["request_id"], (failure.request_id, failure.body)
 
 

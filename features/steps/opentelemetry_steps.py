@@ -172,7 +172,7 @@ def _(context: Context) -> None:
         assert span.attributes["gen_ai.operation.name"] == "chat"
         assert span.attributes["gen_ai.provider.name"] == "anthropic"
         assert span.attributes["gen_ai.request.model"] == "claude-haiku-4-5"
-        assert span.attributes["gen_ai.response.model"] == "claude-haiku-4-5"
+        assert span.attributes["gen_ai.response.model"] == "claude-haiku-4-5-20251001"
         assert span.attributes["gen_ai.agent.name"] == "tests/asker"
         assert span.attributes["gen_ai.usage.input_tokens"] > 0
         assert span.attributes["gen_ai.usage.output_tokens"] > 0

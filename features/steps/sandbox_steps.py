@@ -10,6 +10,7 @@ import json
 import socket
 import time
 from collections import Counter
+from itertools import groupby
 from typing import Any
 
 import anthropic
@@ -77,6 +78,11 @@ def params(prompt: str = "Hello", **fields: Any) -> dict[str, Any]:
     """Small Messages params."""
     messages = [{"role": "user", "content": prompt}]
     return {"model": MODEL, "max_tokens": 1000, "messages": messages, **fields}
+
+
+ask = call
+_params = params
+# Rules name their columns `call` and `params`.
 
 
 def create(
@@ -203,6 +209,43 @@ def _(context: Context, method: str, path: str) -> None:
     for row in context.table or []:
         headers[row["header"]] = row["value"]
     call(context, method, path, body, headers=headers)
+
+
+def _at(found: Any, field: str) -> Any:
+    """The value at a path such as `error.details.0`; "(absent)" if there is none."""
+    for step in field.split("."):
+        try:
+            found = found[int(step)] if isinstance(found, list) else found[step]
+        except LookupError:
+            return "(absent)"
+    return found
+
+
+def _place(context: Context, call: str) -> tuple[str, str]:
+    method, _, path = call.partition(" ")
+    if "file" in context:
+        path = path.replace("{file}", context.file.id)
+    return method, path.replace("{batch}", (context.sandbox_batches or ["none"])[-1])
+
+
+@rule("the sandbox's answers are")
+def _(context: Context, call: str, field: str) -> Any:
+    ask(context, *_place(context, call))
+    found = _at(context.sandbox_answer.json(), field)
+    last = (context.sandbox_batches or [""])[-1]
+    return found.replace(last, "{batch}") if last and isinstance(found, str) else found
+
+
+@rule("the sandbox's headers are")
+def _(context: Context, call: str, header: str) -> str | None:
+    ask(context, *_place(context, call))
+    return context.sandbox_answer.headers.get(header)
+
+
+@rule("the sandbox's lines are")
+def _(context: Context, params: dict[str, Any], field: str) -> Any:
+    create(context, [{"custom_id": "r0", "params": {**_params(), **params}}])
+    return _at(results(context)["r0"], field)
 
 
 @when("the sandbox is sent the batch body")
@@ -355,6 +398,13 @@ def _(context: Context) -> None:
         equal((row["field"], found), (row["field"], json.loads(row["value"])))
 
 
+@then("the sandbox's answer streams the events")
+def _(context: Context) -> None:
+    lines = context.sandbox_answer.text.splitlines()
+    names = [line.removeprefix("event: ") for line in lines if line.startswith("event: ")]
+    equal([name for name, _ in groupby(names)], context.text.split())
+
+
 @then('the sandbox\'s answer contains "{text}"')
 def _(context: Context, text: str) -> None:
     contains(context.sandbox_answer.text, text)
@@ -423,7 +473,7 @@ def _(context: Context, custom_id: str, kind: str, text: str) -> None:
     error = result["error"]
     equal((error["type"], error["error"]["type"]), ("error", kind))
     contains(error["error"]["message"], text)
-    assert error["request_id"].startswith("req_")
+    assert (error["request_id"] or "workerreq_").startswith("workerreq_"), error
 
 
 @then('the sandbox\'s line for "{custom_id}" succeeded')

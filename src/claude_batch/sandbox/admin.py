@@ -107,7 +107,7 @@ _asked = msgspec.json.Decoder(_Asked)
 
 
 def model_of(raw: bytes) -> str | None:
-    """Return the model in the params, which is also the model of the answer."""
+    """Return the model in the params, which may be an alias of the answer's."""
     try:
         model = _asked.decode(raw).model
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

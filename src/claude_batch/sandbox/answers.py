@@ -5,6 +5,10 @@ text, by the first page of a PDF, by the first block of a document made of block
 may list fields, each as a line of `[[label]] {JSON schema}`; the answer then has such fields, each
 cited. A label with `[]` belongs to a list of objects, of which the answer has two.
 
+A prompt that asks for JSON is answered in JSON: with an instance of the last JSON schema in the
+prompt, or else with an object whose `answer` is the text. A model that thinks begins its answer
+with a block of thoughts, if `max_tokens` has room for them.
+
 Directives may stand anywhere in the messages. `[[sandbox:tools]]` calls each of the client's tools
 once, one per turn (`[[sandbox:tools:all]]`: all in one turn), and then answers with their results.
 `[[sandbox:pause:2]]` pauses twice before the answer. `[[sandbox:invalid:2]]` gives two answers that
@@ -34,6 +38,7 @@ import importlib
 import inspect
 import re
 import sys
+from base64 import b64encode
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -43,7 +48,7 @@ from zlib import crc32
 import msgspec
 
 from .api_errors import ApiError
-from .instances import instance
+from .instances import SchemaError, instance, last_schema
 from .sandbox_settings import Responder
 from .validation import Block, MessageParam, Params, Request, blocks_of, cites, tools_of
 
@@ -106,9 +111,7 @@ def fields_asked(params: Params) -> list[tuple[str, Any]]:
     """Return name and schema of each field that the system prompt requests."""
     if not params.system or b"[[" not in bytes(params.system):
         return []
-    system: Any = msgspec.json.decode(params.system)
-    blocks = cast(list[dict[str, Any]], [{"text": system}] if isinstance(system, str) else system)
-    text = "\n".join(str(block.get("text", "")) for block in blocks)
+    text = _system_text(params)
     return [(found[1], msgspec.json.decode(found[2])) for found in _FIELD.finditer(text)]
 
 
@@ -161,6 +164,11 @@ _INVALID = "This is not of the shape that was asked for"
 
 def turn(raw: bytes, request: Request, seed: int, *, uses_tools: bool) -> Answer | None:
     """Return the next turn of a conversation, or `None` if its plain answer is due."""
+    made = _turn(raw, request, seed, uses_tools=uses_tools)
+    return None if made is None else thoughtful(made, request)
+
+
+def _turn(raw: bytes, request: Request, seed: int, *, uses_tools: bool) -> Answer | None:
     directives = {match[1].decode(): match[2] for match in _DIRECTIVE.finditer(raw)}
     if "pause" in directives:
         done = _said(request.messages, _PAUSED)
@@ -216,6 +224,7 @@ def _tools(request: Request, seed: int, *, at_once: bool) -> Answer | None:
             "id": f"toolu_{digest:08x}{len(request.messages):04d}{place:02d}",
             "name": name,
             "input": instance(tools[name], subject),
+            "caller": _DIRECT,
         }
         for place, name in enumerate(left if at_once else left[:1])
     ]
@@ -229,7 +238,92 @@ def _words(content: Any) -> str:
     return "" if content is None else msgspec.json.encode(content).decode()
 
 
+# Thoughts and JSON --------------------------------------------------------------------------------
+
+_THOUGHTS = "The sandbox thinks about the prompt before it answers."
+
+
+def thinks(request: Request) -> bool:
+    """Return whether the model thinks before it answers these params."""
+    thinking: Any = request.params.thinking
+    if thinking is None:
+        return request.model.thinks_unasked
+    return thinking["type"] in ("enabled", "adaptive")
+
+
+def thoughtful(given: Answer, request: Request) -> Answer:
+    """Return the answer, with the model's thoughts before it if there is room for them."""
+    params = request.params
+    choice: Any = params.tool_choice or {}
+    tokens = tokens_of(_THOUGHTS)
+    if (
+        not thinks(request)
+        or choice.get("type") in ("any", "tool")  # begins with the call, so without a thought
+        or given.output_tokens + tokens > params.max_tokens
+    ):
+        return given
+    settings: dict[str, Any] = params.thinking or {}
+    shown = settings.get("display", "summarized" if request.model.takes_budget else "omitted")
+    thoughts = _THOUGHTS if shown == "summarized" else ""
+    signature = b64encode(f"sandbox:{request.model.id}".encode()).decode()
+    block = {"type": "thinking", "thinking": thoughts, "signature": signature}
+    given.content = [block, *given.content]
+    given.thinking_tokens = tokens
+    given.output_tokens += tokens
+    return given
+
+
+_ASKS_JSON = re.compile(
+    r"\b(?:respond|reply|answer|return|output|write|give|provide|produce|format(?:ted)?)\b"
+    r"[^.!?\n]{0,60}\bjson\b(?!\.\w|\()",
+    re.IGNORECASE,
+)
+_JSON = re.compile(r"\bjson\b", re.IGNORECASE)
+
+
+def asks_json(request: Request) -> bool:
+    """Return whether the prompt asks for an answer in JSON."""
+    return _json_schema(request) is not None
+
+
+def _json_schema(request: Request) -> dict[str, Any] | None:
+    """Return the JSON schema that the prompt asks for in words; `{}` if it gives none."""
+    texts = [_own_text(message) for message in request.messages if message.role == "user"]
+    if request.params.system:
+        texts.insert(0, _system_text(request.params))
+    text = "\n".join(texts)
+    if _JSON.search(text) is None:
+        return None
+    schema = last_schema(text)
+    return {} if schema is None and _ASKS_JSON.search(text) else schema
+
+
+def _in_words(schema: dict[str, Any], text: str) -> str:
+    """Return an answer in JSON for a schema that was given in words."""
+    try:
+        return _json(instance(schema, text) if schema else {"answer": text})
+    except SchemaError:
+        return _json({"answer": text})
+
+
+def _own_text(message: MessageParam) -> str:
+    """Return the text of a message, without its documents and tool results."""
+    content = message.content
+    if isinstance(content, str):
+        return content
+    return "\n".join(block.text for block in content if isinstance(block.text, str))
+
+
+def _system_text(params: Params) -> str:
+    system: Any = msgspec.json.decode(params.system)
+    blocks = cast(list[dict[str, Any]], [{"text": system}] if isinstance(system, str) else system)
+    return "\n".join(str(block.get("text", "")) for block in blocks or [])
+
+
 # Answers ------------------------------------------------------------------------------------------
+
+_DIRECT = {"type": "direct"}
+"""`caller` of a tool call by the model itself."""
 
 QUOTED_WORDS = 12
 """Words of the prompt that an answer repeats."""
@@ -252,6 +346,8 @@ class Answer:
     stop_sequence: str | None = None
     stop_details: dict[str, Any] | None = None
     output_tokens: int = 0
+    thinking_tokens: int = 0
+    """Part of `output_tokens`."""
     usage: dict[str, Any] = field(default_factory=dict[str, Any])
     """Usage fields set by a responder; they replace the sandbox's own."""
 
@@ -311,9 +407,16 @@ def text_answer(prompt: str, model: str, seed: int) -> str:
     return answer
 
 
-def is_plain(params: Params) -> bool:
+def is_plain(request: Request) -> bool:
     """Return whether the answer can only be a text: the hot path of a large batch."""
-    return not params.tools and params.output_config is None and not params.stop_sequences
+    params = request.params
+    return not (
+        params.tools
+        or params.output_config is not None
+        or params.stop_sequences
+        or params.inference_geo
+        or thinks(request)
+    )
 
 
 def plain_answer(request: Request, seed: int) -> tuple[str, str, int]:
@@ -329,6 +432,10 @@ def plain_answer(request: Request, seed: int) -> tuple[str, str, int]:
 
 def answer(request: Request, seed: int) -> Answer:
     """Return the model's message for any params."""
+    return thoughtful(_answered(request, seed), request)
+
+
+def _answered(request: Request, seed: int) -> Answer:
     params, messages = request.params, request.messages
     prompt = prompt_of(messages)
     called = _tool_call(params, messages, prompt)
@@ -341,6 +448,7 @@ def answer(request: Request, seed: int) -> Answer:
             "id": f"toolu_{digest:08x}{len(messages):04d}",
             "name": name,
             "input": instance(schema, text),
+            "caller": _DIRECT,
         }
         tokens = tokens_of(_json(block["input"]))
         return Answer([block], "tool_use", output_tokens=tokens)
@@ -348,7 +456,8 @@ def answer(request: Request, seed: int) -> Answer:
     if schema is not None:
         text = _json(instance(schema, text))
     if not cites(messages):
-        return text_content(text, params)
+        asked = None if schema is not None else _json_schema(request)
+        return text_content(text if asked is None else _in_words(asked, text), params)
     cited, fields = citations(messages), fields_asked(params)
     if fields:
         content = in_fields(fields, text, cited)

@@ -29,7 +29,7 @@ TYPE_OF = {status: name for name, status in STATUS_OF.items()}
 
 MESSAGE_OF = {
     "invalid_request_error": "The request was invalid.",
-    "authentication_error": "invalid x-api-key",
+    "authentication_error": "API key is invalid.",
     "billing_error": "There is an issue with your billing or payment information.",
     "permission_error": "Your API key does not have permission to use the specified resource.",
     "not_found_error": "Not found",
@@ -47,6 +47,10 @@ NAMED = {
     "download_timeout": (
         "invalid_request_error",
         "The request timed out while trying to download the file. Please try again later.",
+    ),
+    "download_failed": (
+        "invalid_request_error",
+        "Unable to download the file. Please verify the URL and try again.",
     ),
 }
 """Errors with a name of the sandbox's own: the API's type and message for them."""
@@ -80,11 +84,32 @@ def error_named(name: str) -> ApiError | None:
 
 
 def error_body(type: str, message: str, request_id: str, details: Any = None) -> dict[str, Any]:
-    """Return the body of an error response, also the outer `error` of an errored result line."""
+    """Return the body of an error response."""
     error: dict[str, Any] = {"type": type, "message": message}
     if details is not None:
         error["details"] = details
     return {"type": "error", "error": error, "request_id": request_id}
+
+
+_USERS_OWN = ("invalid_request_error", "not_found_error")
+_WHILE_PROCESSING = frozenset(message for _, message in NAMED.values())
+
+
+def line_error(error: ApiError, number: str) -> dict[str, Any]:
+    """Return the outer `error` of an errored result line; `number` makes its id unique.
+
+    `details` is null unless the error is the user's own. `request_id` is null unless the request
+    failed while it was processed.
+    """
+    details = error.details
+    if details is None and error.type in _USERS_OWN:
+        details = {"error_visibility": "user_facing"}
+    checked = error.type in _USERS_OWN and error.message not in _WHILE_PROCESSING
+    return {
+        "type": "error",
+        "error": {"details": details, "type": error.type, "message": error.message},
+        "request_id": None if checked else f"workerreq_{number}",
+    }
 
 
 def error_json(error: ApiError, request_id: str) -> bytes:

@@ -21,7 +21,7 @@ from .api_errors import ApiError, error_json
 from .fault_plan import Delay, DropAfter, Error, Hang, Html200
 from .http_calls import Call
 from .sandbox_settings import SandboxSettings
-from .service import FileCalls, Sandbox, key_of
+from .service import BATCH_ROUTES, FileCalls, Sandbox, key_of
 from .validation import TOO_DEEP
 
 Handler = Callable[[Call], Awaitable[Response]]
@@ -66,6 +66,8 @@ class Endpoint:
         try:
             await self.sandbox.batches.settle()
             call.workspace = self.sandbox.authenticate(call.http)
+            if self.route in BATCH_ROUTES:
+                call.limit_headers = self.sandbox.batch_limits(call.workspace)
             response = await self.handler(call)
         except RecursionError:
             if not late:
@@ -111,6 +113,7 @@ def create_app(settings: SandboxSettings | None = None) -> Starlette:
         ("GET", "/v1/files", "list_files", files.list),
         ("GET", "/v1/files/{file_id}", "retrieve_file", files.retrieve),
         ("DELETE", "/v1/files/{file_id}", "delete_file", files.delete),
+        ("GET", "/v1/files/{file_id}/content", "download_file", files.download),
         ("GET", "/v1/models", "models", sandbox.models),
         ("GET", "/v1/models/{model_id}", "models", sandbox.models),
     ]

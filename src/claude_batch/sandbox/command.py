@@ -58,7 +58,7 @@ DURATION = Duration()
     type=DURATION,
     default=_DEFAULTS.cancel_latency,
     show_default=True,
-    help="Time from a cancel request to the batch's end.",
+    help="Time from a cancel request to the batch's end; about 25s in the API.",
 )
 @click.option(
     "--live-latency",
@@ -87,6 +87,13 @@ DURATION = Duration()
     type=DURATION,
     default=_DEFAULTS.results_kept,
     help="Age at which results can no longer be read.  [default: 29d]",
+)
+@click.option(
+    "--counts",
+    type=click.Choice(["zero", "live"]),
+    default=_DEFAULTS.counts,
+    show_default=True,
+    help="Counts of a batch in progress: zero until its end, or live as it proceeds.",
 )
 @click.option(
     "--counts-after",
@@ -120,6 +127,12 @@ DURATION = Duration()
     default=_DEFAULTS.clock_offset,
     show_default=True,
     help="Seconds added to the machine's clock; may be negative.",
+)
+@click.option(
+    "--any-id",
+    is_flag=True,
+    help="Answer for a batch, file or model that does not exist with an example, as a mock server "
+    "does: for the test suites of client libraries.",
 )
 @click.option("--no-workspace-header", is_flag=True,
               help="Do not send anthropic-workspace-id.")  # fmt: skip

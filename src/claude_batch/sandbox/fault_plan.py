@@ -32,7 +32,7 @@ from .rate_limits import Meter, RateLimits
 Route = Literal[
     "create", "list", "retrieve", "cancel", "delete", "results",
     "messages", "count_tokens", "models",
-    "upload_file", "list_files", "retrieve_file", "delete_file", "any",
+    "upload_file", "list_files", "retrieve_file", "delete_file", "download_file", "any",
 ]  # fmt: skip
 ROUTES: tuple[str, ...] = get_args(Route)
 Outcome = Literal["errored", "expired", "canceled", "refused"]

@@ -16,6 +16,7 @@ from .validation import FILES_VERSION, Block, CallContext, Request, blocks_of
 FILES_BETA = "files-api-2025-04-14"
 _IMAGES = ("image/jpeg", "image/png", "image/gif", "image/webp")
 FILE_MARK = b'"file_id"'
+_EXAMPLE = ("example.txt", "text/plain", b"Example data", "2026-01-01T00:00:00.000000+00:00")
 
 
 @dataclass(slots=True)
@@ -28,6 +29,7 @@ class StoredFile:
     mime_type: str
     data: bytes
     created_at: str
+    downloadable: bool = False
     deleted: bool = False
 
     def as_json(self) -> dict[str, Any]:
@@ -39,7 +41,7 @@ class StoredFile:
             "mime_type": self.mime_type,
             "size_bytes": len(self.data),
             "created_at": self.created_at,
-            "downloadable": False,
+            "downloadable": self.downloadable,
             "expires_at": None,
         }
 
@@ -47,7 +49,8 @@ class StoredFile:
 class Files:
     """All files, of all workspaces."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, any_id: bool = False) -> None:
+        self.any_id: bool = any_id
         self._all: dict[str, StoredFile] = {}
 
     def add(
@@ -60,9 +63,14 @@ class Files:
         return stored
 
     def find(self, file_id: str, workspace: str) -> StoredFile:
-        """Return the file of this id in this workspace; raises `ApiError` (404)."""
+        """Return the file of this id in this workspace; raises `ApiError` (404).
+
+        With the setting `any_id`, an unknown id returns an example, which is not stored.
+        """
         stored = self._all.get(file_id)
         if stored is None or stored.deleted or stored.workspace != workspace:
+            if self.any_id:
+                return StoredFile(file_id, workspace, *_EXAMPLE, downloadable=True)
             raise ApiError("not_found_error", f"File not found: {file_id}")
         return stored
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import io
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass, field
 from email.utils import formatdate
 from typing import Any, cast
@@ -61,24 +61,20 @@ def events(message: dict[str, Any]) -> Iterator[bytes]:
         "content": [],
         "stop_reason": None,
         "stop_sequence": None,
+        "stop_details": None,
         "usage": {**usage, "output_tokens": 1},
     }
-    opening.pop("stop_details", None)
+    opening["usage"].pop("output_tokens_details", None)
     yield event("message_start", {"message": opening})
     for index, block in enumerate(message["content"]):
         yield from _block(index, block)
-        if index == 0:
-            yield event("ping", {})
-    delta: dict[str, Any] = {
-        "stop_reason": message["stop_reason"],
-        "stop_sequence": message["stop_sequence"],
-    }
-    if message.get("stop_details"):
-        delta["stop_details"] = message["stop_details"]
+    delta = {name: message[name] for name in ("stop_reason", "stop_sequence", "stop_details")}
     counted = (
-        "input_tokens", "output_tokens", "cache_creation_input_tokens", "cache_read_input_tokens",
+        "input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens", "output_tokens",
+        "output_tokens_details",
     )  # fmt: skip
-    yield event("message_delta", {"delta": delta, "usage": {name: usage[name] for name in counted}})
+    final = {name: usage[name] for name in counted if name in usage}
+    yield event("message_delta", {"delta": delta, "usage": final})
     yield event("message_stop", {})
 
 
@@ -108,6 +104,8 @@ def _block(index: int, block: dict[str, Any]) -> Iterator[bytes]:
         ]
         deltas.append({"type": "signature_delta", "signature": block.get("signature", "")})
     yield event("content_block_start", {"index": index, "content_block": opening})
+    if index == 0:
+        yield event("ping", {})
     for delta in deltas:
         yield event("content_block_delta", {"index": index, "delta": delta})
     yield event("content_block_stop", {"index": index})
@@ -266,6 +264,8 @@ class Call:
     async def refuse(self, error: ApiError) -> None:
         """Send an API error, after reading the body up to `MAX_KEPT_BYTES`."""
         headers = error.headers
+        if self.route == "results" and error.status == 404:
+            headers = {**headers, "x-should-retry": "false"}
         if "connection" not in headers:
             await self.drain(MAX_KEPT_BYTES)
             if not self.body_read:
@@ -413,9 +413,11 @@ def auth_kind(http: HttpRequest) -> str | None:
     return "bearer" if http.headers.get("authorization") else None
 
 
-def json_response(value: Any, status: int = 200) -> Response:
+def json_response(
+    value: Any, status: int = 200, headers: Mapping[str, str] | None = None
+) -> Response:
     """Return a JSON response."""
-    return Response(msgspec.json.encode(value), status, media_type="application/json")
+    return Response(msgspec.json.encode(value), status, headers, "application/json")
 
 
 async def stream(pieces: Iterator[bytes]) -> AsyncIterator[bytes]:

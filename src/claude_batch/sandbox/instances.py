@@ -7,6 +7,7 @@ schema contradicts itself, the first rule wins.
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from typing import Any, cast
@@ -175,6 +176,31 @@ class _Builder:
             value = value.ljust(least, "x")
         most = schema.get("maxLength")
         return value if most is None else value[: int(most)]
+
+
+_OPENING = re.compile(r"\{")
+_MOST_OPENINGS = 200
+_decode = json.JSONDecoder().raw_decode
+
+
+def last_schema(text: str) -> Schema | None:
+    """Return the last JSON schema of an object that is written in a text."""
+    found: Schema | None = None
+    start = 0
+    for _ in range(_MOST_OPENINGS):
+        opening = _OPENING.search(text, start)
+        if opening is None:
+            break
+        start = opening.end()
+        try:
+            value, end = _decode(text, opening.start())
+        except (ValueError, RecursionError):
+            continue
+        start = end
+        fields = cast(Schema, value)
+        if isinstance(fields.get("properties"), dict) or "$ref" in fields:
+            found = fields
+    return found
 
 
 def number(schema: Schema, *, integer: bool) -> int | float:

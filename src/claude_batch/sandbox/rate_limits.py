@@ -1,4 +1,4 @@
-"""Rate limits of live messages, enforced and reported as by the API.
+"""Rate limits: of live messages, enforced and reported as by the API; of batch calls, reported.
 
 Each limit is a bucket that fills evenly and is full after a minute. Every answer reports limit,
 remaining amount and time of the reset in the `anthropic-ratelimit-*` headers. A message for which a
@@ -32,6 +32,10 @@ class RateLimits(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, omit_
     requests_left: float | None = None
     input_tokens_left: float | None = None
     output_tokens_left: float | None = None
+
+
+BATCH_CALLS = RateLimits(requests=4_000)
+"""Calls per minute of all batch routes of a workspace: the highest tier's. It is not enforced."""
 
 
 class _Bucket:
@@ -73,6 +77,12 @@ class Meter:
         for name in ("requests", "input-tokens"):
             if name in self._buckets:
                 self._buckets[name].left -= needs[name]
+
+    def count(self, now: float) -> None:
+        """Count one call, even if it exceeds the limit of requests."""
+        bucket = self._buckets["requests"]
+        bucket.refill(now)
+        bucket.left = max(bucket.left - 1, 0)
 
     def answered(self, now: float, usage: Mapping[str, Any]) -> None:
         """Count the tokens of an answer."""

@@ -8,8 +8,8 @@ from typing import Any, cast
 
 import msgspec
 
-from .answers import Answer, is_plain, plain_answer
-from .api_errors import ApiError, error_body
+from .answers import Answer, asks_json, is_plain, plain_answer
+from .api_errors import error_body, line_error
 from .endings import answer_and_usage
 from .fault_plan import (
     AnyAction,
@@ -36,12 +36,27 @@ UNKNOWN_FIELD: dict[str, Any] = {
 
 _encode = msgspec.json.encode
 _PLAIN = (
-    b'{"custom_id":"%b","result":{"type":"succeeded","message":{"id":"msg_%b%06d",'
-    b'"type":"message","role":"assistant","model":%b,"content":[{"type":"text","text":%b}],'
-    b'"stop_reason":"%b","stop_sequence":null,"usage":{"input_tokens":%d,"output_tokens":%d,'
-    b'"cache_creation_input_tokens":0,"cache_read_input_tokens":0,"cache_creation":'
-    b'{"ephemeral_5m_input_tokens":0,"ephemeral_1h_input_tokens":0},"service_tier":"batch"}}}}\n'
+    b'{"custom_id":"%b","result":{"type":"succeeded","message":{"model":"%b","id":"msg_%b%06d",'
+    b'"type":"message","role":"assistant","content":[{"type":"text","text":%b}],'
+    b'"stop_reason":"%b","stop_sequence":null,"stop_details":null,"container":null,'
+    b'"diagnostics":null,"usage":{"input_tokens":%d,"cache_creation_input_tokens":0,'
+    b'"cache_read_input_tokens":0,"cache_creation":{"ephemeral_5m_input_tokens":0,'
+    b'"ephemeral_1h_input_tokens":0},"output_tokens":%d,"service_tier":"batch",%b}}}}\n'
 )
+_PLAIN_USAGE = {
+    False: b'"inference_geo":"not_available"',
+    True: b'"inference_geo":"global","output_tokens_details":{"thinking_tokens":0}',
+}
+"""The end of a plain answer's usage, by whether its model is a newer one."""
+
+
+def usage_json(request: Request, given: Answer, usage: Usage, tier: str) -> dict[str, Any]:
+    """Return the `usage` object of a message."""
+    of_model: dict[str, Any] = {"inference_geo": "not_available"}
+    if request.model.newer:
+        of_model["inference_geo"] = request.params.inference_geo or "global"
+        of_model["output_tokens_details"] = {"thinking_tokens": given.thinking_tokens}
+    return {**usage.as_json(tier), **of_model, **given.usage}
 
 
 def message_json(
@@ -49,15 +64,17 @@ def message_json(
 ) -> dict[str, Any]:
     """Return the API's message object."""
     return {
+        "model": request.model.id,
         "id": message_id,
         "type": "message",
         "role": "assistant",
-        "model": request.params.model,
         "content": given.content,
         "stop_reason": given.stop_reason,
         "stop_sequence": given.stop_sequence,
-        **({"stop_details": given.stop_details} if given.stop_details else {}),
-        "usage": {**usage.as_json(tier), **given.usage},
+        "stop_details": given.stop_details,
+        "container": None,
+        "diagnostics": None,
+        "usage": usage_json(request, given, usage, tier),
     }
 
 
@@ -75,19 +92,20 @@ def line(batch: Batch, position: int, seed: int, files: Files) -> bytes:
     ending = batch.ending(position)
     if ending is None:
         request = _passed(batch, position, files)
-        if not batch.cites and is_plain(request.params):
+        if not batch.cites and is_plain(request) and not (batch.names_json and asks_json(request)):
             text, reason, tokens = plain_answer(request, seed)
+            model = request.model
             return _PLAIN % (
-                entry.custom_id.encode(), batch.id[9:].encode(), position,
-                _encode(request.params.model), _encode(text), reason.encode(),
-                request.input_tokens, tokens,
+                entry.custom_id.encode(), model.id.encode(), batch.id[9:].encode(), position,
+                _encode(text), reason.encode(), request.input_tokens, tokens,
+                _PLAIN_USAGE[model.newer],
             )  # fmt: skip
     elif ending.outcome == "succeeded":
         request = _passed(batch, position, files)
     else:
         result: dict[str, Any] = {"type": ending.outcome}
         if ending.error is not None:
-            result["error"] = _line_error(ending.error, batch, position)
+            result["error"] = line_error(ending.error, f"{batch.id[9:]}{position:06d}")
         return _encode({"custom_id": entry.custom_id, "result": result}) + b"\n"
     given, usage = answer_and_usage(request, ending, seed)
     message = message_json(f"msg_{batch.id[9:]}{position:06d}", request, given, usage, "batch")
@@ -102,7 +120,7 @@ def usage_of(batch: Batch, position: int, seed: int, files: Files) -> dict[str, 
         return None
     request = _passed(batch, position, files)
     given, usage = answer_and_usage(request, ending, seed)
-    return {**usage.as_json("batch"), **given.usage}
+    return usage_json(request, given, usage, "batch")
 
 
 def lines(batch: Batch, seed: int, files: Files) -> Iterator[bytes]:
@@ -194,6 +212,7 @@ def contradiction(part: bytes) -> bytes:
                 "content": [text],
                 "stop_reason": "end_turn",
                 "stop_sequence": None,
+                "stop_details": None,
                 "usage": Usage(1, 8).as_json("batch"),
             },
         }
@@ -212,8 +231,3 @@ def with_unknown_fields(value: Any, inside: str = "") -> Any:
         **{key: with_unknown_fields(each, key) for key, each in fields.items()},
         **UNKNOWN_FIELD,
     }
-
-
-def _line_error(error: ApiError, batch: Batch, position: int) -> dict[str, Any]:
-    request_id = f"req_{batch.id[9:]}{position:06d}"
-    return error_body(error.type, error.message, request_id, error.details)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 DEFAULT_WORKSPACE = "wrkspc_01SandboxDefault"
 """Workspace of every key that is not in `SandboxSettings.workspaces`."""
@@ -59,7 +59,7 @@ class SandboxSettings:
     """From a batch's creation to its end."""
 
     cancel_latency: float = 0.05
-    """From a cancel call to the end of the batch (`canceling` in between)."""
+    """From a cancel call to the end of the batch (`canceling` in between; 25 s in the API)."""
 
     live_latency: float = 0.0
     """Before a live message is answered."""
@@ -76,11 +76,17 @@ class SandboxSettings:
     results_kept: float = 29 * 86_400.0
     """Age, from creation, at which results can no longer be read (29 days in the API)."""
 
+    counts: Literal["zero", "live"] = "zero"
+    """Counts of a batch in progress: all `processing` until its end, or moving as it proceeds."""
+
     counts_after: float = 0.0
     """Age until which a young batch's counts are all 0."""
 
     listed_after: float = 0.0
     """Age from which a batch is listed; by its id it can be read at once."""
+
+    any_id: bool = False
+    """Whether an id that does not exist names an example, as in a mock server."""
 
     responder: str | Responder | None = None
     """`module:function`, or the function itself, that makes the answers."""

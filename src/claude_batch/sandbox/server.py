@@ -34,6 +34,9 @@ _GRACE = 1.0
 
 _ENDING = (signal.SIGINT, signal.SIGTERM)
 
+KEEP_ALIVE = 3600
+"""Seconds that an idle connection is kept."""
+
 START_TIMEOUT = 20.0
 """Seconds that a server's thread may take to start answering, or to end."""
 
@@ -129,7 +132,8 @@ def _server(app: Starlette) -> _Server:
             server_header=False,
             # The sandbox sends its own time.
             date_header=False,
-            timeout_keep_alive=60,
+            # A client may keep a connection for its next turn or its next look at a batch.
+            timeout_keep_alive=KEEP_ALIVE,
         )
     )
 

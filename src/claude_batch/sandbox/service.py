@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import mimetypes
 from collections import deque
+from dataclasses import replace
 from email.message import Message
 from typing import Any, cast
 from urllib.parse import unquote
 
-import msgspec
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response, StreamingResponse
 
@@ -19,6 +19,8 @@ from .endings import Ending, Endings, answer_and_usage
 from .fault_plan import FaultPlan, Unanswered, load_plan
 from .file_store import FILE_MARK, Files, StoredFile, need_beta
 from .http_calls import Call, events, is_line_action, json_response, stream
+from .model_catalog import LISTED, Model, model_named
+from .rate_limits import BATCH_CALLS, Meter
 from .results import chunks, lines, message_json, spoiled
 from .sandbox_settings import SandboxSettings
 from .state import Batches, Clock, LiveRecord
@@ -29,8 +31,10 @@ from .validation import VERSIONS, CallContext, check_create, check_params
 LOG_LENGTH = 20_000
 """Maximum calls in `GET /sandbox/log`."""
 
-MODELS = ("claude-opus-5-5", "claude-sonnet-5-5", "claude-haiku-5-5", "claude-haiku-4-5")
-"""Models that `GET /v1/models` lists; others are answered too."""
+BATCH_ROUTES = frozenset({"create", "list", "retrieve", "cancel", "delete", "results"})
+
+RETRY_AFTER = "10"
+"""Seconds after which the API asks to look at a batch in progress again."""
 
 MAX_MESSAGE_BYTES = 32_000_000
 """Maximum bytes of a live message's body."""
@@ -42,7 +46,7 @@ class Sandbox:
     def __init__(self, settings: SandboxSettings) -> None:
         self.settings = settings
         responder = None if settings.responder is None else load_responder(settings.responder)
-        self.files: Files = Files()
+        self.files: Files = Files(any_id=settings.any_id)
         self.endings: Endings = Endings(
             responder, settings.seed, self.files, uses_tools=settings.uses_tools
         )
@@ -50,6 +54,7 @@ class Sandbox:
         self.batches: Batches = Batches(settings, self.endings, self.clock)
         self.log: deque[dict[str, Any]] = deque(maxlen=LOG_LENGTH)
         self._calls = 0
+        self._meters: dict[str, Meter] = {}
         self.set_plan(FaultPlan() if settings.faults is None else load_plan(settings.faults))
 
     @property
@@ -78,14 +83,23 @@ class Sandbox:
         if not key:
             raise ApiError("authentication_error", "x-api-key header is required")
         if "invalid" in key:
-            raise ApiError("authentication_error", "invalid x-api-key")
+            raise ApiError("authentication_error")
         workspaces = self.plan.plan.workspaces
         if workspaces is None:
             workspaces = self.settings.workspaces
-        workspace = workspaces.get(key, self.settings.default_workspace)
-        if http.headers.get("anthropic-workspace-id", workspace) != workspace:
+        wanted = http.headers.get("anthropic-workspace-id")
+        # A key without a workspace is the organization's: the header chooses one.
+        workspace = workspaces.get(key, wanted or self.settings.default_workspace)
+        if wanted not in (None, workspace):
             raise ApiError("permission_error", "the API key belongs to another workspace")
         return workspace
+
+    def batch_limits(self, workspace: str) -> dict[str, str]:
+        """Count a call of a batch route, and return the headers of its rate limit."""
+        now = self.clock.now()
+        meter = self._meters.setdefault(workspace, Meter(BATCH_CALLS, now))
+        meter.count(now)
+        return meter.headers(now)
 
     def context(self, call: Call) -> CallContext:
         """Return version and betas of the call; raises `ApiError` (400)."""
@@ -125,10 +139,6 @@ class Sandbox:
         if not 1 <= limit <= 1000:
             raise ApiError("invalid_request_error", "limit: Input should be from 1 to 1000")
         after_id, before_id = query.get("after_id"), query.get("before_id")
-        if after_id and before_id:
-            raise ApiError(
-                "invalid_request_error", "after_id and before_id cannot be given together"
-            )
         shown, more = self.batches.page(_known(call), limit, after_id, before_id)
         return json_response(
             {
@@ -142,7 +152,8 @@ class Sandbox:
     async def retrieve(self, call: Call) -> Response:
         """`GET /v1/messages/batches/{id}`."""
         batch = self.batches.find(_batch_id(call), _known(call))
-        return json_response(self.batches.as_json(batch, call.base_url))
+        headers = {"retry-after": RETRY_AFTER} if batch.ended_at is None else None
+        return json_response(self.batches.as_json(batch, call.base_url), headers=headers)
 
     async def cancel(self, call: Call) -> Response:
         """`POST /v1/messages/batches/{id}/cancel`."""
@@ -152,17 +163,15 @@ class Sandbox:
 
     async def delete(self, call: Call) -> Response:
         """`DELETE /v1/messages/batches/{id}`."""
-        batch = self.batches.find(_batch_id(call), _known(call))
+        batch = self.batches.find(_batch_id(call), _known(call), ended=True)
         self.batches.delete(batch)
         return json_response({"id": batch.id, "type": "message_batch_deleted"})
 
     async def results(self, call: Call) -> Response:
         """`GET /v1/messages/batches/{id}/results`: streamed, generated while it is sent."""
-        batch = self.batches.find(_batch_id(call), _known(call))
+        batch = self.batches.find(_batch_id(call), _known(call), ended=True)
         if batch.ended_at is None:
-            raise ApiError(
-                "not_found_error", f"Results of message batch {batch.id} are not available yet."
-            )
+            raise ApiError("not_found_error", f"Message Batch {batch.id} has no available results.")
         if self.batches.archived_at(batch) is not None:
             raise ApiError(
                 "not_found_error",
@@ -222,12 +231,14 @@ class Sandbox:
         """`GET /v1/models` and `GET /v1/models/{id}`."""
         wanted = call.http.path_params.get("model_id")
         if wanted is not None:
-            check = msgspec.json.encode({"model": wanted, "messages": [_HELLO]})
-            check_params(check, CallContext(batch=False, version=VERSIONS[0], betas=frozenset()),
-                         counting=True)  # fmt: skip
-            return json_response(_model(wanted))
-        data = [_model(name) for name in MODELS]
-        first, last = MODELS[0], MODELS[-1]
+            model = model_named(wanted)
+            if model is None and self.settings.any_id:
+                model = replace(_model(LISTED[0]), id=wanted)
+            if model is None:
+                raise ApiError("not_found_error", f"model: {wanted}")
+            return json_response(_model_json(model))
+        data = [_model_json(_model(name)) for name in LISTED]
+        first, last = LISTED[0], LISTED[-1]
         return json_response({"data": data, "has_more": False, "first_id": first, "last_id": last})
 
 
@@ -238,16 +249,21 @@ def key_of(http: HttpRequest) -> str:
     return token.strip() if not key and scheme.lower() == "bearer" else key
 
 
-_HELLO = {"role": "user", "content": "hello"}
+def _model(name: str) -> Model:
+    model = model_named(name)
+    assert model is not None, "every listed model is known"
+    return model
 
 
-def _model(name: str) -> dict[str, Any]:
+def _model_json(model: Model) -> dict[str, Any]:
     return {
         "type": "model",
-        "id": name,
-        "display_name": name.replace("-", " ").title(),
+        "id": model.id,
+        "display_name": model.id.replace("-", " ").title(),
         "created_at": "2026-01-01T00:00:00Z",
         "lifecycle": "active",
+        "max_input_tokens": model.max_input_tokens,
+        "max_tokens": model.max_tokens,
     }
 
 
@@ -294,6 +310,8 @@ class FileCalls:
             return _page([each for each in known if each.id in asked], None)
         limit, page = query.get("limit", "20"), query.get("page", "page_0")[5:]
         # Short ones only: Python refuses to parse a number of thousands of digits.
+        if self._sandbox.settings.any_id and not page:
+            page = "0"
         numbers = all(each.isdecimal() and len(each) <= 9 for each in (limit, page))
         if not (numbers and 1 <= int(limit) <= 1000):
             raise ApiError("invalid_request_error", "limit: Input should be from 1 to 1000")
@@ -304,6 +322,13 @@ class FileCalls:
     async def retrieve(self, call: Call) -> Response:
         """`GET /v1/files/{id}`."""
         return json_response(self._found(call).as_json())
+
+    async def download(self, call: Call) -> Response:
+        """`GET /v1/files/{id}/content`; the API gives an uploaded file's content to nobody."""
+        stored = self._found(call)
+        if not stored.downloadable:
+            raise ApiError("invalid_request_error", "File is not downloadable")
+        return Response(stored.data, media_type=stored.mime_type)
 
     async def delete(self, call: Call) -> Response:
         """`DELETE /v1/files/{id}`."""

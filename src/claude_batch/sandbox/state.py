@@ -20,11 +20,17 @@ from typing import Any
 from .api_errors import ApiError
 from .endings import CANCELED, EXPIRED, Ending, Endings
 from .sandbox_settings import SandboxSettings
-from .validation import TOO_DEEP, CallContext, Entry, check_params
+from .validation import TOO_DEEP, VERSIONS, CallContext, Entry, check_create, check_params
 
 OUTCOMES = ("succeeded", "errored", "canceled", "expired")
 _SLICE = 250
 """Requests processed before other calls get their turn."""
+
+_EXAMPLE = (
+    b'{"requests":[{"custom_id":"my-custom-id-1","params":{"model":"claude-haiku-4-5",'
+    b'"max_tokens":1024,"messages":[{"role":"user","content":"Hello, world"}]}}]}'
+)
+_EXAMPLE_CONTEXT = CallContext(batch=True, version=VERSIONS[-1], betas=frozenset())
 
 
 class Clock:
@@ -44,10 +50,10 @@ class Clock:
 
 
 def timestamp(at: float | None) -> str | None:
-    """Return RFC 3339 with microseconds, as the API writes times."""
+    """Return RFC 3339 with microseconds and `+00:00`, as the API writes times."""
     if at is None:
         return None
-    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="microseconds")
 
 
 @dataclass(slots=True, eq=False)
@@ -63,6 +69,8 @@ class Batch:
     """Whether requests may end by more than their validity (directives, plan, cache, responder)."""
     cites: bool
     """Whether any request may have citations."""
+    names_json: bool
+    """Whether any request may ask for an answer in JSON."""
     created_at: float
     natural_end: float
     expires_at: float
@@ -85,6 +93,12 @@ class Batch:
         if position >= self.processed:
             return EXPIRED if self.cancel_at is None else CANCELED
         return self.endings.get(position)
+
+    def outcomes(self) -> Counter[str]:
+        """Return the outcomes of the requests that were processed so far."""
+        counts = Counter(ending.outcome for ending in self.endings.values())
+        counts["succeeded"] += self.processed - len(self.endings)
+        return counts
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,38 +153,65 @@ class Batches:
                 f"This batch would exceed the limit of {self.settings.queue_limit} queued batch "
                 f"requests: {queued} are queued.",
             )
-        now = self.clock.now()
-        natural_end = now + self.settings.latency
-        expires_at = now + self.settings.expires_after
-        batch = Batch(
-            id=f"msgbatch_{uuid.uuid4().hex[:24]}",
-            ordinal=len(self._all),
-            workspace=workspace,
-            context=context,
-            entries=entries,
-            looked_at=self.endings.looks_at(body),
-            cites=b'"citations"' in body,
-            created_at=now,
-            natural_end=natural_end,
-            expires_at=expires_at,
-            due=min(natural_end, expires_at),
-            listed_at=now + max(listed_after, self.settings.listed_after),
-        )
+        batch_id = f"msgbatch_{uuid.uuid4().hex[:24]}"
+        batch = self._new(batch_id, entries, body, workspace, context)
+        batch.listed_at += max(listed_after, self.settings.listed_after)
         self._all.append(batch)
         self._by_id[batch.id] = batch
         self._unfinished[batch.id] = batch
         self._ends_at(batch, batch.due)
         return batch
 
+    def _new(
+        self,
+        batch_id: str,
+        entries: list[Entry],
+        body: bytes,
+        workspace: str,
+        context: CallContext,
+    ) -> Batch:
+        now = self.clock.now()
+        natural_end = now + self.settings.latency
+        expires_at = now + self.settings.expires_after
+        return Batch(
+            id=batch_id,
+            ordinal=len(self._all),
+            workspace=workspace,
+            context=context,
+            entries=entries,
+            looked_at=self.endings.looks_at(body),
+            cites=b'"citations"' in body,
+            names_json=b"JSON" in body or b"json" in body,
+            created_at=now,
+            natural_end=natural_end,
+            expires_at=expires_at,
+            due=min(natural_end, expires_at),
+            listed_at=now,
+        )
+
+    def _example(self, batch_id: str, workspace: str, *, ended: bool) -> Batch:
+        """Return a batch for an id that does not exist; it is not stored."""
+        entries = check_create(_EXAMPLE, max_requests=1)
+        batch = self._new(batch_id, entries, _EXAMPLE, workspace, _EXAMPLE_CONTEXT)
+        if ended:
+            batch.ended_at, batch.processed = batch.created_at, 1
+            batch.counts["succeeded"] = 1
+        return batch
+
     def _ends_at(self, batch: Batch, due: float) -> None:
         batch.due = due
         heapq.heappush(self._due, (due, next(self._ends), batch))
 
-    def find(self, batch_id: str, workspace: str) -> Batch:
-        """Return the batch of this id in this workspace; raises `ApiError` (404)."""
+    def find(self, batch_id: str, workspace: str, *, ended: bool = False) -> Batch:
+        """Return the batch of this id in this workspace; raises `ApiError` (404).
+
+        With the setting `any_id`, an unknown id returns an example; ``ended`` says in which state.
+        """
         batch = self._by_id.get(batch_id)
         if batch is None or batch.deleted or batch.workspace != workspace:
-            raise ApiError("not_found_error", f"Message batch {batch_id} was not found.")
+            if self.settings.any_id:
+                return self._example(batch_id, workspace, ended=ended)
+            raise ApiError("not_found_error", f"Message Batch {batch_id} not found.")
         return batch
 
     def cancel(self, batch: Batch) -> None:
@@ -190,7 +231,7 @@ class Batches:
         if batch.ended_at is None:
             raise ApiError(
                 "invalid_request_error",
-                f"Message batch {batch.id} cannot be deleted before it has ended: cancel it first.",
+                "In progress batches cannot be deleted. Consider canceling the batch instead.",
             )
         batch.deleted = True
 
@@ -206,27 +247,23 @@ class Batches:
         """Return the batches next to a cursor, newest first, and whether more follow them."""
         newest = [batch for batch in reversed(self._all) if batch.workspace == workspace]
         now = self.clock.now()
+        start = self._position(newest, after_id, "after_id") + 1 if after_id else 0
+        stop = self._position(newest, before_id, "before_id") if before_id else len(newest)
+        between = newest[start:stop]
+        shown = [each for each in between if not each.deleted and each.listed_at <= now]
+        backward = before_id and not after_id
+        return shown[-limit:] if backward else shown[:limit], len(shown) > limit
 
-        def visible(batches: list[Batch]) -> list[Batch]:
-            return [each for each in batches if not each.deleted and each.listed_at <= now]
-
-        if before_id is not None:
-            shown = visible(newest[: self._position(newest, before_id, "before_id")])
-            return shown[-limit:], len(shown) > limit
-        if after_id is not None:
-            newest = newest[self._position(newest, after_id, "after_id") + 1 :]
-        shown = visible(newest)
-        return shown[:limit], len(shown) > limit
-
-    @staticmethod
-    def _position(batches: list[Batch], batch_id: str, name: str) -> int:
+    def _position(self, batches: list[Batch], batch_id: str, name: str) -> int:
         for position, batch in enumerate(batches):
             if batch.id == batch_id:
                 return position
+        if self.settings.any_id:
+            return -1 if name == "after_id" else len(batches)
         raise ApiError("invalid_request_error", f"{name}: no message batch {batch_id!r}")
 
     async def settle(self) -> None:
-        """Process everything that is due by now."""
+        """Process everything that is due by now; with live counts, also of batches in progress."""
         async with self._settling:
             while self._due and self._due[0][0] <= self.clock.now():
                 due, _, batch = heapq.heappop(self._due)
@@ -234,21 +271,30 @@ class Batches:
                 # counts.
                 if batch.ended_at is None and batch.due == due:
                     await self._end(batch)
+            if self.settings.counts == "live":
+                for batch in list(self._unfinished.values()):
+                    await self._proceed(batch, self.clock.now())
+                    batch.counts = batch.outcomes()
 
     async def _end(self, batch: Batch) -> None:
         """Process as many requests as the time allowed; counts and end become visible at once."""
-        stopped = batch.due if batch.cancel_at is None else batch.cancel_at
-        batch.processed = share(len(batch.entries), batch.created_at, stopped, batch.natural_end)
-        for start in range(0, batch.processed, _SLICE):
-            self._process(batch, start, min(start + _SLICE, batch.processed))
-            await asyncio.sleep(0)
-        counts = Counter(ending.outcome for ending in batch.endings.values())
-        counts["succeeded"] += batch.processed - len(batch.endings)
+        await self._proceed(batch, batch.due)
+        counts = batch.outcomes()
         unfinished = len(batch.entries) - batch.processed
         counts["expired" if batch.cancel_at is None else "canceled"] += unfinished
         batch.counts = counts
         batch.ended_at = batch.due
-        del self._unfinished[batch.id]
+        self._unfinished.pop(batch.id, None)  # an example was never stored
+
+    async def _proceed(self, batch: Batch, now: float) -> None:
+        """Process the requests whose time came before ``now`` and before a cancellation."""
+        stopped = now if batch.cancel_at is None else batch.cancel_at
+        wanted = share(len(batch.entries), batch.created_at, stopped, batch.natural_end)
+        while batch.processed < wanted:
+            start = batch.processed
+            batch.processed = min(start + _SLICE, wanted)
+            self._process(batch, start, batch.processed)
+            await asyncio.sleep(0)
 
     def _process(self, batch: Batch, start: int, stop: int) -> None:
         context, endings = batch.context, batch.endings
@@ -273,9 +319,11 @@ class Batches:
     def as_json(self, batch: Batch, base_url: str) -> dict[str, Any]:
         """Return the API's batch object; `base_url` is the URL at which the client called."""
         archived = self.archived_at(batch)
-        total = 0 if batch.ended_at is not None else len(batch.entries)
-        if self.clock.now() < batch.created_at + self.settings.counts_after:
-            total = 0
+        left = 0 if batch.ended_at is not None else len(batch.entries) - batch.counts.total()
+        counts = batch.counts
+        young = self.clock.now() < batch.created_at + self.settings.counts_after
+        if young and batch.ended_at is None:
+            left, counts = 0, Counter[str]()
         results_url = f"{base_url}/v1/messages/batches/{batch.id}/results"
         status = "in_progress" if batch.cancel_at is None else "canceling"
         return {
@@ -283,8 +331,8 @@ class Batches:
             "type": "message_batch",
             "processing_status": status if batch.ended_at is None else "ended",
             "request_counts": {
-                "processing": total,
-                **{outcome: batch.counts[outcome] for outcome in OUTCOMES},
+                "processing": left,
+                **{outcome: counts[outcome] for outcome in OUTCOMES},
             },
             "created_at": timestamp(batch.created_at),
             "expires_at": timestamp(batch.expires_at),

@@ -99,16 +99,16 @@ class Usage:
     read: int = 0
 
     def as_json(self, tier: str) -> dict[str, Any]:
-        """Return the `usage` object of a message."""
+        """Return the `usage` object of a message, without what depends on its model."""
         return {
             "input_tokens": self.input_tokens,
-            "output_tokens": self.output_tokens,
             "cache_creation_input_tokens": self.written_5m + self.written_1h,
             "cache_read_input_tokens": self.read,
             "cache_creation": {
                 "ephemeral_5m_input_tokens": self.written_5m,
                 "ephemeral_1h_input_tokens": self.written_1h,
             },
+            "output_tokens": self.output_tokens,
             "service_tier": tier,
         }
 

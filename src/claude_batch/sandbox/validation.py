@@ -16,6 +16,7 @@ from msgspec import UNSET, Raw
 
 from .api_errors import ApiError
 from .instances import SchemaError, instance
+from .model_catalog import Model, model_named
 from .token_usage import media_tokens, written_size
 
 SAMPLING_FREE_VERSION = "2026-10-21"
@@ -28,8 +29,6 @@ FILES_VERSION = "2026-10-21"
 """The `anthropic-version` from which files need no beta: the SDK 2.11 sends none with it."""
 
 LONG_OUTPUT_BETA = "output-300k-2026-03-24"
-MAX_OUTPUT_TOKENS = 128_000
-MAX_LONG_OUTPUT_TOKENS = 300_000
 
 TOO_DEEP = "The request body is nested too deeply"
 """Error message for a body that exceeds the decoder's nesting limit."""
@@ -37,6 +36,7 @@ TOO_DEEP = "The request body is nested too deeply"
 _NO_SCHEMAS = re.compile(r"claude-(?:[123]\b|instant|(?:opus|sonnet)-4-(?:0\b|20\d{6}))")
 """Models from before structured outputs, which Anthropic's page of them does not list."""
 
+MAX_CUSTOM_ID = 64
 CUSTOM_ID = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _PATTERN = "^[a-zA-Z0-9_-]{1,64}$"
 
@@ -132,10 +132,11 @@ class CallContext:
 
 @dataclass(slots=True)
 class Request:
-    """Valid params with their messages decoded."""
+    """Valid params with their messages decoded, and their model."""
 
     params: Params
     messages: list[MessageParam]
+    model: Model
 
     @property
     def input_tokens(self) -> int:
@@ -221,13 +222,18 @@ def check_create(body: bytes, *, max_requests: int) -> list[Entry]:
     for position, entry in enumerate(entries):
         custom_id = entry.custom_id
         if fullmatch(custom_id) is None:
+            if len(custom_id) > MAX_CUSTOM_ID:
+                raise _invalid(
+                    f"requests.{position}.custom_id: String should have at most {MAX_CUSTOM_ID} "
+                    "characters"
+                )
             raise _invalid(
                 f"requests.{position}.custom_id: String should match pattern '{_PATTERN}'"
             )
         if custom_id in seen:
             raise _invalid(
-                f"requests.{position}.custom_id: custom_id must be unique within the batch, "
-                f"and {custom_id!r} came before"
+                "requests: custom_id's must be unique within a batch. Duplicate custom_id found: "
+                f"{custom_id}"
             )
         seen.add(custom_id)
     return entries
@@ -251,41 +257,49 @@ def check_params(raw: Raw | bytes, context: CallContext, *, counting: bool = Fal
         raise _invalid(f"messages: not valid JSON: {error}") from None
     except RecursionError:
         raise _invalid(TOO_DEEP) from None
-    _check_fields(params, context)
+    model = _model(params)
+    _check_fields(params, model, context)
     if params.system and memoryview(params.system)[0] not in b'"[n':
         raise _invalid("system: Input should be a valid string or list")
     _check_messages(messages, context)
     if params.output_config is not None or params.tools or params.tool_choice is not None:
         _check_output(params, messages)
-    return Request(params, messages)
+    return Request(params, messages, model)
 
 
 def passed_params(raw: Raw | bytes) -> Request:
     """Return the decoded request of params that `check_params` has accepted before."""
     params = _decode_params(raw)
-    return Request(params, _decode_messages(params.messages))
+    return Request(params, _decode_messages(params.messages), _model(params))
 
 
-def _check_fields(params: Params, context: CallContext) -> None:
-    if params.model.startswith(("unknown-", "invalid-")) or not params.model:
+def _model(params: Params) -> Model:
+    model = model_named(params.model)
+    if model is None:
         raise ApiError("not_found_error", f"model: {params.model}")
+    return model
+
+
+def _check_fields(params: Params, model: Model, context: CallContext) -> None:
     if context.batch:
         if params.stream:
-            raise _invalid("stream: Streaming is not supported in a batch")
+            raise _invalid('"stream=True" is not supported in the Message Batches API')
         for name in ("speed", "store", "cache_hint", "context_hint"):
             if getattr(params, name) is not UNSET:
                 raise _invalid(f"{name}: Not supported in a batch")
     least = 1 if context.batch else 0
     if params.max_tokens < least:
-        raise _invalid(f"max_tokens: Input should be greater than or equal to {least}")
-    if params.max_tokens > MAX_OUTPUT_TOKENS:
+        raise _invalid(f"max_tokens: must be greater than or equal to {least}")
+    if params.max_tokens > model.max_tokens:
         long_output = context.batch and LONG_OUTPUT_BETA in context.betas
-        most = MAX_LONG_OUTPUT_TOKENS if long_output else MAX_OUTPUT_TOKENS
+        most = model.max_long_tokens if long_output else model.max_tokens
         if params.max_tokens > most:
             raise _invalid(
                 f"max_tokens: {params.max_tokens} > {most}, which is the maximum allowed number "
-                f"of output tokens for {params.model}"
+                f"of output tokens for {model.id}"
             )
+    if params.thinking is not None:
+        _check_thinking(params.thinking, model)
     for name, most in (("temperature", 1), ("top_p", 1), ("top_k", None)):
         value = getattr(params, name)
         if value is UNSET:
@@ -296,6 +310,19 @@ def _check_fields(params: Params, context: CallContext) -> None:
             raise _invalid(f"{name}: Input should be a valid number")
         if value < 0 or (most is not None and value > most):
             raise _invalid(f"{name}: Input is out of range")
+
+
+def _check_thinking(thinking: Any, model: Model) -> None:
+    kind = cast(dict[str, Any], thinking).get("type") if isinstance(thinking, dict) else None
+    if not isinstance(kind, str):
+        raise _invalid("thinking: Input should be a valid dictionary with a type")
+    if (kind == "enabled" and not model.takes_budget) or (
+        kind == "disabled" and not model.takes_disabled
+    ):
+        raise _invalid(
+            f'"thinking.type.{kind}" is not supported for this model. Use "thinking.type.adaptive" '
+            'and "output_config.effort" to control thinking behavior.'
+        )
 
 
 def _check_messages(messages: list[MessageParam], context: CallContext) -> None:
