@@ -34,7 +34,7 @@ Feature: What an actor asks for reaches the API as it was written
     And a batch provider
     When a request with these params asks once in a batch
       """
-      {"model": "claude-haiku-5-5", "max_tokens": 200000,
+      {"model": "claude-opus-4-6", "max_tokens": 200000,
        "messages": [{"role": "user", "content": [{"type": "container_upload", "file_id": "file_1"},
                                                   {"type": "text", "text": "count"}]}],
        "tools": [{"type": "code_execution_20250825", "name": "code_execution"},

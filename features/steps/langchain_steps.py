@@ -264,7 +264,7 @@ def _(context: Context, model: str) -> None:
 
 @then("a LangChain model has answered, and warned of the dropped default")
 def _(context: Context) -> None:
-    assert context.outcomes[0].content.startswith("Sandbox answer"), context.outcomes
+    assert context.outcomes[0].text.startswith("Sandbox answer"), context.outcomes
     [warning] = context.warned
     assert "temperature" in warning and "0.7" in warning and "dropped" in warning, warning
 

@@ -1,9 +1,9 @@
 """The outcome of one request: by validation, a directive in its prompt, or the fault plan.
 
 Directives may stand anywhere in the params' text: `[[sandbox:OUTCOME]]`, with OUTCOME `errored`,
-`errored:TYPE` (also `download_timeout` and `download_failed`), `expired`, `canceled` or `refused`. With `:once`
-at the end, they apply only the first time that equal params are processed. Directives about turns
-are in `.answers`. An ending is stored only if it is not the ordinary success, so a
+`errored:TYPE` (also `download_timeout` and `download_failed`), `expired`, `canceled` or `refused`.
+With `:once` at the end, they apply only the first time that equal params are processed. Directives
+about turns are in `.answers`. An ending is stored only if it is not the ordinary success, so a
 large batch of ordinary requests needs little memory.
 """
 
