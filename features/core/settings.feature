@@ -14,6 +14,7 @@ Feature: A setting comes from the nearest place that names it
     Then an actor's settings without any source are
       | setting             | value  |
       | linger              | 2      |
+      | max_linger          | 30     |
       | max_requests        | 100000 |
       | parallel_batches    | none   |
       | poll_interval       | 30     |

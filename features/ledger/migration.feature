@@ -14,6 +14,7 @@ Feature: A ledger of an older version is brought to this one, and never harmed
       | 2       |
       | 3       |
       | 4       |
+      | 5       |
 
   Scenario: What budgets have counted of a ledger of version 3 is still counted
     Given a ledger of schema version 3 with a run in it
@@ -39,7 +40,7 @@ Feature: A ledger of an older version is brought to this one, and never harmed
     When a command runs: status --ledger old.db
     Then the command line exits with 0 and says
       """
-      was migrated from schema version 1 to 5
+      was migrated from schema version 1 to 6
       old.db.v1.backup is a copy of the old file
       """
 

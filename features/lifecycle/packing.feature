@@ -16,6 +16,31 @@ Feature: Packing fills batches to the API's limits and no further
       | runs                                                                                                                                                  | count | poll_interval | max_poll_interval |
       | [{"max_requests": 5, "poll_interval": 30}, {"max_requests": 2, "poll_interval": 7, "max_poll_interval": 70}, {"max_requests": 9, "poll_interval": 1}] | 2     | 7             | 70                |
 
+  Scenario: A lane is packed when no call has arrived for a while
+    Then the requests that wait in a lane are packed as follows
+      | runs                                                                                       | now | at   | why                            |
+      | [{"calls": [0]}]                                                                           | 0   | 2    | a call alone waits for linger  |
+      | [{"calls": [0, 1.5, 3]}]                                                                   | 3   | 5    | from the last arrival          |
+      | [{"calls": [0, 29]}]                                                                       | 29  | 30   | at most max_linger             |
+      | [{"calls": [0, 5]}, {"calls": [6]}]                                                        | 6   | 8    | whatever process they are of   |
+      | [{"calls": [0, 6], "max_linger": 7}, {"calls": [6]}]                                       | 6   | 7    | the shortest of any run        |
+      | [{"calls": [0, 5]}, {"calls": [6], "linger": 1}]                                           | 6   | 7    | the shortest of any run        |
+      | [{"calls": [0, 50], "linger": 60}]                                                         | 50  | 60   | linger is never cut short      |
+      | [{"calls": [0], "linger": 0}]                                                              | 0   | 0    | no linger                      |
+      | [{"calls": [8], "queued": [9]}]                                                            | 9   | 10   | a retry waits with new calls   |
+      | [{"queued": [9]}]                                                                          | 9   | 9    | a retry alone does not         |
+      | [{"kind": "run", "queued": [9]}, {"calls": [8]}]                                           | 9   | 9    | a run does not                 |
+      | [{"calls": [0, 1, 2], "max_requests": 3}]                                                  | 2   | 2    | a full batch                   |
+      | [{"calls": [0, 1]}, {"calls": [2], "max_requests": 3}]                                     | 2   | 2    | a full batch of two runs       |
+      | [{"calls": [0, 1], "params_bytes": 256000000}]                                             | 1   | 1    | a full batch by its bytes      |
+      | [{"calls": [0, 19], "max_wait": 20}]                                                       | 19  | 10   | half of max_wait is for others |
+      | [{"calls": [0, 1], "max_wait": 0.4}]                                                       | 1   | 2    | linger is never cut short      |
+      | [{"calls": [0, 19], "deadline": 100, "deadline_margin": 90}]                               | 19  | 5    | half of the time to the margin |
+      | [{"calls": [0, 29], "deadline": 100}]                                                      | 29  | 25   | the longest margin learned     |
+      | [{"calls": [50, 60], "deadline": 100, "deadline_margin": 10}]                              | 60  | 62   | there is time enough           |
+      | [{"calls": [95], "deadline": 100, "deadline_margin": 10}]                                  | 95  | 97   | linger is never cut short      |
+      | [{"calls": [3600]}]                                                                        | 0   | 0    | the clock jumped back          |
+
   Scenario: A lane that fits into one batch is not looked at one by one
     Then a lane is cut as a whole exactly where a cut takes all of it
 

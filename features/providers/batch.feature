@@ -9,6 +9,33 @@ Feature: ClaudeBatchProvider answers single calls from shared batches
     And the API has seen 1 batch
     And the API has processed 5000 requests, none twice
 
+  Scenario: 5,000 calls make one batch too if a slow machine makes them one after another
+    Given an API
+    And a batch provider with {"linger": 1}
+    When 5000 prompts are asked, one every 0.0008 seconds
+    Then all 5000 are answered
+    And the API has seen 1 batch
+    And the API has processed 5000 requests, none twice
+
+  Scenario Outline: Calls that keep arriving share a batch, up to max_linger: <max_linger>
+    Given an API
+    And a batch provider with {"linger": 1, "max_linger": <max_linger>}
+    When 25 prompts are asked, one every 0.1 seconds
+    Then all 25 are answered
+    And the API has seen <batches>
+
+    Examples:
+      | max_linger | batches   |
+      | 30         | 1 batch   |
+      | 1.5        | 2 batches |
+
+  Scenario: As many calls as fit into a batch are packed at once
+    Given an API
+    And a batch provider with {"linger": 600, "max_requests": 4}
+    When 8 prompts are asked at once
+    Then all 8 are answered
+    And the API has seen 2 batches
+
   Scenario: Calls of several threads and event loops share a batch
     Given an API
     And a batch provider with {"linger": 1}

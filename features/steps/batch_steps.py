@@ -81,11 +81,14 @@ def _(context: Context, settings: str) -> None:
 
 
 @when("{count:d} prompts are asked at once")
-def _(context: Context, count: int) -> None:
+@when("{count:d} prompts are asked, one every {pause:g} seconds")
+def _(context: Context, count: int, pause: float = 0.0) -> None:
+    async def ask_one(number: int) -> Any:
+        await asyncio.sleep(number * pause)
+        return await context.actor.respond(f"prompt {number}")
+
     async def ask() -> list[Any]:
-        return await asyncio.gather(
-            *(context.actor.respond(f"prompt {n}") for n in range(count)), return_exceptions=True
-        )
+        return await asyncio.gather(*map(ask_one, range(count)), return_exceptions=True)
 
     context.outcomes = asyncio.run(ask())
 

@@ -7,6 +7,7 @@ import os
 import random
 import socket
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +24,7 @@ from claude_batch.ledger.collected_batches import Stored
 from claude_batch.ledger.schema import batches, requests
 from claude_batch.ledger.store import Ledger, Seat
 from claude_batch.lifecycle.collection import missing_state, split_lines
-from claude_batch.lifecycle.packer import pack_due, plan_cut, whole_cut
+from claude_batch.lifecycle.packer import due_of, pack_due, plan_cut, whole_cut
 from claude_batch.lifecycle.polling import age_of, is_due, missing_since
 from claude_batch.wire.batches_client import RemoteBatch, RequestCounts
 from claude_batch.wire.encoding import BODY_END, BODY_START, body_items, body_length, custom_id
@@ -188,6 +189,45 @@ def _(requests: int, bytes_of_each: int, most_requests: int, most_bytes: int) ->
 def _(runs: list[dict[str, float]]) -> Any:
     queued = [(number, 1, str(number)) for number in range(1, len(runs) + 1)]
     return plan_cut(queued, {str(n): Terms(**run) for n, run in enumerate(runs, 1)})
+
+
+@dataclass
+class Waits:
+    """What waits in a lane for one run; single calls by the times at which they arrived."""
+
+    kind: str = "calls"
+    calls: Sequence[float] = ()
+    queued: Sequence[float] = ()
+    params_bytes: int = 10
+    linger: float = 2.0
+    max_linger: float = 30.0
+    max_requests: int = 100_000
+    max_wait: float = 93_600.0
+    created: float = 0.0
+    deadline: float | None = None
+    deadline_margin: float | None = None
+
+    @property
+    def times(self) -> list[float]:
+        return [*(time + self.linger for time in self.calls), *self.queued]
+
+    @property
+    def waiting(self) -> int:
+        return len(self.times)
+
+    @property
+    def first_due(self) -> float:
+        return min(self.times)
+
+    @property
+    def last_due(self) -> float:
+        return max(self.times)
+
+
+@rule("the requests that wait in a lane are packed")
+def _(runs: list[dict[str, Any]], now: float, why: str) -> float:
+    assert why
+    return due_of([Waits(**run) for run in runs], now)
 
 
 @then("a lane is cut as a whole exactly where a cut takes all of it")

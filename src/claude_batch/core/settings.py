@@ -286,11 +286,18 @@ class BatchProcessingMode(BaseModel):
     linger: Annotated[Duration, Flag("How long single calls wait for others to share a batch")] = (
         2.0
     )
-    """How long the oldest queued single call waits for others before it is packed."""
+    """How long single calls wait for others, counted from the newest one, before all of them are
+    packed. `max_requests` waiting requests are packed at once."""
     max_requests: Annotated[int, Flag("Requests in one batch")] = Field(
         default=100_000, ge=1, le=100_000
     )
     """The most requests in one batch; the API accepts at most 100,000."""
+    max_linger: Annotated[
+        Duration, Flag("How long the oldest single call waits at most while others keep arriving")
+    ] = 30.0
+    """How long the oldest single call waits at most, if others keep arriving within `linger` of
+    each other. A longer `linger` counts instead. A `deadline` or a `max_wait` may shorten it: at
+    most half of the time that they leave is spent on waiting for others."""
     parallel_batches: Annotated[
         int | None, Flag("Batches of the run in flight at once", ASKING, bounded=True)
     ] = Field(default=None, ge=1)

@@ -44,24 +44,48 @@ ELIGIBLE: tuple[Any, ...] = (_QUEUED, requests.c.live.is_(None), *_PACKABLE)
 # separate batches.
 ALONE: Any = case((runs.c.deadline.is_not(None), runs.c.id), else_="")
 """The run whose requests are packed alone; "" for runs without a deadline."""
+_LINGERING = (
+    runs.c.kind,
+    runs.c.linger,
+    runs.c.max_linger,
+    runs.c.max_requests,
+    runs.c.max_wait,
+    runs.c.created,
+    runs.c.deadline,
+    runs.c.deadline_margin,
+)
 
 
-def due_lanes(tx: Connection, workspace_id: int, now: float) -> list[tuple[int, str, float]]:
-    """Return the lanes with queued requests, each with the earliest time to pack one.
+def queues(tx: Connection, workspace_id: int) -> dict[tuple[int, str], list[Record]]:
+    """Return what waits in each lane, by run: the number of requests, their bytes and due times.
 
     A lane has one entry for its requests without a deadline (run ""), and one for each run with a
     deadline.
     """
-    # A request due later than its linger was queued before the clock jumped back.
-    due = case((requests.c.due > now + runs.c.linger + 1, now), else_=requests.c.due)
-    rows = tx.execute(
-        select(requests.c.lane_id, ALONE, func.min(due))
-        .join(runs, runs.c.id == requests.c.run_id)
-        .join(lanes, lanes.c.id == requests.c.lane_id)
-        .where(*ELIGIBLE, lanes.c.workspace_id == workspace_id)
-        .group_by(requests.c.lane_id, ALONE)
+    of_workspace = select(lanes.c.id).where(lanes.c.workspace_id == workspace_id)
+    # Summed up before the join, which would otherwise be made for each request.
+    queued = (
+        select(
+            requests.c.lane_id,
+            requests.c.run_id,
+            func.count().label("waiting"),
+            func.sum(requests.c.size).label("params_bytes"),
+            func.min(requests.c.due).label("first_due"),
+            func.max(requests.c.due).label("last_due"),
+        )
+        .where(_QUEUED, requests.c.live.is_(None), requests.c.lane_id.in_(of_workspace))
+        .group_by(requests.c.lane_id, requests.c.run_id)
+        .subquery()
     )
-    return [(int(lane), str(run), float(due)) for lane, run, due in rows]
+    rows = tx.execute(
+        select(queued, ALONE.label("alone"), *_LINGERING)
+        .join(runs, runs.c.id == queued.c.run_id)
+        .where(*_PACKABLE)
+    )
+    found: dict[tuple[int, str], list[Record]] = {}
+    for row in rows:
+        found.setdefault((row.lane_id, row.alone), []).append(row)
+    return found
 
 
 _limited, _counted = runs.alias("limited"), batches.alias("counted")

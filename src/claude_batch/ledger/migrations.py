@@ -110,6 +110,7 @@ STEPS: dict[int, Callable[[Connection], None]] = {
     2: from_2_to_3,
     3: from_3_to_4,
     4: add_what_is_missing,
+    5: add_what_is_missing,
 }
 """The step from each version to the next."""
 

@@ -25,7 +25,7 @@ from sqlalchemy import (
     text,
 )
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 """Schema version, raised with every table change. Ledgers of other versions are not written to."""
 
 metadata: MetaData = MetaData()
@@ -123,6 +123,7 @@ runs: Table = Table(
     Column("request_count", Integer, nullable=False, default=0),
     # The run's batch_processing settings, as in `BatchProcessingMode`.
     Column("linger", Float, nullable=False),
+    Column("max_linger", Float, nullable=False, default=30.0, server_default=text("30")),
     Column("max_requests", Integer, nullable=False),
     Column("parallel_batches", Integer),  # None: no limit
     Column("poll_interval", Float, nullable=False),
@@ -175,7 +176,8 @@ requests: Table = Table(
     Column("lane_id", _Serial, ForeignKey("lanes.id"), nullable=False),
     Column("size", Integer, nullable=False),  # bytes of its params
     Column("state", String, nullable=False),
-    Column("due", Float, nullable=False),  # latest time at which it should be packed
+    # When it is packed at the latest, unless it is a single call and others arrive meanwhile.
+    Column("due", Float, nullable=False),
     Column("created", Float, nullable=False),
     Column("cancelled", Boolean, nullable=False, default=False),
     Column("attempts", Integer, nullable=False, default=0),  # outcomes so far

@@ -214,7 +214,7 @@ class Call:
     key: str | None
     mode: BatchProcessingMode
     begun: float
-    """Time of the call in seconds since the epoch; its linger and its timeout count from here."""
+    """Time of the call in seconds since the epoch; its timeout counts from here."""
     future: Future[Answer]
     talk: Talk | None = None
     """Conversation settings, or None if the caller wants the API's unchanged answer."""
@@ -546,7 +546,7 @@ class CallStore:
         """
         answer = queries.answer_of(tx, seq)
         if answer.state in retries.FAILED:
-            failure = retries.retry_call(tx, seq, due=call.begun + call.mode.linger)
+            failure = retries.retry_call(tx, seq, due=time.time() + call.mode.linger)
             if failure is not None:
                 flush.failures[failure] += 1
                 flush.retried[run_id] += 1
@@ -660,7 +660,9 @@ class CallStore:
             )
         begun = min(call.begun for call in calls)
         mode = group[2]
-        first = enqueue.add_requests(tx, run_id, new, created=begun, due=begun + mode.linger)
+        # A disk may have been slow, and the calls that came meanwhile are not stored yet.
+        due = time.time() + mode.linger
+        first = enqueue.add_requests(tx, run_id, new, created=begun, due=due)
         flush.stored[run_id, group[1]] += len(calls)
         if reserved[0][1] is not None:
             flush.bounded.add(run_id)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -117,6 +117,71 @@ class Choice(Protocol):
     def request_count(self) -> int: ...
 
 
+class Queue(Protocol):
+    """What waits in a lane for one run, and the settings that decide when it is packed."""
+
+    @property
+    def kind(self) -> str: ...
+    @property
+    def waiting(self) -> int: ...
+    @property
+    def params_bytes(self) -> int: ...
+    @property
+    def first_due(self) -> float: ...
+    @property
+    def last_due(self) -> float: ...
+    @property
+    def linger(self) -> float: ...
+    @property
+    def max_linger(self) -> float: ...
+    @property
+    def max_requests(self) -> int: ...
+    @property
+    def max_wait(self) -> float: ...
+    @property
+    def created(self) -> float: ...
+    @property
+    def deadline(self) -> float | None: ...
+    @property
+    def deadline_margin(self) -> float | None: ...
+
+
+def due_of(queues: Sequence[Queue], now: float) -> float:
+    """Return when a lane is packed: at the earliest time that one of its runs asks for.
+
+    Single calls wait until none has arrived for ``linger``, whatever process or actor it is of. A
+    call arrives ``linger`` before its stored time. Other requests are packed when the first of them
+    is due, and a full batch at once.
+    """
+    waiting = sum(queue.waiting for queue in queues)
+    params_bytes = sum(queue.params_bytes for queue in queues)
+    if (
+        waiting >= min(queue.max_requests for queue in queues)
+        or body_length(waiting, params_bytes) > MAX_BODY_BYTES
+        # Due later than the longest wait: queued before the clock jumped back.
+        or any(queue.last_due > now + queue.linger + 1 for queue in queues)
+    ):
+        return now
+    arrived = max(queue.last_due - queue.linger for queue in queues)
+    return min(
+        min(arrived + queue.linger, _latest(queue)) if queue.kind == "calls" else queue.first_due
+        for queue in queues
+    )
+
+
+def _latest(queue: Queue) -> float:
+    """Return how long single calls may wait for others that keep arriving."""
+    arrived = queue.first_due - queue.linger
+    longest = min(queue.max_linger, queue.max_wait / 2)
+    if queue.deadline is not None:
+        margin = queue.deadline_margin
+        if margin is None:
+            # The longest that is learned.
+            margin = (queue.deadline - queue.created) / 2
+        longest = min(longest, (queue.deadline - margin - arrived) / 2)
+    return arrived + max(queue.linger, longest)
+
+
 def goes_live(waiting: int, choices: Iterable[Choice]) -> bool:
     """Return whether the requests that wait in a lane go to the live API instead.
 
@@ -148,10 +213,11 @@ def pack_due(
     Returns the new batches, and the time when the next lane is due (`None` if no lane waits).
     """
     with ledger.read() as tx:
-        lanes = batch_contents.due_lanes(tx, seat.workspace_id, now)
+        lanes = batch_contents.queues(tx, seat.workspace_id)
     packed: list[int] = []
     later: list[float] = []
-    for lane_id, alone, due in lanes:
+    for (lane_id, alone), queues in lanes.items():
+        due = due_of(queues, now)
         if due > now:
             later.append(due)
             continue

@@ -36,6 +36,7 @@ class RunKeywords(LiveKeywords, total=False):
     """
 
     linger: _Duration | None
+    max_linger: _Duration | None
     max_requests: int | None
     parallel_batches: int | None
     poll_interval: _Duration | None
