@@ -8,6 +8,7 @@ Feature: The command line's own surface: help, version, validation, display
       | words         |
       | --help        |
       | run --help    |
+      | doctor --help |
       | --version     |
 
   Scenario Outline: Help of a command tells what it promises: <words>
@@ -31,11 +32,12 @@ Feature: The command line's own surface: help, version, validation, display
       | advance --help          | cron                              |
       | status --help           | --json                            |
       | actors validate --help  | FILE...                           |
+      | doctor --help           | than a cent                       |
       | sandbox --help          | --results-kept                    |
 
   Scenario: The commands stand in the order in which people need them
     When a command runs: --help
-    Then the command line lists the commands run, submit, estimate, status, results, export, cost, budget, cancel, retry, unknown, resume, advance, actors, ledger, sandbox
+    Then the command line lists the commands run, submit, estimate, status, results, export, cost, budget, cancel, retry, unknown, resume, advance, actors, ledger, doctor, sandbox
 
   Scenario: actors validate tells every fault of every file with its line, and needs no key
     Given a command's folder

@@ -10,6 +10,7 @@ import click
 
 from claude_batch._version import __version__
 from claude_batch.cli.cost import budget_command, cost_command
+from claude_batch.cli.doctor_command import doctor_command
 from claude_batch.cli.estimate import estimate_command
 from claude_batch.cli.exits import EXIT_CODES, Exit, printing_errors
 from claude_batch.cli.ledger_command import ledger_group
@@ -109,6 +110,7 @@ for _command in (
     advance_command,
     actors_group,
     ledger_group,
+    doctor_command,
     sandbox,
 ):
     group.add_command(_command)

@@ -66,23 +66,43 @@ def note_behind(tx: Connection, now: float) -> None:
     tx.execute(update(workspaces).where(workspaces.c.behind.is_(None)).values(behind=now))
 
 
+def mark_file(identity: str) -> Path:
+    """Return the path of the mark of the ledger with this identity."""
+    return default_state_dir() / f"high-water-{identity}.json"
+
+
+def read_mark(path: Path) -> Mark | None:
+    """Return the mark in a file; None if there is none. Raises `LedgerError`."""
+    try:
+        found: Any = json.loads(path.read_text("utf-8"))
+        return Mark(str(found["incarnation"]), int(found["posts"]), float(found["written"]))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise _unusable(path, "read", error) from None
+
+
+def _unusable(path: Path, what: str, error: Exception) -> LedgerError:
+    words = getattr(error, "strerror", None) or error
+    return LedgerError(
+        f"the ledger's high-water mark {path} cannot be {what}: {words}. Nothing is "
+        "sent without it. Correct the problem, or name another folder with "
+        "CLAUDE_BATCH_STATE_DIR",
+        fault="full",
+    )
+
+
 class HighWater:
     """The mark of one ledger, independent of the ledger's path."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
-        self.path: Path = default_state_dir() / f"high-water-{ledger.identity}.json"
+        self.path: Path = mark_file(ledger.identity)
         """The mark's file, in `CLAUDE_BATCH_STATE_DIR`."""
 
     def read(self) -> Mark | None:
         """Return the mark; None if there is none. Raises `LedgerError` if it cannot be read."""
-        try:
-            found: Any = json.loads(self.path.read_text("utf-8"))
-            return Mark(str(found["incarnation"]), int(found["posts"]), float(found["written"]))
-        except FileNotFoundError:
-            return None
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise self._unusable("read", error) from None
+        return read_mark(self.path)
 
     def look(self) -> Mark | None:
         """Return the mark before anything is sent; create a missing one.
@@ -95,7 +115,7 @@ class HighWater:
                 posts = posts_of(tx)
             self.raise_to(posts)
         elif not os.access(self.path.parent, os.W_OK):
-            raise self._unusable("written", PermissionError(13, "Permission denied"))
+            raise _unusable(self.path, "written", PermissionError(13, "Permission denied"))
         return mark
 
     def raise_to(self, posts: int, *, sending: bool = False) -> bool:
@@ -118,7 +138,7 @@ class HighWater:
                 if mark is None or not mine or mark.posts < posts:
                     self._write(posts)
         except OSError as error:
-            raise self._unusable("written", error) from None
+            raise _unusable(self.path, "written", error) from None
         return True
 
     def renew(self, posts: int) -> None:
@@ -132,13 +152,15 @@ class HighWater:
             with self._locked():
                 self._write(posts)
         except OSError as error:
-            raise self._unusable("written", error) from None
+            raise _unusable(self.path, "written", error) from None
 
     @contextmanager
     def _locked(self) -> Generator[None]:
         lock = file_lock(self.path.with_name(f"{self.path.name}.lock"))
         if not take(lock, self.path.parent, timeout=_LOCK_SECONDS):
-            raise self._unusable("written", TimeoutError(11, "another process holds its lock"))
+            raise _unusable(
+                self.path, "written", TimeoutError(11, "another process holds its lock")
+            )
         try:
             yield
         finally:
@@ -153,12 +175,3 @@ class HighWater:
         }
         with replacing(self.path) as stream:
             stream.write(json.dumps(value).encode())
-
-    def _unusable(self, what: str, error: Exception) -> LedgerError:
-        words = getattr(error, "strerror", None) or error
-        return LedgerError(
-            f"the ledger's high-water mark {self.path} cannot be {what}: {words}. Nothing is "
-            "sent without it. Correct the problem, or name another folder with "
-            "CLAUDE_BATCH_STATE_DIR",
-            fault="full",
-        )

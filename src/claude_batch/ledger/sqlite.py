@@ -1,4 +1,4 @@
-"""SQLite's own errors as messages with a remedy, and its online backup."""
+"""SQLite's own errors as messages with a remedy, its checks of a file, and its online backup."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import sqlite3
 from collections.abc import Generator
 from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ from sqlalchemy import Connection, Engine
 
 from claude_batch.core.errors import LedgerError, LedgerFault
 from claude_batch.core.temporary_files import create_beside, flush_folder
+
+SQLITE_VERSION = sqlite3.sqlite_version
 
 # Sqlite errors ------------------------------------------------------------------------------------
 
@@ -112,6 +115,61 @@ def _damaged(words: str, *, written: bool) -> LedgerError:
         else "This process has written nothing to it"
     )
     return LedgerError(f"{words}. {changed}. {_REMEDIES['damaged']}", fault="damaged")
+
+
+# Examination --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Examined:
+    """What a ledger's file contains, read without a change to it or to the files beside it."""
+
+    damage: list[str]
+    """What SQLite's whole check found, at most `_MOST_PROBLEMS` lines."""
+    meta: dict[str, str]
+    """The metadata, such as ``schema_version``; empty if the file is no ledger."""
+    workspaces: list[dict[str, Any]]
+    """The rows of the workspaces, with the columns of the ledger's own schema version."""
+
+
+_MOST_PROBLEMS = 10
+
+
+def examine(path: Path) -> Examined:
+    """Check every page and index of a ledger, and read its metadata. Raises `LedgerError`.
+
+    Unlike `Ledger`, it neither migrates nor recovers, and no log is moved into the file.
+    """
+    try:
+        # A connection that only reads leaves an empty log behind if there was none. Without a log
+        # no process has the ledger open, so the file can be read as if it could not change.
+        if not _log_of(path).exists():
+            found = _examine(path, "immutable=1")
+            if not _log_of(path).exists():
+                return found
+        return _examine(path, "mode=ro")
+    except sqlite3.Error as error:
+        raise ledger_error(path, "read", error, written=False) from error
+
+
+def _examine(path: Path, how: str) -> Examined:
+    uri = f"{path.resolve().as_uri()}?{how}"
+    with closing(sqlite3.connect(uri, uri=True)) as connection:
+        connection.row_factory = sqlite3.Row
+        tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_master")}
+        problems = connection.execute(f"PRAGMA integrity_check({_MOST_PROBLEMS})").fetchall()
+        rows = connection.execute("SELECT * FROM workspaces") if "workspaces" in tables else ()
+        meta = connection.execute("SELECT name, value FROM meta") if "meta" in tables else ()
+        return Examined(
+            damage=[" ".join(str(row[0]).split()) for row in problems if row[0] != "ok"],
+            meta={row["name"]: row["value"] for row in meta},
+            workspaces=[dict(row) for row in rows],
+        )
+
+
+def _log_of(path: Path) -> Path:
+    resolved = path.resolve()
+    return resolved.with_name(f"{resolved.name}-wal")
 
 
 # Online copy --------------------------------------------------------------------------------------

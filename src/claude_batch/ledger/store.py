@@ -311,7 +311,7 @@ class Ledger:
     @property
     def identity(self) -> str:
         """A hash shared only by a ledger and its copies, whatever their incarnations and paths."""
-        return hashlib.blake2b(bytes.fromhex(self._salt), digest_size=16).hexdigest()
+        return identity_of(self._salt)
 
     def renew_incarnation(self, tx: Connection) -> None:
         """Start a new incarnation, which separates new requests from earlier ones and a copy's.
@@ -363,6 +363,21 @@ class Ledger:
         """Return the path of a file beside the ledger; "" returns the ledger's own path."""
         resolved = self.path.expanduser().resolve()
         return resolved.with_name(resolved.name + suffix)
+
+
+def path_of(location: str) -> Path:
+    """Return the file of a ledger's path or SQLAlchemy URL. Raises `LedgerError`."""
+    if "://" not in location:
+        return Path(location).expanduser()
+    try:
+        return Path(make_url(location).database or "")
+    except (ArgumentError, ValueError) as error:
+        raise LedgerError(f"the ledger's URL {location!r} cannot be used: {error}") from None
+
+
+def identity_of(salt: str) -> str:
+    """Return the identity of the ledger with this salt."""
+    return hashlib.blake2b(bytes.fromhex(salt), digest_size=16).hexdigest()
 
 
 class Watch:

@@ -1,0 +1,254 @@
+Feature: claude-batch doctor checks an installation, and what the API itself sends
+
+  # Without a key
+
+  Scenario: All is well, without a key and without a ledger
+    Given a command's API
+    And a command's environment lacks ANTHROPIC_API_KEY
+    When a command runs: doctor
+    Then the command line exits with 0
+    And the command line prints
+      """
+      ok       versions: claude-batch 0.1.0, Python 
+      ok       ledger: none at 
+      ok       sync: a file was written and synced in 
+      answers with HTTP 401, as it must without a key
+      ok       clock: agrees with the server's
+      0 faults, 0 warnings
+      """
+    And the command line has left no "../ledger.db"
+
+  Scenario: A ledger is checked, and neither it nor a file beside it is changed
+    Given a command's API
+    And a command's file "asks.jsonl" of 2 prompts
+    When a command runs: run actor.yaml asks.jsonl -o out.jsonl
+    And a command runs and changes no file: doctor
+    Then the command line exits with 0
+    And the command line prints
+      """
+      ok       integrity: SQLite found no damage
+      ok       schema: schema version 5
+      ok       mark: the ledger has every sending that it counts
+      ok       driver: no process drives the ledger now
+      0 faults, 0 warnings
+      """
+
+  Scenario: A ledger that a process drives is checked with what is in its log
+    Given a command's API
+    And a command's file "asks.jsonl" of 2 prompts
+    When a command runs: submit actor.yaml asks.jsonl
+    And a command runs while another process holds its seat: doctor
+    Then the command line exits with 0
+    And the command line prints
+      """
+      ok       driver: 1 process drives the ledger now
+      """
+
+  Scenario Outline: Trouble with a ledger: <trouble>
+    Given a command's API
+    And a command's file "asks.jsonl" of 2 prompts
+    When a command runs: submit actor.yaml asks.jsonl
+    And a ledger has trouble: <trouble>
+    And a command runs and changes no file: doctor
+    Then the command line exits with <code>
+    And the command line prints
+      """
+      <line>
+      """
+
+    Examples:
+      | trouble                        | code | line |
+      | its pages are overwritten | 2 | cannot be read: database disk image is malformed |
+      | an index of it is gone | 2 | fault    integrity: |
+      | its header is overwritten      | 2    | fault    ledger: the ledger |
+      | it is another program's        | 2    | is not a ledger of claude-batch |
+      | a later version wrote it       | 2    | fault    schema: schema version 99, but this claude-batch writes |
+      | an earlier version wrote it    | 0    | ok       schema: schema version 1; the next command migrates it |
+      | its mark counts more           | 4    | fault    mark: the ledger has forgotten sendings that |
+      | its mark is from the future    | 0    | warning  mark: it was written 2h in the future |
+      | its mark cannot be read        | 2    | fault    mark: the ledger's high-water mark |
+      | its account has no credit      | 4    | fault    sending: halted at http://127.0.0.1: |
+      | it waits for its recovery      | 4    | until the ledger is recovered |
+
+  Scenario: A clock that is wrong is a warning with its size
+    Given a command's API with {"clock_offset": -300}
+    When a command runs: doctor
+    Then the command line exits with 0
+    And the command line prints
+      """
+      warning  clock: 
+       ahead of the server's
+               Set the clock
+      0 faults, 1 warning
+      """
+
+  Scenario Outline: An API that cannot be used: <url>
+    Given a command's API
+    When a command runs with PORT of its API: doctor --base-url <url>
+    Then the command line exits with 1
+    And the command line prints
+      """
+      fault    api: 
+      <words>
+      1 fault, 0 warnings
+      """
+
+    Examples:
+      | url                       | words |
+      | http://127.0.0.1:9        | cannot be reached: the connection was refused |
+      | http://name.invalid       | cannot be reached: its name cannot be resolved |
+      | https://127.0.0.1:PORT     | cannot be reached: TLS failed |
+      | http://127.0.0.1:PORT/v9   | answers with HTTP 404 where the Message Batches API answers with 401 |
+
+  Scenario: A server in trouble is a warning, because it passes
+    Given a command's API with {"faults": {"rules": [{"route": "list", "action": {"type": "error", "status": 529}}]}}
+    When a command runs: doctor
+    Then the command line exits with 0
+    And the command line prints
+      """
+      warning  api: 
+       answers with HTTP 529: Overloaded
+      """
+
+  Scenario: The findings as JSON
+    Given a command's API
+    When a command runs: doctor --json
+    Then the command line exits with 0
+    And the command line's status as JSON has
+      | field    | value |
+      | faults   | 0 |
+      | warnings | 0 |
+
+  # With --live
+
+  Scenario: The sandbox as the service differs in nothing, and nothing is left there
+    Given a command's API with {"latency": 1}
+    When a command runs: doctor --live --yes -o report.md
+    Then the command line exits with 0 and says
+      """
+      two batches with 4 requests are sent to http://127.0.0.1:
+      , for at most $0.00
+      the report is in report.md
+      """
+    And the command line prints
+      """
+      0 differences from the sandbox in 20 responses and lines
+      """
+    And the API has no batch
+    And a report "report.md" can be published
+
+  Scenario: The report as JSON
+    Given a command's API with {"latency": 1}
+    When a command runs: doctor --live --yes --json -o report.json
+    Then the command line exits with 0
+    And the command line's status as JSON has
+      | field                               | value |
+      | live.differences                    | [] |
+      | live.unseen                         | [] |
+      | live.failure                        | "" |
+      | live.service.create.status          | 200 |
+      | live.service.early results.status   | 404 |
+    And a report "report.json" can be published
+
+  Scenario: Every difference is named: of fields, types, formats, headers and statuses
+    Given a command's API with {"latency": 1}
+    And a service in between that changes
+      | call         | what                         | value |
+      | create       | archived_at                  | absent |
+      | create       | priority                     | "high" |
+      | retrieve     | request_counts.expired       | "0" |
+      | list         | has_more                     | null |
+      | cancel       | cancel_initiated_at          | "2026-08-14T09:12:33Z+" |
+      | results      | result.message.usage.seconds | 1.5 |
+      | results      | header content-type          | "text/html" |
+      | create       | header retry-after           | "7" |
+      | early        | status                       | 409 |
+      | early        | error.message                | "Come back later." |
+    When a command runs: doctor --live --yes
+    Then the command line exits with 1
+    And the command line prints
+      """
+      differs  create: field archived_at: the service does not send it, the sandbox sends null
+      differs  create: field priority: the service sends text, the sandbox does not send it
+      differs  create: header retry-after: the service sends digits, the sandbox does not send it
+      differs  batch in progress: field request_counts.expired: the service sends digits, the sandbox sends integer
+      differs  list: field has_more: the service sends null, the sandbox sends boolean
+      differs  batch canceling: field cancel_initiated_at: the service sends text, the sandbox sends time ending in
+      differs  line doctor-text: field result.message.usage.seconds: the service sends number, the sandbox does not send it
+      differs  results: header content-type: the service sends text/html, the sandbox sends
+      differs  early results: status: the service sends 409, the sandbox sends 404
+      differs  early results: field error.message: the service sends "Come back later.", the sandbox sends
+      """
+
+  Scenario Outline: Nothing is sent without a confirmation, a price or a key: <words>
+    Given a command's API
+    And a command's environment has ANTHROPIC_API_KEY = <key>
+    When a command runs: doctor --live <words>
+    Then the command line exits with 2 and says
+      """
+      <said>
+      """
+    And the command line has sent nothing
+
+    Examples:
+      | words                      | key     | said |
+      |                            | sk-test | there is no terminal to confirm it on. Repeat with --yes. Nothing was sent |
+      | --yes --model claude-none  | sk-test | claude-none has no known price |
+      | --yes                      | nothing | no API key |
+
+  Scenario: Without the sandbox there is nothing to compare with
+    Given a command's API
+    When a command runs, where no sandbox is installed: doctor --live --yes
+    Then the command line exits with 2 and says
+      """
+      --live compares the API with the sandbox
+      """
+    And the command line has sent nothing
+
+  Scenario: Ways to say it that make no sense
+    Given a command's API
+    When a command runs: doctor --yes
+    Then the command line exits with 2 and says
+      """
+      --yes and --output need --live
+      """
+
+  Scenario: A refused key halts before anything is created
+    Given a command's API
+    And a command's environment has ANTHROPIC_API_KEY = sk-invalid-key-0123456789
+    When a command runs: doctor --live --yes
+    Then the command line exits with 4
+    And the command line prints
+      """
+      ended    the first batch was refused: 401 authentication_error
+      """
+    And the API has no batch
+
+  Scenario: Batches that do not end in time are left, with the way to remove them
+    Given a command's API with {"latency": 600, "cancel_latency": 0.1}
+    When a command runs: doctor --live --yes --wait 1s
+    Then the command line exits with 3 and says
+      """
+      is left at the API (in_progress). To remove it:
+      /cancel -H "x-api-key: $ANTHROPIC_API_KEY"
+        curl -X DELETE http://127.0.0.1:
+      """
+    And the command line prints
+      """
+      note     batch ended: it has not ended in time
+      ended    a batch has not ended in time
+      """
+    And the API has 1 batch
+
+  Scenario: An interruption says what is left
+    Given a command's API with {"latency": 600, "cancel_latency": 600}
+    When a doctor's process gets SIGINT once its batches wait
+    Then the process of the command has ended with 3, saying "is left at the API (canceling)"
+
+  Scenario: A lost answer may have made a batch, which is said
+    Given a command's API with {"faults": {"rules": [{"route": "create", "action": {"type": "drop_after"}}]}}
+    When a command runs: doctor --live --yes
+    Then the command line exits with 3 and says
+      """
+      there may be one more batch at the API, whose requests are named doctor-
+      """

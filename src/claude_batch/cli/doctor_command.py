@@ -1,0 +1,253 @@
+"""`claude-batch doctor`: check this installation, and what the API itself sends."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from claude_batch.cli.exits import EXIT_CODES, Exit
+from claude_batch.cli.options import DURATION, option
+from claude_batch.cli.user_messages import BadInput, BadOutput, print_json, print_line, say
+from claude_batch.core.quantities import count_of, dollars, format_duration
+from claude_batch.core.settings import default_ledger
+
+if TYPE_CHECKING:
+    from claude_batch.providers.health_checks import Finding
+    from claude_batch.providers.service_record import Record, Recording, Report
+
+_MODEL = "claude-haiku-4-5"
+_HOUR = 3600.0
+_POLL_INTERVAL = 30.0
+
+
+@click.command("doctor", epilog=EXIT_CODES)
+@click.option(
+    "--live",
+    is_flag=True,
+    help="Also make two tiny batches with your key, for less than a cent, and compare what the "
+    "API sends with what the sandbox sends.",
+)
+@click.option("--yes", is_flag=True, help="With --live: do not ask before anything is sent.")
+@click.option(
+    "--model", default=_MODEL, show_default=True, help="With --live: the model of the requests."
+)
+@click.option(
+    "--wait",
+    type=DURATION,
+    default="30m",
+    show_default=True,
+    help="With --live: how long to wait for the batches to end.",
+)
+@click.option(
+    "-o",
+    "--output",
+    metavar="OUT",
+    help="With --live: a file for the report, without keys, ids or texts. Markdown, or JSON if "
+    "its name ends in .json.",
+)
+@click.option("--json", "as_json", is_flag=True, help="For programs.")
+@option("ledger")
+@option("base_url")
+@option("api_key_env")
+@option("poll_interval")
+@option("prices")
+def doctor_command(
+    live: bool,
+    yes: bool,
+    model: str,
+    wait: float,
+    output: str | None,
+    as_json: bool,
+    **settings: Any,
+) -> None:
+    """Check the ledger, the disk, the clock, the versions and the way to the API.
+
+    Needs no key, and changes nothing. Only --live needs a key and costs something: at most the
+    amount that it prints first.
+    """
+    if not live and (yes or output is not None):
+        raise click.UsageError("--yes and --output need --live")
+    findings = _check(settings)
+    if not as_json:
+        _show(findings)
+    values: dict[str, Any] = {
+        **_counts(findings),
+        "checks": [each.to_dict() for each in findings],
+    }
+    code = _worst(findings)
+    if live:
+        report, ended = _examine(model, wait, settings, yes=yes)
+        code = max(code, ended)
+        values["live"] = report.to_dict()
+        if not as_json:
+            for line in report.summary():
+                print_line(line)
+        if output is not None:
+            _write(Path(output), report)
+    if as_json:
+        print_json(values)
+    raise SystemExit(code)
+
+
+def _check(settings: Mapping[str, Any]) -> list[Finding]:
+    from claude_batch.providers.health_checks import check_api, check_ledger, check_versions
+
+    location = default_ledger(settings["ledger"])
+    return [
+        check_versions(),
+        *check_ledger(location),
+        *asyncio.run(check_api(settings["base_url"])),
+    ]
+
+
+def _worst(findings: list[Finding]) -> Exit:
+    codes = {"ledger": Exit.USAGE, "halted": Exit.HALTED, "other": Exit.FAILED}
+    return max((codes[each.cause] for each in findings if each.level == "fault"), default=Exit.OK)
+
+
+def _show(findings: list[Finding]) -> None:
+    for each in findings:
+        print_line(f"{each.level:8} {each.check}: {each.message}")
+        if each.remedy:
+            print_line(f"{'':8} {each.remedy}")
+    counts = _counts(findings)
+    print_line(f"{count_of(counts['faults'], 'fault')}, {count_of(counts['warnings'], 'warning')}")
+
+
+def _counts(findings: list[Finding]) -> dict[str, int]:
+    levels = [each.level for each in findings]
+    return {"faults": levels.count("fault"), "warnings": levels.count("warning")}
+
+
+# Live ---------------------------------------------------------------------------------------------
+
+
+def _examine(
+    model: str, wait: float, settings: Mapping[str, Any], *, yes: bool
+) -> tuple[Report, Exit]:
+    """Make the calls to the sandbox, and after a confirmation to the service."""
+    from claude_batch.providers.entrance import find_credentials
+    from claude_batch.providers.service_record import Recording, Report
+    from claude_batch.wire.connection import Connection, CredentialFault
+
+    expected = asyncio.run(_record_sandbox(model))
+    given = find_credentials(settings["base_url"], None, settings["api_key_env"])
+    try:
+        connection = Connection(base_url=given.get("base_url"), api_key=given.get("api_key"))
+    except CredentialFault as error:
+        raise BadInput(str(error)) from None
+    if not connection.credential:
+        raise BadInput(
+            "no API key: set ANTHROPIC_API_KEY, or name the variable that holds it with "
+            "--api-key-env"
+        )
+    _confirm(model, settings["prices"], connection.base_url, yes=yes)
+    interval = _POLL_INTERVAL if settings["poll_interval"] is None else settings["poll_interval"]
+
+    recording = Recording(connection, model, lambda: asyncio.sleep(interval), seconds=wait)
+    say(
+        f"this may take minutes, at most {format_duration(wait)}; Ctrl-C ends it, and prints what "
+        "is left at the API"
+    )
+    code, failure = _record_service(recording)
+    report = Report(model, expected, recording, failure)
+    for line in _left_behind(recording, connection.base_url):
+        say(line)
+    if code is Exit.OK and report.differences:
+        code = Exit.FAILED
+    return report, code
+
+
+async def _record_sandbox(model: str) -> Record:
+    """Return what the sandbox sends; it runs for this call alone."""
+    try:
+        from claude_batch.sandbox import SandboxServer, SandboxSettings
+    except ImportError as error:
+        raise click.UsageError(f"--live compares the API with the sandbox: {error}") from None
+    from claude_batch.providers.service_record import Recording
+    from claude_batch.wire.connection import Connection
+
+    # The batches end when the clock is advanced, so a slow machine changes nothing.
+    with SandboxServer(SandboxSettings(latency=_HOUR, cancel_latency=_HOUR)) as server:
+        connection = Connection(base_url=server.url, api_key="sk-sandbox")
+        try:
+            recording = Recording(
+                connection, model, lambda: asyncio.to_thread(server.advance_clock, _HOUR)
+            )
+            await recording.make()
+            return recording.record
+        finally:
+            await connection.aclose()
+
+
+def _confirm(model: str, prices: str | None, base_url: str, *, yes: bool) -> None:
+    """Print the highest cost, and ask whether to go on. Raises `BadInput` if not."""
+    from claude_batch.money.prices import prices_of
+    from claude_batch.providers.service_record import most_cost
+
+    cost = most_cost(model, prices_of(prices), at=time.time())
+    if cost is None:
+        raise BadInput(f"{model} has no known price; name another with --model")
+    words = f"two batches with 4 requests are sent to {base_url}, for at most {dollars(cost)}"
+    if yes:
+        say(words)
+    elif sys.stdin is None or not sys.stdin.isatty():
+        raise BadInput(f"{words}, and there is no terminal to confirm it on. Repeat with --yes")
+    elif not click.confirm(f"{words}. Go on?", err=True):
+        raise BadInput("it was not confirmed")
+
+
+def _record_service(recording: Recording) -> tuple[Exit, str]:
+    """Make the calls to the service; return the exit code, and why they ended early."""
+    from claude_batch.providers.service_record import CallFailed
+    from claude_batch.wire.connection import CredentialFault, Disconnected
+
+    try:
+        asyncio.run(recording.make())
+    except CallFailed as error:
+        halted = error.fault is not None and error.fault.account_reason is not None
+        return (Exit.HALTED if halted else Exit.FAILED), str(error)
+    except (Disconnected, CredentialFault, TimeoutError) as error:
+        return Exit.PARKED, f"a call had no answer: {recording.reason(error)}"
+    except KeyboardInterrupt:
+        return Exit.PARKED, "interrupted"
+    return (Exit.PARKED, "a batch has not ended in time") if recording.batches else (Exit.OK, "")
+
+
+def _left_behind(recording: Recording, base_url: str) -> Iterator[str]:
+    """Yield what is left at the API, and how to remove it."""
+    headers = '-H "x-api-key: $ANTHROPIC_API_KEY" -H "anthropic-version: 2023-06-01"'
+    for batch_id, status in recording.batches.items():
+        url = f"{base_url.rstrip('/')}/v1/messages/batches/{batch_id}"
+        yield f"batch {batch_id} is left at the API ({status}). To remove it:"
+        if status != "ended":
+            yield f"  curl -X POST {url}/cancel {headers}"
+        yield f"  curl -X DELETE {url} {headers}   (once it has ended)"
+    if recording.uncertain:
+        yield (
+            "a POST had no answer, so there may be one more batch at the API, whose requests are "
+            "named doctor-…; the Console shows it"
+        )
+
+
+def _write(path: Path, report: Report) -> None:
+    import msgspec
+
+    from claude_batch.core.temporary_files import replacing
+
+    if path.suffix == ".json":
+        content = msgspec.json.format(msgspec.json.encode(report.to_dict()))
+    else:
+        content = report.markdown().encode()
+    try:
+        with replacing(path, mode=0o644) as stream:
+            stream.write(content)
+    except OSError as error:
+        raise BadOutput(f"{path}: cannot be written: {error.strerror}") from None
+    say(f"the report is in {path}; it contains no key, no id and no text of an answer")

@@ -1,0 +1,357 @@
+"""What `claude-batch doctor` checks without a key: the ledger, the disk, versions, clock and API.
+
+Nothing is changed: the ledger is only read, and the file that tests the disk is removed again.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import shutil
+import socket
+import ssl
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from claude_batch._version import __version__
+from claude_batch.core.errors import LedgerError
+from claude_batch.core.quantities import count_of, format_duration
+from claude_batch.core.temporary_files import create_beside
+from claude_batch.ledger.high_water import is_known, mark_file, read_mark
+from claude_batch.ledger.locks import file_lock, seat_files, take
+from claude_batch.ledger.schema import SCHEMA_VERSION
+from claude_batch.ledger.sqlite import SQLITE_VERSION, Examined, examine
+from claude_batch.ledger.store import identity_of, path_of
+from claude_batch.wire.connection import Connection, CredentialFault, Disconnected
+from claude_batch.wire.error_table import fault_of_response
+from claude_batch.wire.inbound import server_time
+
+Level = Literal["ok", "warning", "fault"]
+
+Cause = Literal["ledger", "halted", "other"]
+"""What a fault concerns, which decides the exit code."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """The result of one check."""
+
+    check: str
+    level: Level
+    message: str
+    remedy: str = ""
+    """What to do; empty if nothing has to be done."""
+    cause: Cause = "other"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values for JSON."""
+        return {name: value for name, value in asdict(self).items() if name != "cause"}
+
+
+# The ledger ---------------------------------------------------------------------------------------
+
+
+def check_ledger(location: str) -> Iterator[Finding]:
+    """Yield what is found about a ledger and its disk."""
+    try:
+        path = path_of(location)
+    except LedgerError as error:
+        yield _ledger_fault("ledger", str(error))
+        return
+    if not path.exists():
+        yield Finding(
+            check="ledger", level="ok", message=f"none at {path} yet; `claude-batch run` creates it"
+        )
+        yield from _check_disk(path, 0)
+        return
+    try:
+        examined = examine(path)
+    except LedgerError as error:
+        yield _ledger_fault("ledger", str(error))
+    else:
+        yield from _check_content(path, examined)
+        yield _check_drivers(path)
+    yield from _check_disk(path, _size(path))
+
+
+def _ledger_fault(check: str, message: str, remedy: str = "") -> Finding:
+    return Finding(check=check, level="fault", message=message, remedy=remedy, cause="ledger")
+
+
+_USE_A_BACKUP = (
+    "Move the file away together with its -wal file, put a backup in its place, then run: "
+    "claude-batch ledger recover"
+)
+
+
+def _check_content(path: Path, examined: Examined) -> Iterator[Finding]:
+    meta = examined.meta
+    version = meta.get("schema_version", "")
+    if not version.isdigit() or not meta.keys() >= {"incarnation", "salt"}:
+        yield _ledger_fault(
+            "ledger", f"{path} is not a ledger of claude-batch", "Name another with --ledger"
+        )
+        return
+    megabytes = f"{_size(path) / 1_000_000:,.1f} MB"
+    yield Finding(check="ledger", level="ok", message=f"{path}, {megabytes}")
+    if examined.damage:
+        yield _ledger_fault("integrity", "; ".join(examined.damage), _USE_A_BACKUP)
+    else:
+        yield Finding(check="integrity", level="ok", message="SQLite found no damage")
+    yield _check_version(int(version))
+    yield _check_mark(meta)
+    yield from _check_workspaces(examined.workspaces)
+
+
+def _check_version(version: int) -> Finding:
+    words = f"schema version {version}"
+    if version > SCHEMA_VERSION:
+        return _ledger_fault(
+            "schema",
+            f"{words}, but this claude-batch writes {SCHEMA_VERSION}",
+            "Use the claude-batch that wrote it",
+        )
+    if version < SCHEMA_VERSION:
+        words += f"; the next command migrates it to {SCHEMA_VERSION}, and keeps a copy"
+    return Finding(check="schema", level="ok", message=words)
+
+
+def _check_mark(meta: Mapping[str, str]) -> Finding:
+    path = mark_file(identity_of(meta["salt"]))
+    try:
+        mark = read_mark(path)
+    except LedgerError as error:
+        return _ledger_fault("mark", str(error))
+    if mark is None:
+        return Finding(check="mark", level="ok", message="none yet; the first batch creates it")
+    incarnations = {meta["incarnation"], *meta.get("former_incarnations", "").split()}
+    if not is_known(mark, frozenset(incarnations), int(meta.get("posts", 0))):
+        return Finding(
+            check="mark",
+            level="fault",
+            message=f"the ledger has forgotten sendings that {path} counts: it was restored, or "
+            "copied without its -wal file",
+            remedy="claude-batch ledger recover",
+            cause="halted",
+        )
+    ahead = mark.written - time.time()
+    if ahead > _MOST_SKEW:
+        return Finding(
+            check="mark",
+            level="warning",
+            message=f"it was written {format_duration(round(ahead))} in the future, so the clock "
+            "was set back",
+            remedy="Set the clock",
+        )
+    return Finding(check="mark", level="ok", message="the ledger has every sending that it counts")
+
+
+def _check_workspaces(workspaces: list[dict[str, Any]]) -> Iterator[Finding]:
+    for row in workspaces:
+        where = row.get("base_url")
+        if row.get("halted") is not None:
+            words = row.get("halt_message") or row.get("halt_reason")
+            yield Finding(
+                check="sending",
+                level="fault",
+                message=f"halted at {where}: {words}",
+                remedy="Correct the cause, then run: claude-batch resume",
+                cause="halted",
+            )
+        elif row.get("behind") is not None:
+            yield Finding(
+                check="sending",
+                level="fault",
+                message=f"halted at {where} until the ledger is recovered",
+                remedy="claude-batch ledger recover",
+                cause="halted",
+            )
+
+
+def _check_drivers(path: Path) -> Finding:
+    """Report whether a process drives the ledger, by the locks of those that have driven it."""
+    try:
+        taken = [each for each in seat_files(path) if not _is_free(each, path)]
+    except (LedgerError, OSError) as error:
+        return _ledger_fault("driver", str(error))
+    words = "no process drives the ledger now"
+    if taken:
+        words = f"{count_of(len(taken), 'process drives', 'processes drive')} the ledger now"
+    return Finding(check="driver", level="ok", message=words)
+
+
+def _is_free(lock_file: Path, ledger: Path) -> bool:
+    lock = file_lock(lock_file)
+    if not take(lock, ledger):
+        return False
+    lock.release()
+    return True
+
+
+def _size(path: Path) -> int:
+    """Return the bytes of a ledger and its log."""
+    resolved = path.resolve()
+    log = resolved.with_name(f"{resolved.name}-wal")
+    return resolved.stat().st_size + (log.stat().st_size if log.exists() else 0)
+
+
+# The disk -----------------------------------------------------------------------------------------
+
+_LEAST_FREE = 100_000_000
+"""Bytes. A batch of large documents has 256 MB, but most have less than this."""
+
+_SLOW_SYNC = 1.0
+"""Seconds. Each batch waits for several syncs."""
+
+
+def _check_disk(path: Path, size: int) -> Iterator[Finding]:
+    folder = path.resolve().parent
+    while not folder.exists():
+        folder = folder.parent
+    free = shutil.disk_usage(folder).free
+    words = f"{free / 1_000_000:,.0f} MB free in {folder}"
+    if free < _LEAST_FREE:
+        yield Finding(check="disk", level="fault", message=words, remedy="Make room on the disk")
+    elif free < size:
+        yield Finding(
+            check="disk",
+            level="warning",
+            message=f"{words}, which is less than the ledger's {size / 1_000_000:,.0f} MB",
+            remedy="Make room for a backup, and for the copy that a migration keeps",
+        )
+    else:
+        yield Finding(check="disk", level="ok", message=words)
+    yield _check_sync(folder)
+
+
+def _check_sync(folder: Path) -> Finding:
+    begun = time.monotonic()
+    try:
+        descriptor, probe = create_beside(folder / "doctor", "probe")
+        try:
+            os.write(descriptor, bytes(4096))
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+            probe.unlink()
+    except OSError as error:
+        return Finding(
+            check="sync",
+            level="fault",
+            message=f"no file can be written and synced in {folder}: {error.strerror}",
+            remedy="Correct the permissions or the disk, or name another ledger with --ledger",
+        )
+    took = time.monotonic() - begun
+    level: Level = "warning" if took > _SLOW_SYNC else "ok"
+    return Finding(
+        check="sync",
+        level=level,
+        message=f"a file was written and synced in {took * 1000:,.0f} ms",
+        remedy="Move the ledger to a faster disk" if level == "warning" else "",
+    )
+
+
+# Versions -----------------------------------------------------------------------------------------
+
+
+def versions() -> dict[str, str]:
+    """Return the versions that a report names."""
+    return {
+        "claude-batch": __version__,
+        "Python": platform.python_version(),
+        "anthropic": importlib.metadata.version("anthropic"),
+        "SQLite": SQLITE_VERSION,
+        "system": f"{platform.system()} {platform.machine()}",
+    }
+
+
+def check_versions() -> Finding:
+    """Return the versions in use."""
+    found = ", ".join(f"{name} {version}" for name, version in versions().items())
+    return Finding(check="versions", level="ok", message=found)
+
+
+# The API and the clock ----------------------------------------------------------------------------
+
+_MOST_SKEW = 60.0
+"""Seconds between this machine's clock and the server's above which times become misleading."""
+
+
+async def check_api(base_url: str | None) -> list[Finding]:
+    """Return whether the API can be reached, and the clock; one call without a key, not billed."""
+    connection = Connection(base_url=base_url, api_key="")
+    where = connection.base_url
+    try:
+        sent = time.time()
+        response = await connection.send("GET", "/v1/messages/batches", params={"limit": 1})
+        received = time.time()
+    except (Disconnected, CredentialFault) as error:
+        return [_unreachable(where, error, connection.redaction.reason(error))]
+    finally:
+        await connection.aclose()
+    status = response.status_code
+    fault = fault_of_response(status, response.headers, response.content, connection.redaction)
+    words = f"{where} answers with HTTP {status}"
+    if status == 401 and fault.error_type is not None:
+        found = Finding(check="api", level="ok", message=f"{words}, as it must without a key")
+    elif response.is_success:
+        found = Finding(check="api", level="ok", message=f"{words}, also without a key")
+    elif fault.passes:
+        found = Finding(
+            check="api",
+            level="warning",
+            message=f"{words}: {fault.message}",
+            remedy="Try again later; https://status.claude.com reports outages",
+        )
+    else:
+        found = Finding(
+            check="api",
+            level="fault",
+            message=f"{words} where the Message Batches API answers with 401: {fault.message}",
+            remedy="Check the base URL (--base-url, ANTHROPIC_BASE_URL), and any proxy",
+        )
+    now = server_time(response.headers)
+    return [found] if now is None else [found, _check_clock(now - (sent + received) / 2)]
+
+
+_PHASES: Mapping[type[BaseException], tuple[str, str]] = {
+    socket.gaierror: ("its name cannot be resolved", "Check the name, the network and the DNS"),
+    ssl.SSLError: (
+        "TLS failed",
+        "Check the clock, and the certificates of a proxy that inspects TLS (SSL_CERT_FILE)",
+    ),
+    TimeoutError: ("no answer came in time", "Check the network, the firewall and any proxy"),
+    ConnectionRefusedError: ("the connection was refused", "Check the address and the port"),
+}
+"""The phase in which a call failed, by the innermost error."""
+
+
+def _unreachable(where: str, error: BaseException, reason: str) -> Finding:
+    words, remedy = "no connection", "Check the network, the base URL and any proxy"
+    inner: BaseException | None = error
+    while inner is not None:
+        for kind, known in _PHASES.items():
+            if isinstance(inner, kind):
+                words, remedy = known
+        inner = inner.__cause__ or inner.__context__
+    message = f"{where} cannot be reached: {words} ({reason})"
+    return Finding(check="api", level="fault", message=message, remedy=remedy)
+
+
+def _check_clock(ahead: float) -> Finding:
+    """Return the finding for a server that is ``ahead`` seconds ahead of this machine."""
+    # The server's time has whole seconds.
+    off = max(0.0, abs(ahead) - 1)
+    if off <= _MOST_SKEW:
+        return Finding(check="clock", level="ok", message="agrees with the server's")
+    relation = "behind" if ahead > 0 else "ahead of"
+    return Finding(
+        check="clock",
+        level="warning",
+        message=f"{format_duration(round(off))} {relation} the server's",
+        remedy="Set the clock; budgets by day, deadlines and schedules follow it",
+    )
