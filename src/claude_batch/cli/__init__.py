@@ -12,9 +12,9 @@ def main() -> None:
     import atexit
     import gc
 
-    # Imports and a stream of flat rows create many objects and hardly any cycle. At its default
-    # rate, Python's cycle collector takes a fifth of the command's time.
-    gc.set_threshold(50_000, 25, 100)
+    # Imports create many permanent objects and hardly any cycle. At its default rate, Python's
+    # cycle collector takes a fifth of a short command's time.
+    gc.set_threshold(1_000_000, 25, 100)
     # At exit Python collects once more, over all imported modules, only to free memory that the
     # system reclaims anyway: half a second. Frozen objects are skipped. Registered first, so that
     # it runs last; the handlers that close files and the ledger have run by then.

@@ -109,13 +109,14 @@ class _Waiting(threading.Thread):
     def __init__(self, run: Run) -> None:
         super().__init__(daemon=True, name="claude-batch-wait")
         self._run = run
-        self.error: BaseException | None = None
+        self.outcome: RunStatus | BaseException | None = None
+        """The run's last status, or the exception that ended the wait; None before."""
 
     def run(self) -> None:
         try:
-            self._run.wait_sync()
+            self.outcome = self._run.wait_sync()
         except BaseException as error:
-            self.error = error
+            self.outcome = error
 
 
 class _NoContact(ActorError):
@@ -142,8 +143,8 @@ def wait_and_deliver(
     run.results_dir = None  # `deliver` writes it, after the output
     try:
         with display() as shown:
-            error = _wait(provider, run, shown)
-        return _conclude(provider, run, output, options, error, write=write)
+            outcome = _wait(provider, run, shown)
+        return _conclude(provider, run, output, options, outcome, write=write)
     except KeyboardInterrupt:
         say(f"parking {run.id}; its batches continue at the API (interrupt again to end at once)")
         provider.close()
@@ -156,11 +157,12 @@ def _conclude(
     run: Run,
     output: str | None,
     options: ProviderOptions,
-    error: BaseException | None,
+    outcome: RunStatus | BaseException,
     *,
     write: bool,
 ) -> Exit:
     """Report and write the outcome once waiting has ended; return its exit code."""
+    error = outcome if isinstance(outcome, BaseException) else None
     if isinstance(error, AccountHaltedError):
         say(f"halted: {error}")
         if error.reason == "credentials":
@@ -186,7 +188,8 @@ def _conclude(
         return Exit.PARKED
     if error is not None and not isinstance(error, BatchTimeoutError):
         raise error
-    status = run.status()
+    # Counting a large run is expensive, so the status at the end of the wait is used throughout.
+    status = run.status() if isinstance(outcome, BaseException) else outcome
     if error is not None:
         say(f"timed out: {error}")
         say(f"so far: {counts_line(status)}; {status.waiting_for or 'every request has ended'}")
@@ -198,21 +201,21 @@ def _conclude(
     say(f"{run.id} {status.state}: {counts_line(status)}")
     if status.deadline is not None and status.deadline.outcome is not None:
         say(f"its deadline was {status.deadline.outcome}")
-    say(cost_line(run.cost()))
+    say(cost_line(run.cost(status=status)))
     if error is not None:
         return Exit.PARKED
     return Exit.FAILED if status.failed else Exit.OK
 
 
-def _wait(provider: ClaudeBatchProvider, run: Run, shown: Display) -> BaseException | None:
-    """Wait until a run has ended; return the exception that ended the wait otherwise, if any."""
+def _wait(provider: ClaudeBatchProvider, run: Run, shown: Display) -> RunStatus | BaseException:
+    """Wait until a run has ended; return its status, or the exception that ended the wait."""
     waiting = _Waiting(run)
     waiting.start()
     seen, again = -1, 0.0
     while True:
         waiting.join(LOOK)
-        if not waiting.is_alive():
-            return waiting.error
+        if waiting.outcome is not None:
+            return waiting.outcome
         if _asked_to_park.is_set():
             raise KeyboardInterrupt
         contact = provider.contact
@@ -266,7 +269,8 @@ def deliver(
 
 def _write_folder(provider: ClaudeBatchProvider, run: Run, folder: str) -> None:
     try:
-        summary = run_summary(run.status(), run.cost())
+        status = run.status()
+        summary = run_summary(status, run.cost(status=status))
         write_folder(_answers(provider, run), folder, summary)
     except OSError as error:
         raise BadOutput(_unwritable_folder(folder, error)) from None

@@ -48,9 +48,15 @@ Record = Any
 
 _FACTS = "SELECT value FROM meta WHERE name IN ('incarnation', 'schema_version') ORDER BY name"
 
-_LOG_PAGES = 16384
-"""Size in pages (64 MiB) at which a commit moves the write-ahead log into the file. A driver does
-so much sooner, so that commits of other processes do not pay for it.
+_PAGE_BYTES = 8192
+"""Page size of new ledgers. With SQLite's 4096 bytes, a large run reads and writes twice as many
+pages, which takes a third more of the system's time; larger pages gain little and make small
+transactions write more.
+"""
+
+_LOG_PAGES = 8192
+"""Size in pages at which a commit moves the write-ahead log into the file: 64 MiB in new ledgers. A
+driver does so much sooner, so that commits of other processes do not pay for it.
 """
 
 _LOG_BYTES = 4 << 20
@@ -499,6 +505,8 @@ def _keep_a_log(cursor: sqlite3.Cursor) -> None:
     tables = {name for (name,) in cursor.execute("SELECT name FROM sqlite_master")}
     if tables and "meta" not in tables:
         return  # another program's database: it is rejected and not changed
+    if not tables:
+        cursor.execute(f"PRAGMA page_size = {_PAGE_BYTES}")
     # Switching a new file to WAL needs exclusive access. If another process opens the same new
     # ledger, SQLite refuses at once, whatever the busy timeout.
     end = time.monotonic() + _BUSY_SECONDS

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from decimal import Decimal
 from typing import Any
@@ -93,7 +94,7 @@ class CostReport:
 
     run_id: str | None
     """None for the whole ledger."""
-    requests: dict[RequestState, int]
+    requests: Mapping[RequestState, int]
     """Requests by current state, without empty states. Empty for the whole ledger."""
     total: CostShare
     by: Grouping | None
@@ -122,10 +123,16 @@ class CostReport:
         return values
 
 
-def cost_of(ledger: Ledger, run_id: str | None = None, by: Grouping | None = None) -> CostReport:
+def cost_of(
+    ledger: Ledger,
+    run_id: str | None = None,
+    by: Grouping | None = None,
+    counts: Mapping[RequestState, int] | None = None,
+) -> CostReport:
     """Return the cost of an existing run or of the whole ledger, optionally split into groups.
 
-    Every result from the API counts, also those of requests that were sent again.
+    Every result from the API counts, also those of requests that were sent again. ``counts`` are
+    the run's requests by state, if the caller has just counted them.
     """
     with ledger.read() as tx:
         (total,) = cost_sums.sums(tx, run_id)
@@ -133,16 +140,16 @@ def cost_of(ledger: Ledger, run_id: str | None = None, by: Grouping | None = Non
             () if by is None else tuple(_share(row, by) for row in cost_sums.sums(tx, run_id, by))
         )
         unpriced = cost_sums.unpriced_models(tx, run_id) if total.unpriced else {}
-        counts: dict[RequestState, int] = {}
         first = last = None
         if run_id is not None:
-            counts = queries.request_counts(tx, run_id)
+            if counts is None:
+                counts = queries.request_counts(tx, run_id)
             asked = queries.run_row(tx, run_id).created
             times = cost_sums.answer_times(tx, run_id)
             first, last = (None if at is None else max(0.0, at - asked) for at in times)
     return CostReport(
         run_id=run_id,
-        requests=counts,
+        requests=counts or {},
         total=_share(total, None),
         by=by,
         shares=shares,

@@ -454,12 +454,16 @@ def display(*, keep: bool = False) -> Generator[Display]:
 
     ``keep`` leaves what was drawn last on the terminal.
     """
+    is_terminal = sys.stderr is not None and sys.stderr.isatty()
+    if not is_terminal and "IPython" not in sys.modules:
+        yield _Lines()  # without `rich`, whose import takes as long as storing a thousand requests
+        return
     from rich.console import Console
 
     console = Console(stderr=True)
     if console.is_jupyter:
         yield _Cell()
-    elif sys.stderr is None or not sys.stderr.isatty():
+    elif not is_terminal:
         yield _Lines()
     else:
         from rich.live import Live

@@ -177,9 +177,13 @@ class Run(Closing):
             self._progress = ProgressReader(self._engine.ledger, self.id, prices)
         return self._progress.read(status or self.status())
 
-    def cost(self, *, by: Grouping | None = None) -> CostReport:
-        """Return what the run has used and cost so far, also by ``actor``, ``model`` or ``day``."""
-        return cost_of(self._engine.ledger, self.id, by)
+    def cost(self, *, by: Grouping | None = None, status: RunStatus | None = None) -> CostReport:
+        """Return what the run has used and cost so far, also by ``actor``, ``model`` or ``day``.
+
+        ``status``: a status that was just read, to avoid a second count of the requests.
+        """
+        counts = None if status is None else status.counts
+        return cost_of(self._engine.ledger, self.id, by, counts)
 
     async def wait(self, *, progress: ProgressLike = None) -> RunStatus:
         """Wait until every request has its final state.
@@ -559,7 +563,8 @@ class Run(Closing):
         if self.results_dir is None or self._waiter.unfinished():
             return
         answers = final_answers(self._engine.ledger, self.id)
-        summary = run_summary(self.status(), self.cost())
+        status = self.status()
+        summary = run_summary(status, self.cost(status=status))
         write_folder(answers, self.results_dir, summary, self.output)
         if self._row.output is None:
             self.mark_delivered()
