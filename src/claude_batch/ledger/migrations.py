@@ -105,12 +105,18 @@ _TO_CHARGES = (
 )
 
 
+def from_5_to_6(tx: Connection) -> None:
+    """Add what version 6 adds, and more columns to an index."""
+    tx.exec_driver_sql("DROP INDEX ix_results_batch")
+    add_what_is_missing(tx)
+
+
 STEPS: dict[int, Callable[[Connection], None]] = {
     1: from_1_to_2,
     2: from_2_to_3,
     3: from_3_to_4,
     4: add_what_is_missing,
-    5: add_what_is_missing,
+    5: from_5_to_6,
 }
 """The step from each version to the next."""
 
