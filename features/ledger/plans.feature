@@ -1,0 +1,19 @@
+Feature: No statement of a run reads a large table from end to end
+
+  Scenario: Every table of requests is read by an index or a row number
+    Given an API
+    And a batch provider with {"max_requests": 40}
+    And the ledger's statements are recorded
+    When a run of 100 prompts is submitted
+    And the run is waited for
+    And the results are read in order
+    And 3 prompts are answered by respond_all, as they come
+    Then no recorded statement scans requests, params, results, calls or digests
+
+  Scenario: Judging a batch reads no row of its results
+    Given an API
+    And a batch provider
+    And the ledger's statements are recorded
+    When a run of 100 prompts is submitted
+    And the run is waited for
+    Then the recorded statements that count results by outcome and disposition use a covering index

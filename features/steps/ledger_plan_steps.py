@@ -1,0 +1,68 @@
+"""SQLite's plans of the statements that a ledger has run."""
+
+from __future__ import annotations
+
+import os
+import re
+import sqlite3
+from contextlib import closing
+from typing import Any
+
+from behave import given, then
+from behave.runner import Context
+from sqlalchemy import event
+from sqlalchemy.pool import Pool
+
+_VALUES = re.compile(r"x?'(?:[^']|'')*'|\b\d+(?:\.\d+)?\b", re.IGNORECASE)
+
+
+@given("the ledger's statements are recorded")
+def _(context: Context) -> None:
+    # By their form: SQLite reports each statement with its values.
+    recorded: dict[str, str] = {}
+
+    def record(statement: str) -> None:
+        if statement.lstrip().lower().startswith(("select", "update", "delete", "insert")):
+            recorded.setdefault(_VALUES.sub("?", statement), statement)
+
+    def connected(connection: Any, _: object) -> None:
+        connection.set_trace_callback(record)
+
+    event.listen(Pool, "connect", connected)
+    context.add_cleanup(event.remove, Pool, "connect", connected)
+    context.statements = recorded
+
+
+def _plans(context: Context) -> list[tuple[str, list[str]]]:
+    assert len(context.statements) > 30, "hardly any statement was recorded"
+    with closing(sqlite3.connect(os.environ["CLAUDE_BATCH_LEDGER"])) as connection:
+        return [
+            (words, [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {words}")])
+            for words in context.statements.values()
+        ]
+
+
+@then("no recorded statement scans {tables}")
+def _(context: Context, tables: str) -> None:
+    named = "|".join(re.split(", | or ", tables))
+    # An index of the few requests in a rare state may be read whole.
+    rare = "(?!.* INDEX ix_requests_(continuing|held))"
+    scan = re.compile(rf"SCAN ({named})\b{rare}")
+    found = [
+        f"{line}: {words}" for words, plan in _plans(context) for line in plan if scan.search(line)
+    ]
+    assert not found, "\n".join(found)
+
+
+@then("the recorded statements that count results by outcome and disposition use a covering index")
+def _(context: Context) -> None:
+    plans = [
+        (words, line)
+        for words, plan in _plans(context)
+        if "results.outcome" in words and "results.disposition" in words and "count(*)" in words
+        for line in plan
+        if " results " in line
+    ]
+    assert plans, "no statement groups results"
+    for words, line in plans:
+        assert "USING COVERING INDEX ix_results_batch" in line, f"{line}: {words}"
