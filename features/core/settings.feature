@@ -40,6 +40,7 @@ Feature: A setting comes from the nearest place that names it
       | reuse               | no     |
       | dedupe              | no     |
       | failure_ttl         | 600    |
+      | on_disconnect       | keep   |
 
   Scenario: An invalid value is reported with its source
     Then an actor's settings are resolved as follows

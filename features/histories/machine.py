@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable
-from concurrent.futures import Future
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import ClassVar
@@ -22,7 +21,7 @@ from claude_batch.core.settings import BatchProcessingMode, LedgerSettings
 from claude_batch.ledger import budgets, collected_batches, halts
 from claude_batch.ledger.retries import StillCancelling, send_missing
 from claude_batch.lifecycle import seat
-from claude_batch.lifecycle.calls import Call, CallStore
+from claude_batch.lifecycle.calls import Call, CallFuture, CallStore
 from claude_batch.providers.run_writer import RunWriter
 from claude_batch.providers.unknown_sendings import decide_unknown
 from claude_batch.wire.encoding import EncodedRequest, LaneHeaders, parse_custom_id
@@ -238,7 +237,7 @@ class LifecycleMachine(RuleBasedStateMachine):
                 self.asked += 1
                 encoded = EncodedRequest(self._params().encode(), LaneHeaders())
                 now = self.clock.time()
-                calls.append(Call(self.process, encoded, "model", None, mode, now, Future()))
+                calls.append(Call(self.process, encoded, "model", None, mode, now, CallFuture()))
             stored = self.call_store.store(calls)
             self.calls += [waiter.seq for _, waiter in stored]
 

@@ -170,11 +170,26 @@ Feature: Code on the SDK's client is batched without a change
     Then the batched client has 2 messages
     And the batched client's ledger holds 2 requests
 
-  Scenario: Only so many given-up waits are remembered
-    Given the batched client remembers 1 given-up waits
-    And the batched client
-    When two prompts of the batched client time out and the first is retried
+  Scenario: A call that timed out is continued by any equal call
+    Given the batched client
+    When three prompts of the batched client time out, and are asked again
     Then the batched client's ledger holds 3 requests
+
+  Scenario: A sent call that is dropped is cancelled at the API, and asked anew
+    Given an API for the batched client that takes 30 seconds
+    And the batched client with {"on_disconnect": "drop"}
+    When 1 waiting calls of the batched client share a batch, and one is cancelled
+    Then the API is told to cancel the batch
+    When the batched client asks with a time-out of 0.3 seconds and 3 retries, answers taking 30 seconds
+    Then the batched client fails with 499 request_canceled
+    And the batched client's ledger holds 2 requests
+
+  Scenario: A dropped call does not cancel the batch of others
+    Given an API for the batched client that takes 1 seconds
+    And the batched client with {"on_disconnect": "drop"}
+    When 3 waiting calls of the batched client share a batch, and one is cancelled
+    Then the batched client has 2 messages
+    And the API was called 0 times by POST /v1/messages/batches/*/cancel
 
   Scenario: Closing the client closes the provider that it made
     Given the batched client

@@ -56,6 +56,21 @@ Feature: A failure that a layer above asks again at once is answered without a r
       | 500    | api_error | true   |
     And the batched client's ledger holds 3 requests
 
+  Scenario: A call whose caller has left gets its failure too
+    Given the batched client with {"max_attempts": 1}
+    And the SDK's own time-out is 60 seconds
+    When the batched client asks these in turn
+      | params                                              | before    | calls |
+      | {"prompt": "[[sandbox:errored]]", "timeout": 0.001} |           |       |
+      | {"prompt": "[[sandbox:errored]]"}                   | 2 seconds |       |
+      | {"prompt": "[[sandbox:errored]]"}                   |           |       |
+    Then the batched client's outcomes are
+      | status | type            | reused |
+      |        | APITimeoutError |        |
+      | 500    | api_error       | true   |
+      | 500    | api_error       | true   |
+    And the API has seen 1 batch
+
   Scenario Outline: A failure is asked again <when>
     Given the API has the faults
       """

@@ -107,13 +107,6 @@ def _(context: Context, seconds: float) -> None:
     context.sdk = context.sdk.with_options(max_retries=0)
 
 
-@given("the batched client remembers {count:d} given-up waits")
-def _(context: Context, count: int) -> None:
-    patched = mock.patch.object(transport, "KEPT_WAITS", count)
-    patched.start()
-    context.add_cleanup(patched.stop)
-
-
 @given("the batched client's credentials are those of a profile")
 def _(context: Context) -> None:
     del os.environ["ANTHROPIC_API_KEY"]
@@ -414,7 +407,7 @@ def _slow_api(context: Context, seconds: float) -> None:
     context.provider.close()
     sync = isinstance(context.sdk, anthropic.Anthropic)
     start_api(context, latency=seconds)
-    _make_client(context, sync)
+    _make_client(context, sync, **context.settings)
 
 
 def _impatient(sdk: Any, seconds: float, retries: int) -> Any:
@@ -441,12 +434,22 @@ def _(context: Context, seconds: float, retries: int) -> None:
     _ask_all(context, {}, {})
 
 
-@when("two prompts of the batched client time out and the first is retried")
+@when("three prompts of the batched client time out, and are asked again")
 def _(context: Context) -> None:
     context.sdk = _impatient(context.sdk, 0.05, 0)
-    _ask_all(context, {"prompt": "first"})
-    _ask_all(context, {"prompt": "second"})
-    _ask_all(context, {"prompt": "first", "extra_headers": {"x-stainless-retry-count": "1"}})
+    for prompt in ("first", "second", "third") * 2:
+        _ask_all(context, {"prompt": prompt})
+
+
+@when("{calls:d} waiting calls of the batched client share a batch, and one is cancelled")
+def _(context: Context, calls: int) -> None:
+    async def ask() -> None:
+        tasks = [asyncio.create_task(_ask(context.sdk, prompt=f"{n}")) for n in range(calls)]
+        await asyncio.to_thread(until, is_sent)
+        tasks[0].cancel()
+        context.outcomes = await asyncio.gather(*tasks[1:])
+
+    asyncio.run(ask())
 
 
 @when("the batched client asks, and once more as the SDK's retry")
@@ -590,6 +593,8 @@ def _(context: Context) -> None:
             "reused": o.response.headers.get("claude-batch-reused", ""),
         }
         if isinstance(o, anthropic.APIStatusError)
+        else {"status": "", "type": "APITimeoutError", "reused": ""}
+        if isinstance(o, anthropic.APITimeoutError)
         else {"status": "200", "type": o.type, "reused": ""}
         for o in context.outcomes
     ]

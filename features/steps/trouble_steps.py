@@ -7,7 +7,6 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Generator
-from concurrent.futures import Future
 from typing import Any
 from unittest import mock
 
@@ -23,7 +22,7 @@ from claude_batch.core.errors import EngineStoppedError, LedgerError
 from claude_batch.core.settings import BatchProcessingMode
 from claude_batch.ledger import collected_batches
 from claude_batch.ledger.store import Watch
-from claude_batch.lifecycle.calls import CallStore, Waiting
+from claude_batch.lifecycle.calls import CallFuture, CallStore, Waiting
 from claude_batch.lifecycle.driver import Driver
 
 
@@ -66,7 +65,7 @@ def _(context: Context) -> None:
     context.door = context.provider._door()
     encoded = context.provider._encoders.of(configuration())
     context.provider.close()
-    answer: Future[Any] = Future()
+    answer = CallFuture()
     context.engine.call(
         context.door,
         encoded.encode(ActorRequest("late")),

@@ -429,6 +429,10 @@ class BatchProcessingMode(BaseModel):
     failure_ttl: Duration = 600.0
     """How long a call over `client()` or `http_client()` gets the failure of an equal call again,
     without a request. 0 sends a request each time."""
+    on_disconnect: Literal["keep", "drop"] = "keep"
+    """What happens to the sent request of a call over `client()` whose caller goes away. ``keep``:
+    its answer is kept for an equal call. ``drop``: it is cancelled, and its batch too if nobody
+    waits for the rest of it."""
 
     @property
     def budget(self) -> int | None:

@@ -10,9 +10,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextlib
-import hashlib
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -23,14 +21,15 @@ import httpx2
 import msgspec
 
 from claude_batch.core.errors import (
-    AccountHaltedError,
     ActorConfigurationError,
+    BatchRequestError,
     InvalidRequestError,
 )
 from claude_batch.core.quantities import parse_duration
 from claude_batch.core.settings import BatchProcessingMode, resolve_mode
 from claude_batch.integrations.http_answers import failure, response_of
 from claude_batch.ledger.queries import Answer
+from claude_batch.lifecycle.calls import CallFuture
 from claude_batch.wire.encoding import EncodedRequest, encode_params
 
 # Transport ----------------------------------------------------------------------------------------
@@ -46,19 +45,15 @@ _WORKSPACE: Final = "anthropic-workspace-id"
 _FAILURE_TTL: Final = "claude-batch-failure-ttl"
 """Header of a call that takes precedence over the setting; 0 asks anew at once."""
 
-KEPT_WAITS = 1000
-"""Maximum number of abandoned waits that are kept for a retry of the SDK."""
-
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
     """A call in progress."""
 
-    future: Future[Answer]
+    future: CallFuture
     stream: bool
     patience: float | None
     """The caller's own timeout in seconds; None for no limit."""
-    digest: bytes
 
 
 class BatchCaller(Protocol):
@@ -82,7 +77,7 @@ class BatchCaller(Protocol):
         actor: str,
         mode: BatchProcessingMode,
         failure_ttl: float | None = None,
-    ) -> Future[Answer]:
+    ) -> CallFuture:
         """Queue a call with encoded params."""
         ...
 
@@ -111,7 +106,6 @@ class _Desk:
         self._place: tuple[str, str, int | None, bytes] | None = None
         self._credential: str | None = None
         self._workspace: str | None = None
-        self._given_up: OrderedDict[bytes, list[Future[Answer]]] = OrderedDict()
         self._lock = threading.Lock()
 
     def bind(self, base_url: httpx2.URL, headers: Mapping[str, object]) -> None:
@@ -132,18 +126,13 @@ class _Desk:
         try:
             self._check_target(request)
             encoded, stream = self._encode(request, body)
-            failure_ttl = self._failure_ttl(request)
-            digest = hashlib.blake2b(encoded.params, digest_size=16)
-            digest.update(repr(encoded.headers).encode())
-            future = self._resumed(request, digest.digest())
-            if future is None:
-                future = self._provider.call(
-                    encoded, actor=CALLER, mode=self._mode, failure_ttl=failure_ttl
-                )
+            future = self._provider.call(
+                encoded, actor=CALLER, mode=self._mode, failure_ttl=self._failure_ttl(request)
+            )
         except Exception as error:
             return failure(error)
         timeout: Mapping[str, float | None] = request.extensions.get("timeout") or {}
-        return _Asked(future, stream, timeout.get("read"), digest.digest())
+        return _Asked(future, stream, timeout.get("read"))
 
     def respond(self, asked: _Asked) -> httpx2.Response:
         """Return the response to a call whose future is done."""
@@ -152,19 +141,26 @@ class _Desk:
             # Others go by the setting, whatever this call has asked for.
             return response_of(answer, stream=asked.stream, failure_ttl=self._mode.failure_ttl)
         except Exception as error:
-            if isinstance(error, AccountHaltedError):
-                # The request stays queued, because the SDK retries after a 401 if its credentials
-                # come from a profile.
-                self._give_up(asked)
             return failure(error)
 
-    def timed_out(self, asked: _Asked, request: httpx2.Request) -> httpx2.ReadTimeout:
-        """Return the SDK's exception for a caller's timeout that has passed."""
-        self._give_up(asked)
-        return httpx2.ReadTimeout(
-            f"no answer within the call's own timeout of {asked.patience:g} s; the request stays "
-            "in the ledger, and its answer will be stored there",
-            request=request,
+    def leave(self, asked: _Asked) -> None:
+        """Leave a call whose caller was cancelled or interrupted."""
+        asked.future.leave("drop" if self._mode.on_disconnect == "drop" else "withdraw")
+
+    def timed_out(self, asked: _Asked, request: httpx2.Request) -> httpx2.Response:
+        """Leave a call whose caller's timeout has passed.
+
+        The SDK repeats a call after the timeout that this raises, and the repeated call takes over
+        the request. A dropped request must not be repeated, so the response then is an error.
+        """
+        drops = self._mode.on_disconnect == "drop"
+        if not asked.future.leave("drop" if drops else "keep"):
+            return self.respond(asked)
+        words = f"no answer within the call's own timeout of {asked.patience:g} s; the request "
+        if drops:
+            return failure(BatchRequestError(f"{words}was dropped", outcome="canceled"))
+        raise httpx2.ReadTimeout(
+            f"{words}stays in the ledger, and its answer will be stored there", request=request
         )
 
     def _bind_to_provider(self, first: httpx2.Request) -> None:
@@ -229,29 +225,6 @@ class _Desk:
         )
         return encoded, stream
 
-    # After a timeout, the SDK retries up to `max_retries` times. Its request is in the ledger then,
-    # and a second call of the provider would be a second, paid request. So a retry continues an
-    # abandoned wait for the same bytes.
-
-    def _give_up(self, asked: _Asked) -> None:
-        with self._lock:
-            self._given_up.setdefault(asked.digest, []).append(asked.future)
-            self._given_up.move_to_end(asked.digest)
-            if len(self._given_up) > KEPT_WAITS:
-                self._given_up.popitem(last=False)
-
-    def _resumed(self, request: httpx2.Request, digest: bytes) -> Future[Answer] | None:
-        if request.headers.get("x-stainless-retry-count", "0") == "0":
-            return None
-        with self._lock:
-            futures = self._given_up.get(digest)
-            if futures is None:
-                return None
-            future = futures.pop()
-            if not futures:
-                del self._given_up[digest]
-            return future
-
 
 def _credential(headers: httpx2.Headers) -> str | None:
     """Return the API key or token of a call; both headers may carry either."""
@@ -291,8 +264,13 @@ class AsyncBatchTransport(httpx2.AsyncBaseTransport):
         asked = self._desk.ask(request, await request.aread())
         if isinstance(asked, httpx2.Response):
             return asked
-        if not await _is_done(asked.future, asked.patience):
-            raise self._desk.timed_out(asked, request)
+        try:
+            done = await _is_done(asked.future, asked.patience)
+        except (asyncio.CancelledError, GeneratorExit):
+            self._desk.leave(asked)
+            raise
+        if not done:
+            return self._desk.timed_out(asked, request)
         return self._desk.respond(asked)
 
     async def aclose(self) -> None:
@@ -330,10 +308,10 @@ class BatchTransport(httpx2.BaseTransport):
         try:
             done, _ = concurrent.futures.wait([asked.future], asked.patience)
         except BaseException:  # Ctrl-C
-            asked.future.cancel()
+            self._desk.leave(asked)
             raise
         if not done:
-            raise self._desk.timed_out(asked, request)
+            return self._desk.timed_out(asked, request)
         return self._desk.respond(asked)
 
     def close(self) -> None:
@@ -345,11 +323,7 @@ class BatchTransport(httpx2.BaseTransport):
 
 
 async def _is_done(future: Future[Answer], seconds: float | None) -> bool:
-    """Wait for a future of another thread; return False if it takes longer than ``seconds``.
-
-    Cancelling the wait cancels the future: its request is withdrawn if it is not sent yet. A
-    timeout leaves the future to the next waiter.
-    """
+    """Wait for a future of another thread; return False if it takes longer than ``seconds``."""
     loop = asyncio.get_running_loop()
     done = asyncio.Event()
 
@@ -362,9 +336,6 @@ async def _is_done(future: Future[Answer], seconds: float | None) -> bool:
         await asyncio.wait_for(done.wait(), seconds)
     except TimeoutError:
         return future.done()
-    except (asyncio.CancelledError, GeneratorExit):
-        future.cancel()
-        raise
     return True
 
 

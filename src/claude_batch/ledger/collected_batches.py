@@ -494,11 +494,11 @@ def cancel_run(tx: Connection, run_id: str, now: float) -> None:
 
 
 def cancel_request(tx: Connection, seq: int, now: float) -> None:
-    """Cancel a single call, as `cancel_run` does for a run."""
-    mine = requests.c.seq == seq
+    """Cancel a single call that has not ended, as `cancel_run` does for a run."""
+    mine = and_(requests.c.seq == seq, requests.c.finished.is_(None))
     transitions.mark_cancelled(tx, mine)
     transitions.cancel(tx, and_(mine, requests.c.state == RequestState.QUEUED))
-    request_cancels(tx, select(requests.c.batch_id).where(requests.c.seq == seq), now)
+    request_cancels(tx, select(requests.c.batch_id).where(mine), now)
 
 
 def request_cancels(tx: Connection, of: Any, now: float) -> None:

@@ -15,7 +15,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass, field
-from typing import Protocol, TypeVar
+from typing import Literal, Protocol, TypeVar
 
 from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.errors import ActorError, KeyConflictError
@@ -25,6 +25,7 @@ from claude_batch.core.quantities import count_of, tally
 from claude_batch.core.settings import BatchProcessingMode
 from claude_batch.core.states import RequestState
 from claude_batch.ledger import (
+    collected_batches,
     enqueue,
     held_requests,
     queries,
@@ -62,11 +63,33 @@ def settle(future: Future[_T], outcome: _T | ActorError) -> bool:
     return False
 
 
+Departure = Literal["withdraw", "keep", "drop"]
+"""What becomes of the request of a caller that leaves. ``withdraw``: it ends if it is not sent yet,
+and is kept for an equal call otherwise. ``keep``: it is sent and kept. ``drop``: it is cancelled,
+even if it is sent."""
+
+
+class CallFuture(Future[Answer]):
+    """The answer of a call. Cancelling it withdraws the request; see `leave` for other ways."""
+
+    departure: Departure = "withdraw"
+
+    def leave(self, departure: Departure) -> bool:
+        """Leave without the answer; return False if there is an outcome already."""
+        self.departure = departure
+        return self.cancel()
+
+    @property
+    def is_withdrawn(self) -> bool:
+        """Whether the caller has left, and wants no request to be stored."""
+        return self.departure != "keep" and self.cancelled()
+
+
 @dataclass(slots=True, eq=False)
 class Waiter:
     """One caller that waits for one request."""
 
-    future: Future[Answer]
+    future: CallFuture
     seq: int
     run_id: str
     workspace: object
@@ -98,6 +121,8 @@ class Waiting:
     """Called with the row number when the last waiter is gone without an answer."""
     on_left: Callable[[int], None]
     """Called instead when the last caller has left and no caller wants the request kept."""
+    on_dropped: Callable[[int], None]
+    """Called instead when the last caller wants it cancelled, even if it was sent."""
     _groups: SmallGroups = field(default_factory=SmallGroups)
     _by_seq: dict[int, list[Waiter]] = field(default_factory=dict[int, list[Waiter]])
     _cursors: dict[str, _Cursor] = field(default_factory=dict[str, _Cursor])
@@ -148,7 +173,10 @@ class Waiting:
 
     def leave(self, waiter: Waiter) -> None:
         """Remove a caller that has left without an answer."""
-        self._remove(waiter, self.on_let_go if waiter.keeps else self.on_left)
+        departure = waiter.future.departure
+        waiter.keeps |= departure == "keep"
+        dropped = self.on_dropped if departure == "drop" else self.on_left
+        self._remove(waiter, self.on_let_go if waiter.keeps else dropped)
 
     def fail(self, waiters: Iterable[Waiter], error: Callable[[Waiter], ActorError]) -> None:
         """End waits with an error; the requests stay unchanged."""
@@ -215,7 +243,7 @@ class Call:
     mode: BatchProcessingMode
     begun: float
     """Time of the call in seconds since the epoch; its timeout counts from here."""
-    future: Future[Answer]
+    future: CallFuture
     talk: Talk | None = None
     """Conversation settings, or None if the caller wants the API's unchanged answer."""
     trace: str | None = None
@@ -343,6 +371,7 @@ class CallStore:
         self._failed: list[int] = []
         self._let_go: list[int] = []
         self._left: list[int] = []
+        self._dropped: list[int] = []
 
     def taken(self, seq: int, failed: bool = False) -> None:
         """Mark an answer as received by its caller, in the next transaction.
@@ -360,6 +389,11 @@ class CallStore:
     def left(self, seq: int) -> None:
         """Withdraw the call of a caller that left, in the next transaction, if it is not sent."""
         self._left.append(seq)
+
+    def dropped(self, seq: int) -> None:
+        """Cancel the call of a caller that left, in the next transaction, even if it is sent."""
+        self._left.append(seq)
+        self._dropped.append(seq)
 
     @property
     def has_notes(self) -> bool:
@@ -386,12 +420,15 @@ class CallStore:
         held_requests.remember_failures(tx, self._failed, now)
         single_calls.let_go(tx, self._let_go)
         single_calls.withdraw(tx, self._left, self._process)
+        for seq in self._dropped:
+            collected_batches.cancel_request(tx, seq, now)
 
     def _noted(self) -> None:
         self._taken.clear()
         self._failed.clear()
         self._let_go.clear()
         self._left.clear()
+        self._dropped.clear()
 
     def store(self, calls: Sequence[Call]) -> list[tuple[Call, Waiter]]:
         """Store calls, settle those with a known outcome, and return the others with their waiters.
@@ -542,10 +579,13 @@ class CallStore:
     def _join(self, tx: Transaction, call: Call, seq: int, run_id: str, flush: _Flush) -> None:
         """Give a call the answer of an earlier request, or let it wait for that request.
 
-        A request that failed for a transient reason is retried.
+        A request that failed for a transient reason is retried, unless that was a moment ago and
+        the call repeats failures.
         """
         answer = queries.answer_of(tx, seq)
-        if answer.state in retries.FAILED:
+        ended = answer.answered or 0.0
+        repeats = call.failure_ttl is not None and time.time() - ended < call.failure_ttl
+        if answer.state in retries.FAILED and not repeats:
             failure = retries.retry_call(tx, seq, due=time.time() + call.mode.linger)
             if failure is not None:
                 flush.failures[failure] += 1

@@ -32,7 +32,7 @@ from claude_batch.ledger.locks import ProcessLock
 from claude_batch.ledger.queries import Answer
 from claude_batch.ledger.store import Ledger, Watch
 from claude_batch.lifecycle.budget_room import declare_limits, held_of
-from claude_batch.lifecycle.calls import Call, CallStore, Waiter, Waiting, settle
+from claude_batch.lifecycle.calls import Call, CallFuture, CallStore, Waiter, Waiting, settle
 from claude_batch.lifecycle.doors import (
     Door,
     first_cause,
@@ -102,7 +102,9 @@ class Engine:
         self._subscribers: list[tuple[int, Future[int]]] = []
         self._version = 0
         self._failure: ActorError | None = None
-        self._waiting = Waiting(ledger, self._calls.taken, self._calls.let_go, self._calls.left)
+        self._waiting = Waiting(
+            ledger, self._calls.taken, self._calls.let_go, self._calls.left, self._calls.dropped
+        )
         self.observers: Observers = Observers(ledger.location)
         self.noticing: Noticing = Noticing(ledger, self.observers, lambda: self._doors.values())
         self._watch_for_others = ledger.watch()
@@ -351,7 +353,7 @@ class Engine:
         self,
         door: Door,
         encoded: EncodedRequest,
-        future: Future[Answer],
+        future: CallFuture,
         *,
         actor: str,
         key: str | None,
@@ -425,7 +427,7 @@ class Engine:
         calls: list[Call] = []
         while self._inbox:
             call = self._inbox.popleft()
-            if call.stays or not call.future.cancelled():
+            if call.stays or not call.future.is_withdrawn:
                 calls.append(call)
         if not calls:
             self._note_farewells()

@@ -40,6 +40,7 @@ from claude_batch.core.settings import (
 from claude_batch.core.user_functions import Classifier, PaceStrategy, UserFunctions
 from claude_batch.ledger.held_requests import index_answers
 from claude_batch.ledger.queries import Answer
+from claude_batch.lifecycle.calls import CallFuture
 from claude_batch.lifecycle.doors import Door
 from claude_batch.lifecycle.engine import Engine
 from claude_batch.lifecycle.event_loop_thread import wait_for
@@ -336,7 +337,7 @@ class ClaudeBatchProvider(Opened):
         talk: Talk | None = None,
         keep: bool = False,
         failure_ttl: float | None = None,
-    ) -> Future[Answer]:
+    ) -> CallFuture:
         """Queue encoded params: the entry point for integrations that need no actor.
 
         Without ``talk``, the API's answer is returned even if it asks for another turn. Cancelling
@@ -362,9 +363,9 @@ class ClaudeBatchProvider(Opened):
         context: bytes | None = None,
         failure_ttl: float | None = None,
         alone: bool = False,
-    ) -> Future[Answer]:
+    ) -> CallFuture:
         """Queue a call; with middleware, the caller acknowledges the answer itself."""
-        future: Future[Answer] = Future()
+        future = CallFuture()
         # Read here, because the caller's own context is active here.
         trace = self._carriers.carried()
         if acknowledges is None:
@@ -393,7 +394,7 @@ class ClaudeBatchProvider(Opened):
             return encoded if isinstance(encoded, EncodedRequest) else encoded(engine, door)
 
         def ask(opening: Future[Entered]) -> None:
-            if future.cancelled() and not keep and key is None:
+            if future.is_withdrawn and not keep and key is None:
                 return  # nothing of it was stored
             with _settling(future):
                 engine, door = opening.result()

@@ -59,6 +59,7 @@ class RunKeywords(LiveKeywords, total=False):
     reuse: bool | None
     dedupe: bool | None
     failure_ttl: _Duration | None
+    on_disconnect: Literal["keep", "drop"] | None
 
 
 class CallKeywords(RunKeywords, total=False):
