@@ -13,6 +13,7 @@ Feature: A cancelled request says who cancelled it, that it was not billed, and 
       """
       was canceled, because its run was cancelled. It did not run, and nothing was billed for it. Send it again with: claude-batch retry RUN --only canceled
       """
+    And the errors were canceled by "run"
     And the errors do not speak of conversations
 
   Scenario: A batch that somebody cancels at the API
@@ -27,9 +28,53 @@ Feature: A cancelled request says who cancelled it, that it was not billed, and 
       """
       was canceled at the API, not by claude-batch: its batch was canceled in the Console or by another program. It did not run, and nothing was billed for it. Send it again with: claude-batch retry RUN --only canceled
       """
+    And the errors were canceled by "api"
     And the errors do not speak of conversations
     When the canceled requests are asked again as the error says
     Then there are 2 results in the order of the prompts
+
+  Scenario Outline: A batch that somebody cancels at the API is reported once, and nothing is sent again: <seen>
+    Given an API with {"latency": 30, "cancel_latency": <takes>}
+    And an observer that remembers
+    And a program that logs
+    And a batch provider that is observed
+    When a run of 4 prompts is submitted
+    And somebody else cancels the batches at the API, 15 seconds later
+    And the run is waited for
+    And the results are read in order
+    Then the status shows 2 requests succeeded
+    And the status shows 2 requests canceled
+    And the run's batches have the note "canceled at the API, not by claude-batch"
+    And the API has seen 1 batch
+    And the log has 1 line that says "was canceled at the API, not by claude-batch: in the Console"
+    When the provider is closed
+    Then the observer was told
+      | RequestsQueued   |
+      | BatchSubmitted   |
+      | BatchCanceled    |
+      | BatchEnded       |
+      | ResultsCollected |
+      | RunFinished      |
+
+    Examples:
+      | seen                  | takes |
+      | while it is canceling | 2     |
+      | when it has ended     | 0     |
+
+  Scenario Outline: What claude-batch itself cancels is not reported as another's: <why>
+    Given an API that takes 30 seconds for a batch
+    And an observer that remembers
+    And a batch provider that is observed with <settings>
+    When a run of 2 prompts is submitted
+    And <event>
+    And the run is waited for
+    And the provider is closed
+    Then the observer was told nothing of BatchCanceled
+
+    Examples:
+      | why      | settings                                                        | event                 |
+      | run      | {}                                                              | the run is cancelled  |
+      | deadline | {"deadline": "9s", "deadline_margin": "7s", "fallback": "none"} | the run is waited for |
 
   Scenario: A run that is cancelled before anything of it is sent
     Given an API
@@ -77,3 +122,4 @@ Feature: A cancelled request says who cancelled it, that it was not billed, and 
       """
       was canceled by claude-batch, because the deadline of its run was near. It did not run, and nothing was billed for it. Send it again with: claude-batch retry RUN --only canceled
       """
+    And the errors were canceled by "deadline"

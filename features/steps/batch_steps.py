@@ -525,6 +525,11 @@ def status_of(run_id: str) -> cb.RunStatus:
     return next(status for status in statuses() if status.run_id == run_id)
 
 
+@then('the run\'s batches have the note "{note}"')
+def _(context: Context, note: str) -> None:
+    assert {batch.note for batch in context.run.status().batches} == {note}
+
+
 @then("the status shows {count:d} requests {state}")
 def _(context: Context, count: int, state: str) -> None:
     until(lambda: context.run.status().counts.get(cb.RequestState(state)) == count)

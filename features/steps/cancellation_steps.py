@@ -29,7 +29,9 @@ def _created(context: Context) -> int:
 
 
 @when("somebody else cancels the batches at the API")
-def _(context: Context) -> None:
+@when("somebody else cancels the batches at the API, {seconds:d} seconds later")
+def _(context: Context, seconds: int = 0) -> None:
+    context.api.advance_clock(float(seconds))
     _cancel_everything(context)
 
 
@@ -100,6 +102,12 @@ def _(context: Context) -> None:
         assert isinstance(result.error, cb.BatchRequestError), result
         assert result.error.outcome == "canceled", result.error
         assert words in str(result.error), str(result.error)
+
+
+@then('the errors were canceled by "{whom}"')
+def _(context: Context, whom: str) -> None:
+    found = {result.error.canceled_by for result in context.results}
+    assert found == {whom}, found
 
 
 @then("the errors do not speak of conversations")

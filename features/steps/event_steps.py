@@ -154,6 +154,12 @@ def _(context: Context) -> None:
     assert names == expected, names
 
 
+@then("the observer was told nothing of {name}")
+def _(context: Context, name: str) -> None:
+    assert context.told
+    assert name not in {type(event).__name__ for event in context.told}, context.told
+
+
 @then("the observer was told, in as many steps as they came")
 def _(context: Context) -> None:
     # Calls that are made at once are mostly stored at once; a busy machine takes them one by one.

@@ -47,6 +47,7 @@ __all__ = [
     "BatchTimeoutError",
     "BudgetExceededError",
     "BudgetScope",
+    "CanceledBy",
     "ContextWindowExceededError",
     "ConversationStoppedError",
     "EngineStoppedError",
@@ -83,6 +84,12 @@ HaltReason = Literal[
 ``unexplained``: a workspace declared exclusive holds another client's batch. ``ledger_behind``: the
 ledger was restored or copied, and lacks POSTs that were sent from it. ``other_key``: a run waits in
 the workspace of another key.
+"""
+
+CanceledBy = Literal["api", "run", "calls", "deadline"]
+"""Who cancelled a request. ``api``: somebody else, who canceled its batch in the Console or with
+another program. ``run`` and ``calls``: the user, who cancelled its run or its call. ``deadline``:
+claude-batch, because the deadline of its run was near.
 """
 
 _E = TypeVar("_E", bound="ActorError")
@@ -226,6 +233,7 @@ class BatchRequestError(ActorError):
         error_message: str | None = None,
         request_id: str | None = None,
         batch_id: str | None = None,
+        canceled_by: CanceledBy | None = None,
     ) -> None:
         super().__init__(message)
         self.outcome: Literal["errored", "expired", "canceled"] = outcome
@@ -238,6 +246,8 @@ class BatchRequestError(ActorError):
         self.request_id = request_id
         """The API's ``request_id`` of the error, for support."""
         self.batch_id = batch_id
+        self.canceled_by: CanceledBy | None = canceled_by
+        """Who cancelled it; None if it was not canceled."""
 
 
 class MissingResultError(ActorError):

@@ -21,6 +21,7 @@ from claude_batch.core.states import RunState
 
 __all__ = [
     "AnsweredRequest",
+    "BatchCanceled",
     "BatchEnded",
     "BatchSubmitted",
     "BatchUnknown",
@@ -115,6 +116,18 @@ class UnknownDecided(_OfBatch):
     outcome: UnknownOutcome
     batch_id: str | None = None
     """The API's id, if the batch was found."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchCanceled(_OfBatch):
+    """A batch was canceled at the API, in the Console or by another program, and not by this one.
+
+    Requests that have run keep their answers; the others end as canceled, and are not billed.
+    """
+
+    batch_id: str
+    requests: int
+    run_ids: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from claude_batch.core.events import (
     AnsweredRequest,
+    BatchCanceled,
     BatchSubmitted,
     BatchUnknown,
     CallsAnswered,
@@ -32,6 +33,9 @@ from claude_batch.wire.batches_client import BatchesClient
 from claude_batch.wire.encoding import model_at_beginning
 
 _log = logging.getLogger(__name__)
+
+RUNS_NAMED = 3
+"""Most runs that a warning names."""
 
 MEASURED_APART = 5.0
 """Minimum seconds between two measurements of the queue."""
@@ -103,6 +107,31 @@ class Reporter:
         """Report that the outcome of sending a batch, given by its row, is unknown."""
         self.observers.report(
             BatchUnknown(**self.here, batch=row.id, requests=row.request_count, reason=reason)
+        )
+
+    @_harmless()
+    def canceled(self, row: Any) -> None:
+        """Report that somebody else canceled a batch, given by its row, at the API."""
+        with self._ledger.read() as tx:
+            found = queries.runs_of_batch(tx, row.id)
+        runs = [run.id for run in found if run.kind == "run"]
+        again = [f"`claude-batch retry {run} --only canceled`" for run in runs[:RUNS_NAMED]]
+        _log.warning(
+            "batch %s was canceled at the API, not by claude-batch: in the Console, or by another "
+            "program. Requests that have run keep their answers; the others end as canceled, and "
+            "nothing is billed for them. To send them again: %s",
+            row.remote_id,
+            ", ".join(again) or "repeat the calls",
+            extra={"for_people": True},
+        )
+        self.observers.report(
+            BatchCanceled(
+                **self.here,
+                batch=row.id,
+                batch_id=row.remote_id,
+                requests=row.request_count,
+                run_ids=tuple(run.id for run in found),
+            )
         )
 
     @_harmless()

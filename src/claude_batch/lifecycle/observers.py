@@ -307,6 +307,7 @@ LOGGER = "claude_batch.events"
 
 _LEVELS: dict[type[Event], int] = {
     events.BatchUnknown: logging.WARNING,
+    events.BatchCanceled: logging.WARNING,
     events.UnknownDecided: logging.ERROR,
     events.SendingHalted: logging.ERROR,
     events.RunHeld: logging.WARNING,
@@ -360,6 +361,8 @@ def words_of(event: Event) -> str:
             )
         case events.UnknownDecided():
             return _decided(event)
+        case events.BatchCanceled():
+            return f"batch {event.batch_id} was canceled at the API, not by claude-batch"
         case events.BatchEnded():
             counts = ", ".join(f"{count} {state}" for state, count in event.counts.items() if count)
             return f"batch {event.batch_id} has ended: {counts}"

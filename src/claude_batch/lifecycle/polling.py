@@ -175,6 +175,12 @@ class Polling:
     def _note(self, seat: Seat, row: Any, remote: RemoteBatch) -> None:
         now = time.time()
         reach(CrashPoint.AFTER_CHECK_BEFORE_RECORD)
+        # What this program cancels is recorded before the API is asked to.
+        canceled_elsewhere = (
+            row.cancel_requested is None
+            and row.state != BatchState.CANCELING
+            and remote.is_canceled
+        )
         if remote.processing_status == "ended":
             counts = msgspec.to_builtins(remote.request_counts)
             ended = remote.ended or now
@@ -183,6 +189,8 @@ class Polling:
                 # An ended batch frees room in the API's queue, so sendings that wait for room may
                 # retry.
                 halts.wait_until(tx, seat.workspace_id, None, None)
+            if canceled_elsewhere:
+                self._reporter.canceled(row)
             self._reporter.observers.report(
                 BatchEnded(
                     **self._reporter.here,
@@ -200,10 +208,11 @@ class Polling:
             if remote.processing_status == "canceling"
             else BatchState.IN_PROGRESS
         )
+        wait = row.poll_interval if state is BatchState.CANCELING else self._wait(row, now)
         with self._ledger.write(seat) as tx:
-            collected_batches.checked(
-                tx, row.id, state=state, next_check=now + self._wait(row, now)
-            )
+            collected_batches.checked(tx, row.id, state=state, next_check=now + wait)
+        if canceled_elsewhere:
+            self._reporter.canceled(row)
 
     def _wait(self, row: Any, now: float) -> float:
         if row.cancel_requested is not None:

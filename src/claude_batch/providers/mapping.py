@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, cast
 
 import msgspec
 
@@ -12,6 +13,7 @@ from claude_batch.core.errors import (
     AnswerError,
     AnswerRefusedError,
     BatchRequestError,
+    CanceledBy,
     ContextWindowExceededError,
     ConversationStoppedError,
     MalformedAnswerError,
@@ -178,10 +180,13 @@ def _outcome(answer: Answer) -> ActorResponse | ActorError:
         response = _response(answer, answer.raw)
         return answer_error(answer.state, response, f"{who}{batch}", answer.stopped, answer.note)
     if answer.state is RequestState.CANCELED:
+        by = answer.kind if answer.canceler == "user" else answer.canceler
+        canceled_by = cast("CanceledBy", by or "run")
         return BatchRequestError(
-            f"{who}{batch} {_canceled_words(answer)}",
+            f"{who}{batch} {_canceled_words(answer, canceled_by)}",
             outcome="canceled",
             batch_id=answer.batch_id,
+            canceled_by=canceled_by,
         )
     if answer.via == "live":
         how = "that can be read, or its process died"
@@ -210,7 +215,7 @@ def _outcome(answer: Answer) -> ActorResponse | ActorError:
     )
 
 
-_CANCELED_BY = {
+_CANCELED_BY: Mapping[CanceledBy, str] = {
     "api": "was canceled at the API, not by claude-batch: its batch was canceled in the Console "
     "or by another program",
     "deadline": "was canceled by claude-batch, because the deadline of its run was near",
@@ -219,9 +224,8 @@ _CANCELED_BY = {
 }
 
 
-def _canceled_words(answer: Answer) -> str:
+def _canceled_words(answer: Answer, by: CanceledBy) -> str:
     """Describe how a canceled request ended: who canceled it, its cost, and how to retry it."""
-    by = answer.kind if answer.canceler == "user" else answer.canceler
     # The earlier turns of the conversation were answered. `turns` also counts the canceled one,
     # unless the conversation was canceled between two turns.
     between = answer.outcome == RequestState.SUCCEEDED
@@ -240,4 +244,4 @@ def _canceled_words(answer: Answer) -> str:
     again = f"Send it again with: claude-batch retry {answer.run_id} --only canceled"
     if answer.kind == "calls":
         again = "To send it again, repeat the call"
-    return f"{_CANCELED_BY[by or 'run']}. {ended}. {again}"
+    return f"{_CANCELED_BY[by]}. {ended}. {again}"

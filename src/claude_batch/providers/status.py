@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
@@ -48,7 +49,7 @@ class BatchStatus:
     ended: float | None
     next_check: float | None
     note: str | None
-    """The batch's last error, in words."""
+    """The batch's last error in words, or that somebody else canceled it."""
     unknown_since: float | None = None
     """Time since which it is unknown whether the API accepted it; None if that is known."""
     settled: bool = False
@@ -232,7 +233,7 @@ def _batches(tx: Transaction, run_id: str, driven: bool) -> tuple[BatchStatus, .
             submitted=row.submitted,
             ended=row.ended,
             next_check=row.next_check,
-            note=row.note,
+            note=row.note or _canceled_elsewhere(row),
             unknown_since=row.unknown_since if row.id in unknown else None,
             settled=row.settled is not None,
             candidates=candidates.get(row.id, 0),
@@ -255,6 +256,16 @@ def _batches(tx: Transaction, run_id: str, driven: bool) -> tuple[BatchStatus, .
             )
         found.append(status)
     return tuple(found)
+
+
+def _canceled_elsewhere(row: Any) -> str | None:
+    """Describe a batch, given by its row, that somebody else canceled; None for any other."""
+    if row.cancel_requested is None and (
+        row.state == BatchState.CANCELING
+        or (row.counts is not None and json.loads(row.counts).get("canceled"))
+    ):
+        return "canceled at the API, not by claude-batch"
+    return None
 
 
 def _state(

@@ -104,6 +104,13 @@ class RemoteBatch(msgspec.Struct, frozen=True):
     archived_at: str | None = None
 
     @property
+    def is_canceled(self) -> bool:
+        """Whether the batch is being canceled, or has ended with canceled requests."""
+        if self.processing_status == "ended":
+            return self.request_counts.canceled > 0
+        return self.processing_status == "canceling"
+
+    @property
     def created(self) -> float | None:
         """``created_at`` as seconds since the epoch."""
         return iso_time(self.created_at)
