@@ -29,6 +29,14 @@ Feature: Polling looks as often as it is worth
     Then there are 4 results in the order of the prompts
     And the list was used to check several batches
 
+  Scenario: Counts that move while a batch is in progress are not its end
+    Given an API with {"latency": 1.5, "counts": "live"}
+    And a batch provider with {"poll_interval": 0.2}
+    When a run of 40 prompts is submitted
+    And the results are read in order
+    Then there are 40 results in the order of the prompts
+    And the API has processed 40 requests, none paid twice
+
   Scenario: A 404 of a young batch passes
     Given an API
     And the API has the faults
