@@ -8,6 +8,7 @@ Feature: Single requests can be told how to end
       | errored   | Please [[sandbox:errored]] now        |
       | busy      | [[sandbox:errored:overloaded_error]]  |
       | slow      | [[sandbox:errored:download_timeout]]  |
+      | gone      | [[sandbox:errored:download_failed]]   |
       | expired   | [[sandbox:expired]]                   |
       | canceled  | [[sandbox:canceled]]                  |
       | refused   | [[sandbox:refused]]                   |
@@ -20,6 +21,7 @@ Feature: Single requests can be told how to end
       | errored   | api_error             |
       | busy      | overloaded_error      |
       | slow      | invalid_request_error |
+      | gone      | invalid_request_error |
       | expired   | expired               |
       | canceled  | canceled              |
       | refused   | succeeded             |
@@ -29,7 +31,7 @@ Feature: Single requests can be told how to end
     And the sandbox's bill sums up as
       | what     | count |
       | paid     | 2     |
-      | errored  | 6     |
+      | errored  | 7     |
       | expired  | 1     |
       | canceled | 1     |
     And the sandbox's bill agrees with the usage of its results
