@@ -27,7 +27,7 @@ Feature: claude-batch doctor checks an installation, and what the API itself sen
     And the command line prints
       """
       ok       integrity: SQLite found no damage
-      ok       schema: schema version 5
+      ok       schema: schema version 
       ok       mark: the ledger has every sending that it counts
       ok       driver: no process drives the ledger now
       0 faults, 0 warnings
@@ -99,6 +99,20 @@ Feature: claude-batch doctor checks an installation, and what the API itself sen
       | http://name.invalid       | cannot be reached: its name cannot be resolved |
       | https://127.0.0.1:PORT     | cannot be reached: TLS failed |
       | http://127.0.0.1:PORT/v9   | answers with HTTP 404 where the Message Batches API answers with 401 |
+
+  Scenario Outline: What is named cannot be used: <words>
+    Given a command's API
+    When a command runs: doctor <words>
+    Then the command line exits with <code>
+    And the command line prints
+      """
+      <line>
+      """
+
+    Examples:
+      | words                        | code | line                                                            |
+      | --base-url http://host:port  | 1    | fault    api: Invalid port                                      |
+      | --ledger postgresql://host/x | 2    | fault    ledger: postgresql://host/x: only ledgers in a file of |
 
   Scenario: A server in trouble is a warning, because it passes
     Given a command's API with {"faults": {"rules": [{"route": "list", "action": {"type": "error", "status": 529}}]}}

@@ -136,7 +136,7 @@ def _examine(
     from claude_batch.providers.service_record import Recording, Report
     from claude_batch.wire.connection import Connection, CredentialFault
 
-    expected = asyncio.run(_record_sandbox(model))
+    expected = asyncio.run(record_sandbox(model))
     given = find_credentials(settings["base_url"], None, settings["api_key_env"])
     try:
         connection = Connection(base_url=given.get("base_url"), api_key=given.get("api_key"))
@@ -164,7 +164,7 @@ def _examine(
     return report, code
 
 
-async def _record_sandbox(model: str) -> Record:
+async def record_sandbox(model: str) -> Record:
     """Return what the sandbox sends; it runs for this call alone."""
     try:
         from claude_batch.sandbox import SandboxServer, SandboxSettings

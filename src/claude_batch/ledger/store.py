@@ -114,23 +114,13 @@ class Ledger:
 
     def _connect(self, location: str) -> Engine:
         if "://" in location:
+            url = _url_of(location)
+            self.path = path_of(location)
+            url = url.set(database=str(self._file(self.path)))
             try:
-                url = make_url(location)
-                if url.get_backend_name() != "sqlite" or not url.database:
-                    raise LedgerError(
-                        f"{location}: only ledgers in a file of SQLite are supported; name a file"
-                    )
-                if "uri" in url.query:
-                    raise LedgerError(
-                        f"{location}: `uri` is not supported in a ledger's URL; name a file"
-                    )
-                self.path = Path(url.database)
-                url = url.set(database=str(self._file(self.path)))
                 engine = create_engine(url, hide_parameters=True)
             except (ArgumentError, ImportError) as error:
-                raise LedgerError(
-                    f"the ledger's URL {location!r} cannot be used: {error}"
-                ) from None
+                raise _unusable_url(location, error) from None
         else:
             self.path = Path(location).expanduser()
             engine = create_engine(
@@ -375,10 +365,25 @@ def path_of(location: str) -> Path:
     """Return the file of a ledger's path or SQLAlchemy URL. Raises `LedgerError`."""
     if "://" not in location:
         return Path(location).expanduser()
+    return Path(_url_of(location).database or "")
+
+
+def _url_of(location: str) -> URL:
     try:
-        return Path(make_url(location).database or "")
+        url = make_url(location)
     except (ArgumentError, ValueError) as error:
-        raise LedgerError(f"the ledger's URL {location!r} cannot be used: {error}") from None
+        raise _unusable_url(location, error) from None
+    if url.get_backend_name() != "sqlite" or not url.database:
+        raise LedgerError(
+            f"{location}: only ledgers in a file of SQLite are supported; name a file"
+        )
+    if "uri" in url.query:
+        raise LedgerError(f"{location}: `uri` is not supported in a ledger's URL; name a file")
+    return url
+
+
+def _unusable_url(location: str, error: Exception) -> LedgerError:
+    return LedgerError(f"the ledger's URL {location!r} cannot be used: {error}")
 
 
 def identity_of(salt: str) -> str:

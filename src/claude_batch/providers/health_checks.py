@@ -17,6 +17,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import httpx2
+
 from claude_batch._version import __version__
 from claude_batch.core.errors import LedgerError
 from claude_batch.core.quantities import count_of, format_duration
@@ -283,7 +285,11 @@ _MOST_SKEW = 60.0
 
 async def check_api(base_url: str | None) -> list[Finding]:
     """Return whether the API can be reached, and the clock; one call without a key, not billed."""
-    connection = Connection(base_url=base_url, api_key="")
+    try:
+        connection = Connection(base_url=base_url, api_key="")
+    except httpx2.InvalidURL as error:
+        remedy = "Correct --base-url, or ANTHROPIC_BASE_URL"
+        return [Finding(check="api", level="fault", message=f"{error}", remedy=remedy)]
     where = connection.base_url
     try:
         sent = time.time()

@@ -33,7 +33,9 @@ if TYPE_CHECKING:
 Shape = dict[str, list[str]]
 """Each field's path, such as ``request_counts.processing``, and the kinds of its values."""
 
-_WORDS = frozenset(("type", "role", "processing_status", "service_tier", "error_visibility"))
+_WORDS = frozenset(
+    ("type", "role", "processing_status", "service_tier", "error_visibility", "last_line_break")
+)
 """Fields whose values are a part of the format."""
 
 _FREE = frozenset(("input",))
@@ -149,6 +151,11 @@ def observe(status: int, headers: Mapping[str, str], body: object) -> Observed:
         else:
             others.append(name)
     return Observed(status=status, headers=compared, other_headers=others, body=shape_of(body))
+
+
+def whole_results(content: bytes) -> dict[str, str]:
+    """Return what is observed of results as a whole; the lines are observed one by one."""
+    return {"last_line_break": "present" if content.endswith(b"\n") else "absent"}
 
 
 def observe_line(line: object) -> Observed:
@@ -426,10 +433,7 @@ class Recording:
         if answer.status != 200:
             self._see(f"results{suffix}", answer)
             return
-        ending = "with" if answer.content.endswith(b"\n") else "without"
-        observed = observe(answer.status, answer.headers, {})
-        observed.body[""] = [f"JSON lines, the last one {ending} a line break"]
-        self.record[f"results{suffix}"] = observed
+        self._see(f"results{suffix}", answer, whole_results(answer.content))
         for step, line in self._lines(answer.content):
             self.record[step] = observe_line(line)
 
