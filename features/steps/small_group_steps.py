@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import warnings
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from unittest import mock
 
 from behave.runner import Context
-from event_steps import keep_log
 from integration_steps import MODEL
 from staging import QUICK
 from tables import rule
@@ -65,18 +65,19 @@ def _in_threads(provider: cb.ClaudeBatchProvider, calls: int, at_a_time: int) ->
 
 @rule("callers who make calls are warned")
 def _(context: Context, caller: str, calls: int, at_a_time: int) -> dict[str, str]:
-    keep_log(context)
     ledger = context.tmp / f"{caller}-{calls}.db"
     mode = "live" if "live" in caller else "batch"
     at_once = 0.0 if "after a while" in caller else notices.AT_ONCE
     with (
         cb.ClaudeBatchProvider(ledger=ledger, mode=mode, **_SETTINGS) as provider,
         mock.patch.object(notices, "AT_ONCE", at_once),
+        warnings.catch_warnings(record=True) as warned,
     ):
+        warnings.simplefilter("always")
         if "threads" in caller:
             _in_threads(provider, calls, at_a_time)
         else:
             kinds = {"client": _creates, "client in turns": _takes_turns}
             asyncio.run(_in_groups(kinds.get(caller, _responds)(provider), calls, at_a_time))
-    warned = [each.getMessage() for each in context.kept if each.name == notices.__name__]
-    return {"warning": "\n".join(warned)}
+    said = [str(each.message) for each in warned if each.filename == notices.__file__]
+    return {"warning": "\n".join(said)}

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import time
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
@@ -183,8 +183,6 @@ class Noticing:
 
 # Calls in small groups ----------------------------------------------------------------------------
 
-_log = logging.getLogger(__name__)
-
 SMALL_GROUP = 32
 """At most so many calls are a small group: Python's default executor has no more threads."""
 
@@ -230,17 +228,21 @@ class SmallGroups:
         self._largest = max(self._largest, size)
         if self._in_a_row == GROUPS_IN_A_ROW:
             self._warned = True
-            _log.warning(
-                "%s in a row had at most %s each, and the next calls came with the answers. Such "
-                "batches run one after another, and each can take an hour. If the calls do not "
-                "need each other's answers, make them at the same time: use respond_all, "
+            _warn(
+                f"{count_of(self._in_a_row, 'batch', 'batches')} in a row had at most "
+                f"{count_of(self._largest, 'call')} each, and the next calls came with the answers."
+                " Such batches run one after another, and each can take an hour. If the calls do "
+                "not need each other's answers, make them at the same time: use respond_all, "
                 "asyncio.gather or abatch, or raise the framework's concurrency "
-                "(docs/how-to/frameworks.md)",
-                count_of(self._in_a_row, "batch", "batches"),
-                count_of(self._largest, "call", "calls"),
-                extra={"for_people": True},
+                "(docs/how-to/frameworks.md)"
             )
 
     def end(self) -> None:
         """Note that the last waiting call was answered."""
         self._ended = time.monotonic()
+
+
+def _warn(words: str) -> None:
+    """Warn as Python does of code that should be changed, which a program without a log shows."""
+    with contextlib.suppress(Warning):  # a filter may turn it into an error: not in this thread
+        warnings.warn(words, stacklevel=2)
