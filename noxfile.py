@@ -280,6 +280,15 @@ def coverage_report(session: nox.Session) -> None:
 
 
 @nox.session(default=False)
+def frameworks(session: nox.Session) -> None:
+    """Counts the batches that agent frameworks make, in their newest versions."""
+    # Not by default: it installs 300 MB, and a new version of another project is no fault of ours.
+    session.install(".[test,frameworks]")
+    session.posargs.append("features/docs/frameworks.feature")
+    features(session, [], tags="@frameworks")
+
+
+@nox.session(default=False)
 def storms(session: nox.Session) -> None:
     """200 random storms and 5,000 histories; `-- --seed 17 --family run` plays one storm again."""
     session.install(".[test]")

@@ -70,3 +70,4 @@ Feature: Every block of code on every page is run or checked
       | text     | use --budgets                    | …no command has the flag --budgets…   |
       | yaml     | name: x                          | …`model` is missing…                |
       | toml     | a = 1                            | …no check for 'toml'…                 |
+      | python   | print("shown as an example")     | …not the same as examples/review.py…  |

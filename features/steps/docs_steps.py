@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 from behave import given, then, when
 from behave.runner import Context
@@ -99,7 +100,7 @@ def run_example(program: str, folder: Path = ROOT) -> subprocess.CompletedProces
         cwd=folder,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
     )
 
 
@@ -109,6 +110,21 @@ def folder_of_invoices(context: Context, count: int) -> None:
     context.invoices = [context.tmp / f"invoice_{number:03d}.pdf" for number in range(count)]
     for number, path in enumerate(context.invoices):
         path.write_bytes(pdf_of(f"INVOICE {number}\nTestCorp\nOne service: $10\nTOTAL $10"))
+
+
+def _as_dspy_reads_it(params: dict[str, Any]) -> str | None:
+    asked_by_dspy = "[[ ## " in str(params)
+    return "[[ ## answer ## ]]\nA knot.\n[[ ## completed ## ]]" if asked_by_dspy else None
+
+
+@given("a framework's user with a key and a server")
+def framework_user(context: Context) -> None:
+    start_api(context, responder=_as_dspy_reads_it)
+    os.environ["CLAUDE_BATCH_POLL_INTERVAL"] = "100ms"
+    # These look at the network, and keep answers of earlier tests.
+    os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"
+    os.environ["DSPY_CACHEDIR"] = str(context.tmp / "dspy")
+    os.environ["HOME"] = str(context.tmp)
 
 
 @when("the README's reader runs the example {program} twice")
@@ -153,11 +169,25 @@ def code_lines(source: str) -> int:
     return sum(1 for at, line in lines if at not in words and line.split("#")[0].strip())
 
 
-@then("the programs of examples/from are those that are run above")
-def all_examples_run(context: Context) -> None:
+@then("the programs of examples/{folder} are those that are run above")
+@then("the programs of examples/{folder} are those that are run above, and {module}")
+def all_examples_run(context: Context, folder: str, module: str = "") -> None:
     steps = [step.name for each in context.feature.walk_scenarios() for step in each.steps]
-    run = {found[1] for step in steps if (found := re.search(r"the example from/(\S+\.py)", step))}
-    assert run == {path.name for path in (ROOT / "examples" / "from").glob("*.py")}, run
+    words = rf"the example {folder}/(\S+\.py)"
+    run = {found[1] for step in steps if (found := re.search(words, step))} | {module} - {""}
+    assert run == {path.name for path in (ROOT / "examples" / folder).glob("*.py")}, run
+
+
+@then("the page of frameworks shows each program, and as many batches as were counted")
+def page_of_frameworks(context: Context) -> None:
+    shown = page("docs/how-to/frameworks.md")
+    programs = {path.name for path in (ROOT / "examples" / "frameworks").glob("*.py")}
+    assert programs == {Path(block.title).name for block in shown.blocks}, programs
+    played = [each for each in context.feature.walk_scenarios() if "make one batch" in each.name]
+    for scenario in played:
+        name = re.search(r"prompts of (.+) make", scenario.name)[1]
+        row = rf"^\| \[{name}\]\(#[\w-]+\) \| [^|]+ \| 1 \|"
+        assert re.search(row, shown.text, re.MULTILINE), name
 
 
 @then("the README's reader has seen {count:d} answers each time")
