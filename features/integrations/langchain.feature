@@ -39,7 +39,7 @@ Feature: LangChain's ChatAnthropic is answered from batches
       | inputs                         | config                             | exceptions | outputs                                      | raised                       | traced | batches |
       | a, b                           | [{"tags": ["x"]}, {"tags": ["y"]}] | no         | a, b                                         |                              | x y    | 1       |
       | a, [[sandbox:errored:invalid_request_error]], c    | {"tags": ["x"]}                    | yes        | a, AnthropicInvalidRequestError, c           |                              | x x x  | 1       |
-      | a, [[sandbox:errored:invalid_request_error]], c    | {"tags": ["x"]}                    | no         |                                              | AnthropicInvalidRequestError | x x x  | 1       |
+      | a, [[sandbox:errored:invalid_request_error]] 2, c  | {"tags": ["x"]}                    | no         |                                              | AnthropicInvalidRequestError | x x x  | 1       |
       | a, b, c, d                     | {"max_concurrency": 2}             | no         | a, b, c, d                                   |                              |        | 2       |
       | a                              | {"tags": ["x"]}                    | no         | a                                            |                              | x      | 1       |
       | a, b                           | [{}]                               | no         |                                              | ValueError                   |        | 0       |
