@@ -481,6 +481,15 @@ class CallStore:
                     self.let_go(outcome.seq)
         for call, failure in flush.repeated:
             settle(call.future, failure)
+        if flush.repeated:
+            _log.warning(
+                "%s, without a request (failure_ttl)",
+                count_of(
+                    len(flush.repeated),
+                    "call gets the failure of an equal call again",
+                    "calls get the failure of an equal call again",
+                ),
+            )
         return flush.waiting
 
     def _repeat_failures(
