@@ -92,6 +92,7 @@ _STATES = {
     Disposition.REFUSED: RequestState.REFUSED,
     Disposition.WINDOW_EXCEEDED: RequestState.WINDOW_EXCEEDED,
     Disposition.MALFORMED: RequestState.MALFORMED,
+    Disposition.UNDOCUMENTED: RequestState.MALFORMED,
     Disposition.TOOLS: RequestState.STOPPED,
     Disposition.PAUSED: RequestState.STOPPED,
 }

@@ -23,6 +23,8 @@ Feature: A server that means harm, or is broken, costs one line, one batch or on
       | with half a token            |
       | with a lone surrogate        |
       | nested 200,000 deep          |
+      | without a message            |
+      | with an unknown type         |
 
   Scenario: Whatever shows a run shows its malformed answers
     Given it gives the second of three results with fewer than no tokens
@@ -40,10 +42,36 @@ Feature: A server that means harm, or is broken, costs one line, one batch or on
     When what is malformed is retried
     Then all three are answered, and one more request was paid for
 
-  Scenario: Token counts that are written as floats are understood
-    Given it gives the second of three results with 12.0 tokens
+  Scenario Outline: A strange success whose meaning is certain is understood: <how>
+    Given it gives the second of three results <how>
     When three prompts are run
     Then the command exits with 0
+    And nothing was sent twice
+
+    Examples:
+      | how              |
+      | with 12.0 tokens |
+      | without a model  |
+
+  Scenario Outline: A failure is understood, whatever its error looks like: <how>
+    Given it gives the second of three results <how>
+    When three prompts are run
+    Then the command exits with 1
+    And the answers of the first and the third are delivered, and the second is "invalid_request_error"
+    And results gives the same answers
+    And nothing was sent twice
+
+    Examples:
+      | how                       |
+      | with a list as details    |
+      | with a string as details  |
+      | with an error nested once |
+
+  Scenario: Counts of a batch that are written as floats or strings are understood
+    Given it answers the first 1000 retrieve calls with counts as floats and strings
+    When three prompts are run
+    Then the command exits with 0
+    And nothing was sent twice
 
   Scenario Outline: An id that is none never becomes a path: <id>
     Given it gives every new batch the id <id>

@@ -27,6 +27,7 @@ from claude_batch.wire.caching import CacheMarks, marked_prefix
 from claude_batch.wire.conversation import schema_problem
 from claude_batch.wire.encoding import PromptParams, encode_params
 from claude_batch.wire.media import media_of
+from claude_batch.wire.messages import UnreadableLine, decode_line, error_of_line
 
 use_step_matcher("parse")
 
@@ -159,6 +160,32 @@ def _(text: str, reason: str, schema: dict[str, Any]) -> str | None:
     params = _encoded({"output_config": {"format": {"type": "json_schema", "schema": schema}}})
     block = {"type": "text", "text": text}
     return schema_problem(params, msgspec.json.encode({"stop_reason": reason, "content": [block]}))
+
+
+@rule("result lines are read")
+def _(result: str) -> dict[str, Any]:
+    # In cells, USAGE is a plausible usage, and text the rest of an answer.
+    usage = '"usage": {"input_tokens": 1, "output_tokens": 2}'
+    body = result.replace("USAGE", usage).replace(
+        "TEXT", '"content": [{"type": "text", "text": ""}]'
+    )
+    line = b'{"custom_id": "a", "result": %b}' % body.encode()
+    try:
+        found = decode_line(line)
+    except UnreadableLine:
+        return {"outcome": "unreadable", "asks_for": None, "error_type": None, "tokens": None}
+    if found.error is not None:
+        sent = json.loads(error_of_line(line))["error"]
+        assert sent["type"] == found.error.type, sent
+        assert (sent["message"] or "") == found.error.message, sent
+    return {
+        "outcome": found.outcome,
+        "asks_for": str(found.disposition),
+        "error_type": found.error.type if found.error else None,
+        "tokens": f"{found.usage.input_tokens}+{found.usage.output_tokens}"
+        if found.usage
+        else None,
+    }
 
 
 # Images and PDFs

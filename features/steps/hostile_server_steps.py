@@ -65,6 +65,12 @@ def tokens(count: object) -> Callable[[dict[str, Any]], None]:
     return lambda line: message_of(line)["usage"].update(input_tokens=count)
 
 
+def failed(details: object) -> Callable[[dict[str, Any]], None]:
+    error = {"type": "invalid_request_error", "message": "two", "details": details}
+    outer = {"type": "error", "error": error, "request_id": None}
+    return lambda line: line.update(result={"type": "errored", "error": outer})
+
+
 LINES: dict[str, Callable[[dict[str, Any]], None]] = {
     "without content": lambda line: message_of(line).pop("content"),
     "with a string as content": lambda line: message_of(line).update(content="text"),
@@ -74,14 +80,28 @@ LINES: dict[str, Callable[[dict[str, Any]], None]] = {
     "with half a token": tokens(0.5),
     "with 12.0 tokens": tokens(12.0),
     "with bytes that are no UTF-8": lambda line: None,
+    "without a message": lambda line: line["result"].update(message=None),
+    "with an unknown type": lambda line: line["result"].update(type="completed"),
+    "without a model": lambda line: message_of(line).update(model=None),
     "with a lone surrogate": lambda line: message_of(line)["content"][0].update(text="\ud800"),
     "nested 200,000 deep": lambda line: None,
+}
+
+
+FAILURES: dict[str, Callable[[dict[str, Any]], None]] = {
+    "with a list as details": failed(details=["user_facing"]),
+    "with a string as details": failed(details="user_facing"),
+    "with an error nested once": lambda line: line.update(
+        result={"type": "errored", "error": {"type": "invalid_request_error", "message": "two"}}
+    ),
 }
 
 
 @given("it gives the second of three results {how}")
 def _(context: Context, how: str) -> None:
     def trick(answer: Answer) -> None:
+        if answer.kind == "retrieve" and how in FAILURES and answer.json().get("ended_at"):
+            answer.change({**answer.json(), "request_counts": {"succeeded": 2, "errored": 1}})
         if answer.kind != "results" or answer.status != 200:
             return
         lines = [json.loads(line) for line in answer.body.splitlines()]
@@ -91,7 +111,7 @@ def _(context: Context, how: str) -> None:
             if "two" not in json.dumps(line):
                 encoded.append(json.dumps(line).encode())
                 continue
-            LINES[how](line)
+            {**LINES, **FAILURES}[how](line)
             raw = json.dumps(line).encode()
             if how == "with bytes that are no UTF-8":
                 raw = raw.replace(b"two", b"tw\xff")
@@ -161,6 +181,14 @@ def changed_batches(**changes: Any) -> Trick:
         answer.change(value)
 
     return trick
+
+
+def loose_counts(answer: Answer) -> None:
+    value = answer.json()
+    counts = value["request_counts"]
+    counts["processing"] = float(counts["processing"])
+    counts["succeeded"] = str(counts["succeeded"])
+    answer.change(value)
 
 
 @functools.cache
@@ -250,6 +278,7 @@ ANSWERS: dict[str, Callable[[HostileServer], Trick]] = {
     "a wait of 1e400 seconds": plain(wait_for_ever),
     "counts of 10 ** 30": plain(changed_batches(request_counts={"processing": 10**30})),
     "counts below zero": plain(changed_batches(request_counts={"succeeded": -3})),
+    "counts as floats and strings": plain(loose_counts),
     "another batch's id": plain(changed_batches(id="msgbatch_of_somebody_else")),
     "a stream of somebody's gzip": plain(
         lambda answer: answer.headers.update({"content-encoding": "gzip"})

@@ -10,6 +10,31 @@ Feature: What an answer or a document holds is read as far as it can be
       | [1] | end_turn | {"type": "object"} | [1] is not of type 'object' |
       | [1, 2, 3, 4, 5, 6, 7] | end_turn | {"items": {"type": "null"}} | 0: 1 is not of type 'null'; 1: 2 is not of type 'null'; 2: 3 is not of type 'null'; 3: 4 is not of type 'null'; 4: 5 is not of type 'null' |
 
+  Scenario: A result line is understood as far as its meaning is certain, and no paid answer is lost
+    Then result lines are read as follows
+      | result                                                                                                                      | outcome    | asks for     | error type            | tokens |
+      | {"type": "succeeded", "message": {TEXT, USAGE}}                                                                             | succeeded  | final        |                       | 1+2    |
+      | {"type": "succeeded", "message": {"id": null, "model": null, TEXT, USAGE}}                                                  | succeeded  | final        |                       | 1+2    |
+      | {"type": "succeeded", "message": {TEXT, "usage": {"input_tokens": 1.0, "output_tokens": 2e0}}}                              | succeeded  | final        |                       | 1+2    |
+      | {"type": "succeeded", "message": {TEXT, "usage": {"input_tokens": 1.5, "output_tokens": 2}}}                                | succeeded  | malformed    |                       |        |
+      | {"type": "succeeded", "message": null}                                                                                      | succeeded  | malformed    |                       |        |
+      | {"type": "succeeded"}                                                                                                       | succeeded  | malformed    |                       |        |
+      | {"type": "succeeded", "message": {"content": null, USAGE}}                                                                  | succeeded  | malformed    |                       | 1+2    |
+      | {"type": "succeeded", "message": {TEXT, "usage": null}}                                                                     | succeeded  | malformed    |                       |        |
+      | {"type": "completed", "message": {TEXT, USAGE}}                                                                             | succeeded  | undocumented |                       | 1+2    |
+      | {"type": "paused"}                                                                                                          | succeeded  | undocumented |                       |        |
+      | {"type": null}                                                                                                              | unreadable |              |                       |        |
+      | "succeeded"                                                                                                                 | unreadable |              |                       |        |
+      | {"type": "canceled", "message": "by an operator"}                                                                           | canceled   | final        |                       |        |
+      | {"type": "expired", "error": "too late"}                                                                                    | expired    | retry        |                       |        |
+      | {"type": "errored", "error": {"error": {"type": "overloaded_error", "message": "m", "details": ["d"]}, "request_id": null}} | errored    | retry        | overloaded_error      |        |
+      | {"type": "errored", "error": {"error": {"type": "invalid_request_error", "message": "m", "details": "d"}}}                  | errored    | final        | invalid_request_error |        |
+      | {"type": "errored", "error": {"error": {"type": "invalid_request_error", "message": null}}}                                 | errored    | final        | invalid_request_error |        |
+      | {"type": "errored", "error": {"type": "invalid_request_error", "message": "nested once"}}                                   | errored    | final        | invalid_request_error |        |
+      | {"type": "errored", "error": {"error": {"type": "invalid_request_error", "message": 5}, "request_id": 7}}                   | errored    | final        | invalid_request_error |        |
+      | {"type": "errored", "error": {"error": "out of order"}}                                                                     | errored    | retry        | api_error             |        |
+      | {"type": "errored", "error": null}                                                                                          | unreadable |              |                       |        |
+
   Scenario: An image whose size cannot be read is left to the API to judge
     Then bytes are recognised as follows
       | hex                                              | type       | size    |

@@ -101,7 +101,7 @@ Feature: Each error of the API means one thing, by one table
       | {"type": "canceled"}                                                                                                    | canceled  | final       |       |
       | {"type": "succeeded"}                                                                                                   | succeeded | malformed   |       |
       | {"type": "errored"}                                                                                                     |           |             | …     |
-      | {"type": "pondered"}                                                                                                    |           |             | …     |
+      | {"type": "pondered"}                                                                                                    | succeeded | undocumented |       |
       | not at all                                                                                                              |           |             | …     |
     And the error of a result line, nested twice, is decoded as follows
       | error object                                                                                       | type             | message | request_id |

@@ -37,6 +37,7 @@ class Disposition(StrEnum):
     REFUSED = "refused"  # `refusal`
     WINDOW_EXCEEDED = "window_exceeded"  # `model_context_window_exceeded`
     MALFORMED = "malformed"  # billed, but not in a format that the API documents
+    UNDOCUMENTED = "undocumented"  # of an outcome that the API does not document: perhaps billed
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +106,7 @@ def next_step(outcome: Outcome, disposition: Disposition, standing: Standing) ->
 
 
 def _after_success(asks: Disposition, at: Standing) -> RequestState:
-    if asks is Disposition.MALFORMED:
+    if asks in (Disposition.MALFORMED, Disposition.UNDOCUMENTED):
         return RequestState.MALFORMED
     if not at.converses:
         return RequestState.SUCCEEDED

@@ -82,6 +82,9 @@ class Stored:
 
     total: int
     succeeded: int
+    """Certain successes."""
+    undocumented: int = 0
+    """Results of a type that the API does not document, which may be successes."""
     dispositions: frozenset[str] = frozenset()
     """The dispositions that occur among the results."""
 
@@ -288,7 +291,10 @@ def _upsert_results() -> Any:
         where=and_(
             # Literal, because `insert_many` binds values for columns only.
             statement.excluded.outcome == literal_column("'succeeded'"),
-            results.c.outcome != literal_column("'succeeded'"),
+            or_(
+                results.c.outcome != literal_column("'succeeded'"),
+                results.c.disposition == literal_column("'undocumented'"),
+            ),
         ),
     )
 
@@ -362,7 +368,12 @@ def stored_counts(tx: Connection, batch_id: int) -> Stored:
     ).all()
     return Stored(
         total=sum(count for _, _, count in counts),
-        succeeded=sum(count for outcome, _, count in counts if outcome == RequestState.SUCCEEDED),
+        succeeded=sum(
+            count
+            for outcome, asks, count in counts
+            if outcome == RequestState.SUCCEEDED and asks != Disposition.UNDOCUMENTED
+        ),
+        undocumented=sum(count for _, asks, count in counts if asks == Disposition.UNDOCUMENTED),
         dispositions=frozenset(disposition for _, disposition, _ in counts),
     )
 

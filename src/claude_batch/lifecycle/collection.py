@@ -150,7 +150,7 @@ class Collection:
         counted = int(counts.get("succeeded", 0))
         # A success without a line is in a gap, or a line contradicts it. After a recovery, fewer
         # requests are known than the API counts.
-        short = min(counted, row.request_count) - stored.succeeded
+        short = min(counted, row.request_count) - stored.succeeded - stored.undocumented
         missing = missing_state(stored, counted)
         is_doubtful = missing is RequestState.LOST and (owed > 0 or short > max(gaps, 0))
         now = time.time()

@@ -342,7 +342,7 @@ def _fill(ledger: Ledger, batch_id: int) -> None:
         # A batch that disappeared before its end has no counts.
         counts = None if row.counts is None else json.loads(row.counts)
         succeeded = row.request_count if counts is None else int(counts.get("succeeded", 0))
-        short = min(succeeded, row.request_count) - stored.succeeded
+        short = min(succeeded, row.request_count) - stored.succeeded - stored.undocumented
         gaps = row.request_count - stored.total
         contradicted = counts is not None and short > max(gaps, 0)
         unknown_batches.fill(tx, batch_id, contradicted=contradicted, now=now)

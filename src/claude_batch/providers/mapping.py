@@ -166,12 +166,15 @@ def _outcome(answer: Answer) -> ActorResponse | ActorError:
             batch_id=answer.batch_id,
         )
     if answer.state is RequestState.MALFORMED and answer.raw is not None:
-        problem = problem_of_line(answer.raw)
+        problem, succeeded = problem_of_line(answer.raw)
+        what, billed = "was answered with success, but not in the API's format", "was"
+        if not succeeded:
+            what, billed = "ended with an outcome that the API does not document", "may have been"
         return MalformedAnswerError(
-            f"{who}{batch} was answered with success, but not in the API's format: {problem}. "
-            "The answer was billed; its bytes are in `raw` of this error and in the ledger. "
-            "Check the proxies and gateways between you and the API. To send the request again, "
-            "which is billed again: claude-batch retry RUN --only malformed",
+            f"{who}{batch} {what}: {problem}. The answer {billed} billed; its bytes are in `raw` "
+            "of this error and in the ledger. Check the proxies and gateways between you and the "
+            "API. To send the request again, which is billed again: claude-batch retry RUN --only "
+            "malformed",
             raw=answer.raw,
             batch_id=answer.batch_id,
             problem=problem,

@@ -255,7 +255,7 @@ class BatchesClient:
         if not response.is_success:
             return CreateAnswer(fault=self._fault(response))
         try:
-            return CreateAnswer(batch=msgspec.json.decode(response.content, type=RemoteBatch))
+            return CreateAnswer(batch=_decode(response.content, RemoteBatch))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             words = repr(self._redaction.first_words(response.content))
             return CreateAnswer(reason=f"{response.status_code} without a batch id: {words}")
@@ -270,7 +270,7 @@ class BatchesClient:
         unreadable = 0
         for raw in page.data:
             try:
-                found.append(msgspec.json.decode(raw, type=RemoteBatch))
+                found.append(_decode(raw, RemoteBatch))
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
                 unreadable += 1
                 _log.warning("an entry of the list of batches is not a batch: %s", error)
@@ -436,12 +436,17 @@ class BatchesClient:
 
     def _decoded(self, response: httpx2.Response, kind: type[_T], call: str) -> _T:
         try:
-            return msgspec.json.decode(response.content, type=kind)
+            return _decode(response.content, kind)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             words = repr(self._redaction.first_words(response.content))
             raise Unreachable(
                 f"{call} was answered with something that is not in the API's format: {words}"
             ) from None
+
+
+def _decode(body: bytes | msgspec.Raw, kind: type[_T]) -> _T:
+    """Decode an answer; some gateways write the number 12 as 12.0 or "12"."""
+    return msgspec.json.decode(body, type=kind, strict=False)
 
 
 def _path(parent: str, name: str) -> str:

@@ -17,7 +17,7 @@ from claude_batch.core.citations import Citation, CitedPlace
 from claude_batch.core.outcome import Disposition
 from claude_batch.core.usage import Usage
 from claude_batch.wire.error_table import classify_line
-from claude_batch.wire.inbound import check_text, mapping_or_none, word_or_none
+from claude_batch.wire.inbound import LONGEST_ID, check_text, mapping_or_none, word_or_none
 
 # Answer citations ---------------------------------------------------------------------------------
 
@@ -293,8 +293,9 @@ _message_decoder = msgspec.json.Decoder(_Message)
 def decode_line(line: bytes) -> ResultLine:
     """Decode ``custom_id``, outcome, usage and error of one line of a results stream.
 
-    A success that breaks the API's format has the disposition ``malformed``. Raises
-    `UnreadableLine` for anything else that is not a result as the API documents it.
+    A success that breaks the API's format has the disposition ``malformed``, and an outcome that
+    the API does not document ``undocumented``. Raises `UnreadableLine` for anything else that is
+    not a result as the API documents it.
     """
     try:
         check_text(line)
@@ -318,11 +319,46 @@ def decode_line(line: bytes) -> ResultLine:
         inner = result.error.error
         words, details = inner.message or "", mapping_or_none(inner.details)
         request_id = word_or_none(result.error.request_id)
-        fault = LineError(inner.type, words, request_id, details)
-        disposition = classify_line(inner.type, words, details)
-        return ResultLine(decoded.custom_id, "errored", disposition, None, fault)
-    disposition = Disposition.RETRY if result.type == "expired" else Disposition.FINAL
-    return ResultLine(decoded.custom_id, result.type, disposition, None, None)
+        return _errored(decoded.custom_id, LineError(inner.type, words, request_id, details))
+    return _not_run(decoded.custom_id, result.type)
+
+
+def _errored(custom_id: str, fault: LineError) -> ResultLine:
+    disposition = classify_line(fault.type, fault.message, fault.details)
+    return ResultLine(custom_id, "errored", disposition, None, fault)
+
+
+def _not_run(custom_id: str, outcome: Literal["canceled", "expired"]) -> ResultLine:
+    disposition = Disposition.RETRY if outcome == "expired" else Disposition.FINAL
+    return ResultLine(custom_id, outcome, disposition, None, None)
+
+
+def _readable_error(error: object) -> LineError:
+    """Return what can be read of an error that is not in the API's format.
+
+    An errored request is not billed, whatever its error is.
+    """
+    outer = mapping_or_none(error) or {}
+    inner = mapping_or_none(outer.get("error"))
+    if inner is None and outer.get("type") != "error":
+        inner = outer  # nested once
+    fields = inner or {}
+    kind, words, request_id = fields.get("type"), fields.get("message"), outer.get("request_id")
+    if not isinstance(words, str):
+        words = next((each for each in (error, outer.get("error")) if isinstance(each, str)), "")
+    details = mapping_or_none(fields.get("details"))
+    code = None if details is None else details.get("error_code")
+    return LineError(
+        _valid(kind)[:LONGEST_ID] if isinstance(kind, str) else _InnerError().type,
+        _valid(words),
+        word_or_none(request_id) if isinstance(request_id, str) else None,
+        {"error_code": _valid(code)} if isinstance(code, str) else None,
+    )
+
+
+def _valid(text: str) -> str:
+    """Return a text without lone surrogates, which cannot be written as UTF-8."""
+    return text.encode("utf-8", "replace").decode()
 
 
 def _check_blocks(content: list[dict[str, Any]]) -> None:
@@ -350,8 +386,8 @@ _successes = re.compile(rb'(?<!\\)"type"\s*:\s*"succeeded"')
 def _malformed(line: bytes, error: Exception) -> ResultLine:
     """Return the readable part of a line that the strict decoder refuses.
 
-    Raises `UnreadableLine` unless the line clearly reports a success. A line that was damaged in
-    transit may arrive intact when it is fetched again.
+    Raises `UnreadableLine` unless the line names its request and an outcome. A line that was
+    damaged in transit may arrive intact when it is fetched again.
     """
     why = str(error)[:200]
     try:
@@ -361,14 +397,24 @@ def _malformed(line: bytes, error: Exception) -> ResultLine:
     except RecursionError:
         return _too_deep(line, why)
     result = mapping_or_none(value.get("result")) or {}
-    custom_id = value.get("custom_id")
-    if not isinstance(custom_id, str) or result.get("type") != "succeeded":
+    custom_id, kind = value.get("custom_id"), result.get("type")
+    if not isinstance(custom_id, str) or not isinstance(kind, str):
         raise UnreadableLine(why) from None
+    if kind == "errored":
+        if result.get("error") is None:
+            raise UnreadableLine(why) from None
+        return _errored(custom_id, _readable_error(result["error"]))
+    if kind == "canceled" or kind == "expired":
+        return _not_run(custom_id, kind)
+    asks = Disposition.MALFORMED
+    if kind != "succeeded":
+        # It may be one that is billed, so it is neither retried nor fetched again.
+        asks, why = Disposition.UNDOCUMENTED, f"a result of the type {_valid(kind)[:64]!r}"
     message = mapping_or_none(result.get("message")) or {}
     return ResultLine(
         custom_id,
         "succeeded",
-        Disposition.MALFORMED,
+        asks,
         _usage_of(message),
         None,
         _model_of(message),
@@ -440,13 +486,14 @@ def _too_deep(line: bytes, why: str) -> ResultLine:
     return ResultLine(found[0].decode(), "succeeded", Disposition.MALFORMED, None, None, None, why)
 
 
-def problem_of_line(line: bytes) -> str:
-    """Return what is wrong with the line of a malformed answer."""
+def problem_of_line(line: bytes) -> tuple[str, bool]:
+    """Return what is wrong with a malformed answer's line, and whether it reports a success."""
     try:
-        return decode_line(line).fault
+        found = decode_line(line)
     except UnreadableLine as error:
         # From a live call, whose request was known without the line.
-        return str(error)
+        return str(error), True
+    return found.fault, found.disposition is not Disposition.UNDOCUMENTED
 
 
 def message_of_line(line: bytes) -> bytes:
@@ -463,8 +510,19 @@ def output_of_line(line: bytes) -> OutputMessage:
 
 
 def error_of_line(line: bytes) -> bytes:
-    """Return the bytes of the error body in an errored line, as the API sent them."""
-    return bytes(_raw_line_decoder.decode(line).result.error)
+    """Return the bytes of the error body in an errored line, as the API sent them.
+
+    An error that is not in the API's format is returned in it, as far as it can be read.
+    """
+    try:
+        check_text(line)
+        if _line_decoder.decode(line).result.error is not None:
+            return bytes(_raw_line_decoder.decode(line).result.error)
+    except (msgspec.DecodeError, ValueError, RecursionError):
+        pass
+    fault = decode_line(line).error
+    assert fault is not None
+    return _error_body(fault.type, fault.message, fault.request_id)
 
 
 def errored_line(custom_id: str, error_type: str, message: str, request_id: str | None) -> bytes:
@@ -472,10 +530,14 @@ def errored_line(custom_id: str, error_type: str, message: str, request_id: str 
 
     So one reader handles both.
     """
-    error = {"type": error_type, "message": message}
-    outer = {"type": "error", "error": error, "request_id": request_id}
+    outer = msgspec.Raw(_error_body(error_type, message, request_id))
     line = {"custom_id": custom_id, "result": {"type": "errored", "error": outer}}
     return msgspec.json.encode(line)
+
+
+def _error_body(error_type: str, message: str, request_id: str | None) -> bytes:
+    error = {"type": error_type, "message": message}
+    return msgspec.json.encode({"type": "error", "error": error, "request_id": request_id})
 
 
 def decode_message(raw: bytes) -> DecodedMessage:
