@@ -194,6 +194,40 @@ Feature: claude-batch doctor checks an installation, and what the API itself sen
       differs  early results: field error.message: the service sends "Come back later.", the sandbox sends
       """
 
+  Scenario: A service that echoes the key, ids and an address spoils no report
+    Given a command's API with {"latency": 1}
+    And a service in between that changes
+      | call     | what                   | value |
+      | early    | error.message          | "sk-ant-marked-for-the-search-0123456789 of 5a9db0c5-0000-4000-8000-000000000000, msgbatch_01Ab2Cd3Ef4Gh5" |
+      | create   | type                   | "sk-ant-marked-for-the-search-0123456789" |
+      | create   | note                   | "http://127.0.0.1:8000/x" |
+      | retrieve | header anthropic-trace | "req_01Ab2Cd3Ef4" |
+      | results  | result.type            | "failed" |
+    When a command runs: doctor --live --yes -o report.md
+    Then the command line exits with 1
+    And the command line prints
+      """
+      the service sends "[credential] of …, msgbatch_…"
+      create: field note: the service sends url
+      batch in progress: header anthropic-trace: the service sends id req_…
+      line doctor-text: field result.type: the service sends "failed"
+      """
+    And a report "report.md" can be published
+
+  Scenario: Texts are reported by their formats alone
+    Then the format of a text is as follows
+      | text                                 | format                  |
+      | 2026-08-14T09:12:33.123456+00:00     | time ending in +00:00   |
+      | 2026-08-14T09:12:33Z                 | time ending in Z        |
+      | msgbatch_01Re5SxVd8Kw2Zm7Tq4Yb9Nc    | id msgbatch_…           |
+      | not_available                        | text                    |
+      | claude-haiku-4-5                     | model without a date    |
+      | claude-haiku-4-5-20251001            | model with a date       |
+      | 5a9db0c5-0000-4000-8000-000000000000 | uuid                    |
+      | https://api.anthropic.com/v1         | url                     |
+      | 20000                                | digits                  |
+      | a secret                             | text                    |
+
   Scenario Outline: Nothing is sent without a confirmation, a price or a key: <words>
     Given a command's API
     And a command's environment has ANTHROPIC_API_KEY = <key>

@@ -22,6 +22,9 @@ from damage_steps import overwrite
 from high_water_steps import marks
 from hostile_server import Answer, HostileServer
 from staging import KEY, until
+from tables import rule
+
+from claude_batch.providers.service_record import text_format
 
 
 def ledger_file() -> Path:
@@ -83,6 +86,11 @@ def _(context: Context, words: str) -> None:
 @when("a command runs with PORT of its API: {words}")
 def _(context: Context, words: str) -> None:
     command(context, words.replace("PORT", str(urlsplit(context.api.url).port)))
+
+
+@rule("the format of a text is")
+def _(text: str) -> str:
+    return text_format(text)
 
 
 # A service that differs

@@ -149,7 +149,6 @@ def _examine(
         )
     _confirm(model, settings["prices"], connection.base_url, yes=yes)
     interval = _POLL_INTERVAL if settings["poll_interval"] is None else settings["poll_interval"]
-
     recording = Recording(connection, model, lambda: asyncio.sleep(interval), seconds=wait)
     say(
         f"this may take minutes, at most {format_duration(wait)}; Ctrl-C ends it, and prints what "
@@ -208,8 +207,14 @@ def _record_service(recording: Recording) -> tuple[Exit, str]:
     from claude_batch.providers.service_record import CallFailed
     from claude_batch.wire.connection import CredentialFault, Disconnected
 
+    async def work() -> None:
+        try:
+            await recording.make()
+        finally:
+            await recording.close()
+
     try:
-        asyncio.run(recording.make())
+        asyncio.run(work())
     except CallFailed as error:
         halted = error.fault is not None and error.fault.account_reason is not None
         return (Exit.HALTED if halted else Exit.FAILED), str(error)
@@ -217,7 +222,11 @@ def _record_service(recording: Recording) -> tuple[Exit, str]:
         return Exit.PARKED, f"a call had no answer: {recording.reason(error)}"
     except KeyboardInterrupt:
         return Exit.PARKED, "interrupted"
-    return (Exit.PARKED, "a batch has not ended in time") if recording.batches else (Exit.OK, "")
+    if not recording.batches:
+        return Exit.OK, ""
+    has_ended = all(status == "ended" for status in recording.batches.values())
+    trouble = "could not be deleted" if has_ended else "has not ended in time"
+    return Exit.PARKED, f"a batch {trouble}"
 
 
 def _left_behind(recording: Recording, base_url: str) -> Iterator[str]:

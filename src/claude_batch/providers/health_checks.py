@@ -5,6 +5,7 @@ Nothing is changed: the ledger is only read, and the file that tests the disk is
 
 from __future__ import annotations
 
+import asyncio
 import importlib.metadata
 import os
 import platform
@@ -279,6 +280,8 @@ def check_versions() -> Finding:
 
 # The API and the clock ----------------------------------------------------------------------------
 
+_CALL_SECONDS = 30.0
+
 _MOST_SKEW = 60.0
 """Seconds between this machine's clock and the server's above which times become misleading."""
 
@@ -292,10 +295,11 @@ async def check_api(base_url: str | None) -> list[Finding]:
         return [Finding(check="api", level="fault", message=f"{error}", remedy=remedy)]
     where = connection.base_url
     try:
-        sent = time.time()
-        response = await connection.send("GET", "/v1/messages/batches", params={"limit": 1})
-        received = time.time()
-    except (Disconnected, CredentialFault) as error:
+        async with asyncio.timeout(_CALL_SECONDS):
+            sent = time.time()
+            response = await connection.send("GET", "/v1/messages/batches", params={"limit": 1})
+            received = time.time()
+    except (Disconnected, CredentialFault, TimeoutError) as error:
         return [_unreachable(where, error, connection.redaction.reason(error))]
     finally:
         await connection.aclose()

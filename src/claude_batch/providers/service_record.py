@@ -214,7 +214,8 @@ def unseen(service: Record, expected: Record) -> list[str]:
 
 def _facts(observed: Observed) -> dict[str, str]:
     facts = {f"header {name}": value for name, value in observed.headers.items()}
-    facts |= {f"field {path}": " or ".join(kinds) for path, kinds in observed.body.items()}
+    for path, kinds in observed.body.items():
+        facts[f"field {path}" if path else "body"] = " or ".join(kinds)
     if observed.status is not None:
         facts["status"] = str(observed.status)
     return facts
@@ -361,6 +362,10 @@ class Recording:
             self._see("delete", answer)
             if answer.status == 200:
                 del self.batches[batch_id]
+
+    async def close(self) -> None:
+        """Close the connection."""
+        await self._connection.aclose()
 
     def reason(self, error: Exception) -> str:
         """Return why a call had no answer, without credentials."""
@@ -521,7 +526,8 @@ class Report:
         """Return lines for people: each difference, and what could not be compared."""
         compared = len(self._record.keys() & self._expected.keys())
         lines = [f"differs  {each}" for each in self.differences]
-        lines += [f"unseen   {step}" for step in self._unseen]
+        if not self._failure:
+            lines += [f"unseen   {step}" for step in self._unseen]
         lines += [f"note     {note}" for note in self._notes]
         if self._failure:
             lines.append(f"ended    {self._failure}")
