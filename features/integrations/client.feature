@@ -175,6 +175,12 @@ Feature: Code on the SDK's client is batched without a change
     When three prompts of the batched client time out, and are asked again
     Then the batched client's ledger holds 3 requests
 
+  Scenario: A call that timed out before it was stored is continued too
+    Given the batched client
+    And the ledger takes 1 second to open
+    When three prompts of the batched client time out, and are asked again
+    Then the batched client's ledger holds 3 requests
+
   Scenario: A sent call that is dropped is cancelled at the API, and asked anew
     Given an API for the batched client that takes 30 seconds
     And the batched client with {"on_disconnect": "drop"}

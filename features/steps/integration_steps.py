@@ -28,6 +28,7 @@ from claude_batch.integrations import transport
 from claude_batch.ledger.queries import Answer
 from claude_batch.ledger.schema import requests as request_table
 from claude_batch.ledger.store import Ledger
+from claude_batch.providers.entrance import Entrance
 
 MODEL = "claude-haiku-4-5"
 
@@ -105,6 +106,19 @@ def _(context: Context, seconds: float) -> None:
     patched.start()
     context.add_cleanup(patched.stop)
     context.sdk = context.sdk.with_options(max_retries=0)
+
+
+@given("the ledger takes 1 second to open")
+def _(context: Context) -> None:
+    opened = Entrance.door
+
+    def slowly(self: Entrance) -> Any:
+        time.sleep(1)
+        return opened(self)
+
+    patched = mock.patch.object(Entrance, "door", slowly)
+    patched.start()
+    context.add_cleanup(patched.stop)
 
 
 @given("the batched client's credentials are those of a profile")

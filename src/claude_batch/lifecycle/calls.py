@@ -312,6 +312,26 @@ def _digest(call: Call) -> bytes:
     return single_calls.digest_of(body if call.talk is not None else body + b"\n")
 
 
+def without_repeated(calls: list[Call]) -> list[Call]:
+    """Leave out each call whose caller has left, if a later one in the list asks the same.
+
+    A call that is stored would be taken over by the later one. These are not stored yet.
+    """
+    if not any(call.future.cancelled() for call in calls):
+        return calls
+    left: dict[tuple[_Group, LaneHeaders, bytes], Call] = {}
+    kept: dict[int, Call] = {}
+    for call in calls:
+        if call.key is None:
+            name = call.group, call.encoded.headers, _digest(call)
+            if (earlier := left.pop(name, None)) is not None:
+                del kept[id(earlier)]
+            if call.future.cancelled():
+                left[name] = call
+        kept[id(call)] = call
+    return list(kept.values())
+
+
 _Orphans = dict[tuple[int, bytes], deque[Orphan]]
 """Orphans by lane and digest; an equal call may take over each of them once."""
 

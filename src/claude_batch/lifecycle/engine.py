@@ -32,7 +32,15 @@ from claude_batch.ledger.locks import ProcessLock
 from claude_batch.ledger.queries import Answer
 from claude_batch.ledger.store import Ledger, Watch
 from claude_batch.lifecycle.budget_room import declare_limits, held_of
-from claude_batch.lifecycle.calls import Call, CallFuture, CallStore, Waiter, Waiting, settle
+from claude_batch.lifecycle.calls import (
+    Call,
+    CallFuture,
+    CallStore,
+    Waiter,
+    Waiting,
+    settle,
+    without_repeated,
+)
 from claude_batch.lifecycle.doors import (
     Door,
     first_cause,
@@ -437,6 +445,7 @@ class Engine:
                 settle(call.future, self._failure)
             return
         try:
+            calls = without_repeated(calls)
             added = self._calls.store(calls)
         except Exception as error:
             failure: ActorError
