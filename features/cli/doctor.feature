@@ -136,7 +136,7 @@ Feature: claude-batch doctor checks an installation, and what the API itself sen
   # With --live
 
   Scenario: The sandbox as the service differs in nothing, and nothing is left there
-    Given a command's API with {"latency": 1}
+    Given a command's API with {"latency": 2}
     When a command runs: doctor --live --yes -o report.md
     Then the command line exits with 0 and says
       """
@@ -152,7 +152,7 @@ Feature: claude-batch doctor checks an installation, and what the API itself sen
     And a report "report.md" can be published
 
   Scenario: The report as JSON
-    Given a command's API with {"latency": 1}
+    Given a command's API with {"latency": 2}
     When a command runs: doctor --live --yes --json -o report.json
     Then the command line exits with 0
     And the command line's status as JSON has
@@ -165,7 +165,7 @@ Feature: claude-batch doctor checks an installation, and what the API itself sen
     And a report "report.json" can be published
 
   Scenario: Every difference is named: of fields, types, formats, headers and statuses
-    Given a command's API with {"latency": 1}
+    Given a command's API with {"latency": 2}
     And a service in between that changes
       | call         | what                         | value |
       | create       | archived_at                  | absent |
@@ -194,8 +194,20 @@ Feature: claude-batch doctor checks an installation, and what the API itself sen
       differs  early results: field error.message: the service sends "Come back later.", the sandbox sends
       """
 
+  Scenario: A batch that ends at once is no difference
+    Given a command's API with {"latency": 0}
+    When a command runs: doctor --live --yes
+    Then the command line exits with 0
+    And the command line prints
+      """
+      note     early results: the batch had ended already
+      note     early delete: the batch had ended already
+      0 differences from the sandbox in 
+      """
+    And the API has no batch
+
   Scenario: A service that echoes the key, ids and an address spoils no report
-    Given a command's API with {"latency": 1}
+    Given a command's API with {"latency": 2}
     And a service in between that changes
       | call     | what                   | value |
       | early    | error.message          | "sk-ant-marked-for-the-search-0123456789 of 5a9db0c5-0000-4000-8000-000000000000, msgbatch_01Ab2Cd3Ef4Gh5" |
@@ -300,3 +312,21 @@ Feature: claude-batch doctor checks an installation, and what the API itself sen
       """
       there may be one more batch at the API, whose requests are named doctor-
       """
+
+  Scenario Outline: A service that means harm is survived: <calls> calls get <what>
+    Given a server that means harm, before an API
+    And it answers the first 99 <calls> calls with <what>
+    When a command runs: doctor --live --yes --wait 1s --poll-interval 100ms -o report.md
+    Then the command line exits with <code>
+    And the command line does not say: This is a bug
+
+    Examples:
+      | calls    | what                            | code |
+      | create   | JSON nested 200,000 deep        | 3    |
+      | create   | another batch's id              | 3    |
+      | create   | an error nested deep            | 3    |
+      | list     | JSON nested 200,000 deep        | 1    |
+      | list     | a page that repeats itself      | 0    |
+      | retrieve | counts of 10 ** 30              | 1    |
+      | retrieve | a stream of somebody's gzip     | 3    |
+      | results  | JSON nested 200,000 deep        | 1    |

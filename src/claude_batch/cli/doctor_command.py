@@ -158,8 +158,10 @@ def _examine(
     report = Report(model, expected, recording, failure)
     for line in _left_behind(recording, connection.base_url):
         say(line)
-    if code is Exit.OK and report.differences:
-        code = Exit.FAILED
+    if report.differences:
+        code = max(code, Exit.FAILED)
+    if recording.batches or recording.uncertain:
+        code = max(code, Exit.PARKED)
     return report, code
 
 

@@ -299,8 +299,10 @@ async def check_api(base_url: str | None) -> list[Finding]:
             sent = time.time()
             response = await connection.send("GET", "/v1/messages/batches", params={"limit": 1})
             received = time.time()
-    except (Disconnected, CredentialFault, TimeoutError) as error:
+    except (Disconnected, CredentialFault) as error:
         return [_unreachable(where, error, connection.redaction.reason(error))]
+    except TimeoutError as error:
+        return [_unreachable(where, error, f"{_CALL_SECONDS:g} s")]
     finally:
         await connection.aclose()
     status = response.status_code

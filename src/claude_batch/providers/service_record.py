@@ -338,30 +338,27 @@ class Recording:
         awaited = await self._create("create", requests_for(self._model))
         if awaited is None:
             raise CallFailed("the answer to the first batch has no id")
-        await self._get("early results", f"{awaited}/results")
-        await self._get("batch in progress", awaited)
+        early = await self._send("GET", f"{_BATCHES}/{awaited}/results")
+        self._see_unless(early.status == 200, "early results", early)
+        answer = await self._get(awaited)
+        is_over = answer.text("processing_status") == "ended"
+        self._see_unless(is_over, "batch in progress", answer)
         await self._list(awaited)
         withdrawn = await self._create("", _withdrawn(self._model))
-        if withdrawn is not None:
-            # Not the awaited batch: if it has ended already, this call deletes it.
-            self._see("early delete", await self._send("DELETE", f"{_BATCHES}/{withdrawn}"))
-            answer = await self._send("POST", f"{_BATCHES}/{withdrawn}/cancel")
-            self._see("batch canceling", answer)
-            self._note_status(answer)
+        canceled = False
+        if withdrawn is not None and not await self._delete("early delete", withdrawn):
+            canceled = await self._cancel(withdrawn)
         await self._refusals()
         end = time.monotonic() + self._seconds
         while (left := self._unfinished()) and time.monotonic() < end:
             await self._pause()
             for batch_id in left:
-                await self._get("", batch_id)
+                await self._get(batch_id)
         await self._ended("", awaited)
-        if withdrawn is not None:
+        if withdrawn is not None and canceled:
             await self._ended(" of a canceled batch", withdrawn)
         for batch_id in self.batches.keys() - self._unfinished():
-            answer = await self._send("DELETE", f"{_BATCHES}/{batch_id}")
-            self._see("delete", answer)
-            if answer.status == 200:
-                del self.batches[batch_id]
+            await self._delete("delete", batch_id)
 
     async def close(self) -> None:
         """Close the connection."""
@@ -408,17 +405,22 @@ class Recording:
         data: object = page.get("data")
         if not isinstance(data, list):
             self._see("list", answer)
-        elif own := [each for each in cast("list[Any]", data) if _text_of(each, "id") == batch_id]:
-            self._see("list", answer, {**page, "data": own})
-        else:
+            return
+        own = [each for each in cast("list[Any]", data) if _text_of(each, "id") == batch_id]
+        if not own:
             self.notes.append("list: the new batch is not among the newest")
+        elif _text_of(own[0], "processing_status") == "ended":
+            self.notes.append("list: the batch had ended already")
+        else:
+            self._see("list", answer, {**page, "data": own})
 
     async def _refusals(self) -> None:
         """Record calls that the API refuses."""
         await self._create("duplicate ids", _doubled(self._model))
         await self._create("no requests", [])
-        await self._get("unknown batch", _ABSENT)
-        await self._get("results of an unknown batch", f"{_ABSENT}/results")
+        self._see("unknown batch", await self._get(_ABSENT))
+        answer = await self._send("GET", f"{_BATCHES}/{_ABSENT}/results")
+        self._see("results of an unknown batch", answer)
         # In the header of a key, and without the good credential.
         nobody = Connection(base_url=self._connection.base_url, api_key="")
         try:
@@ -433,7 +435,7 @@ class Recording:
         if self.batches.get(batch_id) != "ended":
             self.notes.append(f"batch ended{suffix}: it has not ended in time")
             return
-        await self._get(f"batch ended{suffix}", batch_id)
+        self._see(f"batch ended{suffix}", await self._get(batch_id))
         answer = await self._send("GET", f"{_BATCHES}/{batch_id}/results")
         if answer.status != 200:
             self._see(f"results{suffix}", answer)
@@ -455,11 +457,29 @@ class Recording:
             else:
                 yield "line of another request", line
 
-    async def _get(self, step: str, path: str) -> None:
-        """GET a batch, or what belongs to it, and note its status."""
-        answer = await self._send("GET", f"{_BATCHES}/{path}")
-        self._see(step, answer)
+    async def _get(self, batch_id: str) -> _Answer:
+        """GET a batch, and note its status."""
+        answer = await self._send("GET", f"{_BATCHES}/{batch_id}")
         self._note_status(answer)
+        return answer
+
+    async def _cancel(self, batch_id: str) -> bool:
+        """Cancel a batch; return whether it had not ended before."""
+        answer = await self._send("POST", f"{_BATCHES}/{batch_id}/cancel")
+        self._note_status(answer)
+        found = answer if answer.status == 200 else await self._get(batch_id)
+        is_over = found.text("processing_status") == "ended"
+        self._see_unless(is_over, "batch canceling", answer)
+        return not is_over
+
+    async def _delete(self, step: str, batch_id: str) -> bool:
+        """DELETE a batch; return whether it is gone."""
+        answer = await self._send("DELETE", f"{_BATCHES}/{batch_id}")
+        is_gone = answer.status == 200
+        if is_gone:
+            del self.batches[batch_id]
+        self._see_unless(is_gone and step != "delete", step, answer)
+        return is_gone
 
     def _note_status(self, answer: _Answer) -> None:
         batch_id, status = answer.text("id"), answer.text("processing_status")
@@ -470,6 +490,13 @@ class Recording:
         async with asyncio.timeout(_CALL_SECONDS):
             response = await self._connection.send(method, path, **sent)
         return _answer_of(response, self._connection.redaction)
+
+    def _see_unless(self, is_over: bool, step: str, answer: _Answer) -> None:
+        """Record a response, unless the batch ended before the call."""
+        if is_over:
+            self.notes.append(f"{step}: the batch had ended already")
+        else:
+            self._see(step, answer)
 
     def _see(self, step: str, answer: _Answer, body: object = None) -> None:
         """Record the first response of a step; "" records nothing."""
