@@ -316,7 +316,7 @@ Feature: claude-batch doctor checks an installation, and what the API itself sen
   Scenario Outline: A service that means harm is survived: <calls> calls get <what>
     Given a server that means harm, before an API
     And it answers the first 99 <calls> calls with <what>
-    When a command runs: doctor --live --yes --wait 1s --poll-interval 100ms -o report.md
+    When a command runs: doctor --live --yes --wait 1s --poll-interval 100ms
     Then the command line exits with <code>
     And the command line does not say: This is a bug
 
