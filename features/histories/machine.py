@@ -21,7 +21,8 @@ from claude_batch.core.settings import BatchProcessingMode, LedgerSettings
 from claude_batch.ledger import budgets, collected_batches, halts
 from claude_batch.ledger.retries import StillCancelling, send_missing
 from claude_batch.lifecycle import seat
-from claude_batch.lifecycle.calls import Call, CallFuture, CallStore
+from claude_batch.lifecycle.calls import Call, CallStore
+from claude_batch.lifecycle.waiters import CallFuture
 from claude_batch.providers.run_writer import RunWriter
 from claude_batch.providers.unknown_sendings import decide_unknown
 from claude_batch.wire.encoding import EncodedRequest, LaneHeaders, parse_custom_id

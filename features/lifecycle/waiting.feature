@@ -17,6 +17,19 @@ Feature: Callers and observers come and go while answers and events are on their
     And where both go it is left once, to be withdrawn if it is not sent
     And where one of both wanted it to be kept, and goes first, it is let go
 
+  Scenario: A thousand calls leave the event loop to its other tasks
+    Given an API
+    And a batch provider
+    When 1000 prompts are asked at once, beside a task that counts the passes of the event loop
+    Then all 1000 are answered
+    And at most 100 calls began, and at most 100 were answered, in one pass
+
+  Scenario: Calls that begin together share a timer, and each ends in time
+    Given an API that takes 30 seconds for a batch
+    And a batch provider with {"max_wait": "600ms"}
+    When 20 prompts are asked at once
+    Then every call fails with BatchTimeoutError
+
   Scenario: Two ledgers of one process end apart from each other
     Given an API
     And a batch provider

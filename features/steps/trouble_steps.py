@@ -22,8 +22,9 @@ from claude_batch.core.errors import EngineStoppedError, LedgerError
 from claude_batch.core.settings import BatchProcessingMode
 from claude_batch.ledger import collected_batches
 from claude_batch.ledger.store import Watch
-from claude_batch.lifecycle.calls import CallFuture, CallStore, Waiting
+from claude_batch.lifecycle.calls import CallStore
 from claude_batch.lifecycle.driver import Driver
+from claude_batch.lifecycle.waiters import CallFuture, Waiting
 
 
 def failing(error: Exception) -> Callable[..., Any]:
@@ -74,7 +75,7 @@ def _(context: Context) -> None:
         key=None,
         mode=BatchProcessingMode(),
     )
-    attempt(context, lambda: answer.result(20))
+    attempt(context, answer.answer)
 
 
 @then("waiting for a change of it ends at once, and nothing else can be asked of it")

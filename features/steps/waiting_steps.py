@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
 from typing import Any
+from unittest import mock
 
 from behave import given, then, when
 from behave.runner import Context
@@ -19,12 +20,11 @@ import claude_batch as cb
 from claude_batch.core import events
 from claude_batch.core.events import Event
 from claude_batch.ledger import schema
-from claude_batch.ledger.queries import Answer
 from claude_batch.ledger.store import Ledger
 from claude_batch.lifecycle import observers as observers_module
-from claude_batch.lifecycle.calls import Waiter, Waiting
 from claude_batch.lifecycle.notices import Noticing
 from claude_batch.lifecycle.observers import Carriers, Observers, words_of
+from claude_batch.lifecycle.waiters import CallFuture, Waiter, Waiting
 
 
 class _Callers:
@@ -34,16 +34,27 @@ class _Callers:
         [seq] = ledger_values(select(schema.requests.c.seq))
         self.taken: list[int] = []
         self.let_go: list[int] = []
-        self.futures: list[Future[Answer]] = [Future() for _ in range(count)]
-        self.waiters = [Waiter(each, seq, context.run.id, self) for each in self.futures]
+        self.futures = [CallFuture() for _ in range(count)]
+        mode = cb.BatchProcessingMode()
+        self.waiters = [Waiter(each, seq, context.run.id, self, mode) for each in self.futures]
         self.ledger = Ledger(os.environ["CLAUDE_BATCH_LEDGER"])
         context.add_cleanup(self.ledger.close)
         self.left: list[int] = []
-        self.waiting = Waiting(self.ledger, self.taken.append, self.let_go.append, self.left.append)
+        self.waiting = Waiting(
+            self.ledger,
+            self._take,
+            self.let_go.append,
+            self.left.append,
+            self.left.append,
+            lambda waiter: None,
+        )
+
+    def _take(self, seq: int, _: bool) -> None:
+        self.taken.append(seq)
 
     def add(self) -> None:
         for each in self.waiters:
-            self.waiting.add(each, seconds=60, on_timeout=lambda waiter: None)
+            self.waiting.add(each, seconds=60)
 
 
 @when("its answer comes for a caller who has just gone")
@@ -58,11 +69,50 @@ def _(context: Context) -> None:
     asyncio.run(deliver())
 
 
+@when("{count:d} prompts are asked at once, beside a task that counts the passes of the event loop")
+def _(context: Context, count: int) -> None:
+    passes = 0
+    context.begun, context.answered = Counter[int](), Counter[int]()
+    ask = context.provider._ask
+
+    def begin(*arguments: Any) -> CallFuture:
+        context.begun[passes] += 1
+        return ask(*arguments)
+
+    async def count_passes() -> None:
+        nonlocal passes
+        while True:
+            passes += 1
+            await asyncio.sleep(0)
+
+    async def one(number: int) -> Any:
+        answer = await context.actor.respond(f"prompt {number}")
+        context.answered[passes] += 1
+        return answer
+
+    async def all_of_them() -> None:
+        await context.actor.respond("opens the ledger")
+        context.begun.clear()
+        counting = asyncio.create_task(count_passes())
+        context.outcomes = await asyncio.gather(*map(one, range(count)))
+        counting.cancel()
+
+    with mock.patch.object(context.provider, "_ask", begin):
+        asyncio.run(all_of_them())
+
+
+@then("at most {most:d} calls began, and at most {most_answered:d} were answered, in one pass")
+def _(context: Context, most: int, most_answered: int) -> None:
+    assert sum(context.begun.values()) == len(context.outcomes)
+    assert max(context.begun.values()) <= most, context.begun
+    assert max(context.answered.values()) <= most_answered, context.answered
+
+
 @then("nobody has taken the answer, and it is let go")
 def _(context: Context) -> None:
     callers = context.callers
     assert callers.taken == [] and len(callers.let_go) == 1, vars(callers)
-    assert callers.waiters[0].timer.cancelled()
+    assert callers.waiters[0].timeout is None
     assert not callers.waiting.all()
 
 
@@ -78,7 +128,7 @@ def _(context: Context) -> None:
 
     asyncio.run(leave())
     assert len(callers.taken) == 1 and callers.let_go == []
-    assert callers.futures[1].result(0).seq == callers.taken[0]
+    assert callers.futures[1].result().seq == callers.taken[0]
     assert not callers.futures[0].done()
 
 

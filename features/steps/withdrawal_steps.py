@@ -17,6 +17,7 @@ import claude_batch as cb
 from claude_batch.ledger import budgets
 from claude_batch.ledger.schema import batches, calls, charges, requests
 from claude_batch.ledger.store import Ledger
+from claude_batch.lifecycle.waiters import CallFuture
 
 _PARAMS: dict[str, Any] = {
     "model": "claude-haiku-4-5",
@@ -63,13 +64,11 @@ def _(context: Context, prompt: str, how: str) -> None:
 
 
 def _interrupted(context: Context, prompt: str) -> None:
-    def interrupt(future: Any) -> Any:
+    def interrupt(_: CallFuture) -> Any:
         until(_stored)
-        future.cancel()
         raise KeyboardInterrupt
 
-    # Where `Future.result` would be, Ctrl-C is.
-    with mock.patch("claude_batch.providers.batch.wait_for", interrupt):
+    with mock.patch.object(CallFuture, "wait", interrupt):
         try:
             context.actor.respond_sync(prompt)
         except KeyboardInterrupt:

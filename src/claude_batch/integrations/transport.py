@@ -8,11 +8,8 @@ exception is a timeout that the caller set for the call, which raises the SDK's 
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
-import contextlib
 import threading
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeVar
 
@@ -28,8 +25,7 @@ from claude_batch.core.errors import (
 from claude_batch.core.quantities import parse_duration
 from claude_batch.core.settings import BatchProcessingMode, resolve_mode
 from claude_batch.integrations.http_answers import failure, response_of
-from claude_batch.ledger.queries import Answer
-from claude_batch.lifecycle.calls import CallFuture
+from claude_batch.lifecycle.waiters import CallFuture, take_turn
 from claude_batch.wire.encoding import EncodedRequest, encode_params
 
 # Transport ----------------------------------------------------------------------------------------
@@ -261,11 +257,12 @@ class AsyncBatchTransport(httpx2.AsyncBaseTransport):
             return await self._live.send(
                 _with_live_timeout(request), stream=True, auth=None, follow_redirects=False
             )
+        await take_turn()
         asked = self._desk.ask(request, await request.aread())
         if isinstance(asked, httpx2.Response):
             return asked
         try:
-            done = await _is_done(asked.future, asked.patience)
+            done = await asked.future.wait_on_loop(asked.patience)
         except (asyncio.CancelledError, GeneratorExit):
             self._desk.leave(asked)
             raise
@@ -306,7 +303,7 @@ class BatchTransport(httpx2.BaseTransport):
         if isinstance(asked, httpx2.Response):
             return asked
         try:
-            done, _ = concurrent.futures.wait([asked.future], asked.patience)
+            done = asked.future.wait(asked.patience)
         except BaseException:  # Ctrl-C
             self._desk.leave(asked)
             raise
@@ -320,23 +317,6 @@ class BatchTransport(httpx2.BaseTransport):
             self._live.close()
         if self._owns:
             self._provider.close()
-
-
-async def _is_done(future: Future[Answer], seconds: float | None) -> bool:
-    """Wait for a future of another thread; return False if it takes longer than ``seconds``."""
-    loop = asyncio.get_running_loop()
-    done = asyncio.Event()
-
-    def finished(_: Future[Answer]) -> None:
-        with contextlib.suppress(RuntimeError):  # the caller's loop has ended
-            loop.call_soon_threadsafe(done.set)
-
-    future.add_done_callback(finished)
-    try:
-        await asyncio.wait_for(done.wait(), seconds)
-    except TimeoutError:
-        return future.done()
-    return True
 
 
 # SDK clients --------------------------------------------------------------------------------------

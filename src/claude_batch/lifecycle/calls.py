@@ -6,16 +6,13 @@ they are counted, shown and timed out by the same rules as a file.
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import functools
 import logging
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Future, InvalidStateError
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol, TypeVar
+from typing import Protocol
 
 from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.errors import ActorError, KeyConflictError
@@ -40,181 +37,11 @@ from claude_batch.ledger.single_calls import NewCall, Orphan
 from claude_batch.ledger.store import Ledger, Transaction
 from claude_batch.ledger.uploaded_files import file_tokens
 from claude_batch.lifecycle.budget_room import limits_of, reserve_call
-from claude_batch.lifecycle.notices import SmallGroups
 from claude_batch.lifecycle.observers import Observers
 from claude_batch.lifecycle.tool_runner import Talk
+from claude_batch.lifecycle.waiters import CallFuture, Waiter
 from claude_batch.money.prices import Prices, prices_of
 from claude_batch.wire.encoding import EncodedRequest, LaneHeaders
-
-# Waiters ------------------------------------------------------------------------------------------
-
-_T = TypeVar("_T")
-
-
-def settle(future: Future[_T], outcome: _T | ActorError) -> bool:
-    """Set a caller's result or error; return False if the caller has left."""
-    # Without a check of `done()` before: callers on other threads may cancel at any moment.
-    with contextlib.suppress(InvalidStateError):
-        if isinstance(outcome, ActorError):
-            future.set_exception(outcome)
-        else:
-            future.set_result(outcome)
-        return True
-    return False
-
-
-Departure = Literal["withdraw", "keep", "drop"]
-"""What becomes of the request of a caller that leaves. ``withdraw``: it ends if it is not sent yet,
-and is kept for an equal call otherwise. ``keep``: it is sent and kept. ``drop``: it is cancelled,
-even if it is sent."""
-
-
-class CallFuture(Future[Answer]):
-    """The answer of a call. Cancelling it withdraws the request; see `leave` for other ways."""
-
-    departure: Departure = "withdraw"
-
-    def leave(self, departure: Departure) -> bool:
-        """Leave without the answer; return False if there is an outcome already."""
-        self.departure = departure
-        return self.cancel()
-
-    @property
-    def is_withdrawn(self) -> bool:
-        """Whether the caller has left, and wants no request to be stored."""
-        return self.departure != "keep" and self.cancelled()
-
-
-@dataclass(slots=True, eq=False)
-class Waiter:
-    """One caller that waits for one request."""
-
-    future: CallFuture
-    seq: int
-    run_id: str
-    workspace: object
-    """The account; a halt of it ends the wait."""
-    keeps: bool = False
-    """Whether the request stays if the caller leaves before it is sent."""
-    acknowledges: bool = False
-    """Whether the caller itself acknowledges the answer."""
-    repeats: bool = False
-    """Whether equal calls get the same failure again."""
-    timer: asyncio.TimerHandle = field(init=False, repr=False)
-
-
-@dataclass(slots=True)
-class _Cursor:
-    after: tuple[int, int] = (0, 0)
-    waiting: int = 0
-
-
-@dataclass(slots=True)
-class Waiting:
-    """All waiters of an engine. Belongs to the engine's loop."""
-
-    ledger: Ledger
-    on_taken: Callable[[int, bool], None]
-    """Called with a request's row number when its answer has reached a caller, and with whether
-    that was a failure which equal calls get again."""
-    on_let_go: Callable[[int], None]
-    """Called with the row number when the last waiter is gone without an answer."""
-    on_left: Callable[[int], None]
-    """Called instead when the last caller has left and no caller wants the request kept."""
-    on_dropped: Callable[[int], None]
-    """Called instead when the last caller wants it cancelled, even if it was sent."""
-    _groups: SmallGroups = field(default_factory=SmallGroups)
-    _by_seq: dict[int, list[Waiter]] = field(default_factory=dict[int, list[Waiter]])
-    _cursors: dict[str, _Cursor] = field(default_factory=dict[str, _Cursor])
-
-    def expect(self, calls: Sequence[Call]) -> None:
-        """Note new calls before they are added, for the warning of `SmallGroups`."""
-        batched = [call.encoded.params for call in calls if call.mode.mode == "batch"]
-        self._groups.begin(batched, alone=not self._by_seq)
-
-    def add(
-        self,
-        waiter: Waiter,
-        *,
-        seconds: float,
-        on_timeout: Callable[[Waiter], None],
-    ) -> None:
-        """Wait for a request, at most ``seconds``."""
-        self._by_seq.setdefault(waiter.seq, []).append(waiter)
-        self._cursors.setdefault(waiter.run_id, _Cursor()).waiting += 1
-        loop = asyncio.get_running_loop()
-        waiter.timer = loop.call_later(max(0.0, seconds), on_timeout, waiter)
-
-    def deliver(self) -> None:
-        """Deliver every new answer in the ledger to its waiters."""
-        for run_id, cursor in list(self._cursors.items()):
-            while cursor.waiting:
-                with self.ledger.read() as tx:
-                    answers = queries.answers_since(tx, [run_id], after=cursor.after)
-                if not answers:
-                    break
-                for answer in answers:
-                    assert answer.finished is not None
-                    cursor.after = (answer.finished, answer.seq)
-                    self._resolve(answer)
-
-    def _resolve(self, answer: Answer) -> None:
-        waiters = self._by_seq.pop(answer.seq, [])
-        for waiter in waiters:
-            self._release(waiter)
-        settled = [waiter for waiter in waiters if settle(waiter.future, answer)]
-        if settled and not self._by_seq:
-            self._groups.end()
-        if not all(waiter.acknowledges for waiter in settled):
-            failed = answer.state is not RequestState.SUCCEEDED
-            self.on_taken(answer.seq, failed and any(waiter.repeats for waiter in settled))
-        elif waiters and not settled:
-            self.on_let_go(answer.seq)
-
-    def leave(self, waiter: Waiter) -> None:
-        """Remove a caller that has left without an answer."""
-        departure = waiter.future.departure
-        waiter.keeps |= departure == "keep"
-        dropped = self.on_dropped if departure == "drop" else self.on_left
-        self._remove(waiter, self.on_let_go if waiter.keeps else dropped)
-
-    def fail(self, waiters: Iterable[Waiter], error: Callable[[Waiter], ActorError]) -> None:
-        """End waits with an error; the requests stay unchanged."""
-        for waiter in list(waiters):
-            # A caller that was cancelled just now has left by itself.
-            if settle(waiter.future, error(waiter)):
-                self._remove(waiter, self.on_let_go)
-            else:
-                self.leave(waiter)
-
-    def _remove(self, waiter: Waiter, on_last: Callable[[int], None]) -> None:
-        mine = self._by_seq.get(waiter.seq)
-        if mine is None or waiter not in mine:
-            return
-        mine.remove(waiter)
-        self._release(waiter)
-        if not mine:
-            del self._by_seq[waiter.seq]
-            on_last(waiter.seq)
-        elif waiter.keeps:
-            # A later caller that leaves must not withdraw what this caller wanted to keep.
-            for other in mine:
-                other.keeps = True
-
-    def of(self, workspace: object) -> list[Waiter]:
-        """Return the waiters of one account."""
-        return [w for waiters in self._by_seq.values() for w in waiters if w.workspace is workspace]
-
-    def all(self) -> list[Waiter]:
-        """Return every waiter."""
-        return [waiter for waiters in self._by_seq.values() for waiter in waiters]
-
-    def _release(self, waiter: Waiter) -> None:
-        waiter.timer.cancel()
-        self._cursors[waiter.run_id].waiting -= 1
-
-
-# Calls --------------------------------------------------------------------------------------------
 
 _log = logging.getLogger(__name__)
 
@@ -277,6 +104,7 @@ class Call:
             seq,
             run_id,
             self.workspace,
+            self.mode,
             self.stays,
             self.acknowledges,
             self.failure_ttl is not None,
@@ -492,7 +320,7 @@ class CallStore:
                 known = self._runs[group] = _CallsRun(run_id, until=_until(group[2]))
             known.next_position = max(known.next_position, flush.positions[run_id])
         for call, outcome in flush.done:
-            delivered = settle(call.future, outcome)
+            delivered = call.future.settle(outcome)
             if isinstance(outcome, Answer) and not (delivered and call.acknowledges):
                 if delivered:
                     failed = outcome.state is not RequestState.SUCCEEDED
@@ -500,7 +328,7 @@ class CallStore:
                 else:
                     self.let_go(outcome.seq)
         for call, failure in flush.repeated:
-            settle(call.future, failure)
+            call.future.settle(failure)
         if flush.repeated:
             _log.warning(
                 "%s, without a request (failure_ttl)",

@@ -15,7 +15,9 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Coroutine
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -29,18 +31,9 @@ from claude_batch.core.settings import BatchProcessingMode, LedgerSettings
 from claude_batch.core.user_functions import UserFunctions
 from claude_batch.ledger import collected_batches, halts, queries
 from claude_batch.ledger.locks import ProcessLock
-from claude_batch.ledger.queries import Answer
 from claude_batch.ledger.store import Ledger, Watch
 from claude_batch.lifecycle.budget_room import declare_limits, held_of
-from claude_batch.lifecycle.calls import (
-    Call,
-    CallFuture,
-    CallStore,
-    Waiter,
-    Waiting,
-    settle,
-    without_repeated,
-)
+from claude_batch.lifecycle.calls import Call, CallStore, without_repeated
 from claude_batch.lifecycle.doors import (
     Door,
     first_cause,
@@ -54,6 +47,7 @@ from claude_batch.lifecycle.notices import Noticing
 from claude_batch.lifecycle.observers import Observers
 from claude_batch.lifecycle.seat import sweep
 from claude_batch.lifecycle.tool_runner import Talk, ToolFinder, Workbench
+from claude_batch.lifecycle.waiters import CallFuture, Waiter, Waiting
 from claude_batch.money.prices import prices_of
 from claude_batch.wire.encoding import EncodedRequest
 
@@ -111,7 +105,12 @@ class Engine:
         self._version = 0
         self._failure: ActorError | None = None
         self._waiting = Waiting(
-            ledger, self._calls.taken, self._calls.let_go, self._calls.left, self._calls.dropped
+            ledger,
+            self._calls.taken,
+            self._calls.let_go,
+            self._calls.left,
+            self._calls.dropped,
+            self._time_out,
         )
         self.observers: Observers = Observers(ledger.location)
         self.noticing: Noticing = Noticing(ledger, self.observers, lambda: self._doors.values())
@@ -288,7 +287,7 @@ class Engine:
             ready = [f for seen, f in self._subscribers if seen < self._version]
             self._subscribers.clear()
             for future in ready:
-                settle(future, self._version)
+                _settle(future, self._version)
 
     def _notify_callers(self) -> None:
         if self._failure is not None:
@@ -300,14 +299,11 @@ class Engine:
             self._fail(error)
 
     def _fail_halted(self) -> None:
-        for door in self._doors.values():
-            waiters = self._waiting.of(door)
-            if not waiters:
-                continue
+        for door in self._doors.values() if self._waiting else ():
             with self.ledger.read() as tx:
                 row = queries.workspace_row(tx, door.workspace_id)
             if halts.halt_stands(row, time.time()):
-                self._waiting.fail(waiters, lambda _, row=row: halted_error(row))
+                self._waiting.fail(self._waiting.of(door), lambda _, row=row: halted_error(row))
 
     @property
     def version(self) -> int:
@@ -320,7 +316,7 @@ class Engine:
 
         def subscribe() -> None:
             if self._version > version or self._failure is not None or self._loop.closed:
-                settle(future, self._version)
+                _settle(future, self._version)
             else:
                 self._subscribers.append((version, future))
 
@@ -407,7 +403,7 @@ class Engine:
                     self._flush_planned = True
                     self._loop.soon(self._flush)
                 return
-        settle(future, EngineStoppedError(closed_words(self.ledger.location)))
+        future.settle(EngineStoppedError(closed_words(self.ledger.location)))
 
     def acknowledge(self, seq: int, *, taken: bool) -> None:
         """Record whether an answer reached its caller; if it did not, it becomes an orphan."""
@@ -442,7 +438,7 @@ class Engine:
             return
         if self._failure is not None:
             for call in calls:
-                settle(call.future, self._failure)
+                call.future.settle(self._failure)
             return
         try:
             calls = without_repeated(calls)
@@ -455,28 +451,22 @@ class Engine:
                 _log.exception("calls could not be stored")
                 failure = EngineStoppedError(f"the request could not be stored: {error}")
             for call in calls:
-                settle(call.future, failure)
+                call.future.settle(failure)
             return
         self._calls.report(self.observers)
         self.noticing.follow(self._calls.bounded)
-        self._waiting.expect([call for call, _ in added])
+        self._waiting.expect([c.encoded.params for c, _ in added if c.mode.mode == "batch"])
         for call, waiter in added:
             if call.talk is not None:
                 self.workbench.give(waiter.run_id, call.talk.tools, call.talk.judge)
-            self._waiting.add(
-                waiter,
-                seconds=call.begun + call.mode.max_wait - time.time(),
-                on_timeout=lambda waiter, mode=call.mode: self._time_out(waiter, mode),
-            )
-            call.future.add_done_callback(lambda future, waiter=waiter: self._gone(future, waiter))
+            self._waiting.add(waiter, seconds=call.begun + call.mode.max_wait - time.time())
+            call.future.on_leave(partial(self._gone, waiter))
         for door in self._doors.values():
             door.driver.wake()
         self._notify_callers()
 
-    def _gone(self, future: Future[Answer], waiter: Waiter) -> None:
-        """Queue a cancelled caller for removal. Runs on the thread that ended the wait."""
-        if not future.cancelled():
-            return
+    def _gone(self, waiter: Waiter) -> None:
+        """Queue a caller that has left for removal. Runs on the thread that ended the wait."""
         self._gone_callers.append(waiter)
         with self._loop.gate:
             if not self._farewell_planned:
@@ -528,9 +518,9 @@ class Engine:
         """Id of this process in the ledger."""
         return self._lock.process
 
-    def _time_out(self, waiter: Waiter, mode: BatchProcessingMode) -> None:
+    def _time_out(self, waiter: Waiter) -> None:
         try:
-            self._give_up(waiter, mode)
+            self._give_up(waiter, waiter.mode)
         except LedgerError as error:
             failure = error
             self._waiting.fail([waiter], lambda _: failure)
@@ -553,6 +543,11 @@ class Engine:
                 halts.accept_unexplained(tx, door.workspace_id)
                 halts.ask_probe(tx, door.workspace_id)
         self.wake()
+
+
+def _settle(future: Future[int], version: int) -> None:
+    with suppress(InvalidStateError):  # its caller has cancelled it
+        future.set_result(version)
 
 
 def shutdown_all() -> None:

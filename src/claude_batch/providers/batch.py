@@ -14,15 +14,16 @@ from collections.abc import (
     Iterator,
     Mapping,
 )
-from concurrent.futures import Future, InvalidStateError
+from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 from claude_batch.actor.configuration import ActorConfiguration
 from claude_batch.actor.middleware import TIMEOUT, Middlewares, PostProcessor
 from claude_batch.actor.request import (
     ActorRequest,
+    RequestEncoder,
     RequestEncoders,
     check_requests,
     json_context,
@@ -40,12 +41,11 @@ from claude_batch.core.settings import (
 from claude_batch.core.user_functions import Classifier, PaceStrategy, UserFunctions
 from claude_batch.ledger.held_requests import index_answers
 from claude_batch.ledger.queries import Answer
-from claude_batch.lifecycle.calls import CallFuture
 from claude_batch.lifecycle.doors import Door
 from claude_batch.lifecycle.engine import Engine
-from claude_batch.lifecycle.event_loop_thread import wait_for
 from claude_batch.lifecycle.observers import Carriers, checked_observers
 from claude_batch.lifecycle.tool_runner import Talk
+from claude_batch.lifecycle.waiters import CallFuture, take_turn
 from claude_batch.money.estimates import Estimate
 from claude_batch.money.prices import prices_of
 from claude_batch.providers.document_upload import CallDocuments, Uploads
@@ -158,6 +158,7 @@ class ClaudeBatchProvider(Opened):
         super().__init__(entrance, drive=drive)
         self._carriers = Carriers(checked)
         self._encoders = RequestEncoders(self.default_options)
+        self._common: dict[int, tuple[ActorConfiguration, _Common]] = {}
         self._documents = CallDocuments()
 
     # Opening and closing ---------------------------------------------------------------------
@@ -227,13 +228,8 @@ class ClaudeBatchProvider(Opened):
     async def _answer(
         self, actor: ActorConfiguration, asked: ActorRequest, keep: bool, settings: CallKeywords
     ) -> Answer:
-        future = self._ask(actor, asked, keep, settings)
-        try:
-            return await asyncio.wrap_future(future)
-        except GeneratorExit:
-            # The coroutine was closed, which asyncio does not report to the future.
-            future.cancel()
-            raise
+        await take_turn()
+        return await self._ask(actor, asked, keep, settings).answer_on_loop()
 
     def respond_sync(
         self,
@@ -248,11 +244,11 @@ class ClaudeBatchProvider(Opened):
         asked = ActorRequest.of(request, key=key)
         runner = self.middleware_runner
         if runner is None:
-            answer = wait_for(self._ask(actor, asked, keep, settings))
+            answer = self._ask(actor, asked, keep, settings).answer()
             return read_as(self._response(answer, asked), asked.output)
         try:
             asked = wait_on_a_loop(runner.before(actor.name, asked))
-            answer = wait_for(self._ask(actor, asked, keep, settings))
+            answer = self._ask(actor, asked, keep, settings).answer()
             response = self._response(answer, asked)
             with self._acknowledged(answer):
                 after = runner.after(actor.name, answer.key, response, _kept(answer))
@@ -291,13 +287,15 @@ class ClaudeBatchProvider(Opened):
 
     def _ask(
         self, actor: ActorConfiguration, asked: ActorRequest, keep: bool, settings: CallKeywords
-    ) -> Future[Answer]:
-        encoder, mode, talk = self._encoders.of(actor), self._mode(actor, settings), _talk_of(actor)
+    ) -> CallFuture:
+        encoder, mode, talk = self._in_common(actor)
+        if settings:
+            mode = self._mode(actor, settings)
         if (output := asked.output) is not None:
             talk = replace(talk, judge=judge_of(output))
         alone = settings.get("budget_usd") is not None
 
-        def call(encoded: EncodedRequest | Callable[[Engine, Door], EncodedRequest]) -> Any:
+        def call(encoded: EncodedRequest | Callable[[Engine, Door], EncodedRequest]) -> CallFuture:
             return self._call(
                 encoded,
                 actor.name,
@@ -408,8 +406,24 @@ class ClaudeBatchProvider(Opened):
 
                 engine.read(lambda: prepare(engine, door)).add_done_callback(prepared)
 
+        entered = self._entrance.entered
+        if entered is not None and isinstance(encoded, EncodedRequest) and not chosen.reuse:
+            with _settling(future):
+                store(*entered, encoded)
+            return future
         self._entrance.opening().add_done_callback(ask)
         return future
+
+    def _in_common(self, actor: ActorConfiguration) -> _Common:
+        """Return what all calls of an actor without settings of their own share, made once."""
+        # By identity, as in `RequestEncoders`.
+        known = self._common.get(id(actor))
+        if known is None or known[0] is not actor:
+            if len(self._common) >= RequestEncoders.KEPT:
+                self._common.clear()
+            common = _Common(self._encoders.of(actor), self._mode(actor), _talk_of(actor))
+            known = self._common[id(actor)] = (actor, common)
+        return known[1]
 
     def _mode(
         self, actor: ActorConfiguration, settings: CallKeywords | None = None
@@ -778,6 +792,12 @@ def _failed(asked: ActorRequest, error: ActorError) -> ActorResult:
     return ActorResult(key=asked.key, position=0, error=error, context=asked.context)
 
 
+class _Common(NamedTuple):
+    encoder: RequestEncoder
+    mode: BatchProcessingMode
+    talk: Talk
+
+
 def _talk_of(actor: ActorConfiguration) -> Talk:
     """Return how an actor's conversations continue. Raises `ActorConfigurationError`."""
     toolset = actor.toolset
@@ -799,13 +819,12 @@ def _valid(prepared: str | ActorRequest | InvalidRequestError) -> str | ActorReq
 
 
 @contextlib.contextmanager
-def _settling(caller: Future[Answer]) -> Generator[None]:
-    """Pass an exception in the block to the caller's future, unless it is done."""
+def _settling(caller: CallFuture) -> Generator[None]:
+    """Pass an exception in the block to the caller, unless it has left."""
     try:
         yield
     except Exception as error:
-        with contextlib.suppress(InvalidStateError):
-            caller.set_exception(error)
+        caller.settle(error)
 
 
 # Runs by their id ---------------------------------------------------------------------------------

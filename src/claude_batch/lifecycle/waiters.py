@@ -1,0 +1,399 @@
+"""Callers that wait for the answers of their calls.
+
+A program may await ten thousand calls at once. `concurrent.futures.Future` and
+`asyncio.wrap_future` make some twenty objects for each, which Python's garbage collector examines
+again and again, and wake the caller's event loop once for each answer. Both took more time than the
+rest of a call, so `CallFuture` takes their place.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import CancelledError
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Literal
+from weakref import WeakKeyDictionary
+
+from claude_batch.core.errors import ActorError
+from claude_batch.core.settings import BatchProcessingMode
+from claude_batch.core.states import RequestState
+from claude_batch.ledger import queries
+from claude_batch.ledger.queries import Answer
+from claude_batch.ledger.store import Ledger
+from claude_batch.lifecycle.notices import SmallGroups
+
+# The answer of a call -----------------------------------------------------------------------------
+
+Departure = Literal["withdraw", "keep", "drop"]
+"""What becomes of the request of a caller that leaves. ``withdraw``: it ends if it is not sent yet,
+and is kept for an equal call otherwise. ``keep``: it is sent and kept. ``drop``: it is cancelled,
+even if it is sent."""
+
+
+class CallFuture:
+    """The answer of a call, for one waiter. Thread-safe; settled or left, whichever is first."""
+
+    __slots__ = ("_has_left", "_lock", "_on_leave", "_outcome", "_wake", "departure")
+
+    def __init__(self) -> None:
+        """Begin without an outcome."""
+        self._lock = threading.Lock()
+        self._outcome: Answer | Exception | None = None
+        self._has_left = False
+        self._on_leave: Callable[[], object] | None = None
+        self._wake: Callable[[], object] | None = None
+        self.departure: Departure = "withdraw"
+
+    # What answers it
+
+    def settle(self, outcome: Answer | Exception) -> bool:
+        """Set the outcome; return False if the caller has left or there is one already."""
+        with self._lock:
+            if self.done():
+                return False
+            self._outcome = outcome
+            self._on_leave = None
+        if self._wake is not None:
+            self._wake()
+        return True
+
+    def on_leave(self, callback: Callable[[], object]) -> None:
+        """Call a function once the caller leaves without an outcome, on the caller's thread."""
+        with self._lock:
+            if not self._has_left:
+                self._on_leave = callback
+                return
+        callback()
+
+    # Its caller
+
+    def leave(self, departure: Departure) -> bool:
+        """Leave without the answer; return False if there is an outcome already."""
+        with self._lock:
+            if self.done():
+                return False
+            self.departure = departure
+            self._has_left = True
+            callback = self._on_leave
+        if callback is not None:
+            callback()
+        if self._wake is not None:
+            self._wake()
+        return True
+
+    def cancel(self) -> bool:
+        """Leave, and withdraw a request that is not sent."""
+        return self.leave("withdraw")
+
+    def done(self) -> bool:
+        """Return whether it is settled or left."""
+        return self._has_left or self._outcome is not None
+
+    def cancelled(self) -> bool:
+        """Return whether the caller has left."""
+        return self._has_left
+
+    @property
+    def is_withdrawn(self) -> bool:
+        """Whether the caller has left, and wants no request to be stored."""
+        return self._has_left and self.departure != "keep"
+
+    def result(self) -> Answer:
+        """Return the outcome or raise it; raise `CancelledError` if there is none."""
+        if self._outcome is None:
+            raise CancelledError
+        if isinstance(self._outcome, Exception):
+            raise self._outcome
+        return self._outcome
+
+    def wait(self, seconds: float | None = None) -> bool:
+        """Block until it is done, at most ``seconds``; return whether it is."""
+        event = threading.Event()
+        self._wake_by(event.set)
+        event.wait(seconds)
+        return self.done()
+
+    async def wait_on_loop(self, seconds: float | None = None) -> bool:
+        """Wait on an event loop until it is done, at most ``seconds``; return whether it is."""
+        loop = asyncio.get_running_loop()
+        waiter: asyncio.Future[None] = loop.create_future()
+        self._wake_by(partial(_caller_loop(loop).post, waiter))
+        if seconds is None:
+            await waiter
+        else:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(waiter, seconds)
+        return self.done()
+
+    def answer(self) -> Answer:
+        """Block until the answer is there, and return or raise it; an interrupt withdraws."""
+        try:
+            self.wait()
+        except BaseException:
+            self.cancel()
+            raise
+        return self.result()
+
+    async def answer_on_loop(self) -> Answer:
+        """Await the answer, and return or raise it; cancelling the task withdraws."""
+        try:
+            await self.wait_on_loop()
+        except (asyncio.CancelledError, GeneratorExit):
+            # GeneratorExit: the coroutine was closed.
+            self.cancel()
+            raise
+        return self.result()
+
+    def _wake_by(self, wake: Callable[[], object]) -> None:
+        with self._lock:
+            self._wake = wake
+            is_done = self.done()
+        if is_done:
+            wake()
+
+
+AT_ONCE = 100
+"""Most calls that begin, and most that are answered, in one pass of their event loop.
+
+Without a limit, ten thousand calls that are awaited together would block the loop for half a
+second, before their first and again at their last step."""
+
+
+class _CallerLoop:
+    """The calls of one event loop: those that are about to begin, and those that are done."""
+
+    def __init__(self) -> None:
+        # Without the loop itself, which must not be kept alive by its own entry below.
+        self._done: deque[asyncio.Future[None]] = deque()
+        self._is_planned = False
+        self._begun = 0
+        self._beginning: deque[asyncio.Future[None]] = deque()
+
+    def post(self, waiter: asyncio.Future[None]) -> None:
+        """Wake the waiter of a call that is done, from any thread."""
+        self._done.append(waiter)
+        if not self._is_planned:
+            self._plan(waiter.get_loop())
+
+    def _plan(self, loop: asyncio.AbstractEventLoop) -> None:
+        # Set first: the delivery may run and reset it before the next line.
+        self._is_planned = True
+        try:
+            loop.call_soon_threadsafe(self._deliver)
+        except RuntimeError:  # the caller's loop has ended
+            self._done.clear()
+
+    def _deliver(self) -> None:
+        _wake_some(self._done)
+        # In this order: another thread that posts in between either plans, or is seen here.
+        self._is_planned = False
+        if self._done:
+            self._plan(asyncio.get_running_loop())
+
+    async def turn(self, loop: asyncio.AbstractEventLoop) -> None:
+        if not self._begun:
+            loop.call_soon(self._next_pass, loop)
+        self._begun += 1
+        if self._begun > AT_ONCE:
+            turn: asyncio.Future[None] = loop.create_future()
+            self._beginning.append(turn)
+            await turn
+
+    def _next_pass(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._begun = _wake_some(self._beginning)
+        if self._begun:
+            loop.call_soon(self._next_pass, loop)
+
+
+def _wake_some(waiters: deque[asyncio.Future[None]]) -> int:
+    """Wake the first waiters, and return how many."""
+    count = min(AT_ONCE, len(waiters))
+    for _ in range(count):
+        waiter = waiters.popleft()
+        if not waiter.done():
+            waiter.set_result(None)
+    return count
+
+
+_caller_loops: WeakKeyDictionary[asyncio.AbstractEventLoop, _CallerLoop] = WeakKeyDictionary()
+
+
+def _caller_loop(loop: asyncio.AbstractEventLoop) -> _CallerLoop:
+    found = _caller_loops.get(loop)
+    if found is None:
+        found = _caller_loops[loop] = _CallerLoop()
+    return found
+
+
+async def take_turn() -> None:
+    """Wait until a call may begin, if many have begun in this pass of the event loop."""
+    loop = asyncio.get_running_loop()
+    await _caller_loop(loop).turn(loop)
+
+
+# Waiters ------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True, eq=False)
+class Waiter:
+    """One caller that waits for one request."""
+
+    future: CallFuture
+    seq: int
+    run_id: str
+    workspace: object
+    """The account; a halt of it ends the wait."""
+    mode: BatchProcessingMode
+    keeps: bool = False
+    """Whether the request stays if the caller leaves before it is sent."""
+    acknowledges: bool = False
+    """Whether the caller itself acknowledges the answer."""
+    repeats: bool = False
+    """Whether equal calls get the same failure again."""
+    timeout: _Timeout | None = field(default=None, init=False, repr=False)
+
+
+@dataclass(slots=True)
+class _Timeout:
+    """One timer for the waiters whose time ends at nearly the same moment."""
+
+    at: float
+    timer: asyncio.TimerHandle
+    waiters: set[Waiter] = field(default_factory=set[Waiter])
+
+
+@dataclass(slots=True)
+class _Cursor:
+    after: tuple[int, int] = (0, 0)
+    waiting: int = 0
+
+
+@dataclass(slots=True)
+class Waiting:
+    """All waiters of an engine. Belongs to the engine's loop."""
+
+    ledger: Ledger
+    on_taken: Callable[[int, bool], None]
+    """Called with a request's row number when its answer has reached a caller, and with whether
+    that was a failure which equal calls get again."""
+    on_let_go: Callable[[int], None]
+    """Called with the row number when the last waiter is gone without an answer."""
+    on_left: Callable[[int], None]
+    """Called instead when the last caller has left and no caller wants the request kept."""
+    on_dropped: Callable[[int], None]
+    """Called instead when the last caller wants it cancelled, even if it was sent."""
+    on_timeout: Callable[[Waiter], None]
+    """Called with a waiter whose time is over."""
+    _timeouts: dict[float, _Timeout] = field(default_factory=dict[float, _Timeout])
+    _groups: SmallGroups = field(default_factory=SmallGroups)
+    _by_seq: dict[int, list[Waiter]] = field(default_factory=dict[int, list[Waiter]])
+    _cursors: dict[str, _Cursor] = field(default_factory=dict[str, _Cursor])
+
+    def expect(self, batched: Sequence[bytes]) -> None:
+        """Note the params of new calls for batches, for the warning of `SmallGroups`.
+
+        To be called before they are added.
+        """
+        self._groups.begin(batched, alone=not self._by_seq)
+
+    def add(self, waiter: Waiter, *, seconds: float) -> None:
+        """Wait for a request, at most ``seconds`` and a fiftieth or a second more."""
+        self._by_seq.setdefault(waiter.seq, []).append(waiter)
+        self._cursors.setdefault(waiter.run_id, _Cursor()).waiting += 1
+        loop = asyncio.get_running_loop()
+        # Calls that begin together share a timer.
+        step = min(1.0, max(seconds, 0.05) / 50)
+        at = math.ceil((loop.time() + max(0.0, seconds)) / step) * step
+        timeout = self._timeouts.get(at)
+        if timeout is None:
+            timeout = _Timeout(at, loop.call_at(at, self._time_out, at))
+            self._timeouts[at] = timeout
+        timeout.waiters.add(waiter)
+        waiter.timeout = timeout
+
+    def _time_out(self, at: float) -> None:
+        for waiter in list(self._timeouts[at].waiters):
+            self.on_timeout(waiter)
+
+    def deliver(self) -> None:
+        """Deliver every new answer in the ledger to its waiters."""
+        for run_id, cursor in list(self._cursors.items()):
+            while cursor.waiting:
+                with self.ledger.read() as tx:
+                    answers = queries.answers_since(tx, [run_id], after=cursor.after)
+                if not answers:
+                    break
+                for answer in answers:
+                    assert answer.finished is not None
+                    cursor.after = (answer.finished, answer.seq)
+                    self._resolve(answer)
+
+    def _resolve(self, answer: Answer) -> None:
+        waiters = self._by_seq.pop(answer.seq, [])
+        for waiter in waiters:
+            self._release(waiter)
+        settled = [waiter for waiter in waiters if waiter.future.settle(answer)]
+        if settled and not self._by_seq:
+            self._groups.end()
+        if not all(waiter.acknowledges for waiter in settled):
+            failed = answer.state is not RequestState.SUCCEEDED
+            self.on_taken(answer.seq, failed and any(waiter.repeats for waiter in settled))
+        elif waiters and not settled:
+            self.on_let_go(answer.seq)
+
+    def leave(self, waiter: Waiter) -> None:
+        """Remove a caller that has left without an answer."""
+        departure = waiter.future.departure
+        waiter.keeps |= departure == "keep"
+        dropped = self.on_dropped if departure == "drop" else self.on_left
+        self._remove(waiter, self.on_let_go if waiter.keeps else dropped)
+
+    def fail(self, waiters: Iterable[Waiter], error: Callable[[Waiter], ActorError]) -> None:
+        """End waits with an error; the requests stay unchanged."""
+        for waiter in list(waiters):
+            # A caller that was cancelled just now has left by itself.
+            if waiter.future.settle(error(waiter)):
+                self._remove(waiter, self.on_let_go)
+            else:
+                self.leave(waiter)
+
+    def _remove(self, waiter: Waiter, on_last: Callable[[int], None]) -> None:
+        mine = self._by_seq.get(waiter.seq)
+        if mine is None or waiter not in mine:
+            return
+        mine.remove(waiter)
+        self._release(waiter)
+        if not mine:
+            del self._by_seq[waiter.seq]
+            on_last(waiter.seq)
+        elif waiter.keeps:
+            # A later caller that leaves must not withdraw what this caller wanted to keep.
+            for other in mine:
+                other.keeps = True
+
+    def of(self, workspace: object) -> list[Waiter]:
+        """Return the waiters of one account."""
+        return [w for waiters in self._by_seq.values() for w in waiters if w.workspace is workspace]
+
+    def __bool__(self) -> bool:
+        """Return whether anybody waits."""
+        return bool(self._by_seq)
+
+    def all(self) -> list[Waiter]:
+        """Return every waiter."""
+        return [waiter for waiters in self._by_seq.values() for waiter in waiters]
+
+    def _release(self, waiter: Waiter) -> None:
+        if (timeout := waiter.timeout) is not None:
+            waiter.timeout = None
+            timeout.waiters.discard(waiter)
+            if not timeout.waiters:
+                timeout.timer.cancel()
+                del self._timeouts[timeout.at]
+        self._cursors[waiter.run_id].waiting -= 1
