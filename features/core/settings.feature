@@ -22,6 +22,7 @@ Feature: A setting comes from the nearest place that names it
       | max_wait            | 93600  |
       | on_timeout          | park   |
       | max_attempts        | 3      |
+      | retry_on            | none   |
       | mode                | batch  |
       | auto_threshold      | 10     |
       | live_concurrency    | 8      |
@@ -54,6 +55,17 @@ Feature: A setting comes from the nearest place that names it
       | {"CLAUDE_BATCH_PREFLIGHT": "maybe"}   |                             | CLAUDE_BATCH_PREFLIGHT: …boolean             |
       |                                       | {"poll_interval": "10ms"}   | poll_interval: …greater than or equal        |
       |                                       | {"max_poll_interval": "1s"} | poll_interval: …max_poll_interval            |
+      | {"CLAUDE_BATCH_RETRY_ON": "overload"} |                             | CLAUDE_BATCH_RETRY_ON: …(did you mean overloaded_error?) |
+      |                                       | {"retry_on": ["529", "401"]} | retry_on: …authentication_error is the account's fault |
+      |                                       | {"retry_on": 5}             | retry_on: …5 is not a list of error types    |
+
+  Scenario: Types of errors are named in any place, by type or status
+    Then an actor's settings are resolved as follows
+      | keywords                          | environment                          | yaml                             | retry_on                           |
+      | {"retry_on": [413, "api_error"]}  | {"CLAUDE_BATCH_RETRY_ON": "404"}     |                                  | api_error, request_too_large       |
+      |                                   | {"CLAUDE_BATCH_RETRY_ON": "404,400"} | {"retry_on": ["conflict_error"]} | invalid_request_error, not_found_error |
+      |                                   |                                      | {"retry_on": ["conflict_error"]} | conflict_error                     |
+      |                                   |                                      | {"retry_on": []}                 | none                               |
 
   Scenario: A poll interval raises a lower maximum of a source that ranks lower
     Then an actor's settings are resolved as follows

@@ -162,6 +162,63 @@ Feature: Functions of the user are called where they belong, and a fault in them
       | live     | final  | {}               | 0    | 1   |
       | live     | account | {}              | 0    | 1   |
 
+  Scenario Outline: retry_on has further types of errors retried, in batches: <what>
+    Given an API
+    And the API has the faults
+      """
+      {"requests": [{"contains": "two", "outcome": "errored", "once": <once>, "error": {"type": "<error>"}}]}
+      """
+    And a batch provider with {"retry_on": <retry_on>, "max_attempts": 2}
+    When a run of these prompts is submitted
+      | prompt |
+      | one    |
+      | two    |
+    And the results are read in order
+    Then <good> results are answers and <bad> are errors
+    And the API has processed <processed> requests, none paid twice
+
+    Examples:
+      | what                   | error                 | once  | retry_on                                    | good | bad | processed |
+      | a named type           | not_found_error       | true  | ["invalid_request_error","not_found_error"] | 2    | 0   | 3         |
+      | a status               | invalid_request_error | true  | [400]                                       | 2    | 0   | 3         |
+      | up to max_attempts     | invalid_request_error | false | "400"                                       | 1    | 1   | 3         |
+      | another type           | invalid_request_error | true  | ["not_found_error"]                         | 1    | 1   | 2         |
+
+  Scenario Outline: retry_on has live calls made again for which nothing was billed: <provider>, <retry_on>
+    Given an API
+    And the API answers live calls with the first {"type": "error", "status": 400, "message": "bad thing"}
+    And a <provider> provider whose classify answers "none", with <settings>
+    When the prompts "one" are asked, together
+    Then <good> results are answers and <bad> are errors
+
+    Examples:
+      | provider | settings                                                 | retry_on | good | bad |
+      | batch    | {"mode": "live", "retry_on": "invalid_request_error"}    | 400      | 1    | 0   |
+      | batch    | {"mode": "live", "retry_on": "not_found_error"}          | 404      | 0    | 1   |
+      | live     | {"retry_on": [400]}                                      | 400      | 1    | 0   |
+      | live     | {"retry_on": [404]}                                      | 404      | 0    | 1   |
+
+  Scenario: No retry_on can have a call made again that may have been billed
+    Given an API
+    And the API answers live calls with each {"type": "error", "status": 500, "processed": true}
+    And a batch provider with {"mode": "live", "retry_on": ["api_error", "invalid_request_error"]}
+    When "hello" is asked with the key "k"
+    Then the call may have been paid for
+    And the API got 1 live calls, and was paid 1 times
+
+  Scenario: An error of the account halts sending, whatever retry_on names
+    Given an API
+    And the API has the faults
+      """
+      {"requests": [{"contains": "two", "outcome": "errored", "once": true, "error": {"type": "invalid_request_error", "message": "Your credit balance is too low to access the API"}}]}
+      """
+    And a batch provider with {"retry_on": [400]}
+    When a run of 3 prompts is submitted
+    And a run of these prompts is submitted
+      | prompt |
+      | two    |
+    Then the run's state becomes halted
+
   Scenario Outline: pace decides how long live calls pause: <does>, <provider>
     Given an API
     And the API answers live calls with the first {"type": "error", "status": 429, "retry_after": <asks>}

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
@@ -72,6 +73,7 @@ def keyword_type(setting: Setting) -> Any:
         Kind.CHOICE: Literal[setting.choices],
         Kind.COUNT: int,
         Kind.SWITCH: bool | Literal[setting.choices] if setting.choices else bool,
+        Kind.ERROR_TYPES: str | Sequence[str | int],
         Kind.TEXT: str | os.PathLike[str],
     }
     return types[setting.kind] | None

@@ -34,6 +34,7 @@ what was kept, and what to do next.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any, Literal, TypeVar
 
@@ -85,6 +86,21 @@ HaltReason = Literal[
 ledger was restored or copied, and lacks POSTs that were sent from it. ``other_key``: a run waits in
 the workspace of another key.
 """
+
+STATUS_OF_TYPE: Mapping[str, int] = {
+    "invalid_request_error": 400,
+    "authentication_error": 401,
+    "billing_error": 402,
+    "permission_error": 403,
+    "not_found_error": 404,
+    "conflict_error": 409,
+    "request_too_large": 413,
+    "rate_limit_error": 429,
+    "api_error": 500,
+    "timeout_error": 504,
+    "overloaded_error": 529,
+}
+"""HTTP status that the API sends with each error type."""
 
 CanceledBy = Literal["api", "run", "calls", "deadline"]
 """Who cancelled a request. ``api``: somebody else, who canceled its batch in the Console or with

@@ -10,6 +10,7 @@ default.
 
 from __future__ import annotations
 
+import difflib
 import enum
 import os
 from collections.abc import Iterator, Mapping
@@ -33,7 +34,7 @@ from pydantic import (
     model_validator,
 )
 
-from claude_batch.core.errors import ActorConfigurationError
+from claude_batch.core.errors import STATUS_OF_TYPE, ActorConfigurationError
 from claude_batch.core.quantities import (
     format_deadline,
     format_duration,
@@ -57,6 +58,7 @@ class Kind(enum.Enum):
     CHOICE = enum.auto()
     COUNT = enum.auto()
     SWITCH = enum.auto()
+    ERROR_TYPES = enum.auto()
     TEXT = enum.auto()
 
 
@@ -247,6 +249,43 @@ Dollars = Annotated[
 ]
 """Dollars, as `claude_batch.core.quantities` reads them."""
 
+ACCOUNT_TYPES = ("authentication_error", "billing_error", "permission_error")
+"""Error types that are the account's fault. Sending halts, and nothing has to be retried."""
+
+
+def _read_retry_on(value: object) -> str | None:
+    """Return the types of errors that a value names, sorted and separated by commas."""
+    if value is None:
+        return None
+    given = value.split(",") if isinstance(value, str) else value
+    if not isinstance(given, list | tuple | set | frozenset):
+        raise ValueError(f"{value!r} is not a list of error types")
+    of_status = {str(status): name for name, status in STATUS_OF_TYPE.items()}
+    words = {str(word).strip() for word in cast("list[object]", given)} - {""}
+    found = {of_status.get(word, word) for word in words}
+    for word in sorted(found):
+        if word in ACCOUNT_TYPES:
+            raise ValueError(
+                f"{word} is the account's fault: sending halts, and its requests are not failed"
+            )
+        if word not in STATUS_OF_TYPE:
+            known = sorted(STATUS_OF_TYPE.keys() - set(ACCOUNT_TYPES))
+            close = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
+            hint = f" (did you mean {close[0]}?)" if close else ""
+            raise ValueError(
+                f"{word!r} is not an error type of the API{hint}; the types are {', '.join(known)}"
+            )
+    return ", ".join(sorted(found)) or None
+
+
+RetryOn = Annotated[
+    str | None,
+    Kind.ERROR_TYPES,
+    BeforeValidator(_read_retry_on),
+    WithJsonSchema({"type": ["array", "string"], "examples": [["not_found_error", 413]]}),
+]
+"""Types of errors, sorted and separated by commas."""
+
 SHORTEST_INTERVAL = 0.05
 """Seconds. Intervals below 50 ms would only load the server."""
 
@@ -325,6 +364,13 @@ class BatchProcessingMode(BaseModel):
         int, Flag("Attempts of a request before a temporary failure is final", ASKING, bounded=True)
     ] = Field(default=3, ge=1)
     """How many attempts a request has before a transient error is final."""
+    retry_on: Annotated[
+        RetryOn,
+        Flag("Further error types to retry, or their statuses", ASKING, metavar="TYPE,..."),
+    ] = None
+    """Further types of errors that are retried, or their HTTP statuses, such as
+    ``[not_found_error, 413]``. Only errors for which nothing is billed count, and never those that
+    are the account's fault."""
     mode: Annotated[
         Literal["batch", "live", "auto"],
         Flag("Use batches, the live API at full price, or the live API if few requests wait"),

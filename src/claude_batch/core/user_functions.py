@@ -15,10 +15,10 @@ import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeAlias, TypeVar, cast
 
 from claude_batch.core.errors import ActorConfigurationError
-from claude_batch.core.outcome import Disposition
+from claude_batch.core.outcome import Disposition, with_retry_on
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
@@ -45,6 +45,11 @@ class RequestFault(NamedTuple):
     """The HTTP status of a live call's answer; None for a line of a batch's results."""
     default: Classification
     """What the error means without a `Classifier`."""
+
+    def with_retry_on(self, retry_on: str | None) -> RequestFault:
+        """Return the fault with the default that a run's ``retry_on`` gives it."""
+        asks = with_retry_on(Disposition(self.default), self.error_type, retry_on)
+        return self._replace(default=cast("Classification", str(asks)))
 
 
 class Classifier(Protocol):

@@ -195,6 +195,22 @@ def policies(tx: Connection, lane_id: int, alone: str = "") -> dict[str, Record]
     return {row.id: row for row in rows}
 
 
+def retry_on(tx: Connection, batch_id: int) -> dict[str, str]:
+    """Return what the runs of a batch have retried beside the default, by run id."""
+    rows = tx.execute(
+        select(runs.c.id, runs.c.retry_on)
+        .join(batch_runs, batch_runs.c.run_id == runs.c.id)
+        .where(batch_runs.c.batch_id == batch_id, runs.c.retry_on.is_not(None))
+    )
+    return {row.id: row.retry_on for row in rows}
+
+
+def runs_of(tx: Connection, seqs: Sequence[int]) -> dict[int, str]:
+    """Return the runs of requests by their row numbers."""
+    rows = tx.execute(select(requests.c.seq, requests.c.run_id).where(requests.c.seq.in_(seqs)))
+    return {row.seq: row.run_id for row in rows}
+
+
 def full_runs(tx: Connection) -> set[str]:
     """Return the runs that have as many batches as their ``parallel_batches`` allows."""
     return set(tx.scalars(_FULL))

@@ -64,6 +64,8 @@ class Waiting(NamedTuple):
     concurrency: int
     retry: str
     """The run's ``live_retry``: ``safe`` or ``always``."""
+    retry_on: str | None
+    """The run's ``retry_on``."""
     body: bytes
     kind: str
     """Kind of its run: ``run`` or ``calls``."""
@@ -148,6 +150,7 @@ def request(tx: Connection, seq: int) -> Waiting | None:
             runs.c.max_attempts,
             runs.c.live_concurrency,
             runs.c.live_retry,
+            runs.c.retry_on,
             params.c.body,
             runs.c.kind,
             runs.c.actor,

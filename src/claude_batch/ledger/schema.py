@@ -131,6 +131,7 @@ runs: Table = Table(
     Column("max_wait", Float, nullable=False),
     Column("on_timeout", String, nullable=False),
     Column("max_attempts", Integer, nullable=False),
+    Column("retry_on", Text),  # further error types to retry, separated by commas
     Column("max_turns", Integer, nullable=False, default=10, server_default=text("10")),
     Column("turn_linger", Float, nullable=False, default=30.0, server_default=text("30")),
     Column("validation_attempts", Integer, nullable=False, default=1, server_default=text("1")),

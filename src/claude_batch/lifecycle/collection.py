@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, cast
 
 from claude_batch.core.crash_points import CrashPoint, reach
-from claude_batch.core.outcome import Disposition
+from claude_batch.core.outcome import Disposition, with_retry_on
 from claude_batch.core.settings import LedgerSettings
 from claude_batch.core.states import RequestState
 from claude_batch.core.user_functions import Classification, RequestFault, UserFunctions
@@ -269,6 +269,7 @@ class Collection:
                 | unknown_batches.former(tx, batch_id)
                 | collected_batches.gone_on(tx, batch_id)
             )
+            retry_on = batch_contents.retry_on(tx, batch_id)
         lines: list[bytes] = []
         size = 0
         async for part in split_lines(chunks):
@@ -280,10 +281,10 @@ class Collection:
             lines += part
             size += sum(map(len, part))
             if len(lines) >= CHUNK_LINES or size >= CHUNK_BYTES:
-                await self._store_chunk(seat, batch_id, members, lines, ended)
+                await self._store_chunk(seat, batch_id, members, lines, ended, retry_on)
                 lines, size = [], 0
         if lines:
-            await self._store_chunk(seat, batch_id, members, lines, ended)
+            await self._store_chunk(seat, batch_id, members, lines, ended, retry_on)
 
     async def _store_chunk(
         self,
@@ -292,6 +293,7 @@ class Collection:
         members: Mapping[str, int],
         lines: Sequence[bytes],
         ended: float,
+        retry_on: Mapping[str, str],
     ) -> None:
         new: list[NewResult] = []
         faults: list[tuple[LineError, int]] = []
@@ -311,9 +313,12 @@ class Collection:
                 strange.append((raw, f"no request of this batch: {line.custom_id[:64]!r}"))
                 continue
             new.append(result_of(line, raw, seq, parts[2], self._prices, batch=True, at=ended))
-            if line.error is not None and self._functions.classify is not None:
+            if line.error is not None and (retry_on or self._functions.classify is not None):
                 faults.append((line.error, len(new) - 1))
-        await self._classify(new, faults)
+        if retry_on and faults:
+            self._apply_retry_on(new, faults, retry_on)
+        if self._functions.classify is not None:
+            await self._classify(new, faults)
         # In request order: results arrive shuffled, and are read in order later.
         new.sort()
         with self._ledger.write(seat) as tx:
@@ -322,14 +327,28 @@ class Collection:
                 collected_batches.add_strange_lines(tx, batch_id, strange)
         reach(CrashPoint.DURING_COLLECT_CHUNK)
 
+    def _apply_retry_on(
+        self,
+        new: list[NewResult],
+        faults: list[tuple[LineError, int]],
+        retry_on: Mapping[str, str],
+    ) -> None:
+        """Retry the types of errors that the requests' runs want retried."""
+        with self._ledger.read() as tx:
+            run_of = batch_contents.runs_of(tx, [new[place].request_seq for _, place in faults])
+        for error, place in faults:
+            wanted = retry_on.get(run_of[new[place].request_seq])
+            asks = with_retry_on(Disposition(new[place].disposition), error.type, wanted)
+            new[place] = new[place]._replace(disposition=asks)
+
     async def _classify(self, new: list[NewResult], faults: list[tuple[LineError, int]]) -> None:
         """Let the user's function decide what errors mean, each kind of error once."""
-        known: dict[tuple[str, str, str], Disposition] = {}
+        known: dict[tuple[str, ...], Disposition] = {}
         for error, place in faults:
-            kind = (error.type, error.message, repr(error.details))
+            # An error has no other disposition.
+            default = cast("Classification", str(new[place].disposition))
+            kind = (error.type, error.message, repr(error.details), default)
             if kind not in known:
-                # An error has no other disposition.
-                default = cast("Classification", str(new[place].disposition))
                 fault = RequestFault(error.type, error.message, error.details, None, default)
                 known[kind] = await self._functions.disposition(fault)
             new[place] = new[place]._replace(disposition=known[kind])

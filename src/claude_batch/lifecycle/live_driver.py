@@ -376,9 +376,9 @@ class LiveCalls:
         reach(CrashPoint.AFTER_LIVE_ANSWER)
         asked: list[tuple[asyncio.Task[LiveAnswer], RequestFault]] = []
         for task in done:
-            fault = task.result().request_fault if self._functions.classify else None
-            if fault is not None:
-                asked.append((task, fault))
+            fault, retry_on = task.result().request_fault, self._calls[task].request.retry_on
+            if fault is not None and (retry_on or self._functions.classify):
+                asked.append((task, fault.with_retry_on(retry_on)))
         # Answers that need no decision are stored first: a slow function must not endanger them.
         waiting = {task for task, _ in asked}
         await self._store(seat, {task: None for task in done if task not in waiting})

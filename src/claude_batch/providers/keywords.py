@@ -7,7 +7,7 @@ YAML.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
 from typing import Any, Literal, TypedDict
@@ -23,6 +23,7 @@ class LiveKeywords(TypedDict, total=False):
     """Settings that also apply to an actor without ``batch_processing``."""
 
     live_retry: Literal["safe", "always"] | None
+    retry_on: str | Sequence[str | int] | None
     max_turns: int | None
     validation_attempts: int | None
 

@@ -464,7 +464,7 @@ class ClaudeProvider(Closing):
         mode = resolve_mode(True, self._settings)
 
         async def ask(body: bytes) -> ActorResponse:
-            return await self._call(model, most, body, encoded.headers, mode.live_retry)
+            return await self._call(model, most, body, encoded.headers, mode)
 
         output = asked.output
         judge = actor.judge if output is None else judge_of(output)
@@ -477,10 +477,10 @@ class ClaudeProvider(Closing):
         max_tokens: int,
         params: bytes,
         headers: LaneHeaders,
-        retry: Literal["safe", "always"],
+        mode: BatchProcessingMode,
     ) -> ActorResponse:
         """Run one turn: retry until it is answered, fails permanently, or may have been billed."""
-        live = self._client()
+        live, retry = self._client(), mode.live_retry
         timeout = self._patience(max_tokens)
         begun, failures = time.monotonic(), 0
         while True:
@@ -503,7 +503,7 @@ class ClaudeProvider(Closing):
                 if time.monotonic() - begun < self._refusal_patience:
                     continue
                 raise self._translated(answer, live.base_url, retry)
-            decided = await self._decided(answer)
+            decided = await self._decided(answer, mode.retry_on)
             if decided is Disposition.ACCOUNT and answer.fault is not None:
                 raise AccountHaltedError(
                     answer.fault.describe(), reason="refused", error_type=answer.fault.error_type
@@ -522,10 +522,12 @@ class ClaudeProvider(Closing):
         cost = None if charge is None else charge.cost
         return ActorResponse(answer.raw, cost=cost, answered=now)
 
-    async def _decided(self, answer: LiveAnswer) -> Disposition | None:
-        """Return what the user's function decides about an error, or None if it is not asked."""
-        fault = None if self._functions.classify is None else answer.request_fault
-        return None if fault is None else await self._functions.disposition(fault)
+    async def _decided(self, answer: LiveAnswer, retry_on: str | None) -> Disposition | None:
+        """Return what the user decides about an error, or None if the default decides."""
+        fault = answer.request_fault
+        if fault is None or not (retry_on or self._functions.classify):
+            return None
+        return await self._functions.disposition(fault.with_retry_on(retry_on))
 
     def _patience(self, max_tokens: int) -> float:
         from claude_batch.wire.live_client import longest_silence

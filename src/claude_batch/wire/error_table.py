@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from claude_batch.core.errors import STATUS_OF_TYPE as STATUS_OF_TYPE
 from claude_batch.core.errors import HaltReason
 from claude_batch.core.outcome import Disposition
 from claude_batch.wire.inbound import (
@@ -116,26 +117,19 @@ MEANINGS: tuple[Meaning, ...] = (
     _row("billing_error", _ACCOUNT, _ERRORS_PAGE, halt="billing"),
     # In a result line it is about that request's model or feature; in an answer, the account.
     _row("permission_error", _FINAL, _ERRORS_PAGE, halt="permission"),
+    _row("invalid_request_error", _FINAL, _ERRORS_PAGE),
+    _row(
+        "not_found_error",
+        _FINAL,
+        f"{_ERRORS_PAGE}; recorded from the API for unknown models",
+    ),
+    _row("request_too_large", _FINAL, _ERRORS_PAGE),
+    _row("conflict_error", _FINAL, _ERRORS_PAGE),
 )
 """Meanings of errors: the first row that matches.
 
 An error without a row is final for its request, because a retry might cost money for the same
 answer."""
-
-STATUS_OF_TYPE: Mapping[str, int] = {
-    "invalid_request_error": 400,
-    "authentication_error": 401,
-    "billing_error": 402,
-    "permission_error": 403,
-    "not_found_error": 404,
-    "conflict_error": 409,
-    "request_too_large": 413,
-    "rate_limit_error": 429,
-    "api_error": 500,
-    "timeout_error": 504,
-    "overloaded_error": 529,
-}
-"""HTTP status that the API sends with each error type."""
 
 _ACCOUNT_STATUS: Mapping[int, HaltReason] = {401: "credentials", 402: "billing", 403: "permission"}
 
