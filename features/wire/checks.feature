@@ -26,6 +26,24 @@ Feature: What the API would refuse hours later is refused at once, with the item
       | changes                                                                                 | error      |
       | {"model": "claude-opus-5-5", "max_tokens": 300000, "betas": ["output-300k-2026-03-24"]} | in batches |
 
+  Scenario: How much a model may think, and how it is told
+    Then changed params are encoded for a batch as follows
+      | changes                                                                                                                                                            | error                                                            |
+      | {"model": "claude-opus-5-5", "max_tokens": 4000, "thinking": {"type": "enabled", "budget_tokens": 1024}}                                                           | claude-opus-5-5 does not accept `thinking: {type: enabled}`; use |
+      | {"model": "claude-opus-4-7", "max_tokens": 4000, "thinking": {"type": "enabled", "budget_tokens": 1024}}                                                           | claude-opus-4-7 does not accept `thinking: {type: enabled}`; use |
+      | {"model": "claude-sonnet-5", "max_tokens": 4000, "thinking": {"type": "enabled", "budget_tokens": 1024}}                                                           | claude-sonnet-5 does not accept `thinking: {type: enabled}`; use |
+      | {"model": "claude-opus-5-5", "max_tokens": 4000, "thinking": {"type": "adaptive"}}                                                                                 |                                                                  |
+      | {"model": "claude-opus-4-6", "max_tokens": 4000, "thinking": {"type": "adaptive"}}                                                                                 |                                                                  |
+      | {"model": "claude-opus-4-6", "max_tokens": 4000, "thinking": {"type": "enabled", "budget_tokens": 1024}}                                                           |                                                                  |
+      | {"model": "claude-haiku-4-5", "max_tokens": 4000, "thinking": {"type": "enabled", "budget_tokens": 1024}}                                                          |                                                                  |
+      | {"model": "claude-haiku-4-5", "max_tokens": 4000, "thinking": {"type": "enabled", "budget_tokens": 1023}}                                                          | `thinking.budget_tokens: 1023` is less than 1,024                |
+      | {"model": "claude-haiku-4-5", "max_tokens": 2000, "thinking": {"type": "enabled", "budget_tokens": 2000}}                                                          | is not less than `max_tokens: 2000`                              |
+      | {"model": "claude-haiku-4-5", "max_tokens": 2000, "thinking": {"type": "enabled", "budget_tokens": 2000}, "betas": ["interleaved-thinking-2025-05-14"]}            |                                                                  |
+      | {"model": "claude-of-tomorrow", "max_tokens": 4000, "thinking": {"type": "enabled", "budget_tokens": 1024}}                                                        |                                                                  |
+      | {"model": "us.anthropic.claude-opus-5-5", "max_tokens": 4000, "thinking": {"type": "enabled", "budget_tokens": 1024}}                                              |                                                                  |
+      | {"model": "claude-opus-5-5", "max_tokens": 4000, "thinking": {"type": "disabled"}}                                                                                 |                                                                  |
+      | {"model": "claude-opus-5-5", "max_tokens": 4000, "thinking": "of tomorrow"}                                                                                        |                                                                  |
+
   Scenario: What messages, schemas and tools cannot be
     Then changed params are encoded for a batch as follows
       | changes | error |

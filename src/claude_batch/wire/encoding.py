@@ -22,6 +22,7 @@ import msgspec
 from claude_batch.core.errors import InvalidRequestError
 from claude_batch.wire.limits import (
     API_VERSION,
+    LEAST_THINKING_BUDGET,
     LONG_OUTPUT_BETA,
     MAX_BODY_BYTES,
     MAX_LONG_OUTPUT_TOKENS,
@@ -33,6 +34,7 @@ from claude_batch.wire.limits import (
     takes_forced_tools,
     takes_long_output,
     takes_sampling,
+    takes_thinking_budget,
 )
 from claude_batch.wire.media import IMAGE_TYPES
 from claude_batch.wire.messages import cites
@@ -44,7 +46,7 @@ _ROLES = ("user", "assistant", "system")
 _TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
 _MEDIA = {"image": IMAGE_TYPES, "document": ("application/pdf",)}
 
-_CHECKED = frozenset(("output_config", "tools", "tool_choice", "stop_sequences"))
+_CHECKED = frozenset(("output_config", "tools", "tool_choice", "stop_sequences", "thinking"))
 _ALL_TAKE = 4096
 """A ``max_tokens`` that every model accepts."""
 
@@ -114,6 +116,10 @@ def _faults(
 ) -> Iterator[str]:
     yield from _length_faults(params["model"], params["max_tokens"], betas, batch)
     yield from _message_faults(params["messages"], api_version)
+    if isinstance(thinking := params.get("thinking"), Mapping):
+        yield from _thinking_faults(
+            str(params["model"]), cast("_Block", thinking), params["max_tokens"], betas
+        )
     config = params.get("output_config")
     if isinstance(config, Mapping) and "format" in config:
         yield from _format_faults(cast("_Block", config)["format"], params["messages"])
@@ -152,6 +158,30 @@ def _length_faults(model: str, tokens: object, betas: Sequence[str], batch: bool
             )
     if tokens > most:
         yield f"`max_tokens: {tokens}` is more than the {most:,} of {model}; {remedy}"
+
+
+def _thinking_faults(
+    model: str, thinking: _Block, tokens: object, betas: Sequence[str]
+) -> Iterator[str]:
+    if thinking.get("type") != "enabled":
+        return
+    if not takes_thinking_budget(model):
+        yield (
+            f"{model} does not accept `thinking: {{type: enabled}}`; use `{{type: adaptive}}`, and "
+            "`output_config: {effort: …}` to control how much it thinks"
+        )
+    budget = thinking.get("budget_tokens")
+    if isinstance(budget, bool) or not isinstance(budget, int):
+        return
+    if budget < LEAST_THINKING_BUDGET:
+        yield f"`thinking.budget_tokens: {budget}` is less than {LEAST_THINKING_BUDGET:,}"
+    # With this beta the budget is that of all thoughts between the calls of tools.
+    interleaved = any(beta.startswith("interleaved-thinking") for beta in betas)
+    if not interleaved and isinstance(tokens, int) and budget >= tokens:
+        yield (
+            f"`thinking.budget_tokens: {budget}` is not less than `max_tokens: {tokens}`; lower "
+            "it, or raise `max_tokens`"
+        )
 
 
 def _message_faults(messages: object, api_version: str) -> Iterator[str]:

@@ -141,6 +141,24 @@ def takes_sampling(model: str) -> bool:
     return not model.startswith(_TAKE_NO_SAMPLING)
 
 
+_THINK_ADAPTIVELY_ONLY = (
+    *("claude-opus-4-7", "claude-opus-4-8", "claude-opus-5", "claude-sonnet-5"),
+    *("claude-haiku-5-5", "claude-fable-5", "claude-mythos-5"),
+)
+# Source: recorded from the API ("thinking.type.enabled" is not supported for this model) and
+# https://platform.claude.com/docs/en/build-with-claude/adaptive-thinking; for the other names the
+# model profiles of pydantic-ai 2.68 (`anthropic_disallows_budget_thinking`). The entries
+# are prefixes of names; a model that is not in the table passes.
+
+LEAST_THINKING_BUDGET = 1024
+"""Smallest ``budget_tokens`` (`ThinkingConfigEnabledParam` in anthropic 2.12)."""
+
+
+def takes_thinking_budget(model: str) -> bool:
+    """Return False for models that refuse ``thinking`` of the type ``enabled``."""
+    return not model.startswith(_THINK_ADAPTIVELY_ONLY)
+
+
 LONG_OUTPUT_BETA = "output-300k-2026-03-24"
 MAX_LONG_OUTPUT_TOKENS = 300_000
 """Highest ``max_tokens`` with that beta, in batches only.
