@@ -73,7 +73,8 @@ def _(context: Context) -> None:
 def _(context: Context, count: int) -> None:
     passes = 0
     context.begun, context.answered = Counter[int](), Counter[int]()
-    ask = context.provider._ask
+    responder = context.provider._responder
+    ask = responder._ask
 
     def begin(*arguments: Any) -> CallFuture:
         context.begun[passes] += 1
@@ -97,7 +98,7 @@ def _(context: Context, count: int) -> None:
         context.outcomes = await asyncio.gather(*map(one, range(count)))
         counting.cancel()
 
-    with mock.patch.object(context.provider, "_ask", begin):
+    with mock.patch.object(responder, "_ask", begin):
         asyncio.run(all_of_them())
 
 

@@ -3,33 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 from collections.abc import (
     AsyncIterable,
     AsyncIterator,
     Callable,
-    Generator,
     Iterable,
     Iterator,
     Mapping,
 )
-from concurrent.futures import Future
-from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from claude_batch.actor.configuration import ActorConfiguration
 from claude_batch.actor.middleware import TIMEOUT, Middlewares, PostProcessor
 from claude_batch.actor.request import (
     ActorRequest,
-    RequestEncoder,
     RequestEncoders,
     check_requests,
-    json_context,
 )
-from claude_batch.actor.response import ActorResponse, ActorResult, judge_of, read_as
-from claude_batch.core.errors import ActorError, InvalidRequestError
+from claude_batch.actor.response import ActorResponse, ActorResult
+from claude_batch.core.errors import InvalidRequestError
 from claude_batch.core.events import ObserverLike
 from claude_batch.core.settings import (
     BatchProcessingMode,
@@ -39,17 +33,15 @@ from claude_batch.core.settings import (
     resolve_mode,
 )
 from claude_batch.core.user_functions import Classifier, PaceStrategy, UserFunctions
-from claude_batch.ledger.held_requests import index_answers
-from claude_batch.ledger.queries import Answer
 from claude_batch.lifecycle.doors import Door
 from claude_batch.lifecycle.engine import Engine
 from claude_batch.lifecycle.observers import Carriers, checked_observers
 from claude_batch.lifecycle.tool_runner import Talk
-from claude_batch.lifecycle.waiters import CallFuture, take_turn
+from claude_batch.lifecycle.waiters import CallFuture
 from claude_batch.money.estimates import Estimate
 from claude_batch.money.prices import prices_of
-from claude_batch.providers.document_upload import CallDocuments, Uploads
-from claude_batch.providers.entrance import Entered, Entrance, Opened, find_credentials
+from claude_batch.providers.document_upload import Uploads
+from claude_batch.providers.entrance import Entrance, Opened, find_credentials
 from claude_batch.providers.estimation import Estimation, stored_estimate
 from claude_batch.providers.keywords import (
     CallKeywords,
@@ -57,16 +49,15 @@ from claude_batch.providers.keywords import (
     ledger_keywords,
     mode_keywords,
 )
-from claude_batch.providers.mapping import response_of
 from claude_batch.providers.middleware_runner import (
     REQUESTS_AT_ONCE,
     MiddlewareRunner,
     Prepared,
     Refusal,
-    wait_on_a_loop,
 )
 from claude_batch.providers.preflight import preflight_of
 from claude_batch.providers.protocol import ProviderCapabilities
+from claude_batch.providers.responder import Responder, talk_of
 from claude_batch.providers.result_cursor import merge, merge_sync
 from claude_batch.providers.run import Run
 from claude_batch.providers.run_writer import RunWriter, run_identity
@@ -158,8 +149,14 @@ class ClaudeBatchProvider(Opened):
         super().__init__(entrance, drive=drive)
         self._carriers = Carriers(checked)
         self._encoders = RequestEncoders(self.default_options)
-        self._common: dict[int, tuple[ActorConfiguration, _Common]] = {}
-        self._documents = CallDocuments()
+        self._responder = Responder(
+            entrance,
+            self._encoders,
+            self._mode,
+            self._carriers,
+            self.middleware_runner,
+            drive=drive,
+        )
 
     # Opening and closing ---------------------------------------------------------------------
 
@@ -208,28 +205,7 @@ class ClaudeBatchProvider(Opened):
         `BudgetExceededError` before it is stored if it can cost more.
         """
         asked = ActorRequest.of(request, key=key)
-        runner = self.middleware_runner
-        if runner is None:
-            answer = await self._answer(actor, asked, keep, settings)
-            return read_as(self._response(answer, asked), asked.output)
-        try:
-            asked = await runner.before(actor.name, asked)
-            answer = await self._answer(actor, asked, keep, settings)
-            response = self._response(answer, asked)
-            with self._acknowledged(answer):
-                response = await runner.after(actor.name, answer.key, response, _kept(answer))
-                result = _result_of(asked, response)
-                await runner.finish(actor.name, [result])
-        except ActorError as error:
-            await runner.finish(actor.name, [_failed(asked, error)])
-            raise
-        return result.unwrap()
-
-    async def _answer(
-        self, actor: ActorConfiguration, asked: ActorRequest, keep: bool, settings: CallKeywords
-    ) -> Answer:
-        await take_turn()
-        return await self._ask(actor, asked, keep, settings).answer_on_loop()
+        return await self._responder.respond(actor, asked, keep, settings)
 
     def respond_sync(
         self,
@@ -242,88 +218,7 @@ class ClaudeBatchProvider(Opened):
     ) -> ActorResponse:
         """Run `respond` synchronously, with or without a running event loop; Ctrl-C cancels it."""
         asked = ActorRequest.of(request, key=key)
-        runner = self.middleware_runner
-        if runner is None:
-            answer = self._ask(actor, asked, keep, settings).answer()
-            return read_as(self._response(answer, asked), asked.output)
-        try:
-            asked = wait_on_a_loop(runner.before(actor.name, asked))
-            answer = self._ask(actor, asked, keep, settings).answer()
-            response = self._response(answer, asked)
-            with self._acknowledged(answer):
-                after = runner.after(actor.name, answer.key, response, _kept(answer))
-                result = _result_of(asked, wait_on_a_loop(after))
-                runner.finish_sync(actor.name, [result])
-        except ActorError as error:
-            runner.finish_sync(actor.name, [_failed(asked, error)])
-            raise
-        return result.unwrap()
-
-    def _response(self, answer: Answer, asked: ActorRequest) -> ActorResponse:
-        try:
-            response = response_of(answer)
-            return response if asked.context is None else response.with_context(asked.context)
-        except ActorError:
-            if self.middleware_runner is not None:
-                self._acknowledge(answer, taken=True)
-            raise
-
-    @contextlib.contextmanager
-    def _acknowledged(self, answer: Answer) -> Generator[None]:
-        """Mark an answer as delivered once the block has ended without an exception.
-
-        Otherwise the answer is kept for the same call, which must not pay for it again.
-        """
-        try:
-            yield
-        except BaseException:
-            self._acknowledge(answer, taken=False)
-            raise
-        self._acknowledge(answer, taken=True)
-
-    def _acknowledge(self, answer: Answer, *, taken: bool) -> None:
-        if (entered := self._entrance.entered) is not None:
-            entered.engine.acknowledge(answer.seq, taken=taken)
-
-    def _ask(
-        self, actor: ActorConfiguration, asked: ActorRequest, keep: bool, settings: CallKeywords
-    ) -> CallFuture:
-        encoder, mode, talk = self._in_common(actor)
-        if settings:
-            mode = self._mode(actor, settings)
-        if (output := asked.output) is not None:
-            talk = replace(talk, judge=judge_of(output))
-        alone = settings.get("budget_usd") is not None
-
-        def call(encoded: EncodedRequest | Callable[[Engine, Door], EncodedRequest]) -> CallFuture:
-            return self._call(
-                encoded,
-                actor.name,
-                asked.key,
-                mode,
-                talk,
-                keep,
-                context=None if asked.context is None else json_context(asked.context),
-                alone=alone,
-            )
-
-        if not (self._drive and encoder.has_documents(asked)):
-            return call(encoder.encode(asked))
-
-        def placed(engine: Engine, door: Door) -> EncodedRequest:
-            if alone:
-                # No other call of its run could use an uploaded document again.
-                return encoder.encode(asked)
-            return self._documents.encode(
-                engine,
-                door,
-                lambda placing: encoder.encode(asked, placing),
-                actor=actor.name,
-                mode=mode,
-                talk=talk,
-            )
-
-        return call(placed)
+        return self._responder.respond_sync(actor, asked, keep, settings)
 
     def call(
         self,
@@ -345,85 +240,9 @@ class ClaudeBatchProvider(Opened):
         function, it also runs on a separate thread.
         """
         chosen = mode or resolve_mode(True, self.overrides)
-        return self._call(
+        return self._responder.store(
             encoded, actor, key, chosen, talk, keep, acknowledges=False, failure_ttl=failure_ttl
         )
-
-    def _call(
-        self,
-        encoded: EncodedRequest | Callable[[Engine, Door], EncodedRequest],
-        actor: str,
-        key: str | None,
-        chosen: BatchProcessingMode,
-        talk: Talk | None,
-        keep: bool,
-        acknowledges: bool | None = None,
-        context: bytes | None = None,
-        failure_ttl: float | None = None,
-        alone: bool = False,
-    ) -> CallFuture:
-        """Queue a call; with middleware, the caller acknowledges the answer itself."""
-        future = CallFuture()
-        # Read here, because the caller's own context is active here.
-        trace = self._carriers.carried()
-        if acknowledges is None:
-            acknowledges = self.middleware_runner is not None
-
-        def store(engine: Engine, door: Door, encoded: EncodedRequest) -> None:
-            engine.call(
-                door,
-                encoded,
-                future,
-                actor=actor,
-                key=key,
-                mode=chosen,
-                talk=talk,
-                trace=trace,
-                keep=keep,
-                acknowledges=acknowledges,
-                context=context,
-                failure_ttl=failure_ttl,
-                alone=alone,
-            )
-
-        def prepare(engine: Engine, door: Door) -> EncodedRequest:
-            if chosen.reuse:
-                index_answers(engine.ledger)  # what was answered since the last look
-            return encoded if isinstance(encoded, EncodedRequest) else encoded(engine, door)
-
-        def ask(opening: Future[Entered]) -> None:
-            if future.is_withdrawn and not keep and key is None:
-                return  # nothing of it was stored
-            with _settling(future):
-                engine, door = opening.result()
-                if isinstance(encoded, EncodedRequest) and not chosen.reuse:
-                    store(engine, door, encoded)
-                    return
-
-                def prepared(done: Future[EncodedRequest]) -> None:
-                    with _settling(future):
-                        store(engine, door, done.result())
-
-                engine.read(lambda: prepare(engine, door)).add_done_callback(prepared)
-
-        entered = self._entrance.entered
-        if entered is not None and isinstance(encoded, EncodedRequest) and not chosen.reuse:
-            with _settling(future):
-                store(*entered, encoded)
-            return future
-        self._entrance.opening().add_done_callback(ask)
-        return future
-
-    def _in_common(self, actor: ActorConfiguration) -> _Common:
-        """Return what all calls of an actor without settings of their own share, made once."""
-        # By identity, as in `RequestEncoders`.
-        known = self._common.get(id(actor))
-        if known is None or known[0] is not actor:
-            if len(self._common) >= RequestEncoders.KEPT:
-                self._common.clear()
-            common = _Common(self._encoders.of(actor), self._mode(actor), _talk_of(actor))
-            known = self._common[id(actor)] = (actor, common)
-        return known[1]
 
     def _mode(
         self, actor: ActorConfiguration, settings: CallKeywords | None = None
@@ -598,7 +417,7 @@ class ClaudeBatchProvider(Opened):
             preflight=preflight,
             prices=prices_of(self.settings.prices),
             workbench=self._engine.workbench,
-            talk=_talk_of(actor),
+            talk=talk_of(actor),
         )
         if uploads is not None:
             uploads.run_id = writer.run_id
@@ -780,51 +599,10 @@ class ClaudeBatchProvider(Opened):
         return create_chat_model(self, model, temperature=temperature, **kwargs)
 
 
-def _result_of(asked: ActorRequest, response: ActorResponse) -> ActorResult:
-    try:
-        response = read_as(response, asked.output)
-    except ActorError as error:
-        return _failed(asked, error)
-    return ActorResult(key=asked.key, position=0, response=response, context=asked.context)
-
-
-def _failed(asked: ActorRequest, error: ActorError) -> ActorResult:
-    return ActorResult(key=asked.key, position=0, error=error, context=asked.context)
-
-
-class _Common(NamedTuple):
-    encoder: RequestEncoder
-    mode: BatchProcessingMode
-    talk: Talk
-
-
-def _talk_of(actor: ActorConfiguration) -> Talk:
-    """Return how an actor's conversations continue. Raises `ActorConfigurationError`."""
-    toolset = actor.toolset
-    if toolset is None:
-        return Talk(judge=actor.judge)
-    return Talk(toolset.remembered, toolset.tools, actor.judge)
-
-
-def _kept(answer: Answer) -> str:
-    """Describe what is safe when middleware fails on a call's answer."""
-    again = "the same call returns it" if answer.key is None else "the same key returns it"
-    return f"the answer was billed and is kept in the ledger: {again}, at no cost"
-
-
 def _valid(prepared: str | ActorRequest | InvalidRequestError) -> str | ActorRequest:
     if isinstance(prepared, InvalidRequestError):
         raise prepared
     return prepared
-
-
-@contextlib.contextmanager
-def _settling(caller: CallFuture) -> Generator[None]:
-    """Pass an exception in the block to the caller, unless it has left."""
-    try:
-        yield
-    except Exception as error:
-        caller.settle(error)
 
 
 # Runs by their id ---------------------------------------------------------------------------------

@@ -1,0 +1,291 @@
+"""Single calls of a provider: encoded, stored, awaited, and passed through its middleware."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Generator
+from concurrent.futures import Future
+from dataclasses import replace
+from typing import NamedTuple, Protocol
+
+from claude_batch.actor.configuration import ActorConfiguration
+from claude_batch.actor.request import ActorRequest, RequestEncoder, RequestEncoders, json_context
+from claude_batch.actor.response import ActorResponse, ActorResult, judge_of, read_as
+from claude_batch.core.errors import ActorError
+from claude_batch.core.settings import BatchProcessingMode
+from claude_batch.ledger.held_requests import index_answers
+from claude_batch.ledger.queries import Answer
+from claude_batch.lifecycle.doors import Door
+from claude_batch.lifecycle.engine import Engine
+from claude_batch.lifecycle.observers import Carriers
+from claude_batch.lifecycle.tool_runner import Talk
+from claude_batch.lifecycle.waiters import CallFuture, take_turn
+from claude_batch.providers.document_upload import CallDocuments
+from claude_batch.providers.entrance import Entered, Entrance
+from claude_batch.providers.keywords import CallKeywords
+from claude_batch.providers.mapping import response_of
+from claude_batch.providers.middleware_runner import MiddlewareRunner, wait_on_a_loop
+from claude_batch.wire.encoding import EncodedRequest
+
+
+class _ModeOf(Protocol):
+    def __call__(
+        self, actor: ActorConfiguration, settings: CallKeywords | None = None
+    ) -> BatchProcessingMode: ...
+
+
+class _Common(NamedTuple):
+    """What all calls of an actor share, as far as they have no settings of their own."""
+
+    encoder: RequestEncoder
+    mode: BatchProcessingMode
+    talk: Talk
+
+
+class Responder:
+    """Makes the single calls of one provider. Thread-safe."""
+
+    def __init__(
+        self,
+        entrance: Entrance,
+        encoders: RequestEncoders,
+        mode_of: _ModeOf,
+        carriers: Carriers,
+        middleware_runner: MiddlewareRunner | None,
+        *,
+        drive: bool,
+    ) -> None:
+        """``mode_of`` merges an actor's settings with the provider's and a call's."""
+        self._entrance = entrance
+        self._encoders = encoders
+        self._mode_of = mode_of
+        self._carriers = carriers
+        self._middleware_runner = middleware_runner
+        self._drive = drive
+        self._documents = CallDocuments()
+        self._common: dict[int, tuple[ActorConfiguration, _Common]] = {}
+
+    async def respond(
+        self, actor: ActorConfiguration, asked: ActorRequest, keep: bool, settings: CallKeywords
+    ) -> ActorResponse:
+        """Send one request and await its answer, as `ClaudeBatchProvider.respond` does."""
+        runner = self._middleware_runner
+        if runner is None:
+            answer = await self._answer(actor, asked, keep, settings)
+            return read_as(self._response(answer, asked), asked.output)
+        try:
+            asked = await runner.before(actor.name, asked)
+            answer = await self._answer(actor, asked, keep, settings)
+            response = self._response(answer, asked)
+            with self._acknowledged(answer):
+                response = await runner.after(actor.name, answer.key, response, _kept(answer))
+                result = _result_of(asked, response)
+                await runner.finish(actor.name, [result])
+        except ActorError as error:
+            await runner.finish(actor.name, [_failed(asked, error)])
+            raise
+        return result.unwrap()
+
+    async def _answer(
+        self, actor: ActorConfiguration, asked: ActorRequest, keep: bool, settings: CallKeywords
+    ) -> Answer:
+        await take_turn()
+        return await self._ask(actor, asked, keep, settings).answer_on_loop()
+
+    def respond_sync(
+        self, actor: ActorConfiguration, asked: ActorRequest, keep: bool, settings: CallKeywords
+    ) -> ActorResponse:
+        """Send one request and wait for its answer on this thread; Ctrl-C withdraws it."""
+        runner = self._middleware_runner
+        if runner is None:
+            answer = self._ask(actor, asked, keep, settings).answer()
+            return read_as(self._response(answer, asked), asked.output)
+        try:
+            asked = wait_on_a_loop(runner.before(actor.name, asked))
+            answer = self._ask(actor, asked, keep, settings).answer()
+            response = self._response(answer, asked)
+            with self._acknowledged(answer):
+                after = runner.after(actor.name, answer.key, response, _kept(answer))
+                result = _result_of(asked, wait_on_a_loop(after))
+                runner.finish_sync(actor.name, [result])
+        except ActorError as error:
+            runner.finish_sync(actor.name, [_failed(asked, error)])
+            raise
+        return result.unwrap()
+
+    def _response(self, answer: Answer, asked: ActorRequest) -> ActorResponse:
+        try:
+            response = response_of(answer)
+            return response if asked.context is None else response.with_context(asked.context)
+        except ActorError:
+            if self._middleware_runner is not None:
+                self._acknowledge(answer, taken=True)
+            raise
+
+    @contextlib.contextmanager
+    def _acknowledged(self, answer: Answer) -> Generator[None]:
+        """Mark an answer as delivered once the block has ended without an exception.
+
+        Otherwise the answer is kept for the same call, which must not pay for it again.
+        """
+        try:
+            yield
+        except BaseException:
+            self._acknowledge(answer, taken=False)
+            raise
+        self._acknowledge(answer, taken=True)
+
+    def _acknowledge(self, answer: Answer, *, taken: bool) -> None:
+        if (entered := self._entrance.entered) is not None:
+            entered.engine.acknowledge(answer.seq, taken=taken)
+
+    def _ask(
+        self, actor: ActorConfiguration, asked: ActorRequest, keep: bool, settings: CallKeywords
+    ) -> CallFuture:
+        encoder, mode, talk = self._in_common(actor)
+        if settings:
+            mode = self._mode_of(actor, settings)
+        if (output := asked.output) is not None:
+            talk = replace(talk, judge=judge_of(output))
+        alone = settings.get("budget_usd") is not None
+
+        def call(encoded: EncodedRequest | Callable[[Engine, Door], EncodedRequest]) -> CallFuture:
+            return self.store(
+                encoded,
+                actor.name,
+                asked.key,
+                mode,
+                talk,
+                keep,
+                context=None if asked.context is None else json_context(asked.context),
+                alone=alone,
+            )
+
+        if not (self._drive and encoder.has_documents(asked)):
+            return call(encoder.encode(asked))
+
+        def placed(engine: Engine, door: Door) -> EncodedRequest:
+            if alone:
+                # No other call of its run could use an uploaded document again.
+                return encoder.encode(asked)
+            return self._documents.encode(
+                engine,
+                door,
+                lambda placing: encoder.encode(asked, placing),
+                actor=actor.name,
+                mode=mode,
+                talk=talk,
+            )
+
+        return call(placed)
+
+    def store(
+        self,
+        encoded: EncodedRequest | Callable[[Engine, Door], EncodedRequest],
+        actor: str,
+        key: str | None,
+        chosen: BatchProcessingMode,
+        talk: Talk | None,
+        keep: bool,
+        acknowledges: bool | None = None,
+        context: bytes | None = None,
+        failure_ttl: float | None = None,
+        alone: bool = False,
+    ) -> CallFuture:
+        """Queue a call; with middleware, the caller acknowledges the answer itself."""
+        future = CallFuture()
+        # Read here, because the caller's own context is active here.
+        trace = self._carriers.carried()
+        if acknowledges is None:
+            acknowledges = self._middleware_runner is not None
+
+        def hand_over(engine: Engine, door: Door, encoded: EncodedRequest) -> None:
+            engine.call(
+                door,
+                encoded,
+                future,
+                actor=actor,
+                key=key,
+                mode=chosen,
+                talk=talk,
+                trace=trace,
+                keep=keep,
+                acknowledges=acknowledges,
+                context=context,
+                failure_ttl=failure_ttl,
+                alone=alone,
+            )
+
+        def prepare(engine: Engine, door: Door) -> EncodedRequest:
+            if chosen.reuse:
+                index_answers(engine.ledger)  # what was answered since the last look
+            return encoded if isinstance(encoded, EncodedRequest) else encoded(engine, door)
+
+        def ask(opening: Future[Entered]) -> None:
+            if future.is_withdrawn and not keep and key is None:
+                return  # nothing of it was stored
+            with _settling(future):
+                engine, door = opening.result()
+                if isinstance(encoded, EncodedRequest) and not chosen.reuse:
+                    hand_over(engine, door, encoded)
+                    return
+
+                def prepared(done: Future[EncodedRequest]) -> None:
+                    with _settling(future):
+                        hand_over(engine, door, done.result())
+
+                engine.read(lambda: prepare(engine, door)).add_done_callback(prepared)
+
+        entered = self._entrance.entered
+        if entered is not None and isinstance(encoded, EncodedRequest) and not chosen.reuse:
+            with _settling(future):
+                hand_over(*entered, encoded)
+            return future
+        self._entrance.opening().add_done_callback(ask)
+        return future
+
+    def _in_common(self, actor: ActorConfiguration) -> _Common:
+        """Return what all calls of an actor without settings of their own share, made once."""
+        # By identity, as in `RequestEncoders`.
+        known = self._common.get(id(actor))
+        if known is None or known[0] is not actor:
+            if len(self._common) >= RequestEncoders.KEPT:
+                self._common.clear()
+            common = _Common(self._encoders.of(actor), self._mode_of(actor), talk_of(actor))
+            known = self._common[id(actor)] = (actor, common)
+        return known[1]
+
+
+def talk_of(actor: ActorConfiguration) -> Talk:
+    """Return how an actor's conversations continue. Raises `ActorConfigurationError`."""
+    toolset = actor.toolset
+    if toolset is None:
+        return Talk(judge=actor.judge)
+    return Talk(toolset.remembered, toolset.tools, actor.judge)
+
+
+def _result_of(asked: ActorRequest, response: ActorResponse) -> ActorResult:
+    try:
+        response = read_as(response, asked.output)
+    except ActorError as error:
+        return _failed(asked, error)
+    return ActorResult(key=asked.key, position=0, response=response, context=asked.context)
+
+
+def _failed(asked: ActorRequest, error: ActorError) -> ActorResult:
+    return ActorResult(key=asked.key, position=0, error=error, context=asked.context)
+
+
+def _kept(answer: Answer) -> str:
+    """Describe what is safe when middleware fails on a call's answer."""
+    again = "the same call returns it" if answer.key is None else "the same key returns it"
+    return f"the answer was billed and is kept in the ledger: {again}, at no cost"
+
+
+@contextlib.contextmanager
+def _settling(caller: CallFuture) -> Generator[None]:
+    """Pass an exception in the block to the caller, unless it has left."""
+    try:
+        yield
+    except Exception as error:
+        caller.settle(error)
