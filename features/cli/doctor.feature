@@ -302,7 +302,7 @@ Feature: claude-batch doctor checks an installation, and what the API itself sen
 
   Scenario: An interruption says what is left
     Given a command's API with {"latency": 600, "cancel_latency": 600}
-    When a doctor's process gets SIGINT once its batches wait
+    When a doctor's process gets SIGTERM once its batches wait
     Then the process of the command has ended with 3, saying "is left at the API (canceling)"
 
   Scenario: A lost answer may have made a batch, which is said

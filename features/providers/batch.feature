@@ -11,8 +11,8 @@ Feature: ClaudeBatchProvider answers single calls from shared batches
 
   Scenario: 5,000 calls make one batch too if a slow machine makes them one after another
     Given an API
-    And a batch provider with {"linger": 1}
-    When 5000 prompts are asked, one every 0.0008 seconds
+    And a batch provider with {"linger": 3}
+    When 5000 prompts are asked, one every 0.001 seconds
     Then all 5000 are answered
     And the API has seen 1 batch
     And the API has processed 5000 requests, none twice

@@ -165,11 +165,11 @@ def _(context: Context, name: str) -> None:
     assert not ids and not uuids, (ids, uuids)
 
 
-@when("a doctor's process gets SIGINT once its batches wait")
+@when("a doctor's process gets SIGTERM once its batches wait")
 def _(context: Context) -> None:
     process = spawn(context, "doctor --live --yes")
     until(lambda: len([call for call in creates(context) if call["status"] == 200]) == 2)
     until(lambda: any(call["route"] == "retrieve" for call in context.api.log()[-1:]))
-    process.send_signal(signal.SIGINT)
+    process.send_signal(signal.SIGTERM)
     context.printed, context.errors = process.communicate(timeout=20)
     context.code = process.returncode

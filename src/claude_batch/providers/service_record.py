@@ -327,7 +327,7 @@ class Recording:
         """The batches that it created and that are still at the API, with their last status."""
         self.notes: list[str] = []
         """What could not be observed, and why."""
-        self.uncertain = False
+        self.uncertain: bool = False
         """Whether a POST had no readable answer, so that it may have created a batch."""
 
     async def make(self) -> None:
