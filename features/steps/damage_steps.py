@@ -19,7 +19,7 @@ from claude_batch.ledger import sqlite, store
 from claude_batch.ledger.schema import meta, params
 from claude_batch.ledger.store import Ledger
 
-PAGE = 4096
+PAGE = store.PAGE_BYTES
 
 
 def filled(path: Path, count: int) -> Ledger:

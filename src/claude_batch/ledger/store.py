@@ -48,7 +48,7 @@ Record = Any
 
 _FACTS = "SELECT value FROM meta WHERE name IN ('incarnation', 'schema_version') ORDER BY name"
 
-_PAGE_BYTES = 8192
+PAGE_BYTES = 8192
 """Page size of new ledgers. With SQLite's 4096 bytes, a large run reads and writes twice as many
 pages, which takes a third more of the system's time; larger pages gain little and make small
 transactions write more.
@@ -511,7 +511,7 @@ def _keep_a_log(cursor: sqlite3.Cursor) -> None:
     if tables and "meta" not in tables:
         return  # another program's database: it is rejected and not changed
     if not tables:
-        cursor.execute(f"PRAGMA page_size = {_PAGE_BYTES}")
+        cursor.execute(f"PRAGMA page_size = {PAGE_BYTES}")
     # Switching a new file to WAL needs exclusive access. If another process opens the same new
     # ledger, SQLite refuses at once, whatever the busy timeout.
     end = time.monotonic() + _BUSY_SECONDS
