@@ -160,6 +160,11 @@ def without_repeated(calls: list[Call]) -> list[Call]:
     return list(kept.values())
 
 
+def _is_within(seconds: float, since: float, now: float) -> bool:
+    """Return whether less than so many seconds have passed; False if the clock has jumped back."""
+    return 0 <= now - since < seconds
+
+
 _Orphans = dict[tuple[int, bytes], deque[Orphan]]
 """Orphans by lane and digest; an equal call may take over each of them once."""
 
@@ -364,7 +369,7 @@ class CallStore:
                 failed = known.get((lane_id, digests.get(id(call), b"")))
                 if failed is None:
                     left.append(call)
-                elif call.failure_ttl and now - failed[-1].taken < call.failure_ttl:
+                elif call.failure_ttl and _is_within(call.failure_ttl, failed[-1].taken, now):
                     answer = queries.answer_of(tx, failed[-1].seq)
                     flush.repeated.append((call, answer._replace(reused=1)))
                 else:
@@ -441,7 +446,7 @@ class CallStore:
         """
         answer = queries.answer_of(tx, seq)
         ended = answer.answered or 0.0
-        repeats = call.failure_ttl is not None and time.time() - ended < call.failure_ttl
+        repeats = call.failure_ttl is not None and _is_within(call.failure_ttl, ended, time.time())
         if answer.state in retries.FAILED and not repeats:
             failure = retries.retry_call(tx, seq, due=time.time() + call.mode.linger)
             if failure is not None:
