@@ -252,9 +252,9 @@ class LifecycleMachine(RuleBasedStateMachine):
                     tx, self.calls[pick % len(self.calls)], self.clock.time()
                 )
             elif not single:
-                collected_batches.cancel_run(
-                    tx, self.runs[pick % len(self.runs)], self.clock.time()
-                )
+                run_id = self.runs[pick % len(self.runs)]
+                collected_batches.cancel_run(tx, run_id, self.clock.time())
+                self.verdict.cancelled_runs.add(run_id)
 
     @precondition(lambda self: self.calls)
     @rule(pick=PICK, count=st.integers(1, 3))

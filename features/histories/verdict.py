@@ -64,6 +64,9 @@ class Verdict:
         self._highest: dict[str, int] = {}
         self.ordered: set[tuple[str, int]] = set()
         """Sendings after which the user ordered to send again whatever became of them."""
+        self.cancelled_runs: set[str] = set()
+        """Runs that were cancelled. An order to send a request of one again makes the run go on,
+        and what was cancelled before stays so."""
         self.given_up: set[str] = set()
         self.withdrawn: set[str] = set()
         """Requests whose callers left before they were sent."""
@@ -463,7 +466,8 @@ class Verdict:
         """Raise `Violation` where the end of a history is not what it must be."""
         self._check_costs()
         for row in self.rows(
-            "SELECT r.id, r.state, r.cancelled OR u.cancelled IS NOT NULL AS cancelled, EXISTS "
+            "SELECT r.id, r.state, r.run_id, "
+            "r.cancelled OR u.cancelled IS NOT NULL AS cancelled, EXISTS "
             # One that was sent again on order may have failed before its first answer came, which
             # then is kept for `retry`.
             "(SELECT 1 FROM results s WHERE s.request_seq = r.seq AND s.outcome = 'succeeded' AND "
@@ -476,7 +480,8 @@ class Verdict:
             truths = self._truths(request)
             if state == "succeeded" and "succeeded" not in truths:
                 self._say(f"{request} succeeded in the ledger, at the API it is {truths}")
-            if state == "canceled" and not row["cancelled"] and "canceled" not in truths:
+            cancelled = row["cancelled"] or row["run_id"] in self.cancelled_runs
+            if state == "canceled" and not cancelled and "canceled" not in truths:
                 self._say(f"{request} ended canceled, and nobody cancelled it")
             if state == "expired" and "expired" not in truths:
                 self._say(f"{request} ended expired, at the API it is {truths}")
@@ -489,6 +494,21 @@ class Verdict:
                 self._say(f"{request} ended errored, at the API it is {truths}")
         if self._api.violations:
             raise Violation("; ".join(self._api.violations))
+
+    def _was_mistaken(self, request: str, number: int, remote: Remote) -> bool:
+        """Whether a stranger's batch was taken for the sending's.
+
+        That happens only where the user had declared that there are no strangers.
+        """
+        rows = self.rows(
+            "SELECT 1 FROM former_members m JOIN batches b ON b.id = m.batch_id "
+            "JOIN requests r ON r.seq = m.request_seq WHERE r.id = ? AND m.sending = ? "
+            "AND b.adopted = 'assumed' AND b.remote_id != ?",
+            request,
+            number,
+            remote.id,
+        )
+        return bool(rows)
 
     def _check_costs(self) -> None:
         stored = {
@@ -512,6 +532,8 @@ class Verdict:
                     or (request, number) in self.ordered
                     or self._has_waited(remote.omitted[identifier])
                 ):
+                    continue
+                if outcome != "succeeded" and self._was_mistaken(request, number, remote):
                     continue
                 if (request, number) not in stored:
                     self._say(f"the line of {identifier}, {outcome}, is not stored")
