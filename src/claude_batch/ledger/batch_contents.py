@@ -193,13 +193,12 @@ def queue_totals(tx: Connection, lane_id: int, alone: str = "") -> tuple[int, in
 
 def policies(tx: Connection, lane_id: int, alone: str = "") -> dict[str, Record]:
     """Return the runs that have queued requests in a lane, with their policies, by run id."""
-    queued = exists().where(
-        requests.c.run_id == runs.c.id,
-        _QUEUED,
-        requests.c.live.is_(None),
-        requests.c.lane_id == lane_id,
+    # One pass over the queue. A correlated EXISTS would read all of it for every run that has
+    # nothing in it, and most runs have ended.
+    queued = select(requests.c.run_id).where(
+        _QUEUED, requests.c.live.is_(None), requests.c.lane_id == lane_id
     )
-    rows = tx.execute(select(runs).where(*_PACKABLE, alone == ALONE, queued))
+    rows = tx.execute(select(runs).where(*_PACKABLE, alone == ALONE, runs.c.id.in_(queued)))
     return {row.id: row for row in rows}
 
 
