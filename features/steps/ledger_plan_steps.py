@@ -59,7 +59,9 @@ def _(context: Context) -> None:
     plans = [
         (words, line)
         for words, plan in _plans(context)
-        if "results.outcome" in words and "results.disposition" in words and "count(*)" in words
+        if "results.outcome" in words
+        and "results.disposition" in words
+        and ("count(*)" in words or "DISTINCT" in words)
         for line in plan
         if " results " in line
     ]

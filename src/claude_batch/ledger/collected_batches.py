@@ -13,6 +13,7 @@ from sqlalchemy import (
     Connection,
     and_,
     bindparam,
+    case,
     exists,
     func,
     literal_column,
@@ -85,8 +86,8 @@ class Stored:
     """Certain successes."""
     undocumented: int = 0
     """Results of a type that the API does not document, which may be successes."""
-    dispositions: frozenset[str] = frozenset()
-    """The dispositions that occur among the results."""
+    has_account_error: bool = False
+    """Whether a result is an error of the account."""
 
 
 def _of_workspace(workspace_id: int) -> Any:
@@ -360,22 +361,21 @@ def add_strange_lines(tx: Connection, batch_id: int, lines: Iterable[tuple[bytes
 
 def stored_counts(tx: Connection, batch_id: int) -> Stored:
     """Return how many requests of a batch have a stored result, and how many have succeeded."""
-    counts = tx.execute(
-        select(results.c.outcome, results.c.disposition, func.count())
+    undocumented = results.c.disposition == Disposition.UNDOCUMENTED
+    certain = and_(results.c.outcome == RequestState.SUCCEEDED, ~undocumented)
+    # Sums instead of GROUP BY, which would sort the results.
+    total, *sums = tx.execute(
+        select(
+            func.count(),
+            *(func.sum(case((which, 1), else_=0)) for which in (certain, undocumented)),
+            func.max(results.c.disposition == Disposition.ACCOUNT),
+        )
         # A double's copy of an answer is not a result of the batch.
         .where(results.c.batch_id == batch_id, results.c.sending > REUSED)
-        .group_by(results.c.outcome, results.c.disposition)
-    ).all()
-    return Stored(
-        total=sum(count for _, _, count in counts),
-        succeeded=sum(
-            count
-            for outcome, asks, count in counts
-            if outcome == RequestState.SUCCEEDED and asks != Disposition.UNDOCUMENTED
-        ),
-        undocumented=sum(count for _, asks, count in counts if asks == Disposition.UNDOCUMENTED),
-        dispositions=frozenset(disposition for _, disposition, _ in counts),
-    )
+    ).one()
+    # Sums of no rows are NULL.
+    succeeded, doubtful, account = (value or 0 for value in sums)
+    return Stored(total, succeeded, doubtful, bool(account))
 
 
 @dataclass(frozen=True, slots=True)
@@ -435,7 +435,7 @@ def finish_collection(
     sendings = requests.c.sendings + posts
     given = _given_before(tx, batch_id) if left else 0
     account_line: bytes | None = None
-    if Disposition.ACCOUNT in stored.dispositions and not contradicted:
+    if stored.has_account_error and not contradicted:
         account_line = tx.scalar(
             select(results.c.raw)
             .where(results.c.batch_id == batch_id, results.c.disposition == Disposition.ACCOUNT)

@@ -31,9 +31,7 @@ from sqlalchemy import (
     bindparam,
     case,
     exists,
-    func,
     literal,
-    literal_column,
     null,
     or_,
     select,
@@ -130,24 +128,19 @@ def conclude(
     else:
         outcome = answer.c.outcome, answer.c.disposition
     columns = (*outcome, *_FACTS)
-    # By name: an expression with a parameter in it does not equal its own copy.
-    named = [column.label(f"g{place}") for place, column in enumerate(columns)]
+    # DISTINCT instead of GROUP BY, which would sort the requests. The updates count them.
     groups = tx.execute(
-        select(*named, func.count())
-        .where(which, _run.c.id == requests.c.run_id)
-        .group_by(*(literal_column(column.name) for column in named))
+        select(*columns).distinct().where(which, _run.c.id == requests.c.run_id)
     ).all()
-    moved: Counter[Next] = Counter()
     alike: defaultdict[Next, list[Any]] = defaultdict(list)
-    for *group, count in groups:
-        standing = _standing(
-            group[2:], is_late=is_late, contradicted=contradicted, paid=may_be_paid
-        )
-        step = next_step(Outcome(group[0]), Disposition(group[1]), standing)
+    for group in groups:
+        ended, asks, *facts = group
+        standing = _standing(facts, is_late=is_late, contradicted=contradicted, paid=may_be_paid)
+        step = next_step(Outcome(ended), Disposition(asks), standing)
         alike[step].append(group)
-        moved[step] += count
     if stamp is None and any(step.state.is_final for step in alike):
         stamp = next_stamp(tx)
+    moved: Counter[Next] = Counter()
     for step, members in alike.items():
         mine = which
         if len(alike) > 1:
@@ -161,7 +154,7 @@ def conclude(
             values["attempts"] = requests.c.attempts + attempts
         if sendings is not None:
             values["sendings"] = sendings
-        _change(tx, mine, **values)
+        moved[step] = _change(tx, mine, **values)
     return moved
 
 
