@@ -129,7 +129,7 @@ def read_line(raw: bytes, rng: Random) -> None:
     parse_custom_id(line.custom_id)
     if line.usage is not None:
         check_usage(line.usage)
-    stored = stored_result(line, raw, 1, 1, _PRICES, batch=rng.random() < 0.5, at=1.7e9)
+    stored = stored_result(line, raw, 1, 1, 1, _PRICES, batch=rng.random() < 0.5, at=1.7e9)
     for nano in (stored.cost, stored.live_cost, stored.uncached_cost):
         # A million of them still fit into the ledger's 64 bits.
         assert nano is None or 0 <= nano < 2**63 // 1_000_000, nano
@@ -139,7 +139,7 @@ def read_line(raw: bytes, rng: Random) -> None:
         "canceled": RequestState.CANCELED,
         "expired": RequestState.EXPIRED,
     }[line.outcome]
-    for each in {state, RequestState.MALFORMED if stored.usage is None else state}:
+    for each in {state, RequestState.MALFORMED if line.usage is None else state}:
         if line.outcome == "succeeded" or each is state:
             read_answer(_answer(each, raw, stored.cost, line.outcome))
     if line.outcome == "errored":

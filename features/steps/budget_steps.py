@@ -206,13 +206,14 @@ def _pack(
 def _(context: Context, how: str) -> None:
     priced = None if "price" in how else 7
     asks = "paused" if "turn" in how else "final"
+    batch, no_tokens = context.batch, [0] * 6
     lines = [
-        NewResult(1, 1, "succeeded", asks, None, b"", None, None, priced, priced, priced),
-        NewResult(2, 1, "errored", "retry", "api_error", b"", None, None, 0, 0, 0),
+        NewResult(1, 1, batch, "succeeded", asks, None, b"", *no_tokens, None, *[priced] * 3),
+        NewResult(2, 1, batch, "errored", "retry", "api_error", b"", *no_tokens, None, 0, 0, 0),
     ]
     paid = RequestState.LOST if "may be" in how or "hides" in how else RequestState.QUEUED
     with context.store.write() as tx:
-        collected_batches.add_results(tx, context.batch, lines)
+        collected_batches.add_results(tx, lines)
         stored = collected_batches.stored_counts(tx, context.batch)
         if "anew" in how:
             tx.execute(update(requests).where(requests.c.seq == 3).values(reserve=None))

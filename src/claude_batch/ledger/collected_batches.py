@@ -26,7 +26,6 @@ from sqlalchemy.dialects.sqlite import insert
 
 from claude_batch.core.outcome import Disposition, Next, Reason
 from claude_batch.core.states import BatchState, RequestState
-from claude_batch.core.usage import Usage
 from claude_batch.ledger import transitions
 from claude_batch.ledger.charges import settle
 from claude_batch.ledger.schema import (
@@ -41,20 +40,25 @@ from claude_batch.ledger.schema import (
 from claude_batch.ledger.store import Record, insert_many, next_stamp, plain_rows
 from claude_batch.ledger.transitions import REUSED
 
-_NO_USAGE = Usage()
 _OPEN_AT_API = (BatchState.IN_PROGRESS, BatchState.CANCELING)
 
 
 class NewResult(NamedTuple):
-    """A result line as the ledger stores it."""
+    """A result line as the ledger stores it: a row of `results`, in the order of its columns."""
 
     request_seq: int
     sending: int
+    batch_id: int
     outcome: str
     disposition: str
     error_type: str | None
     raw: bytes
-    usage: Usage | None
+    input_tokens: int
+    output_tokens: int
+    cache_read_tokens: int
+    cache_5m_tokens: int
+    cache_1h_tokens: int
+    web_searches: int
     model: str | None
     cost: int | None
     """Nano-dollars; None if the price is unknown. The two fields below work the same way."""
@@ -300,38 +304,14 @@ def _upsert_results() -> Any:
     )
 
 
-def add_results(tx: Connection, batch_id: int, new: Sequence[NewResult]) -> None:
+def add_results(tx: Connection, new: Sequence[NewResult]) -> None:
     """Store result lines.
 
     A stored line stays, unless it is a failure and the new line is a success.
     """
-    if not new:
-        return
-    rows: list[tuple[Any, ...]] = []
-    for line in new:
-        usage = line.usage or _NO_USAGE
-        rows.append(
-            (
-                line.request_seq,
-                line.sending,
-                batch_id,
-                line.outcome,
-                line.disposition,
-                line.error_type,
-                line.raw,
-                usage.input_tokens,
-                usage.output_tokens,
-                usage.cache_read_input_tokens,
-                usage.cache_creation_5m_input_tokens,
-                usage.cache_creation_1h_input_tokens,
-                usage.web_search_requests,
-                line.model,
-                line.cost,
-                line.live_cost,
-                line.uncached_cost,
-            )
-        )
-    insert_many(tx, _upsert_results(), rows)
+    if new:
+        # As plain tuples, because the driver takes longer to bind the values of a subclass.
+        insert_many(tx, _upsert_results(), [tuple(line) for line in new])
 
 
 MOST_STRANGE_LINES = 1000

@@ -305,7 +305,7 @@ def finish(tx: Connection, ended: Sequence[Ended], now: float) -> None:
             sending = None if end.result is None else end.result.sending
             transitions.lose(tx, _under_way(end.seq, end.batch_id), answered_by=sending)
     for batch_id, answers in by_batch.items():
-        add_results(tx, batch_id, answers)
+        add_results(tx, answers)
         of_these = [answer.request_seq for answer in answers]
         tx.execute(
             update(results)
@@ -330,9 +330,9 @@ def finish(tx: Connection, ended: Sequence[Ended], now: float) -> None:
     )
 
 
-def keep_attempt(tx: Connection, batch_id: int, result: NewResult) -> None:
+def keep_attempt(tx: Connection, result: NewResult) -> None:
     """Store an outcome after which the request is tried again."""
-    add_results(tx, batch_id, [result])
+    add_results(tx, [result])
 
 
 def forgotten(tx: Connection, workspace_id: int, now: float) -> int:

@@ -129,7 +129,7 @@ def conclude(
         outcome = answer.c.outcome, answer.c.disposition
     columns = (*outcome, *_FACTS)
     # DISTINCT instead of GROUP BY, which would sort the requests. The updates count them.
-    groups = tx.execute(
+    groups: Sequence[Any] = tx.execute(
         select(*columns).distinct().where(which, _run.c.id == requests.c.run_id)
     ).all()
     alike: defaultdict[Next, list[Any]] = defaultdict(list)

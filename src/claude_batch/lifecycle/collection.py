@@ -6,12 +6,14 @@ import json
 import logging
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
+from operator import attrgetter
 from typing import Any, cast
 
 from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.outcome import Disposition, with_retry_on
 from claude_batch.core.settings import LedgerSettings
 from claude_batch.core.states import RequestState
+from claude_batch.core.usage import Usage
 from claude_batch.core.user_functions import Classification, RequestFault, UserFunctions
 from claude_batch.ledger import batch_contents, collected_batches, halts, unknown_batches
 from claude_batch.ledger.collected_batches import Gap, NewResult, Stored
@@ -29,6 +31,9 @@ from claude_batch.wire.messages import LineError, ResultLine, UnreadableLine, de
 from claude_batch.wire.retry_policy import SENDING, next_check
 
 _log = logging.getLogger(__name__)
+
+_NO_USAGE = Usage()
+_request_of = attrgetter("request_seq")
 
 CHUNK_LINES = 4000
 CHUNK_BYTES = 4 << 20
@@ -73,6 +78,7 @@ def result_of(
     raw: bytes,
     seq: int,
     sending: int,
+    batch_id: int,
     prices: Prices,
     *,
     batch: bool,
@@ -80,23 +86,37 @@ def result_of(
 ) -> NewResult:
     """Return the row to store for a decoded line of a batch, or of a live call (not ``batch``).
 
-    ``at`` is the time of the answer, which selects the prices.
+    ``batch_id`` is the ledger's id of the batch, also of one that groups live calls. ``at`` is the
+    time of the answer, which selects the prices.
     """
     # A success was billed, even if its usage cannot be read.
-    charge = FREE if line.outcome != "succeeded" else UNPRICED
-    if line.usage is not None:
-        found = prices.charge(line.model or "", line.usage, batch=batch, at=at)
-        charge = found or UNPRICED
+    cost, live_cost, uncached_cost = FREE if line.outcome != "succeeded" else UNPRICED
+    usage = line.usage
+    if usage is None:
+        usage = _NO_USAGE
+    elif (charge := prices.charge(line.model or "", usage, batch=batch, at=at)) is not None:
+        cost, live_cost, uncached_cost = charge
+    else:
+        cost, live_cost, uncached_cost = UNPRICED
     return NewResult(
         seq,
         sending,
+        batch_id,
         line.outcome,
-        line.disposition,
+        # A plain text, because the driver of SQLite takes longer to bind a subclass.
+        str(line.disposition),
         line.error.type if line.error else None,
         raw,
-        line.usage,
+        usage.input_tokens,
+        usage.output_tokens,
+        usage.cache_read_input_tokens,
+        usage.cache_creation_5m_input_tokens,
+        usage.cache_creation_1h_input_tokens,
+        usage.web_search_requests,
         line.model,
-        *charge,
+        cost,
+        live_cost,
+        uncached_cost,
     )
 
 
@@ -312,7 +332,9 @@ class Collection:
             if seq is None:
                 strange.append((raw, f"no request of this batch: {line.custom_id[:64]!r}"))
                 continue
-            new.append(result_of(line, raw, seq, parts[2], self._prices, batch=True, at=ended))
+            new.append(
+                result_of(line, raw, seq, parts[2], batch_id, self._prices, batch=True, at=ended)
+            )
             if line.error is not None and (retry_on or self._functions.classify is not None):
                 faults.append((line.error, len(new) - 1))
         if retry_on and faults:
@@ -320,9 +342,9 @@ class Collection:
         if self._functions.classify is not None:
             await self._classify(new, faults)
         # In request order: results arrive shuffled, and are read in order later.
-        new.sort()
+        new.sort(key=_request_of)
         with self._ledger.write(seat) as tx:
-            collected_batches.add_results(tx, batch_id, new)
+            collected_batches.add_results(tx, new)
             if strange:
                 collected_batches.add_strange_lines(tx, batch_id, strange)
         reach(CrashPoint.DURING_COLLECT_CHUNK)

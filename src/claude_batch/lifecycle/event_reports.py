@@ -22,7 +22,6 @@ from claude_batch.core.events import (
     RunFinished,
 )
 from claude_batch.core.states import RequestState
-from claude_batch.core.usage import Usage
 from claude_batch.ledger import cost_sums, queries
 from claude_batch.ledger.collected_batches import Collected, NewResult
 from claude_batch.ledger.cost_sums import AnswerRecord, BatchSums
@@ -312,7 +311,6 @@ def _sums_of(record: AnswerRecord) -> BatchSums:
 
 def _record_of(asked: Waiting, result: NewResult) -> AnswerRecord:
     """Return the answer of a live call as the ledger would return one of a batch."""
-    usage = result.usage or Usage()
     return AnswerRecord(
         seq=asked.seq,
         sending=result.sending,
@@ -325,10 +323,10 @@ def _record_of(asked: Waiting, result: NewResult) -> AnswerRecord:
         error_type=result.error_type,
         beginning=asked.body[: cost_sums.BEGINNING],
         model=result.model,
-        input_tokens=usage.input_tokens,
-        output_tokens=usage.output_tokens,
-        cache_read_tokens=usage.cache_read_input_tokens,
-        cache_write_tokens=usage.cache_creation_input_tokens,
+        input_tokens=result.input_tokens,
+        output_tokens=result.output_tokens,
+        cache_read_tokens=result.cache_read_tokens,
+        cache_write_tokens=result.cache_5m_tokens + result.cache_1h_tokens,
         cost=result.cost if result.outcome == RequestState.SUCCEEDED else None,
         asked=asked.asked,
         trace=asked.trace,

@@ -47,12 +47,12 @@ from claude_batch.lifecycle.collection import result_of
 from claude_batch.lifecycle.event_reports import CallEnd, Reporter
 from claude_batch.lifecycle.seat import stop_behind
 from claude_batch.lifecycle.submission import Refusals, until_stored
-from claude_batch.money.prices import FREE, prices_of
+from claude_batch.money.prices import prices_of
 from claude_batch.wire.batches_client import BatchesClient
 from claude_batch.wire.encoding import LaneHeaders, custom_id
 from claude_batch.wire.error_table import ApiFault, SendVerdict
 from claude_batch.wire.live_client import LiveAnswer, LiveClient, asked_of, longest_silence
-from claude_batch.wire.messages import ResultLine, decode_line, errored_line
+from claude_batch.wire.messages import LineError, ResultLine, decode_line, errored_line
 from claude_batch.wire.pace import MINUTE, NO_LIMITS, CallLog, OwnLimits, Turn
 from claude_batch.wire.retry_policy import SENDING
 
@@ -436,7 +436,7 @@ class LiveCalls:
                 # The call that probed a halted account was answered.
                 self._refusals.lift(tx, seat.workspace_id)
             elif answer.fault is not None and outcome is not Outcome.NOT_SENT:
-                result = self._error(call, answer.fault, disposition)
+                result = self._error(call, answer.fault, disposition, now)
             if outcome is Outcome.MISSING:
                 _log.warning(
                     "%s: a live call may have been paid for and has no answer: %s",
@@ -445,7 +445,7 @@ class LiveCalls:
                 )
             if state in (RequestState.QUEUED, RequestState.CANCELED):
                 if result is not None:
-                    live_calls.keep_attempt(tx, call.batch_id, result)
+                    live_calls.keep_attempt(tx, result)
                 live_calls.put_back(
                     tx, seq, call.batch_id, step, note=_words(answer), may_be_paid=may_be_paid
                 )
@@ -511,22 +511,21 @@ class LiveCalls:
                 malformed.model,
                 malformed.problem,
             )
-        seq, sending = call.request.seq, call.sending
-        return result_of(line, raw, seq, sending, self._prices, batch=False, at=now)
+        return self._row(call, line, raw, now)
 
-    def _error(self, call: _Call, fault: ApiFault, disposition: Disposition) -> NewResult:
+    def _error(
+        self, call: _Call, fault: ApiFault, disposition: Disposition, now: float
+    ) -> NewResult:
+        identifier = self._custom_id(call)
         error_type = fault.error_type or f"http_{fault.status}"
-        return NewResult(
-            call.request.seq,
-            call.sending,
-            RequestState.ERRORED,
-            disposition,
-            error_type,
-            errored_line(self._custom_id(call), error_type, fault.message, fault.request_id),
-            None,
-            None,
-            *FREE,
-        )
+        error = LineError(error_type, fault.message, fault.request_id, None)
+        line = ResultLine(identifier, "errored", disposition, None, error)
+        raw = errored_line(identifier, error_type, fault.message, fault.request_id)
+        return self._row(call, line, raw, now)
+
+    def _row(self, call: _Call, line: ResultLine, raw: bytes, now: float) -> NewResult:
+        seq, sending = call.request.seq, call.sending
+        return result_of(line, raw, seq, sending, call.batch_id, self._prices, batch=False, at=now)
 
 
 def _words(answer: LiveAnswer) -> str:

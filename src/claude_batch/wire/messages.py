@@ -132,7 +132,7 @@ _Number = int | float | None
 
 def _tokens(number: _Number, most: int = MOST_TOKENS) -> int:
     """Return a number of tokens. Raises ``ValueError`` for an implausible number."""
-    if number is None:
+    if not number:
         return 0
     whole = int(number)
     if whole != number or not 0 <= whole <= most:
