@@ -147,6 +147,8 @@ def format_deadline(value: float | datetime) -> str:
 # Amounts of money ---------------------------------------------------------------------------------
 
 _NANO_DIGITS: Final = 9
+NANO: Final = 10**_NANO_DIGITS
+"""Nano-dollars in a dollar."""
 MOST_USD: Final = 1_000_000_000
 """The highest accepted amount in dollars; its nano-dollars fit into 64 bits."""
 

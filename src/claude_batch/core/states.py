@@ -26,12 +26,15 @@ class RequestState(StrEnum):
     @property
     def is_final(self) -> bool:
         """True if no further step follows automatically."""
-        return self not in (
-            RequestState.QUEUED,
-            RequestState.HELD,
-            RequestState.PACKED,
-            RequestState.CONTINUING,
-        )
+        return self not in _OPEN
+
+
+_OPEN = (
+    RequestState.QUEUED,
+    RequestState.HELD,
+    RequestState.PACKED,
+    RequestState.CONTINUING,
+)
 
 
 class BatchState(StrEnum):

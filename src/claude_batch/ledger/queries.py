@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from typing import Any, NamedTuple
 
 from sqlalchemy import (
@@ -32,7 +33,7 @@ from claude_batch.ledger.schema import (
     strange_lines,
     workspaces,
 )
-from claude_batch.ledger.store import Ledger, Record, plain_rows
+from claude_batch.ledger.store import Ledger, Record, row_pages
 from claude_batch.ledger.transitions import REUSED
 
 
@@ -143,6 +144,7 @@ def _answers() -> Any:
             results.c.outcome,
             _only_if_canceled(_CANCELER),
             _only_if_canceled(_of_its_run(runs.c.kind)),
+            null(),  # the context, which is read apart
         )
         .outerjoin(
             results,
@@ -157,8 +159,8 @@ def _answers() -> Any:
 
 
 def _answer(row: Sequence[Any]) -> Answer:
-    # The context is read apart. `_make` is faster than passing twenty arguments.
-    return Answer._make((*row[:4], _STATES[row[4]], *row[5:], None))
+    # `_make` is faster than passing twenty arguments.
+    return Answer._make((*row[:4], _STATES[row[4]], *row[5:]))
 
 
 _MANY = 500
@@ -204,14 +206,13 @@ def answers_by_position(
         page: list[Answer] = []
         size = 0
         with ledger.read() as tx:
-            rows = plain_rows(tx, query, {"run": run_id, "after": after, **values})
-            for row in rows:
-                answer = _answer(row)
-                page.append(answer)
-                size += len(answer.raw or b"") + 200
-                if size >= page_bytes:
-                    break
-            rows.close()
+            with closing(row_pages(tx, query, {"run": run_id, "after": after, **values})) as found:
+                for rows in found:
+                    answers = [_answer(row) for row in rows]
+                    page += answers
+                    size += sum([len(answer.raw or b"") + 200 for answer in answers])
+                    if size >= page_bytes:
+                        break
             page = _with_contexts(tx, page)
         if not page:
             return

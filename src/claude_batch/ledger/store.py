@@ -460,6 +460,14 @@ def plain_rows(
     Used for the few queries that read every row of a batch, because SQLAlchemy's row objects cost
     about as much as the read. ``statement`` is a module constant with named parameters.
     """
+    for rows in row_pages(tx, statement, values):
+        yield from rows
+
+
+def row_pages(
+    tx: Connection, statement: Query, values: Mapping[str, Any] | None = None
+) -> Generator[list[tuple[Any, ...]]]:
+    """Yield the same rows in lists of a hundred."""
     key = (id(statement), tx.dialect.name)
     known = _compiled_queries.get(key)
     if known is None:
@@ -476,7 +484,7 @@ def plain_rows(
     try:
         cursor.execute(sql, [given[name] for name in order])
         while rows := cursor.fetchmany(100):
-            yield from rows
+            yield rows
     finally:
         cursor.close()
 

@@ -12,7 +12,7 @@ import re
 import unicodedata
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import IO, Any, Literal, TypeAlias
 
@@ -23,7 +23,7 @@ from claude_batch.actor.response import ActorResponse
 from claude_batch.core import temporary_files
 from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.errors import ActorError, AnswerError, error_type
-from claude_batch.core.quantities import decimal_usd
+from claude_batch.core.quantities import NANO
 from claude_batch.core.states import RequestState
 from claude_batch.ledger import queries
 from claude_batch.ledger.queries import Answer
@@ -84,7 +84,7 @@ def csv_line(answer: Answer, *, safe: bool = False) -> bytes:
         row = [
             identifier,
             "true",
-            message.text,
+            message.text(),
             message.stop_reason,
             message.model,
             usage.input_tokens,
@@ -127,7 +127,10 @@ def pretty(line: bytes) -> bytes:
 # Lines --------------------------------------------------------------------------------------------
 
 CHUNK_BYTES = 1 << 20
-"""Bytes of lines that are written at once."""
+"""Approximate bytes of lines that are written at once."""
+
+LINE_BYTES = 200
+"""Approximate bytes of a line beside the API's result line."""
 
 
 class _Success(msgspec.Struct, gc=False):
@@ -164,31 +167,33 @@ class _Failure(msgspec.Struct, gc=False):
     context: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
 
-_encode = msgspec.json.Encoder().encode
+_encoder = msgspec.json.Encoder()
 
 
 def output_line(answer: Answer) -> bytes:
     """Return one line of OUT without its end: the API's content and usage, byte for byte."""
+    return _encoder.encode(_output(answer))
+
+
+def _output(answer: Answer) -> _Success | _Failure:
     identifier = answer.key if answer.key is not None else str(answer.position + 1)
     context = msgspec.UNSET if answer.context is None else msgspec.Raw(answer.context)
     if answer.state is RequestState.SUCCEEDED and answer.raw is not None:
         message = output_of_line(answer.raw)
-        return _encode(
-            _Success(
-                identifier,
-                True,
-                message.text,
-                message.content,
-                message.stop_reason,
-                message.model,
-                message.usage,
-                answer.batch_id,
-                answer.attempt,
-                answer.via,
-                msgspec.UNSET if answer.cost is None else msgspec.Raw(cost_usd(answer.cost)),
-                bool(answer.reused) or msgspec.UNSET,
-                context,
-            )
+        return _Success(
+            identifier,
+            True,
+            message.text(),
+            message.content,
+            message.stop_reason,
+            message.model,
+            message.usage,
+            answer.batch_id,
+            answer.attempt,
+            answer.via,
+            msgspec.UNSET if answer.cost is None else msgspec.Raw(cost_usd(answer.cost)),
+            bool(answer.reused) or msgspec.UNSET,
+            context,
         )
     error = result_of(answer).error
     assert error is not None
@@ -199,33 +204,40 @@ def output_line(answer: Answer) -> bytes:
         if answer.cost is not None:
             line.cost_usd = msgspec.Raw(cost_usd(answer.cost))
     line.context = context
-    return _encode(line)
+    return line
 
 
 def cost_usd(nano: int) -> bytes:
-    """Return nano-dollars as dollars in JSON, with every digit."""
-    return decimal_usd(nano).encode()
+    """Return nano-dollars as dollars in JSON, with every digit.
+
+    The same as `decimal_usd`, which formats any number of places and takes five times as long.
+    """
+    return b"%b%d.%09d" % (b"-" if nano < 0 else b"", *divmod(abs(nano), NANO))
 
 
 def chunks(answers: Iterable[Answer], form: Format) -> Iterator[bytes]:
     """Yield the file's content, in pieces of about `CHUNK_BYTES`."""
-    safe = form == "csv-safe"
-    lines = [] if form == "jsonl" else [csv_row(list(CSV_COLUMNS))]
+    lines: list[Any] = [] if form == "jsonl" else [csv_row(list(CSV_COLUMNS))]
+    line, joined = (
+        (_output, _encoder.encode_lines)
+        if form == "jsonl"
+        else (partial(csv_line, safe=form == "csv-safe"), _joined)
+    )
     size = 0
     for answer in answers:
-        if form == "jsonl":
-            line = output_line(answer)
-        else:
-            line = csv_line(answer, safe=safe)
-        lines.append(line)
-        size += len(line)
+        lines.append(line(answer))
+        size += len(answer.raw or b"") + LINE_BYTES
         if size >= CHUNK_BYTES:
-            yield b"\n".join(lines) + b"\n"
+            yield joined(lines)
             lines, size = [], 0
             reach(CrashPoint.DURING_DELIVERY)
     reach(CrashPoint.DURING_DELIVERY)
     if lines:
-        yield b"\n".join(lines) + b"\n"
+        yield joined(lines)
+
+
+def _joined(lines: list[bytes]) -> bytes:
+    return b"\n".join(lines) + b"\n"
 
 
 # Files --------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, Literal, cast
 
 import msgspec
 
@@ -257,26 +257,22 @@ class _Text(msgspec.Struct, gc=False):
     text: Any = None
 
 
-class _OutputMessage(msgspec.Struct, gc=False):
+class OutputMessage(msgspec.Struct, gc=False):
+    """A Message object for an output file, with content and usage as the API sent them."""
+
     content: msgspec.Raw
     usage: msgspec.Raw
     model: str | None = None
     stop_reason: str | None = None
 
-
-class OutputMessage(NamedTuple):
-    """A Message object for an output file, with content and usage as the API sent them."""
-
-    content: msgspec.Raw
-    usage: msgspec.Raw
-    model: str | None
-    stop_reason: str | None
-    text: str
-    """All its text blocks, joined."""
+    def text(self) -> str:
+        """Return all its text blocks, joined."""
+        blocks = _texts_decoder.decode(self.content)
+        return "".join([block.text for block in blocks if block.type == "text"])
 
 
 class _OutputResult(msgspec.Struct, gc=False):
-    message: _OutputMessage
+    message: OutputMessage
 
 
 class _OutputLine(msgspec.Struct, gc=False):
@@ -503,10 +499,7 @@ def message_of_line(line: bytes) -> bytes:
 
 def output_of_line(line: bytes) -> OutputMessage:
     """Return the data of a succeeded line for an output file."""
-    message = _output_decoder.decode(line).result.message
-    blocks = _texts_decoder.decode(message.content)
-    text = "".join([block.text for block in blocks if block.type == "text"])
-    return OutputMessage(message.content, message.usage, message.model, message.stop_reason, text)
+    return _output_decoder.decode(line).result.message
 
 
 def error_of_line(line: bytes) -> bytes:
