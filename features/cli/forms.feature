@@ -135,3 +135,6 @@ Feature: Results are written as people want them
     And the command line has written 2 answers in order to "standard output"
     When a command runs: export run-none
     Then the command line exits with 2
+
+  Scenario: An output line copies what the API sent
+    Then output lines hold content, usage and context byte for byte, and texts and costs in one form
