@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-from processes import Cost, Failed, Sandbox, clean_environment, measured, sandbox
+from processes import Cost, Failed, Sandbox, client_environment, measured, sandbox
 from workload import MAX_TOKENS, MODEL, Workload
 
 LATENCY = 1.0
@@ -18,7 +18,7 @@ LATENCY = 1.0
 POLL_INTERVAL = 0.25
 """Seconds between two looks at a batch; the same for all."""
 
-_SCRIPTS = Path(__file__).with_name("contestants")
+SCRIPTS = Path(__file__).with_name("contestants")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ def _answers_in_order(folder: Path) -> int:
 def _script(name: str) -> Callable[[Workload, Path], list[str]]:
     def command(workload: Workload, folder: Path) -> list[str]:
         given = workload.body if name == "floor.py" else workload.lines
-        return [sys.executable, str(_SCRIPTS / name), str(given), str(POLL_INTERVAL)]
+        return [sys.executable, str(SCRIPTS / name), str(given), str(POLL_INTERVAL)]
 
     return command
 
@@ -83,17 +83,15 @@ FLOOR = Contestant("floor", _script("floor.py"), _printed_count)
 CONTESTANTS = (CLAUDE_BATCH, FLOOR, SDK)
 
 
+def tested_params() -> dict[str, str]:
+    """The variables by which a contestant's script knows the model and `max_tokens`."""
+    return {"BENCHMARK_MODEL": MODEL, "BENCHMARK_MAX_TOKENS": str(MAX_TOKENS)}
+
+
 def run_contestant(contestant: Contestant, workload: Workload, folder: Path) -> Measurement:
     """Run one against a fresh sandbox. Raises `Failed` where not every request was answered."""
-    with sandbox(LATENCY, folder) as server:
-        environment = {
-            **clean_environment(),
-            "ANTHROPIC_API_KEY": "sk-benchmark",
-            "ANTHROPIC_BASE_URL": server.url,
-            "CLAUDE_BATCH_STATE_DIR": str(folder / "state"),
-            "BENCHMARK_MODEL": MODEL,
-            "BENCHMARK_MAX_TOKENS": str(MAX_TOKENS),
-        }
+    with sandbox(LATENCY, folder, responder=workload.shape.responder) as server:
+        environment = {**client_environment(server, folder), **tested_params()}
         cost = measured(contestant.command(workload, folder), environment, folder)
         calls, hashes = server.calls(), _hashes(server, workload)
     answered = contestant.answered(folder)

@@ -85,6 +85,7 @@ class Sandbox:
 
     def __init__(self, url: str) -> None:
         self.url = url
+        self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
     def calls(self) -> int:
         """How many API calls it has seen."""
@@ -94,22 +95,41 @@ class Sandbox:
         """The hash of each request processed, sorted."""
         return sorted(record["params_sha256"] for record in self._get("/sandbox/billing"))
 
+    def batches(self) -> int:
+        """How many batches were created."""
+        return self._get("/sandbox/billing?summary=true")["batches"]
+
     def _get(self, path: str) -> Any:
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        with opener.open(self.url + path, timeout=60) as answer:
+        with self._opener.open(self.url + path, timeout=600) as answer:
             return json.load(answer)
 
 
+def client_environment(server: Sandbox, folder: Path) -> dict[str, str]:
+    """The variables by which a client finds that sandbox, and keeps its state in that folder."""
+    return {
+        **clean_environment(),
+        "ANTHROPIC_API_KEY": "sk-benchmark",
+        "ANTHROPIC_BASE_URL": server.url,
+        "CLAUDE_BATCH_STATE_DIR": str(folder / "state"),
+        "CLAUDE_BATCH_LEDGER": str(folder / "ledger.db"),
+    }
+
+
 @contextmanager
-def sandbox(latency: float, folder: Path) -> Generator[Sandbox]:
+def sandbox(
+    latency: float, folder: Path, *, responder: str | None = None, queue_limit: int = 500_000
+) -> Generator[Sandbox]:
     """A sandbox process of one's own, whose batches end after `latency` seconds."""
     command = [sys.executable, "-m", "claude_batch.sandbox", "--port", "0"]
+    command += ["--latency", str(latency), "--queue-limit", str(queue_limit)]
+    command += ["--responder", responder] if responder else []
     # To a file: a pipe that nobody reads would one day block it.
     said = folder / "sandbox"
     with said.open("wb") as out:
         process = subprocess.Popen(
-            [*command, "--latency", str(latency)],
+            command,
             env=clean_environment(),
+            cwd=Path(__file__).parent,  # where a responder is found
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=subprocess.STDOUT,

@@ -1,14 +1,10 @@
-"""Medians, ratios and promises, as a table that can stand in a document."""
+"""Medians and ratios of the contest between claude-batch, the bare SDK and the floor."""
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
-from importlib import metadata
+from dataclasses import asdict
 from statistics import median
-from typing import Any
 
 from contest import (
     CLAUDE_BATCH,
@@ -20,12 +16,15 @@ from contest import (
     Measurement,
     Round,
 )
+from sections import Goal, Section
+from workload import Workload
 
 PROMISED_REQUESTS = 100_000
 PROMISED_PEAK = 400.0
 """Megabytes."""
-
-PACKAGES = ("anthropic", "httpx2", "msgspec", "SQLAlchemy", "pydantic")
+AIM_PEAK = 120.0
+AIM_CPU = 0.5
+"""Of the bare SDK's."""
 
 METRICS: dict[str, Callable[[Measurement], float]] = {
     "wall": lambda measured: measured.cost.wall,
@@ -33,120 +32,6 @@ METRICS: dict[str, Callable[[Measurement], float]] = {
     "peak": lambda measured: measured.cost.peak,
     "calls": lambda measured: measured.calls,
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Promise:
-    """Something that docs/explanation/performance.md says, and whether it is so."""
-
-    words: str
-    kept: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    """All rounds of one workload."""
-
-    requests: int
-    body_bytes: int
-    rounds: list[Round]
-
-    def median(self, name: str, metric: str) -> float:
-        """The median of a contestant's rounds."""
-        return median(METRICS[metric](measured[name]) for measured in self.rounds)
-
-    @property
-    def promises(self) -> list[Promise]:
-        """Those of 100,000 small requests."""
-        own, sdk = self.median(CLAUDE_BATCH.name, "cpu"), self.median(SDK.name, "cpu")
-        peak = self.median(CLAUDE_BATCH.name, "peak")
-        return [
-            Promise(f"no more CPU than the bare SDK: {own:.1f} s, {sdk:.1f} s", own <= sdk),
-            Promise(
-                f"within {PROMISED_PEAK:.0f} MB of memory: {peak:.0f} MB", peak <= PROMISED_PEAK
-            ),
-        ]
-
-    @property
-    def judged(self) -> bool:
-        """With few requests, the start of the processes is most of what they cost."""
-        return self.requests >= PROMISED_REQUESTS
-
-    @property
-    def broken(self) -> bool:
-        """True where a promise is judged and not kept."""
-        return self.judged and not all(promise.kept for promise in self.promises)
-
-    def values(self) -> dict[str, Any]:
-        """Everything, for `--json`."""
-        return {
-            "date": _today(),
-            "python": _python(),
-            "packages": _versions(),
-            "requests": self.requests,
-            "body_bytes": self.body_bytes,
-            "latency": LATENCY,
-            "poll_interval": POLL_INTERVAL,
-            "rounds": [
-                {
-                    name: {**asdict(measured.cost), "calls": measured.calls}
-                    for name, measured in each.items()
-                }
-                for each in self.rounds
-            ],
-            "medians": {
-                contestant.name: {
-                    metric: self.median(contestant.name, metric) for metric in METRICS
-                }
-                for contestant in CONTESTANTS
-            },
-            "ratios": {
-                f"{one} / {other}": {metric: self._ratio(one, other, metric) for metric in METRICS}
-                for one, other in _COMPARED
-            },
-            "promises": [asdict(promise) for promise in self.promises] if self.judged else [],
-        }
-
-    def text(self) -> str:
-        """The report as Markdown."""
-        versions = ", ".join(f"{name} {version}" for name, version in _versions().items())
-        heading = (
-            f"{self.requests:,} requests in one batch of {self.body_bytes:,} bytes, "
-            f"medians of {len(self.rounds)} rounds. {_today()}, {_python()} on "
-            f"{platform.system()} {platform.machine()}; {versions}."
-        )
-        lines = [
-            heading,
-            "",
-            "| | wall | CPU | CPU a request | peak memory | API calls |",
-            "|---|---:|---:|---:|---:|---:|",
-        ]
-        for contestant in CONTESTANTS:
-            wall, cpu, peak, calls = (self.median(contestant.name, metric) for metric in METRICS)
-            lines.append(
-                f"| {contestant.name} | {wall:.1f} s | {cpu:.2f} s "
-                f"| {cpu / self.requests * 1e6:.0f} µs | {peak:.0f} MB | {calls:.0f} |"
-            )
-        for one, other in _COMPARED:
-            wall, cpu, peak, calls = (self._ratio(one, other, metric) for metric in METRICS)
-            lines.append(
-                f"| **{one} ÷ {other}** | **{wall:.2f}** | **{cpu:.2f}** | **{cpu:.2f}** "
-                f"| **{peak:.2f}** | **{calls:.2f}** |"
-            )
-        lines.append("")
-        if self.judged:
-            lines += [
-                f"{'pass' if promise.kept else 'FAIL'}: {promise.words}"
-                for promise in self.promises
-            ]
-        else:
-            lines.append(f"not judged: the promises are about {PROMISED_REQUESTS:,} requests")
-        return "\n".join(lines)
-
-    def _ratio(self, one: str, other: str, metric: str) -> float:
-        return self.median(one, metric) / self.median(other, metric)
-
-
 _COMPARED = (
     (CLAUDE_BATCH.name, SDK.name),
     (CLAUDE_BATCH.name, FLOOR.name),
@@ -154,20 +39,58 @@ _COMPARED = (
 )
 
 
-def _today() -> str:
-    return datetime.now(UTC).date().isoformat()
+def contest(workload: Workload, rounds: list[Round]) -> Section:
+    """Return all rounds of one workload as a section."""
 
+    def middle(name: str, metric: str) -> float:
+        return median(METRICS[metric](measured[name]) for measured in rounds)
 
-def _python() -> str:
-    return f"{platform.python_implementation()} {platform.python_version()}"
+    def ratio(one: str, other: str, metric: str) -> float:
+        return middle(one, metric) / middle(other, metric)
 
-
-def _versions() -> dict[str, str]:
-    found: dict[str, str] = {}
-    for name in ("claude-batch", *PACKAGES):
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            # A checkout on the path, not installed.
-            found[name] = "from the checkout"
-    return found
+    table = [["", "wall", "CPU", "CPU a request", "peak memory", "API calls"]]
+    for contestant in CONTESTANTS:
+        wall, cpu, peak, calls = (middle(contestant.name, metric) for metric in METRICS)
+        each = f"{cpu / workload.requests * 1e6:.0f} µs"
+        own = [f"{wall:.1f} s", f"{cpu:.2f} s", each, f"{peak:.0f} MB", f"{calls:.0f}"]
+        table.append([contestant.name, *own])
+    for one, other in _COMPARED:
+        wall, cpu, peak, calls = (f"**{ratio(one, other, metric):.2f}**" for metric in METRICS)
+        table.append([f"**{one} ÷ {other}**", wall, cpu, cpu, peak, calls])
+    cpu, wall = (ratio(CLAUDE_BATCH.name, SDK.name, metric) for metric in ("cpu", "wall"))
+    peak = middle(CLAUDE_BATCH.name, "peak")
+    goals: list[Goal] = []
+    # With few requests, the start of the processes is most of what they cost.
+    if workload.requests >= PROMISED_REQUESTS:
+        memory = f"{peak:.0f} MB of memory"
+        goals = [
+            Goal(f"{cpu:.2f} times the bare SDK's CPU, promised 1", cpu <= 1, promised=True),
+            Goal(f"{memory}, promised {PROMISED_PEAK:.0f}", peak <= PROMISED_PEAK, promised=True),
+            Goal(f"{cpu:.2f} times the bare SDK's CPU, aim {AIM_CPU}", cpu <= AIM_CPU),
+            Goal(f"{memory}, aim {AIM_PEAK:.0f}", peak <= AIM_PEAK),
+            Goal(f"{wall:.2f} times the bare SDK's wall time, aim 1", wall <= 1),
+        ]
+    return Section(
+        title=f"{workload.shape.name.capitalize()} requests",
+        heading=f"{workload.requests:,} requests ({workload.shape.words}) in one batch of "
+        f"{workload.body_bytes:,} bytes. Medians of {len(rounds)} rounds.",
+        table=table,
+        goals=goals,
+        values={
+            "requests": workload.requests,
+            "body_bytes": workload.body_bytes,
+            "latency": LATENCY,
+            "poll_interval": POLL_INTERVAL,
+            "rounds": [
+                {
+                    name: {**asdict(measured.cost), "calls": measured.calls}
+                    for name, measured in each.items()
+                }
+                for each in rounds
+            ],
+            "ratios": {
+                f"{one} / {other}": {metric: ratio(one, other, metric) for metric in METRICS}
+                for one, other in _COMPARED
+            },
+        },
+    )
