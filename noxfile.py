@@ -258,6 +258,15 @@ def robot_failures(output: Path) -> list[str]:
 
 
 @nox.session
+def speed_guard(session: nox.Session) -> None:
+    """20,000 requests take no more CPU than the bare SDK, and a bounded amount of memory."""
+    # A ratio, and the best of three, because machines differ and may be busy. Counts that depend on
+    # no machine are in features/ledger/work.feature.
+    session.install(".[sandbox]")
+    session.run("python", "benchmarks/run.py", "guard", env=environment(session))
+
+
+@nox.session
 def coverage_report(session: nox.Session) -> None:
     """At least 96 % of lines and of branches, over both suites."""
     session.install(*extra("test", only="coverage"))
@@ -350,6 +359,6 @@ def sdk_suite(session: nox.Session) -> None:
 
 @nox.session(default=False)
 def benchmarks(session: nox.Session) -> None:
-    """N requests through claude-batch, beside a floor and the bare SDK."""
-    session.install(".[test]")
+    """What durability costs, part by part; `-- small million` measures these two alone."""
+    session.install(".[test]", "langasync")
     session.run("python", "benchmarks/run.py", *session.posargs, env=environment(session))
