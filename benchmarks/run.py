@@ -1,6 +1,6 @@
 """What durability costs, measured against the sandbox.
 
-    python benchmarks/run.py [PART …] [--requests 100000] [--rounds 3] [--json FILE]
+    python benchmarks/run.py [PART …] [--requests 100000] [--rounds 3] [--json FILE] [--page FILE]
 
 Prints a table for each part, and which aims and promises of `docs/explanation/performance.md` were
 met. Exit codes: 0 all promises kept, 1 a promise broken, 2 the measuring itself failed.
@@ -56,6 +56,7 @@ def main() -> int:
     parser.add_argument("--requests", type=int, default=100_000, help="default: %(default)s")
     parser.add_argument("--rounds", type=int, default=3, help="default: %(default)s")
     parser.add_argument("--json", type=Path, help="write every measurement to this file, too")
+    parser.add_argument("--page", type=Path, help="replace the parts' tables in this Markdown file")
     options = parser.parse_args()
     if options.requests < 100 or options.rounds < 1:
         parser.error("--requests is at least 100, and --rounds at least 1")
@@ -67,6 +68,8 @@ def main() -> int:
         for name in options.parts or default:
             sections[name] = PARTS[name][1](options.requests, options.rounds)
             print(f"\n{sections[name].text()}", flush=True)
+            if options.page is not None:
+                renew(options.page, name, sections[name].text())
     except Failed as failure:
         print(f"the benchmark could not be run: {failure}", file=sys.stderr)
         return 2
@@ -75,6 +78,16 @@ def main() -> int:
         written = {"date": today(), "packages": versions(), "parts": values}
         options.json.write_text(json.dumps(written, indent=2) + "\n", encoding="utf-8")
     return 1 if any(section.broken for section in sections.values()) else 0
+
+
+def renew(page: Path, part: str, text: str) -> None:
+    """Replace what stands between `<!-- PART -->` and `<!-- end -->` in a page."""
+    before, begin, rest = page.read_text(encoding="utf-8").partition(f"<!-- {part} -->\n")
+    _, end, after = rest.partition("<!-- end -->")
+    if not end:
+        raise Failed(f"{page} has no place for {part}")
+    measured = f"{text}\n\n*Measured: {where()}*\n"
+    page.write_text(before + begin + "\n" + measured + "\n" + end + after, encoding="utf-8")
 
 
 def sized(shape: Shape, requests: int, rounds: int) -> Section:
