@@ -78,7 +78,7 @@ def contest(workload: Workload, rounds: list[Round]) -> Section:
     return Section(
         title=f"{workload.shape.name.capitalize()} requests",
         heading=f"{workload.requests:,} requests ({workload.shape.words}) in one batch of "
-        f"{workload.body_bytes:,} bytes. Medians of {len(rounds)} rounds.",
+        f"{workload.body_bytes:,} bytes. Median of rounds: {len(rounds)}.",
         table=table,
         goals=goals,
         values={

@@ -125,8 +125,8 @@ def awaited(rounds: int) -> Section:
     pause, steady = _median(calls, "gap"), _median(quiet, "gap")
     return Section(
         title="Awaited calls",
-        heading=f"{AWAITED:,} tasks of one program, each of which awaits one answer. Medians of "
-        f"{rounds} rounds; imports and a first call are not counted.",
+        heading=f"{AWAITED:,} tasks of one program, each of which awaits one answer. Median "
+        f"of rounds: {rounds}; imports and a first call are not counted.",
         table=table,
         goals=[
             Goal(f"{above:.0f} µs of CPU a call above the program's own, aim 100", above <= 100),
@@ -158,7 +158,7 @@ def libraries(rounds: int) -> Section:
     skipped = f" Not installed, so not measured: {', '.join(missing)}." if missing else ""
     return Section(
         title="Other libraries",
-        heading=f"{COMPARED:,} prompts of one program. Medians of {rounds} rounds; imports and a "
+        heading=f"{COMPARED:,} prompts of one program. Median of rounds: {rounds}; imports and a "
         f"first call are not counted.{skipped}",
         table=table,
         values={name: [each.printed for each in ended] for name, ended in found.items()},
@@ -259,7 +259,7 @@ def commands(rounds: int) -> Section:
             goals.append(Goal(f"{name}: {counted:.2f} s, aim {aim}", counted <= aim))
     return Section(
         title="Commands",
-        heading=f"Whole processes. Medians of {rounds} rounds, after one that is not counted.",
+        heading=f"Whole processes. Median of rounds: {rounds}, after one that is not counted.",
         table=table,
         goals=goals,
         values=found,
@@ -298,7 +298,7 @@ def runs(requests: int, rounds: int) -> Section:
     many, one = (_median(ended, "cpu") for ended in found.values())
     return Section(
         title="Many runs",
-        heading=f"{requests:,} requests of one process. Medians of {rounds} rounds; imports and a "
+        heading=f"{requests:,} requests of one process. Median of rounds: {rounds}; imports and a "
         "first call are not counted.",
         table=table,
         goals=[Goal(f"{many / one:.2f} times the CPU of one run, aim 1.1", many <= 1.1 * one)],
