@@ -86,7 +86,8 @@ class Next(NamedTuple):
 
 
 _LOST: Final = Next(RequestState.LOST)
-_RETRIED: Final = (Disposition.RETRY, Disposition.ACCOUNT)
+RETRIED: Final = (Disposition.RETRY, Disposition.ACCOUNT)
+"""Failures that do not concern the request itself, so that sending it again may succeed."""
 _NOT_RUN: Final = (Outcome.CANCELED, Outcome.EXPIRED)
 
 
@@ -105,7 +106,7 @@ def next_step(outcome: Outcome, disposition: Disposition, standing: Standing) ->
         return _LOST
     if at.contradicted:
         # The failure may hide a success that was billed, so it is not sent again.
-        return _LOST if disposition in _RETRIED else Next(RequestState(outcome))
+        return _LOST if disposition in RETRIED else Next(RequestState(outcome))
     if outcome in _NOT_RUN and at.past_margin and at.may_retry:
         return Next(RequestState.QUEUED, counts=False, retried="passing")
     if disposition is Disposition.ACCOUNT and at.may_retry:

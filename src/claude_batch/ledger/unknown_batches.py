@@ -22,10 +22,12 @@ from sqlalchemy import (
     func,
     or_,
     select,
+    true,
     update,
 )
 from sqlalchemy.dialects.sqlite import insert
 
+from claude_batch.core.outcome import RETRIED
 from claude_batch.core.states import BatchState, CandidateState, RequestState
 from claude_batch.ledger import charges, run_deadlines, transitions
 from claude_batch.ledger.batch_contents import batch, recount, withdraw_cancelled
@@ -67,11 +69,12 @@ def remember_former(tx: Connection, left: Select[Any, Any, Any]) -> None:
     )
 
 
-def give_answers(tx: Connection, batch_id: int) -> int:
+def give_answers(tx: Connection, batch_id: int, *, contradicted: bool = False) -> int:
     """End requests that left a batch with its late lines; return their number.
 
     Only requests that have no answer and are not sent end this way. For the others, the line is
-    kept and its cost counted.
+    kept and its cost counted. ``contradicted``: some line hides a success. Then a lost request
+    stays lost instead of a failure that would allow it to be sent, and paid for, again.
     """
     if tx.scalar(select(former_members.c.request_seq).limit(1)) is None:
         return 0  # no request has ever left a batch
@@ -86,8 +89,9 @@ def give_answers(tx: Connection, batch_id: int) -> int:
     # A request that is queued again takes only a usable answer; instead of a failure it is sent
     # again.
     was_lost = requests.c.state == RequestState.LOST
+    certain = results.c.disposition.not_in(RETRIED) if contradicted else true()
     queued = and_(requests.c.state == RequestState.QUEUED, is_usable())
-    answered = and_(line, or_(was_lost, queued), of_this_turn())
+    answered = and_(line, or_(and_(was_lost, certain), queued), of_this_turn())
     # A lost request has counted this attempt already.
     counted = case((was_lost, 0), else_=1)
     return transitions.conclude(tx, answered, is_late=True, attempts=counted).total()

@@ -214,16 +214,17 @@ class Collection:
         reach(CrashPoint.BETWEEN_RESULTS_AND_STATE)
         with self._ledger.write(seat) as tx:
             unknown_batches.take_earlier_answers(tx, batch_id)
+            contradicted = short > max(gaps, 0)
             collected = collected_batches.finish_collection(
                 tx,
                 batch_id,
                 stored,
                 missing=missing,
                 now=now,
-                contradicted=short > max(gaps, 0),
+                contradicted=contradicted,
                 left=row.missing_since is not None,
             )
-            unknown_batches.give_answers(tx, batch_id)
+            unknown_batches.give_answers(tx, batch_id, contradicted=contradicted)
             if collected.account_line is not None and collected.retried["account"]:
                 self._halt(tx, seat, collected.account_line, now)
             warnings = warn_after(tx, batch_id, now)
