@@ -385,8 +385,8 @@ class Submission:
             return self._refusals.unexplained(tx, seat.workspace_id, listing)
 
     async def _body(self, seat: Seat, upload: _Upload) -> AsyncIterator[bytes]:
+        buffer = bytearray(BODY_START)
         first = True
-        yield BODY_START
         for page in submissions.body_pages(self._ledger, upload.batch_id):
             if self._stopping():
                 raise _NotArmed("stopped before the batch was sent; it is still in the ledger")
@@ -394,11 +394,14 @@ class Submission:
                 (custom_id(request_id, upload.incarnation, earlier + upload.posts), body)
                 for request_id, earlier, body in page
             )
-            pieces = b"".join(body_items(items, first=first))
+            for piece in body_items(items, first=first):
+                buffer += piece
+                while len(buffer) > CHUNK_BYTES:  # leave a rest for the end
+                    yield bytes(buffer[:CHUNK_BYTES])
+                    del buffer[:CHUNK_BYTES]
             first = False
-            for start in range(0, len(pieces), CHUNK_BYTES):
-                yield pieces[start : start + CHUNK_BYTES]
             reach(CrashPoint.DURING_UPLOAD)
+        yield bytes(buffer)
         reach(CrashPoint.BEFORE_ARMED)
         before = time.monotonic()
         with self._ledger.write(seat) as tx:
