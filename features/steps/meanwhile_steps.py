@@ -95,9 +95,9 @@ def _collect_first(context: Context) -> None:
             decoded = decode_line(line)
             request, _, sent = parse_custom_id(decoded.custom_id) or ("", "", 0)
             found = result_of(
-                decoded, line, seqs[request], sent, prices_of(), batch=True, at=time.time()
+                decoded, line, seqs[request], sent, first, prices_of(), batch=True, at=time.time()
             )
-            collected_batches.add_results(tx, first, [found])
+            collected_batches.add_results(tx, [found])
 
 
 EVENTS: dict[str, Callable[[Context], None]] = {
