@@ -172,6 +172,9 @@ class Collection:
         # requests are known than the API counts.
         short = min(counted, row.request_count) - stored.succeeded - stored.undocumented
         missing = missing_state(stored, counted)
+        if row.adopted == "assumed" and stored.total == 0:
+            # It may be a stranger's batch, whose counts say nothing about this sending.
+            missing = RequestState.LOST
         is_doubtful = missing is RequestState.LOST and (owed > 0 or short > max(gaps, 0))
         now = time.time()
         # By the server's clock, because ours may have jumped. Recovered batches have no
