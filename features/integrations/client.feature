@@ -181,7 +181,7 @@ Feature: Code on the SDK's client is batched without a change
     When three prompts of the batched client time out, and are asked again
     Then the batched client's ledger holds 3 requests
 
-  Scenario: A sent call that is dropped is cancelled at the API, and asked anew
+  Scenario: A sent call that is dropped is cancelled at the API, and an equal call is a new request
     Given an API for the batched client that takes 30 seconds
     And the batched client with {"on_disconnect": "drop"}
     When 1 waiting calls of the batched client share a batch, and one is cancelled

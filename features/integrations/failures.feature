@@ -41,7 +41,7 @@ Feature: Failures are the API's own answers, and are not asked again
     And the batched client's failure is the SDK's APIStatusError, and was asked for once
     And the SDK's client, openai-style clients and HTTP retry layers do not repeat its status
 
-  Scenario: A batch that somebody else cancels at the API is told as such, and not sent again
+  Scenario: A batch that another program cancels at the API is reported so, and not sent again
     Given an API for the batched client that takes 30 seconds
     And the batched client
     When the batched client asks while somebody else cancels its batch at the API

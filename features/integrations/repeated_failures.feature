@@ -114,3 +114,8 @@ Feature: A failure that a layer above asks again at once is answered without a r
     Given a batch provider with {"max_attempts": 1, "linger": 0.05}
     When the actor is asked twice in turn for an errored answer
     Then the batched client's ledger holds 2 requests
+
+  Scenario: More calls may fail at once than one statement of SQLite takes
+    Given the batched client
+    When the batched client asks
+    Then 300000 failed calls are recorded, and forgotten, in one transaction

@@ -22,7 +22,9 @@ from tables import rule
 
 import claude_batch as cb
 from claude_batch.core.states import RequestState
+from claude_batch.ledger import held_requests
 from claude_batch.ledger.queries import Answer
+from claude_batch.ledger.schema import digests
 from claude_batch.ledger.schema import requests as request_table
 from claude_batch.ledger.store import Ledger
 from claude_batch.lifecycle.waiters import CallFuture
@@ -671,3 +673,16 @@ def _(context: Context) -> None:
 def _(context: Context) -> None:
     assert not context.provider.closed
     assert context.actor.respond_sync("still there?").text
+
+
+@then("{count:d} failed calls are recorded, and forgotten, in one transaction")
+def _(_: Context, count: int) -> None:
+    ledger = Ledger(os.environ["CLAUDE_BATCH_LEDGER"])
+    try:
+        with ledger.write() as tx:
+            held_requests.remember_failures(tx, range(1, count + 1), time.time())
+            assert tx.scalar(select(func.count()).select_from(digests)) == 1
+            held_requests.forget_failures(tx, range(1, count + 1))
+            assert tx.scalar(select(func.count()).select_from(digests)) == 0
+    finally:
+        ledger.close()

@@ -477,8 +477,8 @@ class BatchProcessingMode(BaseModel):
     without a request. 0 sends a request each time."""
     on_disconnect: Literal["keep", "drop"] = "keep"
     """What happens to the sent request of a call over `client()` whose caller goes away. ``keep``:
-    its answer is kept for an equal call. ``drop``: it is cancelled, and its batch too if nobody
-    waits for the rest of it."""
+    its answer is kept for an equal call. ``drop``: it is cancelled, and so is its batch if no other
+    caller waits for an answer from it."""
 
     @property
     def budget(self) -> int | None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from sqlalchemy import (
     Connection,
@@ -47,6 +47,8 @@ from claude_batch.ledger.schema import (
 from claude_batch.ledger.single_calls import digest_of
 from claude_batch.ledger.store import Ledger, insert_many, plain_rows
 from claude_batch.ledger.transitions import REUSED, is_double
+
+_T = TypeVar("_T")
 
 # Digests ------------------------------------------------------------------------------------------
 
@@ -171,10 +173,17 @@ def remember_failures(tx: Connection, seqs: Sequence[int], now: float) -> None:
     """Let equal calls find these failed calls, whose failure has just reached its caller."""
     if not seqs:
         return
-    known = _known(tx, seqs)
-    rows = tx.execute(select(params).where(params.c.request_seq.in_(list(seqs))))
-    new = [(row.request_seq, digest_of(row.body)) for row in rows if row.request_seq not in known]
-    add_digests(tx, new)
+    for some in _pages(seqs):
+        known = _known(tx, some)
+        rows = tx.execute(select(params).where(params.c.request_seq.in_(some)))
+        add_digests(
+            tx,
+            [
+                (row.request_seq, digest_of(row.body))
+                for row in rows
+                if row.request_seq not in known
+            ],
+        )
     tx.execute(delete(meta).where(meta.c.name == _FAILED))
     tx.execute(insert(meta).values(name=_FAILED, value=str(int(now))))
 
@@ -200,8 +209,7 @@ def failures(
     Calls whose conversation the driver continues are excluded, because they ask for more.
     """
     found: defaultdict[tuple[int, bytes], list[Failure]] = defaultdict(list)
-    listed = list(wanted)
-    for start in range(0, len(listed), _PAGE):
+    for some in _pages(wanted):
         rows = tx.execute(
             select(requests.c.lane_id, digests.c.digest, requests.c.seq, calls.c.taken)
             .select_from(digests)
@@ -209,7 +217,7 @@ def failures(
             .join(calls, calls.c.request_seq == requests.c.seq)
             .join(runs, runs.c.id == requests.c.run_id)
             .where(
-                digests.c.digest.in_(listed[start : start + _PAGE]),
+                digests.c.digest.in_(some),
                 requests.c.finished.is_not(None),
                 requests.c.state != RequestState.SUCCEEDED,
                 calls.c.taken.is_not(None),
@@ -224,7 +232,15 @@ def failures(
 
 def forget_failures(tx: Connection, seqs: Collection[int]) -> None:
     """Hide failed calls from equal ones."""
-    tx.execute(delete(digests).where(digests.c.request_seq.in_(list(seqs))))
+    for some in _pages(seqs):
+        tx.execute(delete(digests).where(digests.c.request_seq.in_(some)))
+
+
+def _pages(values: Collection[_T]) -> Iterator[list[_T]]:
+    """Yield lists that fit into an IN list, because SQLite limits the values of a statement."""
+    listed = list(values)
+    for start in range(0, len(listed), _PAGE):
+        yield listed[start : start + _PAGE]
 
 
 def index_answers(ledger: Ledger) -> None:
