@@ -15,18 +15,17 @@ from typing import Any, Final, Protocol, TypeVar
 
 import anthropic
 import httpx2
-import msgspec
 
 from claude_batch.core.errors import (
     ActorConfigurationError,
     BatchRequestError,
     InvalidRequestError,
 )
-from claude_batch.core.quantities import parse_duration
 from claude_batch.core.settings import BatchProcessingMode, resolve_mode
 from claude_batch.integrations.http_answers import failure, response_of
+from claude_batch.integrations.messages_call import read_call, read_failure_ttl
 from claude_batch.lifecycle.waiters import CallFuture, take_turn
-from claude_batch.wire.encoding import EncodedRequest, encode_params
+from claude_batch.wire.encoding import EncodedRequest
 
 # Transport ----------------------------------------------------------------------------------------
 
@@ -34,12 +33,7 @@ CALLER: Final = "client"
 """The actor's name in the ledger for calls that came through a client."""
 
 _MESSAGES: Final = b"/v1/messages"
-_BODY: Final = msgspec.json.Decoder(dict[str, Any])
-
 _WORKSPACE: Final = "anthropic-workspace-id"
-
-_FAILURE_TTL: Final = "claude-batch-failure-ttl"
-"""Header of a call that takes precedence over the setting; 0 asks anew at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,9 +115,13 @@ class _Desk:
         """Pass a call to the provider, or return a response if that is not possible."""
         try:
             self._check_target(request)
-            encoded, stream = self._encode(request, body)
+            headers = request.headers
+            encoded, stream = read_call(
+                body, headers, defaults=self._defaults, user_profile=self._user_profile
+            )
+            failure_ttl = read_failure_ttl(headers, self._mode.failure_ttl)
             future = self._provider.call(
-                encoded, actor=CALLER, mode=self._mode, failure_ttl=self._failure_ttl(request)
+                encoded, actor=CALLER, mode=self._mode, failure_ttl=failure_ttl
             )
         except Exception as error:
             return failure(error)
@@ -196,30 +194,6 @@ class _Desk:
                 "that answers it, whose account would pay for it; create another client for it: "
                 "client(api_key=…) or http_client(api_key=…)"
             )
-
-    def _failure_ttl(self, request: httpx2.Request) -> float:
-        given = request.headers.get(_FAILURE_TTL)
-        try:
-            return self._mode.failure_ttl if given is None else parse_duration(given)
-        except ValueError as error:
-            raise InvalidRequestError(f"{_FAILURE_TTL}: {error}") from None
-
-    def _encode(self, request: httpx2.Request, body: bytes) -> tuple[EncodedRequest, bool]:
-        try:
-            params = _BODY.decode(body)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise InvalidRequestError(f"the body is not a JSON object: {error}") from None
-        headers = request.headers
-        stream = bool(params.pop("stream", False))
-        betas = [beta.strip() for beta in headers.get("anthropic-beta", "").split(",")]
-        encoded = encode_params(
-            params,
-            defaults=self._defaults,
-            betas=[beta for beta in betas if beta],
-            api_version=headers.get("anthropic-version"),
-            user_profile=headers.get("anthropic-user-profile-id", self._user_profile),
-        )
-        return encoded, stream
 
 
 def _credential(headers: httpx2.Headers) -> str | None:

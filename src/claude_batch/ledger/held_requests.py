@@ -203,15 +203,17 @@ class Failure(NamedTuple):
 
 def failures(
     tx: Connection, wanted: Collection[bytes]
-) -> defaultdict[tuple[int, bytes], list[Failure]]:
-    """Return the failed calls with these digests by lane and digest, the last one last.
+) -> defaultdict[tuple[int, str, bytes], list[Failure]]:
+    """Return the failed calls with these digests by lane, actor and digest, the last one last.
 
     Calls whose conversation the driver continues are excluded, because they ask for more.
     """
-    found: defaultdict[tuple[int, bytes], list[Failure]] = defaultdict(list)
+    found: defaultdict[tuple[int, str, bytes], list[Failure]] = defaultdict(list)
     for some in _pages(wanted):
         rows = tx.execute(
-            select(requests.c.lane_id, digests.c.digest, requests.c.seq, calls.c.taken)
+            select(
+                requests.c.lane_id, runs.c.actor, digests.c.digest, requests.c.seq, calls.c.taken
+            )
             .select_from(digests)
             .join(requests, requests.c.seq == digests.c.request_seq)
             .join(calls, calls.c.request_seq == requests.c.seq)
@@ -226,7 +228,7 @@ def failures(
             .order_by(calls.c.taken)
         )
         for row in rows:
-            found[row.lane_id, row.digest].append(Failure(row.seq, row.taken))
+            found[row.lane_id, row.actor, row.digest].append(Failure(row.seq, row.taken))
     return found
 
 

@@ -60,6 +60,14 @@ class _Workspace(Protocol):
 
 
 @dataclass(slots=True, eq=False)
+class Alone:
+    """Stands for a run of one call, because the call's budget is for it alone."""
+
+    label: str | None = None
+    """The run's label."""
+
+
+@dataclass(slots=True, eq=False)
 class Call:
     """One call that is not stored yet."""
 
@@ -84,13 +92,17 @@ class Call:
     failure_ttl: float | None = None
     """How long ago an equal call may have failed whose failure it gets, in seconds; None if it
     takes part in no such exchange."""
-    alone: object = None
-    """Set if the call has a run of its own, because its budget is for it alone."""
+    apart: Alone | str | None = None
+    """Set if the call has a run of its own, or one with other calls of the same label."""
+    tenant: str = ""
+    """Name of the caller, if callers with other names must not share requests with it."""
+    new: bool = False
+    """Whether it is a request of its own, although an equal one may be waiting to be taken."""
 
     @property
     def group(self) -> _Group:
         """What the calls of one run share."""
-        return (self.workspace.workspace_id, self.actor, self.mode, self.talk, self.alone)
+        return (self.workspace.workspace_id, self.actor, self.mode, self.talk, self.apart)
 
     @property
     def stays(self) -> bool:
@@ -119,10 +131,10 @@ class _CallsRun:
     """Calls that begin later go into another run, because this run has a deadline."""
 
 
-_Group = tuple[int, str, BatchProcessingMode, Talk | None, object]
+_Group = tuple[int, str, BatchProcessingMode, Talk | None, Alone | str | None]
 """Workspace, actor, mode and conversation settings, which the calls of one run share.
 
-The last value is `Call.alone`."""
+The last value is `Call.apart`."""
 
 
 def _asked(call: Call) -> bytes:
@@ -137,7 +149,9 @@ def _digest(call: Call) -> bytes:
     continues.
     """
     body = _asked(call)
-    return single_calls.digest_of(body if call.talk is not None else body + b"\n")
+    if call.talk is None:
+        body += b"\n" + call.tenant.encode()
+    return single_calls.digest_of(body)
 
 
 def without_repeated(calls: list[Call]) -> list[Call]:
@@ -300,7 +314,8 @@ class CallStore:
                     continue
                 fresh.setdefault(call.group, []).append(call)
             self._repeat_failures(tx, fresh, flush)
-            orphans = self._orphans(tx, [call for members in fresh.values() for call in members])
+            asking = [call for members in fresh.values() for call in members if not call.new]
+            orphans = self._orphans(tx, asking)
             for group, members in fresh.items():
                 new = self._take_over(tx, group, members, orphans, flush)
                 if new:
@@ -316,7 +331,7 @@ class CallStore:
             )
             _log.warning("%s (%s)", again, tally(flush.failures), extra={"for_people": True})
         for group, run_id in flush.runs.items():
-            if group[4] is not None:
+            if isinstance(group[4], Alone):
                 continue  # no other call joins it
             known = self._runs.get(group)
             if known is None or known.run_id != run_id:
@@ -325,6 +340,8 @@ class CallStore:
                 known = self._runs[group] = _CallsRun(run_id, until=_until(group[2]))
             known.next_position = max(known.next_position, flush.positions[run_id])
         for call, outcome in flush.done:
+            if isinstance(outcome, Answer):
+                call.future.stored(outcome.seq)
             delivered = call.future.settle(outcome)
             if isinstance(outcome, Answer) and not (delivered and call.acknowledges):
                 if delivered:
@@ -333,6 +350,7 @@ class CallStore:
                 else:
                     self.let_go(outcome.seq)
         for call, failure in flush.repeated:
+            call.future.stored(failure.seq)
             call.future.settle(failure)
         if flush.repeated:
             _log.warning(
@@ -366,8 +384,8 @@ class CallStore:
             left: list[Call] = []
             for call in members:
                 lane_id = self._lane(tx, group[0], call.encoded.headers, flush)
-                failed = known.get((lane_id, digests.get(id(call), b"")))
-                if failed is None:
+                failed = known.get((lane_id, call.actor, digests.get(id(call), b"")))
+                if failed is None or call.new:
                     left.append(call)
                 elif call.failure_ttl and _is_within(call.failure_ttl, failed[-1].taken, now):
                     answer = queries.answer_of(tx, failed[-1].seq)
@@ -410,7 +428,7 @@ class CallStore:
         taken: list[int] = []
         for call in calls:
             lane_id = self._lane(tx, group[0], call.encoded.headers, flush)
-            waiting = orphans.get((lane_id, _digest(call)))
+            waiting = None if call.new else orphans.get((lane_id, _digest(call)))
             if not waiting:
                 left.append(call)
                 continue
@@ -491,7 +509,7 @@ class CallStore:
         run_id = flush.runs.get(group)
         if run_id is not None:
             return run_id
-        workspace_id, actor, mode, talk, _ = group
+        workspace_id, actor, mode, talk, apart = group
         known = self._runs.get(group)
         if known is not None and begun <= known.until:
             if mode.deadline is not None:
@@ -504,6 +522,7 @@ class CallStore:
                 workspace_id=workspace_id,
                 mode=mode,
                 created=begun,
+                label=apart.label if isinstance(apart, Alone) else apart,
                 process=self._process,
                 converses=talk is not None,
                 tools=None if talk is None else talk.remembered,

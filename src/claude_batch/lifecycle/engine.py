@@ -33,7 +33,7 @@ from claude_batch.ledger import collected_batches, halts, queries
 from claude_batch.ledger.locks import ProcessLock
 from claude_batch.ledger.store import Ledger, Watch
 from claude_batch.lifecycle.budget_room import declare_limits, held_of
-from claude_batch.lifecycle.calls import Call, CallStore, without_repeated
+from claude_batch.lifecycle.calls import Alone, Call, CallStore, without_repeated
 from claude_batch.lifecycle.doors import (
     Door,
     first_cause,
@@ -368,7 +368,9 @@ class Engine:
         acknowledges: bool = False,
         context: bytes | None = None,
         failure_ttl: float | None = None,
-        alone: bool = False,
+        apart: Alone | str | None = None,
+        tenant: str = "",
+        new: bool = False,
     ) -> None:
         """Store a single request, and set ``future`` to its answer. Never blocks.
 
@@ -376,8 +378,9 @@ class Engine:
         a key or ``keep`` is set. With ``acknowledges``, the caller reports by `acknowledge` whether
         it received the answer. ``context`` is stored beside the request, as JSON. With
         ``failure_ttl``, the call gets the failure of an equal one that is not older than so many
-        seconds. With ``alone``, the call has a run of its own, so that the budget of ``mode`` is
-        for it alone.
+        seconds. ``apart``: the call has a run of its own, so that the budget of ``mode`` is for it
+        alone, or shares one with calls of the same label. Calls of another ``tenant`` never share
+        a request with it. ``new``: it takes over no earlier request or failure.
         """
         call = Call(
             door,
@@ -393,7 +396,9 @@ class Engine:
             acknowledges,
             context,
             failure_ttl,
-            object() if alone else None,
+            apart,
+            tenant,
+            new,
         )
         with self._loop.gate:
             if not self._loop.closed:
@@ -405,12 +410,18 @@ class Engine:
                 return
         future.settle(EngineStoppedError(closed_words(self.ledger.location)))
 
-    def acknowledge(self, seq: int, *, taken: bool) -> None:
-        """Record whether an answer reached its caller; if it did not, it becomes an orphan."""
-        self._loop.soon(self._acknowledge, seq, taken)
+    def acknowledge(self, seq: int, *, taken: bool, failed: bool = False) -> None:
+        """Record whether an answer reached its caller; if it did not, it becomes an orphan.
 
-    def _acknowledge(self, seq: int, taken: bool) -> None:
-        (self._calls.taken if taken else self._calls.let_go)(seq)
+        ``failed``: it is a failure that equal calls get again.
+        """
+        self._loop.soon(self._acknowledge, seq, taken, failed)
+
+    def _acknowledge(self, seq: int, taken: bool, failed: bool) -> None:
+        if taken:
+            self._calls.taken(seq, failed)
+        else:
+            self._calls.let_go(seq)
         self._plan_notes()
 
     def calls_run(
@@ -460,6 +471,7 @@ class Engine:
             if call.talk is not None:
                 self.workbench.give(waiter.run_id, call.talk.tools, call.talk.judge)
             self._waiting.add(waiter, seconds=call.begun + call.mode.max_wait - time.time())
+            call.future.stored(waiter.seq)
             call.future.on_leave(partial(self._gone, waiter))
         for door in self._doors.values():
             door.driver.wake()

@@ -39,7 +39,16 @@ even if it is sent."""
 class CallFuture:
     """The answer of a call, for one waiter. Thread-safe; settled or left, whichever is first."""
 
-    __slots__ = ("_has_left", "_lock", "_on_leave", "_outcome", "_wake", "departure")
+    __slots__ = (
+        "_has_left",
+        "_lock",
+        "_on_leave",
+        "_on_stored",
+        "_outcome",
+        "_wake",
+        "departure",
+        "seq",
+    )
 
     def __init__(self) -> None:
         """Begin without an outcome."""
@@ -47,8 +56,11 @@ class CallFuture:
         self._outcome: Answer | Exception | None = None
         self._has_left = False
         self._on_leave: Callable[[], object] | None = None
+        self._on_stored: Callable[[], object] | None = None
         self._wake: Callable[[], object] | None = None
         self.departure: Departure = "withdraw"
+        self.seq: int | None = None
+        """Row number of the request; None until it is stored."""
 
     # What answers it
 
@@ -63,6 +75,12 @@ class CallFuture:
             self._wake()
         return True
 
+    def stored(self, seq: int) -> None:
+        """Set the row number of the request, which is in the ledger now."""
+        self.seq = seq
+        if self._on_stored is not None:
+            self._on_stored()
+
     def on_leave(self, callback: Callable[[], object]) -> None:
         """Call a function once the caller leaves without an outcome, on the caller's thread."""
         with self._lock:
@@ -72,6 +90,13 @@ class CallFuture:
         callback()
 
     # Its caller
+
+    def on_stored(self, callback: Callable[[], object]) -> None:
+        """Call a function once `seq` is known, on any thread, and perhaps twice."""
+        # Set first: the other thread either sees it, or has set `seq` before.
+        self._on_stored = callback
+        if self.seq is not None:
+            callback()
 
     def leave(self, departure: Departure) -> bool:
         """Leave without the answer; return False if there is an outcome already."""
@@ -121,15 +146,23 @@ class CallFuture:
 
     async def wait_on_loop(self, seconds: float | None = None) -> bool:
         """Wait on an event loop until it is done, at most ``seconds``; return whether it is."""
-        loop = asyncio.get_running_loop()
-        waiter: asyncio.Future[None] = loop.create_future()
-        self._wake_by(partial(_caller_loop(loop).post, waiter))
+        waiter = self.on_loop()
         if seconds is None:
             await waiter
         else:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(waiter, seconds)
         return self.done()
+
+    def on_loop(self) -> asyncio.Future[None]:
+        """Return a future of the running event loop that is done once this is.
+
+        Only the newest of these futures, or waits, is woken.
+        """
+        loop = asyncio.get_running_loop()
+        waiter: asyncio.Future[None] = loop.create_future()
+        self._wake_by(partial(_caller_loop(loop).post, waiter))
+        return waiter
 
     def answer(self) -> Answer:
         """Block until the answer is there, and return or raise it; an interrupt withdraws."""

@@ -32,7 +32,10 @@ from claude_batch.core.settings import (
     resolve_ledger_settings,
     resolve_mode,
 )
+from claude_batch.core.states import RequestState
 from claude_batch.core.user_functions import Classifier, PaceStrategy, UserFunctions
+from claude_batch.ledger.queries import Answer
+from claude_batch.lifecycle.calls import Alone
 from claude_batch.lifecycle.doors import Door
 from claude_batch.lifecycle.engine import Engine
 from claude_batch.lifecycle.observers import Carriers, checked_observers
@@ -230,18 +233,45 @@ class ClaudeBatchProvider(Opened):
         talk: Talk | None = None,
         keep: bool = False,
         failure_ttl: float | None = None,
+        acknowledges: bool = False,
+        apart: Alone | str | None = None,
+        tenant: str = "",
+        new: bool = False,
     ) -> CallFuture:
         """Queue encoded params: the entry point for integrations that need no actor.
 
         Without ``talk``, the API's answer is returned even if it asks for another turn. Cancelling
         the future withdraws a request that is not sent yet, unless it has a key or ``keep`` is set.
-        With ``failure_ttl``, the failure of an equal call is repeated for so many seconds. Never
+        With ``failure_ttl``, the failure of an equal call is repeated for so many seconds. With
+        ``acknowledges``, the caller calls `acknowledge` once it has the answer, or will not take
+        it. ``apart``: a run of its own, or the label of a run for such calls. Calls of different
+        ``tenant`` share no request. With ``new``, the call takes over no earlier request. Never
         blocks: the first call opens the ledger on a separate thread. If ``encoded`` is a
         function, it also runs on a separate thread.
         """
         chosen = mode or resolve_mode(True, self.overrides)
         return self._responder.store(
-            encoded, actor, key, chosen, talk, keep, acknowledges=False, failure_ttl=failure_ttl
+            encoded,
+            actor,
+            key,
+            chosen,
+            talk,
+            keep,
+            acknowledges=acknowledges,
+            failure_ttl=failure_ttl,
+            apart=apart,
+            tenant=tenant,
+            new=new,
+        )
+
+    def acknowledge(self, answer: Answer, *, taken: bool) -> None:
+        """Record whether the answer of a `call` reached its caller.
+
+        If it did not, an equal call gets it. If it did and is a failure, equal calls get the same
+        failure for ``failure_ttl``.
+        """
+        self._responder.acknowledge(
+            answer, taken=taken, failed=answer.state is not RequestState.SUCCEEDED
         )
 
     def _mode(

@@ -15,6 +15,7 @@ from claude_batch.core.errors import ActorError
 from claude_batch.core.settings import BatchProcessingMode
 from claude_batch.ledger.held_requests import index_answers
 from claude_batch.ledger.queries import Answer
+from claude_batch.lifecycle.calls import Alone
 from claude_batch.lifecycle.doors import Door
 from claude_batch.lifecycle.engine import Engine
 from claude_batch.lifecycle.observers import Carriers
@@ -119,7 +120,7 @@ class Responder:
             return response if asked.context is None else response.with_context(asked.context)
         except ActorError:
             if self._middleware_runner is not None:
-                self._acknowledge(answer, taken=True)
+                self.acknowledge(answer, taken=True)
             raise
 
     @contextlib.contextmanager
@@ -131,13 +132,14 @@ class Responder:
         try:
             yield
         except BaseException:
-            self._acknowledge(answer, taken=False)
+            self.acknowledge(answer, taken=False)
             raise
-        self._acknowledge(answer, taken=True)
+        self.acknowledge(answer, taken=True)
 
-    def _acknowledge(self, answer: Answer, *, taken: bool) -> None:
+    def acknowledge(self, answer: Answer, *, taken: bool, failed: bool = False) -> None:
+        """Record whether an answer reached its caller; ``failed``: equal calls get it again."""
         if (entered := self._entrance.entered) is not None:
-            entered.engine.acknowledge(answer.seq, taken=taken)
+            entered.engine.acknowledge(answer.seq, taken=taken, failed=failed)
 
     def _ask(
         self, actor: ActorConfiguration, asked: ActorRequest, keep: bool, settings: CallKeywords
@@ -158,7 +160,7 @@ class Responder:
                 talk,
                 keep,
                 context=None if asked.context is None else json_context(asked.context),
-                alone=alone,
+                apart=Alone() if alone else None,
             )
 
         if not (self._drive and encoder.has_documents(asked)):
@@ -190,7 +192,9 @@ class Responder:
         acknowledges: bool | None = None,
         context: bytes | None = None,
         failure_ttl: float | None = None,
-        alone: bool = False,
+        apart: Alone | str | None = None,
+        tenant: str = "",
+        new: bool = False,
     ) -> CallFuture:
         """Queue a call; with middleware, the caller acknowledges the answer itself."""
         future = CallFuture()
@@ -213,7 +217,9 @@ class Responder:
                 acknowledges=acknowledges,
                 context=context,
                 failure_ttl=failure_ttl,
-                alone=alone,
+                apart=apart,
+                tenant=tenant,
+                new=new,
             )
 
         def prepare(engine: Engine, door: Door) -> EncodedRequest:
